@@ -1,0 +1,1 @@
+"""Halfmoon: transactional messaging for Python on the RocketMQ protocol."""

@@ -1,0 +1,183 @@
+"""What an operation asks of its driver, and what a core leaves to be carried out.
+
+An *operation* is a generator: it yields requests for waiting (`Call`, `Tell`, `Sleep`, `Now`, `Gather`, `Spawn`, `Run`,
+`Wait`), is sent what came of them, and returns its result. The asyncio driver, the simulated world and a test each run the
+same generator. A *core* changes its state when told of bytes and time, and leaves `Write`, `Close`, `Start` and `Work` to
+be fetched. Nothing here waits, and nothing here knows who will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+Op = Generator[Any, Any, T]
+"""An operation that returns a T. Write ``reply = yield from call(...)`` so that the types are seen."""
+
+
+# ---------------------------------------------------------------- asked by operations
+
+
+class Call(msgspec.Struct):
+    """Send a request and wait for its reply.
+
+    The driver returns a ``wire.command.Command`` whatever its code, or throws a `NetworkError` into the operation.
+    ``request`` is a header of the protocol table; ``timeout_ms`` covers connecting, sending and waiting.
+    """
+
+    address: str
+    request: Any
+    body: bytes
+    timeout_ms: int
+
+
+class Tell(msgspec.Struct):
+    """Send a one-way request. The driver returns None once the bytes are handed over, or throws a `NetworkError`."""
+
+    address: str
+    request: Any
+    body: bytes
+    timeout_ms: int = 3000
+
+
+class Sleep(msgspec.Struct):
+    """Wait ``ms`` milliseconds."""
+
+    ms: int
+
+
+class Now(msgspec.Struct):
+    """Return the time: milliseconds since the epoch, never stepping back."""
+
+
+class Gather(msgspec.Struct):
+    """Run operations side by side; return a list with each one's result or the exception it raised."""
+
+    operations: Sequence[Any]
+
+
+class Spawn(msgspec.Struct):
+    """Start an operation that goes on by itself; return a handle with ``cancel()``."""
+
+    operation: Any
+    name: str = ""
+
+
+class Run(msgspec.Struct):
+    """Run the user's code (a listener, a selector): in a thread when it is an ordinary function, awaited when it is a coroutine
+    function. Returns its result, or throws what it raised."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+
+
+class Wait(msgspec.Struct):
+    """Wait until ``signal`` fires or ``timeout_ms`` (None: for ever) passes; return whether it fired."""
+
+    signal: Signal
+    timeout_ms: int | None = None
+
+
+class Signal:
+    """Something that operations can wait for. ``fire`` wakes all that wait now, and is remembered for the next when none does."""
+
+    __slots__ = ("_fired", "_waiters")
+
+    def __init__(self) -> None:
+        self._fired = False
+        self._waiters: list[Callable[[], None]] = []
+
+    def fire(self) -> None:
+        """Wake everybody who waits."""
+        waiters, self._waiters = self._waiters, []
+        self._fired = not waiters
+        for wake in waiters:
+            wake()
+
+    def subscribe(self, wake: Callable[[], None]) -> bool:
+        """For drivers: return True when it has already fired (and forget that), else call ``wake`` once it does."""
+        if self._fired:
+            self._fired = False
+            return True
+        self._waiters.append(wake)
+        return False
+
+    def unsubscribe(self, wake: Callable[[], None]) -> None:
+        """For drivers: the wait ended otherwise."""
+        if wake in self._waiters:
+            self._waiters.remove(wake)
+
+
+# ---------------------------------------------------------------- left by cores
+
+
+class Write(msgspec.Struct):
+    """Send these bytes to a peer, in this order; the pieces may be views of files and are not copied before."""
+
+    peer: int
+    pieces: list[Any]
+
+
+class Close(msgspec.Struct):
+    """Close a peer's connection after what was written; ``reason`` is for the log."""
+
+    peer: int
+    reason: str
+
+
+class Start(msgspec.Struct):
+    """Drive this operation in the background (registering with name servers, for example)."""
+
+    operation: Any
+    name: str
+
+
+class Work(msgspec.Struct, Generic[T]):
+    """Run ``run`` where waiting is allowed (a sync, a saved table), then call ``done(result or exception, now)`` in the core's turn.
+
+    ``inline`` says that the hop to a thread would cost more than the wait: the shell may run it at once.
+    """
+
+    run: Callable[[], T]
+    done: Callable[[T | Exception, int], None]
+    inline: bool = False
+    name: str = ""
+
+
+CoreEffect = Write | Close | Start | Work[Any]
+
+
+# ---------------------------------------------------------------- typed helpers
+
+
+def sleep(ms: int) -> Op[None]:
+    """Wait ``ms`` milliseconds."""
+    yield Sleep(ms)
+
+
+def now() -> Op[int]:
+    """Return the time in milliseconds since the epoch."""
+    return (yield Now())
+
+
+def gather(operations: Sequence[Op[T]]) -> Op[list[T | Exception]]:
+    """Run operations side by side and return each one's result or exception, in order."""
+    return (yield Gather(operations))
+
+
+def spawn(operation: Op[Any], name: str = "") -> Op[Any]:
+    """Start an operation that goes on by itself and return its handle (``cancel()``)."""
+    return (yield Spawn(operation, name))
+
+
+def run(function: Callable[..., T], *arguments: Any) -> Op[T]:
+    """Run the user's code where waiting is allowed and return its result."""
+    return (yield Run(function, arguments))
+
+
+def wait(signal: Signal, timeout_ms: int | None = None) -> Op[bool]:
+    """Wait for a signal; return whether it fired before the time was over."""
+    return (yield Wait(signal, timeout_ms))

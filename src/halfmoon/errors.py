@@ -1,0 +1,288 @@
+"""Every error of Halfmoon, as one tree, and the response codes of the protocol.
+
+Five branches: the caller's mistake (`UsageError`), bytes that break the protocol (`PeerError`), the network
+(`NetworkError`), a broker's or name server's refusal (`BrokerError`, one class per response code that callers tell
+apart), and the disk (`StoreError`). Each carries its facts as attributes; ``retry`` says whether another try,
+at another broker or later, may help. Nothing here does any work.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ResponseCode(IntEnum):
+    """Codes of a reply. Follows ResponseCode and RemotingSysResponseCode (RocketMQ 4.7.1 to 5.3.3)."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    TRANSACTION_FAILED = 4
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    VERSION_NOT_SUPPORTED = 15
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    TOPIC_EXIST_ALREADY = 18
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    QUERY_NOT_FOUND = 22
+    SUBSCRIPTION_PARSE_FAILED = 23
+    SUBSCRIPTION_NOT_EXIST = 24
+    SUBSCRIPTION_NOT_LATEST = 25
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    FILTER_DATA_NOT_EXIST = 27
+    FILTER_DATA_NOT_LATEST = 28
+    INVALID_PARAMETER = 29
+    NO_BUYER_ID = 204
+    NOT_IN_CURRENT_UNIT = 205
+    CONSUMER_NOT_ONLINE = 206
+    CONSUME_MSG_TIMEOUT = 207
+    NO_MESSAGE = 208
+    FLOW_CONTROL = 215
+    GO_AWAY = 1500
+
+
+class HalfmoonError(Exception):
+    """Root of all errors that Halfmoon raises on purpose."""
+
+    retry: ClassVar[bool] = False
+
+
+# ---------------------------------------------------------------- the caller
+
+
+class UsageError(HalfmoonError):
+    """The caller asked for something that cannot be: a wrong argument, state or setting."""
+
+
+class MessageIllegal(UsageError):
+    """The message cannot be sent as it is. ``code`` is 13, as the original reports it."""
+
+    code = int(ResponseCode.MESSAGE_ILLEGAL)
+
+
+class SettingError(UsageError):
+    """A setting is unknown or its value does not fit; the text names it and the nearest right one."""
+
+
+class NotRunning(UsageError):
+    """The producer, consumer or admin client was not started, or is closed."""
+
+
+# ---------------------------------------------------------------- the bytes
+
+
+class PeerError(HalfmoonError):
+    """The other side sent bytes that break the protocol; the connection cannot go on."""
+
+
+class BadFrame(PeerError):
+    """A frame's lengths do not fit, or it is larger than allowed."""
+
+
+class BadHeader(PeerError):
+    """A frame's header does not decode, or a field is missing or out of range."""
+
+
+class BadMessage(PeerError):
+    """Bytes that should be a stored message are not one."""
+
+
+# ---------------------------------------------------------------- the network
+
+
+class NetworkError(HalfmoonError):
+    """The other side could not be reached or did not answer. ``address`` says which."""
+
+    retry = True
+
+    def __init__(self, text: str, address: str = "") -> None:
+        super().__init__(text)
+        self.address = address
+
+
+class ConnectFailed(NetworkError):
+    """No connection could be made."""
+
+
+class ConnectionLost(NetworkError):
+    """The connection broke before the answer came; the request may have been carried out."""
+
+
+class RequestTimeout(NetworkError):
+    """No answer within the time given; the request may have been carried out."""
+
+
+class TooManyRequests(NetworkError):
+    """The bound on requests in flight is reached, or the time budget was spent before the request could leave."""
+
+    retry = False
+
+
+# ---------------------------------------------------------------- routes and sends
+
+
+class NoNameServer(UsageError):
+    """No name server address is set. ``code`` is 10004, as the original reports it."""
+
+    code = 10004
+
+
+class NoRoute(HalfmoonError):
+    """The name servers know no route for the topic. ``code`` is 10005, as the original reports it."""
+
+    retry = True
+    code = 10005
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"No route info of this topic: {topic}")
+        self.topic = topic
+
+
+class SendFailed(HalfmoonError):
+    """Every attempt of a send failed. Attributes name the topic, the brokers tried, the cost in ms and the last cause's code."""
+
+    retry = True
+
+    def __init__(self, topic: str, brokers: list[str], cost_ms: int, code: int, cause: BaseException | None = None) -> None:
+        super().__init__(
+            f"Send [{len(brokers)}] times, still failed, cost [{cost_ms}]ms, Topic: {topic}, BrokersSent: [{', '.join(brokers)}]"
+            + (f"; last cause: {cause}" if cause is not None else "")
+        )
+        self.topic, self.brokers, self.cost_ms, self.code, self.cause = topic, brokers, cost_ms, code, cause
+
+
+class OffsetIllegal(UsageError):
+    """A seek outside [min, max] of the queue."""
+
+
+# ---------------------------------------------------------------- refusals
+
+
+class BrokerError(HalfmoonError):
+    """A broker or name server answered with a code other than success.
+
+    A subclass that names a code registers itself; `broker_error` builds the right one.
+    """
+
+    code: int = 1
+    by_code: ClassVar[dict[int, type[BrokerError]]] = {}
+
+    def __init_subclass__(cls, code: int | None = None, retry: bool = False) -> None:
+        super().__init_subclass__()
+        if code is not None:
+            cls.code, cls.retry = code, retry
+            BrokerError.by_code[code] = cls
+
+    def __init__(self, remark: str | None = None, address: str = "", code: int | None = None) -> None:
+        if code is not None:
+            self.code = code
+        self.remark, self.address = remark or "", address
+        super().__init__(f"CODE: {self.code}  DESC: {self.remark}" + (f"  BROKER: {address}" if address else ""))
+
+
+def broker_error(code: int, remark: str | None, address: str = "") -> BrokerError:
+    """Return the error for a response code: its own class where there is one, else `BrokerError`."""
+    return BrokerError.by_code.get(code, BrokerError)(remark, address, code)
+
+
+class SystemError_(BrokerError, code=1, retry=True):
+    """The broker failed in a way it has no code for."""
+
+
+class SystemBusy(BrokerError, code=2, retry=True):
+    """The broker sheds load; nothing was stored."""
+
+
+class RequestNotSupported(BrokerError, code=3):
+    """The broker does not know the request."""
+
+
+class MessageRefused(BrokerError, code=13):
+    """Body or properties are too large or malformed."""
+
+
+class ServiceNotAvailable(BrokerError, code=14, retry=True):
+    """The store takes no writes now: shut down, disk full, a slave, or a failed sync."""
+
+
+class NoPermission(BrokerError, code=16, retry=True):
+    """Topic, group or broker does not allow this."""
+
+
+class TopicNotFound(BrokerError, code=17, retry=True):
+    """The topic is unknown and may not be created."""
+
+
+class QueryNotFound(BrokerError, code=22):
+    """No such key, offset or value."""
+
+
+class SubscriptionParseFailed(BrokerError, code=23):
+    """The filter expression does not parse."""
+
+
+class SubscriptionNotFound(BrokerError, code=24):
+    """The broker knows no such consumer or no subscription of it to the topic."""
+
+
+class SubscriptionNotLatest(BrokerError, code=25):
+    """The broker holds an older subscription than the request names."""
+
+
+class GroupNotFound(BrokerError, code=26):
+    """The consumer group is unknown and may not be created."""
+
+
+class InvalidParameter(BrokerError, code=29):
+    """A field of the request is out of range."""
+
+
+class NotInUnit(BrokerError, code=205, retry=True):
+    """The producer is not in the broker's unit."""
+
+
+class ConsumerNotOnline(BrokerError, code=206):
+    """No member of the consumer group is connected."""
+
+
+class FlowControl(BrokerError, code=215, retry=True):
+    """Pulls are throttled."""
+
+
+class GoAway(BrokerError, code=1500, retry=True):
+    """The server is about to close; ask another or reconnect."""
+
+
+# ---------------------------------------------------------------- the disk
+
+
+class StoreError(HalfmoonError):
+    """The store cannot do what was asked."""
+
+
+class StoreLocked(StoreError):
+    """Another process has the directory."""
+
+
+class CorruptRecord(StoreError):
+    """Bytes of the log are not the record that an index says is there."""
+
+    def __init__(self, physical_offset: int, reason: str) -> None:
+        super().__init__(f"record at {physical_offset}: {reason}")
+        self.physical_offset, self.reason = physical_offset, reason
+
+
+class StoreNotWritable(StoreError):
+    """The store refuses writes; ``reason`` says why (disk full, failed sync, closed)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -1,0 +1,30 @@
+"""Every bound of Halfmoon that is not a setting, each with its reason. Holds numbers only."""
+
+from __future__ import annotations
+
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+"""A frame, its four length bytes included. Follows com.rocketmq.remoting.frameMaxLength."""
+
+HEADER_BYTES_MAX = 1024 * 1024
+"""A frame's header. Properties end at 32 KiB, six times that when JSON escapes every byte; the rest is room."""
+
+HEADER_FIELDS_MAX = 1024
+"""Fields of one header. The largest request of the protocol has under 30."""
+
+PARTIAL_BYTES_MAX = 48 * 1024 * 1024
+"""Bytes of unfinished frames over all connections of a server; beyond it the connection that grows is closed."""
+
+TOPIC_LENGTH_MAX = 127
+"""A stored record keeps the topic's length in one signed byte."""
+
+GROUP_LENGTH_MAX = 255
+"""Follows Validators.CHARACTER_MAX_LENGTH."""
+
+PROPERTIES_BYTES_MAX = 32767
+"""A stored record keeps the length of its properties in a signed short."""
+
+BODY_BYTES_MAX = 4 * 1024 * 1024
+"""Default of maxMessageSize, for senders and brokers."""
+
+CONNECTION_IDLE_MS = 120_000
+"""Both sides close a connection that was silent this long."""

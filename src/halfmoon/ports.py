@@ -1,0 +1,127 @@
+"""What a shell gives to the pure parts: a disk, and the shape of a core that it can run.
+
+`Disk` and `File` are implemented by `halfmoon.shell.disk` (real files) and `halfmoon.testing.disk` (torn and lost writes).
+All paths are relative to the store's directory, with ``/`` between parts; they are made of numbers and checked names only.
+Reads and writes are copies to and from memory (the page cache) and do not wait; only methods that say so wait for the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from halfmoon.effects import CoreEffect
+
+Buffer = bytes | bytearray | memoryview
+
+
+class DiskUsage(NamedTuple):
+    """Bytes of the file system that holds the store."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+class File(Protocol):
+    """A file of fixed size, made full of zeros."""
+
+    path: str
+    size: int
+
+    def write(self, at: int, data: Buffer) -> None:
+        """Copy bytes in at a position; they survive the process at once and a power loss after `sync`."""
+
+    def view(self, at: int, size: int) -> memoryview:
+        """Return bytes without copying. The view stays valid while it is held, even after `Disk.remove`."""
+
+    def sync(self) -> None:
+        """Wait until everything written before the call is on the device. May be called from another thread. Raises OSError."""
+
+    def close(self) -> None:
+        """Give the file back; views that are still held stay valid."""
+
+
+class Lock(Protocol):
+    """An exclusive lock that ends with the process."""
+
+    def release(self) -> None:
+        """Let others in."""
+
+
+class Disk(Protocol):
+    """One directory tree. Methods raise OSError as the system reports it."""
+
+    def create(self, path: str, size: int) -> File:
+        """Make a file of zeros with this size, and its directories; an existing file is replaced."""
+
+    def open(self, path: str) -> File:
+        """Open an existing file for reading and writing. Raises FileNotFoundError."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory."""
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted; empty when it is missing."""
+
+    def file_size(self, path: str) -> int:
+        """Size of a file in bytes."""
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last changed, milliseconds since the epoch."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file (or an empty directory); missing is no error. Views of it stay valid."""
+
+    def read(self, path: str) -> bytes | None:
+        """Whole content of a small file, or None when it is missing."""
+
+    def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+        """Replace a small file atomically and durably: temporary file, sync, the old one kept as ``.bak``, rename, sync of the
+        directory. Waits for the device. May be called from another thread."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make names made in or removed from a directory durable. Waits for the device."""
+
+    def usage(self) -> DiskUsage:
+        """Space of the file system."""
+
+    def lock(self, path: str) -> Lock:
+        """Take the exclusive lock of the directory. Raises StoreLocked when another process has it."""
+
+    def boot_id(self) -> str | None:
+        """A text that changes when the machine restarts (so: whether unsynced writes can have been lost); None: unknown."""
+
+
+class Core(Protocol):
+    """A server without its sockets. The shell (or the simulated world) calls these, one at a time, and never from two threads.
+
+    ``peer`` numbers a connection, chosen by the shell and never used twice. ``now`` is milliseconds since the epoch and never
+    steps back. Bytes are only accumulated by `feed`; one `commit` a turn of the loop handles all that every connection brought.
+    After `commit`, `lost`, `tick` and every ``Work.done`` the shell fetches `effects` and carries them out in order.
+    """
+
+    def start(self, now: int) -> None:
+        """Begin: listeners are open."""
+
+    def connected(self, peer: int, remote: str, now: int) -> None:
+        """A connection was accepted; ``remote`` is ``host:port``."""
+
+    def feed(self, peer: int, data: bytes) -> None:
+        """Bytes arrived."""
+
+    def commit(self, now: int) -> None:
+        """Handle everything fed since the last call."""
+
+    def lost(self, peer: int, now: int) -> None:
+        """The connection is gone."""
+
+    def due(self) -> int | None:
+        """When `tick` wants to be called next, or None."""
+
+    def tick(self, now: int) -> None:
+        """Time has come: deadlines, periodic work."""
+
+    def effects(self) -> list[CoreEffect]:
+        """Take what is to be done out of the core."""
+
+    def stop(self, now: int) -> list[Any]:
+        """Begin a clean stop; return operations to drive to their end (unregistering, the last sync) before leaving."""

@@ -1,0 +1,232 @@
+"""The envelope of every frame: `Command`, decoded from and encoded to both header serialisations.
+
+Layout of a frame (big endian)::
+
+    total : i32 | mark : i32 = serialisation << 24 | header length | header | body
+    total = 4 + header length + body length (does not count itself)
+
+`halfmoon.wire.frame` cuts a stream into frames; here a frame becomes a value and back. Never waits, never keeps anything.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error as struct_error
+from typing import Any, TypeVar
+
+import msgspec
+
+from halfmoon.errors import BadHeader
+from halfmoon.limits import HEADER_FIELDS_MAX
+from halfmoon.wire.codes import JSON, ONEWAY, RESPONSE, ROCKETMQ, VERSION, Language
+from halfmoon.wire.table import Header, fields_of, parse, request_type
+
+H = TypeVar("H", bound=Header)
+
+PREFIX = Struct(">ii")  # | total i32 | serialisation u8, header length u24 |
+
+
+class Command(msgspec.Struct):
+    """One request or reply. ``fields`` are the header's own fields as text."""
+
+    code: int
+    flag: int = 0
+    opaque: int = 0
+    language: int = int(Language.PYTHON)
+    version: int = VERSION
+    remark: str | None = None
+    fields: dict[str, str] = {}
+    body: bytes | memoryview = b""
+    serialization: int = JSON
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request of ours (match by ``opaque`` only then)."""
+        return self.flag & RESPONSE != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return self.flag & ONEWAY != 0
+
+    def header(self, cls: type[H]) -> H:
+        """Return the fields as a header class. Raises BadHeader."""
+        return parse(cls, self.fields)
+
+
+def request_command(header: Header, body: bytes = b"", *, opaque: int = 0, oneway: bool = False, serialization: int = JSON) -> Command:
+    """Return the command that carries a request of the protocol table."""
+    return Command(
+        code=request_type(header).code, flag=ONEWAY if oneway else 0, opaque=opaque, fields=fields_of(header), body=body,
+        serialization=serialization,
+    )
+
+
+def reply_command(
+    request: Command, code: int = 0, remark: str | None = None, header: Header | None = None, body: bytes | memoryview = b"",
+    *, language: int = int(Language.JAVA),
+) -> Command:
+    """Return the reply to a request: same opaque, same serialisation, response bit set.
+
+    The language says JAVA, which every client knows. Follows the 4.9 broker, which answers in the serialisation asked.
+    """
+    return Command(
+        code=code, flag=RESPONSE, opaque=request.opaque, language=language, remark=remark,
+        fields=fields_of(header) if header is not None else {}, body=body, serialization=request.serialization,
+    )
+
+
+# ---------------------------------------------------------------- encode
+
+
+def encode(command: Command) -> bytes:
+    """Return the whole frame of a command, body included."""
+    head = encode_header(command)
+    return b"".join((PREFIX.pack(4 + len(head) + len(command.body), command.serialization << 24 | len(head)), head, command.body))
+
+
+def encode_header(command: Command) -> bytes:
+    """Return the header's bytes in the command's own serialisation."""
+    return _encode_rocketmq(command) if command.serialization == ROCKETMQ else _encode_json(command)
+
+
+_LANGUAGE_NAMES = {int(member): member.name for member in Language}
+_LANGUAGE_CODES = {member.name: int(member) for member in Language}
+
+
+def _encode_json(command: Command) -> bytes:
+    head: dict[str, Any] = {"code": command.code}
+    if command.fields:
+        head["extFields"] = command.fields
+    head["flag"] = command.flag
+    head["language"] = _LANGUAGE_NAMES.get(command.language, "OTHER")
+    head["opaque"] = command.opaque
+    if command.remark is not None:
+        head["remark"] = command.remark
+    head["serializeTypeCurrentRPC"] = "JSON"
+    head["version"] = command.version
+    return msgspec.json.encode(head)
+
+
+_FIXED = Struct(">hbhii")  # | code i16 | language i8 | version i16 | opaque i32 | flag i32 |
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+
+
+def _encode_rocketmq(command: Command) -> bytes:
+    remark = command.remark.encode() if command.remark else b""
+    pieces = []
+    for name, value in command.fields.items():
+        n, v = name.encode(), value.encode()
+        pieces += (_I16.pack(len(n)), n, _I32.pack(len(v)), v)
+    ext = b"".join(pieces)
+    code = (command.code + 0x8000 & 0xFFFF) - 0x8000  # codes above 32767 truncate, as in the original
+    return b"".join((
+        _FIXED.pack(code, command.language, command.version, command.opaque, command.flag),
+        _I32.pack(len(remark)), remark, _I32.pack(len(ext)), ext,
+    ))
+
+
+# ---------------------------------------------------------------- decode
+
+
+class _JsonHeader(msgspec.Struct):
+    code: int = 0
+    flag: int = 0
+    opaque: int = 0
+    language: str | int | None = None
+    version: int = 0
+    remark: str | None = None
+    extFields: dict[str, str | int | float | bool | None] | None = None
+
+
+_json_header = msgspec.json.Decoder(_JsonHeader, strict=False)
+
+
+def decode(header: bytes | memoryview, body: bytes | memoryview, serialization: int) -> Command:
+    """Return the command of one frame.
+
+    Raises:
+        BadHeader: unknown serialisation, or bytes that are not a header in it.
+    """
+    if serialization == JSON:
+        return _decode_json(header, body)
+    if serialization == ROCKETMQ:
+        return _decode_rocketmq(bytes(header), body)
+    raise BadHeader(f"unknown serialisation {serialization}")
+
+
+def _decode_json(header: bytes | memoryview, body: bytes | memoryview) -> Command:
+    try:
+        head = _json_header.decode(header)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as exc:
+        raise BadHeader(f"not a JSON header: {exc}") from None
+    for number in (head.code, head.flag, head.opaque, head.version):
+        if not -(2**31) <= number < 2**31:
+            raise BadHeader("a number of the header does not fit 32 bits")
+    fields = head.extFields or {}
+    if len(fields) > HEADER_FIELDS_MAX:
+        raise BadHeader(f"more than {HEADER_FIELDS_MAX} header fields")
+    language = head.language
+    if isinstance(language, str):
+        language = _LANGUAGE_CODES.get(language, int(Language.OTHER))
+    return Command(
+        head.code, head.flag, head.opaque, int(Language.OTHER) if language is None else language, head.version,
+        head.remark or None, {name: _text(value) for name, value in fields.items() if value is not None}, body, JSON,
+    )
+
+
+def _text(value: str | int | float | bool) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _decode_rocketmq(header: bytes, body: bytes | memoryview) -> Command:
+    try:
+        code, language, version, opaque, flag = _FIXED.unpack_from(header, 0)
+        (remark_length,) = _I32.unpack_from(header, 13)
+        at = 17
+        remark = None
+        if remark_length:
+            remark = _slice(header, at, remark_length).decode()
+            at += remark_length
+        (ext_length,) = _I32.unpack_from(header, at)
+        at += 4
+        if ext_length < 0 or at + ext_length > len(header):
+            raise BadHeader("extension block does not fit the header")
+        fields = decode_ext(header, at, at + ext_length)
+    except (struct_error, UnicodeDecodeError) as exc:
+        raise BadHeader(f"not a ROCKETMQ header: {exc}") from None
+    return Command(code, flag, opaque, language, version, remark, fields, body, ROCKETMQ)
+
+
+def decode_ext(header: bytes, at: int, end: int) -> dict[str, str]:
+    """Return the name and value pairs of a ROCKETMQ extension block; a name given twice counts as the last one.
+
+    Empty values are left out, as decoders from 4.9 on read them. Raises BadHeader.
+    """
+    fields: dict[str, str] = {}
+    count = 0
+    while at < end:
+        (size,) = _I16.unpack_from(header, at)
+        name = _slice(header, at + 2, size).decode()
+        at += 2 + size
+        (size,) = _I32.unpack_from(header, at)
+        value = _slice(header, at + 4, size)
+        at += 4 + size
+        if at > end:
+            raise BadHeader("an extension field reaches beyond its block")
+        count += 1
+        if count > HEADER_FIELDS_MAX:
+            raise BadHeader(f"more than {HEADER_FIELDS_MAX} header fields")
+        if value:
+            fields[name] = value.decode()
+    return fields
+
+
+def _slice(data: bytes, at: int, size: int) -> bytes:
+    if size < 0 or at + size > len(data):
+        raise BadHeader("a length of the header reaches beyond it")
+    return data[at : at + size]

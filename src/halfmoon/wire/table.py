@@ -1,0 +1,109 @@
+"""The protocol table: each request is one small class, and from it come codec, registry, reference page and tests.
+
+A request class is declared once with `request`; its attributes are the header's fields, its annotations their types::
+
+    @request(14, "QUERY_CONSUMER_OFFSET", reply=QueryConsumerOffsetReply)
+    class QueryConsumerOffset(Header):
+        \"\"\"Ask for the progress of a group in one queue.\"\"\"
+        consumer_group: str
+        topic: str
+        queue_id: I32
+
+The wire name is the attribute in camelCase, or given with `wire`. Nothing here knows what a request does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from halfmoon.errors import BadHeader
+
+I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Header(msgspec.Struct, kw_only=True, rename="camel"):
+    """Base of every request and reply header. Plain at run time: built, read, forgotten."""
+
+
+
+
+def wire(name: str, default: Any = msgspec.NODEFAULT) -> Any:
+    """Declare a field whose wire name is not its attribute in camelCase."""
+    return msgspec.field(name=name, default=default)
+
+
+class NoFields(Header):
+    """A header without fields."""
+
+
+class RequestType(NamedTuple):
+    """One line of the table."""
+
+    code: int
+    name: str
+    header: type[Header]
+    reply: type[Header]
+    since: str
+    admin: bool
+
+
+REQUESTS: dict[int, RequestType] = {}
+"""Every request that Halfmoon knows, by code; filled by importing ``halfmoon.wire.headers``."""
+
+_BY_HEADER: dict[type[Header], RequestType] = {}
+
+H = TypeVar("H", bound=Header)
+
+
+def request(
+    code: int, name: str, *, reply: type[Header] = NoFields, since: str = "4.7.1", admin: bool = False
+) -> Callable[[type[H]], type[H]]:
+    """Enter a header class into the table under its request code.
+
+    ``name`` is the original's constant, ``since`` the first RocketMQ version that has it, ``admin`` whether only
+    administrators may send it once access control is on.
+    """
+
+    def enter(cls: type[H]) -> type[H]:
+        assert code not in REQUESTS, f"two requests with code {code}"
+        REQUESTS[code] = _BY_HEADER[cls] = RequestType(code, name, cls, reply, since, admin)
+        return cls
+
+    return enter
+
+
+def request_type(header: Header | type[Header]) -> RequestType:
+    """Return the table's line of a request header."""
+    return _BY_HEADER[header if isinstance(header, type) else type(header)]
+
+
+def parse(cls: type[H], fields: dict[str, str]) -> H:
+    """Return the header that text fields describe; fields that the class does not declare are ignored.
+
+    Raises:
+        BadHeader: a required field is missing, a number does not parse or is out of range.
+
+    Differs: the original logs a missing field and fails later with a NullPointerException; the code that reaches the peer is
+    1 in both.
+    """
+    try:
+        return msgspec.convert(fields, cls, strict=False)
+    except msgspec.ValidationError as exc:
+        raise BadHeader(f"{cls.__name__}: {exc}") from None
+
+
+def fields_of(header: Header) -> dict[str, str]:
+    """Return a header's fields as they travel: text, None left out, booleans ``true`` and ``false``."""
+    fields: dict[str, str] = {}
+    for wire_name, attribute in zip(header.__struct_encode_fields__, header.__struct_fields__):
+        value = getattr(header, attribute)
+        if value is None:
+            continue
+        if value is True or value is False:
+            value = "true" if value else "false"
+        fields[wire_name] = value if type(value) is str else str(value)
+    return fields
