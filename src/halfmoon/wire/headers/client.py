@@ -1,0 +1,101 @@
+"""Requests about connected clients: heartbeats, membership, locks, what brokers ask clients. Declares fields, decides nothing."""
+
+from __future__ import annotations
+
+from halfmoon.wire.table import Header, request, wire
+
+
+class HeartBeatReply(Header):
+    """What a 5.x broker says about heartbeats; 4.x says nothing."""
+
+    is_support_heart_beat_v2: bool | None = wire("IS_SUPPORT_HEART_BEAT_V2", None)
+    is_sub_change: bool | None = wire("IS_SUB_CHANGE", None)
+
+
+@request(34, "HEART_BEAT", reply=HeartBeatReply)
+class HeartBeat(Header):
+    """A client says which groups it belongs to: body `HeartbeatData`."""
+
+
+@request(35, "UNREGISTER_CLIENT")
+class UnregisterClient(Header):
+    """A client leaves a producer group, a consumer group, or both."""
+
+    client_id: str = wire("clientID")  # capital D, unlike everywhere else
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@request(38, "GET_CONSUMER_LIST_BY_GROUP")
+class GetConsumerListByGroup(Header):
+    """Ask for the client ids of a consumer group: reply body `ConsumerIdList`."""
+
+    consumer_group: str
+
+
+@request(40, "NOTIFY_CONSUMER_IDS_CHANGED")
+class NotifyConsumerIdsChanged(Header):
+    """A broker tells the members of a group that the group changed. One-way."""
+
+    consumer_group: str
+
+
+@request(41, "LOCK_BATCH_MQ")
+class LockBatchMq(Header):
+    """Lock queues for ordered consumption: body `LockBatchRequest`, reply body `LockBatchReply`."""
+
+
+@request(42, "UNLOCK_BATCH_MQ")
+class UnlockBatchMq(Header):
+    """Unlock queues: body `LockBatchRequest`. May be one-way."""
+
+
+@request(46, "CHECK_CLIENT_CONFIG")
+class CheckClientConfig(Header):
+    """Ask whether the broker takes a subscription: body `CheckClientBody`."""
+
+
+@request(203, "GET_CONSUMER_CONNECTION_LIST")
+class GetConsumerConnectionList(Header):
+    """Ask who consumes in a group: reply body `ConsumerConnection`."""
+
+    consumer_group: str
+
+
+@request(204, "GET_PRODUCER_CONNECTION_LIST")
+class GetProducerConnectionList(Header):
+    """Ask who produces in a group: reply body `ProducerConnection`."""
+
+    producer_group: str
+
+
+@request(221, "GET_CONSUMER_STATUS_FROM_CLIENT")
+class GetConsumerStatusFromClient(Header):
+    """A broker asks a consumer for its offsets: reply body `ConsumerStatus`."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+@request(223, "INVOKE_BROKER_TO_GET_CONSUMER_STATUS")
+class InvokeBrokerToGetConsumerStatus(Header):
+    """Ask a broker to ask its consumers for their offsets: reply body `ConsumerStatus`."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None  # a client id, in spite of the name
+
+
+@request(307, "GET_CONSUMER_RUNNING_INFO")
+class GetConsumerRunningInfo(Header):
+    """Ask a consumer, directly or through a broker, how it is: reply body `ConsumerRunningInfo`."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool | None = None
+
+
+@request(328, "GET_ALL_PRODUCER_INFO", since="4.9.0")
+class GetAllProducerInfo(Header):
+    """Ask for all producers of a broker: reply body `ProducerTable`."""

@@ -1,0 +1,47 @@
+"""Requests about consumer groups at a broker: configuration and progress. Declares fields, decides nothing."""
+
+from __future__ import annotations
+
+from halfmoon.wire.table import Header, request
+
+
+@request(200, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", admin=True)
+class UpdateAndCreateSubscriptiongroup(Header):
+    """Make or change a consumer group: body `SubscriptionGroupConfig`."""
+
+
+@request(201, "GET_ALL_SUBSCRIPTIONGROUP_CONFIG")
+class GetAllSubscriptiongroupConfig(Header):
+    """Ask for the configuration of all groups: reply body `SubscriptionGroupTable`."""
+
+
+@request(207, "DELETE_SUBSCRIPTIONGROUP", admin=True)
+class DeleteSubscriptiongroup(Header):
+    """Delete a group and, when asked, its progress."""
+
+    group_name: str
+    remove_offset: bool | None = None  # 4.9
+    clean_offset: bool | None = None  # 5.x name of the same
+
+
+@request(208, "GET_CONSUME_STATS")
+class GetConsumeStats(Header):
+    """Ask for the progress of a group against the ends of its queues: reply body `ConsumeStats`."""
+
+    consumer_group: str
+    topic: str | None = None  # None or blank: all topics of the group
+    topic_list: str | None = None  # 5.x: topics joined by ";"
+
+
+@request(317, "GET_BROKER_CONSUME_STATS")
+class GetBrokerConsumeStats(Header):
+    """Ask for the progress of all groups: reply body `BrokerConsumeStats`."""
+
+    is_order: bool
+
+
+@request(352, "GET_SUBSCRIPTIONGROUP_CONFIG", since="5.0.0")
+class GetSubscriptiongroupConfig(Header):
+    """Ask for the configuration of one group: reply body `SubscriptionGroupConfig`."""
+
+    group: str

@@ -1,0 +1,104 @@
+"""Requests about positions: a group's progress, a queue's ends, offsets by time. Declares fields, decides nothing."""
+
+from __future__ import annotations
+
+from halfmoon.wire.table import I32, I64, Header, request
+
+
+class OffsetReply(Header):
+    """A queue offset."""
+
+    offset: I64
+
+
+QueryConsumerOffsetReply = SearchOffsetByTimestampReply = GetMaxOffsetReply = GetMinOffsetReply = OffsetReply
+
+
+@request(14, "QUERY_CONSUMER_OFFSET", reply=OffsetReply)
+class QueryConsumerOffset(Header):
+    """Ask for the progress of a group in one queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    set_zero_if_not_found: bool | None = None  # 5.x
+
+
+@request(15, "UPDATE_CONSUMER_OFFSET")
+class UpdateConsumerOffset(Header):
+    """Store the progress of a group in one queue. Usually one-way."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    commit_offset: I64
+
+
+@request(29, "SEARCH_OFFSET_BY_TIMESTAMP", reply=OffsetReply)
+class SearchOffsetByTimestamp(Header):
+    """Ask for the offset of the message stored at or nearest to a time (ms)."""
+
+    topic: str
+    queue_id: I32
+    timestamp: I64
+    boundary_type: str | None = None  # 5.x: LOWER or UPPER, in any case
+
+
+@request(30, "GET_MAX_OFFSET", reply=OffsetReply)
+class GetMaxOffset(Header):
+    """Ask for the offset that the next message of a queue will get."""
+
+    topic: str
+    queue_id: I32
+    committed: bool | None = None  # 5.x
+
+
+@request(31, "GET_MIN_OFFSET", reply=OffsetReply)
+class GetMinOffset(Header):
+    """Ask for the offset of the oldest message of a queue."""
+
+    topic: str
+    queue_id: I32
+
+
+class GetEarliestMsgStoretimeReply(Header):
+    """When the oldest message was stored, ms; -1: none."""
+
+    timestamp: I64
+
+
+@request(32, "GET_EARLIEST_MSG_STORETIME", reply=GetEarliestMsgStoretimeReply)
+class GetEarliestMsgStoretime(Header):
+    """Ask when the oldest message of a queue was stored."""
+
+    topic: str
+    queue_id: I32
+
+
+@request(43, "GET_ALL_CONSUMER_OFFSET")
+class GetAllConsumerOffset(Header):
+    """Ask for the progress of all groups: body `ConsumerOffsetTable`."""
+
+
+@request(220, "RESET_CONSUMER_CLIENT_OFFSET")
+class ResetConsumerClientOffset(Header):
+    """A broker tells a consumer to go to other offsets: body `ResetOffsetBody`. One-way."""
+
+    topic: str
+    group: str
+    timestamp: I64
+    is_force: bool
+    queue_id: I32 | None = None  # 5.x
+    offset: I64 | None = None  # 5.x
+
+
+@request(222, "INVOKE_BROKER_TO_RESET_OFFSET")
+class InvokeBrokerToResetOffset(Header):
+    """Move a group to the messages of a time (ms; -1: the end). Reply body `ResetOffsetBody`."""
+
+    topic: str
+    group: str
+    timestamp: I64
+    is_force: bool
+    queue_id: I32 | None = None  # 5.x
+    offset: I64 | None = None  # 5.x

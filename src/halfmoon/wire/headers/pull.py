@@ -1,0 +1,88 @@
+"""Requests that read messages: pulls and queries. Declares fields, decides nothing.
+
+Bodies of their replies are stored records, one behind the other, without separators.
+"""
+
+from __future__ import annotations
+
+from halfmoon.wire.table import I32, I64, Header, request, wire
+
+
+class PullMessageReply(Header):
+    """Where the next pull of the queue begins and what the queue holds. All four are required by Java clients."""
+
+    suggest_which_broker_id: I64
+    next_begin_offset: I64
+    min_offset: I64
+    max_offset: I64
+    offset_delta: I64 | None = None  # 5.x, static topics
+    topic_sys_flag: I32 | None = None  # 5.x
+    group_sys_flag: I32 | None = None  # 5.x
+    forbidden_type: I32 | None = None  # 5.x
+
+
+LitePullMessageReply = PullMessageReply
+
+
+@request(11, "PULL_MESSAGE", reply=PullMessageReply)
+class PullMessage(Header):
+    """Read messages of one queue from an offset; may wait for new ones. ``sys_flag`` holds the bits of `halfmoon.wire.flags`."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    queue_offset: I64
+    max_msg_nums: I32
+    sys_flag: I32
+    commit_offset: I64
+    suspend_timeout_millis: I64  # how long the broker may hold the call
+    sub_version: I64
+    subscription: str | None = None  # filter expression; None: the one given by heartbeat
+    expression_type: str | None = None
+    broker_name: str | None = wire("bname", None)  # 4.9
+    max_msg_bytes: I32 | None = None  # 5.x
+    request_source: I32 | None = None  # 5.x proxy
+    proxy_froward_client_id: str | None = None  # 5.x proxy; spelt so on the wire
+
+
+@request(361, "LITE_PULL_MESSAGE", reply=PullMessageReply, since="5.0.0")
+class LitePullMessage(PullMessage):
+    """The same as `PullMessage`, as pull consumers of 5.x send it."""
+
+
+class QueryMessageReply(Header):
+    """How far the key index of the broker has come."""
+
+    index_last_update_timestamp: I64
+    index_last_update_phyoffset: I64
+
+
+@request(12, "QUERY_MESSAGE", reply=QueryMessageReply)
+class QueryMessage(Header):
+    """Find messages of a topic by key, stored between two times (ms)."""
+
+    topic: str
+    key: str
+    max_num: I32
+    begin_timestamp: I64
+    end_timestamp: I64
+    unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", None)
+
+
+@request(33, "VIEW_MESSAGE_BY_ID")
+class ViewMessageById(Header):
+    """Read the message at a physical offset."""
+
+    offset: I64
+    topic: str | None = None  # 5.x
+
+
+@request(321, "QUERY_CONSUME_QUEUE")
+class QueryConsumeQueue(Header):
+    """Read entries of a consume queue, for people who look into a broker."""
+
+    topic: str
+    queue_id: I32
+    index: I64
+    count: I32
+    consumer_group: str | None = None

@@ -1,0 +1,171 @@
+"""Requests to the name server: registration, routes, key and value configuration. Declares fields, decides nothing."""
+
+from __future__ import annotations
+
+from halfmoon.wire.table import I32, I64, Header, request
+
+
+@request(100, "PUT_KV_CONFIG")
+class PutKvConfig(Header):
+    """Store a value under a namespace and key."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+class GetKvConfigReply(Header):
+    """The value."""
+
+    value: str | None = None
+
+
+@request(101, "GET_KV_CONFIG", reply=GetKvConfigReply)
+class GetKvConfig(Header):
+    """Ask for the value under a namespace and key."""
+
+    namespace: str
+    key: str
+
+
+@request(102, "DELETE_KV_CONFIG")
+class DeleteKvConfig(Header):
+    """Forget the value under a namespace and key."""
+
+    namespace: str
+    key: str
+
+
+class RegisterBrokerReply(Header):
+    """For slaves: where their master is."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@request(103, "REGISTER_BROKER", reply=RegisterBrokerReply)
+class RegisterBroker(Header):
+    """A broker says that it lives and which topics it has: body `RegisterBrokerBody`, reply body `KVTable`."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: I64  # 0: master
+    compressed: bool | None = None
+    body_crc32: I32 | None = None  # over the body as sent, top bit cleared; 0: not checked
+    heartbeat_timeout_millis: I64 | None = None  # 5.x
+    enable_acting_master: bool | None = None  # 5.x
+
+
+@request(104, "UNREGISTER_BROKER")
+class UnregisterBroker(Header):
+    """A broker leaves."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: I64
+
+
+@request(105, "GET_ROUTEINFO_BY_TOPIC")
+class GetRouteinfoByTopic(Header):
+    """Ask which brokers hold a topic: reply body `TopicRouteData`."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None  # 4.9.4
+
+
+@request(106, "GET_BROKER_CLUSTER_INFO")
+class GetBrokerClusterInfo(Header):
+    """Ask for all brokers by cluster: reply body `ClusterInfo`."""
+
+
+class WipeWritePermOfBrokerReply(Header):
+    """How many topics lost their write permission."""
+
+    wipe_topic_count: I32
+
+
+@request(205, "WIPE_WRITE_PERM_OF_BROKER", reply=WipeWritePermOfBrokerReply)
+class WipeWritePermOfBroker(Header):
+    """Take the write permission from all topics of a broker, so that senders leave it."""
+
+    broker_name: str
+
+
+class AddWritePermOfBrokerReply(Header):
+    """How many topics got their write permission back."""
+
+    add_topic_count: I32
+
+
+@request(327, "ADD_WRITE_PERM_OF_BROKER", reply=AddWritePermOfBrokerReply, since="4.9.0")
+class AddWritePermOfBroker(Header):
+    """Give the write permission back to all topics of a broker."""
+
+    broker_name: str
+
+
+@request(206, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER")
+class GetAllTopicListFromNameserver(Header):
+    """Ask for all topics: reply body `TopicList`."""
+
+
+@request(216, "DELETE_TOPIC_IN_NAMESRV")
+class DeleteTopicInNamesrv(Header):
+    """Forget a topic at the name server, of all brokers or of one cluster's."""
+
+    topic: str
+    cluster_name: str | None = None  # 4.9
+
+
+@request(217, "REGISTER_TOPIC_IN_NAMESRV", since="5.0.0")
+class RegisterTopicInNamesrv(Header):
+    """Enter a topic's route at the name server: body `TopicRouteData`."""
+
+    topic: str
+
+
+@request(219, "GET_KVLIST_BY_NAMESPACE")
+class GetKvlistByNamespace(Header):
+    """Ask for all keys and values of a namespace: reply body `KVTable`."""
+
+    namespace: str
+
+
+@request(224, "GET_TOPICS_BY_CLUSTER")
+class GetTopicsByCluster(Header):
+    """Ask for the topics of a cluster: reply body `TopicList`."""
+
+    cluster: str
+
+
+@request(304, "GET_SYSTEM_TOPIC_LIST_FROM_NS")
+class GetSystemTopicListFromNs(Header):
+    """Ask for cluster and broker names, which are topics too: reply body `TopicList`."""
+
+
+@request(311, "GET_UNIT_TOPIC_LIST")
+class GetUnitTopicList(Header):
+    """Ask for the topics with the unit flag: reply body `TopicList`."""
+
+
+@request(312, "GET_HAS_UNIT_SUB_TOPIC_LIST")
+class GetHasUnitSubTopicList(Header):
+    """Ask for the topics with the unit subscription flag: reply body `TopicList`."""
+
+
+@request(313, "GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST")
+class GetHasUnitSubUnunitTopicList(Header):
+    """Ask for the topics with the unit subscription flag and without the unit flag: reply body `TopicList`."""
+
+
+@request(318, "UPDATE_NAMESRV_CONFIG")
+class UpdateNamesrvConfig(Header):
+    """Change settings of the name server: body is properties text."""
+
+
+@request(319, "GET_NAMESRV_CONFIG")
+class GetNamesrvConfig(Header):
+    """Ask for the settings of the name server: reply body is properties text."""

@@ -1,0 +1,88 @@
+"""Requests that bring messages to a broker, and the one that gives a message back. Declares fields, decides nothing."""
+
+from __future__ import annotations
+
+from halfmoon.wire.table import I32, I64, Header, request, wire
+
+
+class SendMessageReply(Header):
+    """Where a message went.
+
+    ``msg_id`` is the offset message id; a batch has one for each message, joined by commas, and ``queue_offset`` is the first's.
+    Java clients fail on a reply without the three required fields whenever the code is 0, 10, 11 or 12.
+    """
+
+    msg_id: str
+    queue_id: I32
+    queue_offset: I64
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None  # 5.x
+    recall_handle: str | None = None  # 5.x
+    region_id: str | None = wire("MSG_REGION", None)
+    trace_on: bool | None = wire("TRACE_ON", None)
+
+
+SendMessageV2Reply = SendMessageReply
+SendBatchMessageReply = SendMessageReply
+
+
+@request(10, "SEND_MESSAGE", reply=SendMessageReply)
+class SendMessage(Header):
+    """Store the message in the body. Long field names, as the Go and C++ clients send them."""
+
+    producer_group: str
+    topic: str
+    default_topic: str  # template for automatic creation
+    default_topic_queue_nums: I32
+    queue_id: I32  # below 0: the broker picks a queue
+    sys_flag: I32
+    born_timestamp: I64
+    flag: I32
+    properties: str | None = None
+    reconsume_times: I32 | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: I32 | None = None
+    batch: bool | None = None
+    broker_name: str | None = wire("bname", None)  # 4.9
+
+
+@request(310, "SEND_MESSAGE_V2", reply=SendMessageReply)
+class SendMessageV2(Header):
+    """Store the message in the body; the same fields as `SendMessage` under one-letter names.
+
+    With ``batch`` true the body is a batch, whatever the code says.
+    """
+
+    producer_group: str = wire("a")
+    topic: str = wire("b")
+    default_topic: str = wire("c")
+    default_topic_queue_nums: I32 = wire("d")
+    queue_id: I32 = wire("e")
+    sys_flag: I32 = wire("f")
+    born_timestamp: I64 = wire("g")
+    flag: I32 = wire("h")
+    properties: str | None = wire("i", None)
+    reconsume_times: I32 | None = wire("j", None)
+    unit_mode: bool | None = wire("k", None)
+    max_reconsume_times: I32 | None = wire("l", None)
+    batch: bool | None = wire("m", None)
+    broker_name: str | None = wire("n", None)  # 4.9
+
+
+@request(320, "SEND_BATCH_MESSAGE", reply=SendMessageReply)
+class SendBatchMessage(SendMessageV2):
+    """Store a batch body (`halfmoon.wire.record.encode_batch`). A body without ``batch`` true is stored as one message."""
+
+
+@request(36, "CONSUMER_SEND_MSG_BACK")
+class ConsumerSendMsgBack(Header):
+    """Give back a message that could not be consumed: the broker delivers it again later, or puts it to the dead letters."""
+
+    offset: I64  # physical offset of the message
+    group: str
+    delay_level: I32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: I32 | None = None
+    broker_name: str | None = wire("bname", None)  # 4.9

@@ -1,0 +1,84 @@
+"""Requests about topics at a broker: configuration and statistics. Declares fields, decides nothing."""
+
+from __future__ import annotations
+
+from halfmoon.wire.table import I32, I64, Header, request
+
+
+@request(17, "UPDATE_AND_CREATE_TOPIC", admin=True)
+class UpdateAndCreateTopic(Header):
+    """Make or change a topic."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: I32
+    write_queue_nums: I32
+    perm: I32
+    topic_filter_type: str  # SINGLE_TAG or MULTI_TAG
+    order: bool
+    topic_sys_flag: I32 | None = None
+    attributes: str | None = None  # 5.x: "+k=v,-k"
+    force: bool | None = None  # 5.x
+
+
+@request(21, "GET_ALL_TOPIC_CONFIG")
+class GetAllTopicConfig(Header):
+    """Ask for the configuration of all topics: reply body `TopicConfigTable`."""
+
+
+@request(202, "GET_TOPIC_STATS_INFO")
+class GetTopicStatsInfo(Header):
+    """Ask for the ends of each queue of a topic: reply body `TopicStatsTable`."""
+
+    topic: str
+
+
+@request(215, "DELETE_TOPIC_IN_BROKER", admin=True)
+class DeleteTopicInBroker(Header):
+    """Delete a topic."""
+
+    topic: str
+
+
+@request(300, "QUERY_TOPIC_CONSUME_BY_WHO")
+class QueryTopicConsumeByWho(Header):
+    """Ask which groups consume a topic: reply body `GroupList`."""
+
+    topic: str
+
+
+@request(303, "QUERY_CONSUME_TIME_SPAN")
+class QueryConsumeTimeSpan(Header):
+    """Ask how old the messages are that a group consumes: reply body `ConsumeTimeSpans`."""
+
+    topic: str
+    group: str
+
+
+@request(305, "GET_SYSTEM_TOPIC_LIST_FROM_BROKER")
+class GetSystemTopicListFromBroker(Header):
+    """Ask for the broker's own topics: reply body `TopicList`."""
+
+
+@request(351, "GET_TOPIC_CONFIG", since="5.0.0")
+class GetTopicConfig(Header):
+    """Ask for the configuration of one topic: reply body `TopicConfig`."""
+
+    topic: str
+    lo: bool | None = None  # 5.x: the topic is a static one
+
+
+class QueryDataVersionReply(Header):
+    """Whether the name server holds another version; its own is in the body (`DataVersion`)."""
+
+    changed: bool
+
+
+@request(322, "QUERY_DATA_VERSION", reply=QueryDataVersionReply)
+class QueryDataVersion(Header):
+    """A broker asks whether the name server has its newest topics: body `DataVersion`."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: I64

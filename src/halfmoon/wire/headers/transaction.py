@@ -1,0 +1,41 @@
+"""Requests of transactions: the second phase, the check-back, and resuming what was given up. Declares fields, decides nothing."""
+
+from __future__ import annotations
+
+from halfmoon.wire.table import I32, I64, Header, request, wire
+
+
+@request(37, "END_TRANSACTION")
+class EndTransaction(Header):
+    """Commit or roll back a half message. Sent one-way by all clients."""
+
+    producer_group: str
+    tran_state_table_offset: I64  # queue offset of the half message
+    commit_log_offset: I64  # physical offset of the half message
+    commit_or_rollback: I32  # 8 commit, 12 rollback, 0 unknown
+    msg_id: str
+    from_transaction_check: bool | None = None
+    transaction_id: str | None = None
+    topic: str | None = None  # 5.x
+    broker_name: str | None = wire("bname", None)  # 4.9
+
+
+@request(39, "CHECK_TRANSACTION_STATE")
+class CheckTransactionState(Header):
+    """A broker asks a producer what became of a half message: body is the stored record. One-way, answered by `EndTransaction`."""
+
+    tran_state_table_offset: I64
+    commit_log_offset: I64
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    topic: str | None = None  # 5.x
+    broker_name: str | None = wire("bname", None)  # 4.9
+
+
+@request(323, "RESUME_CHECK_HALF_MESSAGE")
+class ResumeCheckHalfMessage(Header):
+    """Check a half message again that was given up."""
+
+    msg_id: str | None = None
+    topic: str | None = None  # 5.x
