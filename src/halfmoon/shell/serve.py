@@ -1,0 +1,494 @@
+"""Runs a server core on asyncio (uvloop where it is installed): sockets, one timer, threads for `Work`, signals.
+
+The unit of work is a turn of the event loop: bytes are handed to ``core.feed`` as they come, and one ``core.commit`` a turn handles
+what all connections brought, then one write a connection goes out. Knows nothing of frames and decides nothing: idle
+connections, bad bytes and refusals are the core's business; slow readers and too many connections are handled here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any, Protocol, TypeVar, cast
+
+from halfmoon.effects import Close, Gather, Spawn, Start, Work, Write
+from halfmoon.ports import Core
+
+log = logging.getLogger("halfmoon.serve")
+
+Address = tuple[str, int]
+T = TypeVar("T")
+
+CONNECTIONS_MAX = 10_000
+"""Connections of one server. Each costs a descriptor and some kilobytes; beyond it a new one is closed at once."""
+
+WRITE_HIGH_BYTES = 1024 * 1024
+"""Unsent bytes of one connection at which we stop reading from it, so that it gets no more answers to fall behind with."""
+
+WRITE_LOW_BYTES = 256 * 1024
+"""Unsent bytes at which reading goes on."""
+
+WRITE_MAX_BYTES = 64 * 1024 * 1024
+"""Unsent bytes at which a connection is cut: four of the largest frames, which only pushed or pipelined answers can pile up."""
+
+JOIN_MAX_BYTES = 64 * 1024
+"""Pieces that together are smaller are joined before writing: a copy costs less than handing over many pieces."""
+
+CLOSING_MS = 5_000
+"""How long a closing connection may take to receive what was written to it."""
+
+STOP_MS = 30_000
+"""How long a clean stop may take: unregistering and the last sync."""
+
+TIMER_MAX_MS = 60_000
+"""Longest single sleep, so that a step of the system's clock is noticed."""
+
+WORK_THREADS = 4
+"""Threads for `Work`: they only wait for the device."""
+
+BACKLOG = 1024
+"""Connections that may wait to be accepted: all clients of a cluster reconnect at the same moment. Follows serverSocketBacklog."""
+
+
+class TimeSource(Protocol):
+    """Where the time comes from: `halfmoon.shell.clock.Clock`."""
+
+    def now(self) -> int:
+        """Milliseconds since the epoch, never stepping back."""
+
+
+class OperationDriver(Protocol):
+    """What drives operations on this event loop: `halfmoon.shell.drive.Driver`."""
+
+    def spawn(self, operation: Any, name: str = "") -> Any:
+        """Start an operation that goes on by itself."""
+
+    def run(self, operation: Any) -> Coroutine[Any, Any, Any]:
+        """Drive an operation to its end."""
+
+
+class Server:
+    """A core with sockets.
+
+    ``listeners`` are pairs of host and port; port 0 takes a free one. ``driver`` carries out `Start` and the operations of a clean
+    stop; without one the core must leave none. All methods belong to one event loop.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        listeners: Sequence[Address],
+        clock: TimeSource,
+        driver: OperationDriver | None = None,
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+        write_max_bytes: int = WRITE_MAX_BYTES,
+    ) -> None:
+        self.core, self.listeners, self.clock, self.driver = core, list(listeners), clock, driver
+        self.connections_max, self.write_max_bytes = connections_max, write_max_bytes
+        self.bound: list[Address] = []
+        self.feed = core.feed
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.AbstractServer] = []
+        self._connections: dict[int, _Connection] = {}
+        self._numbers = count(1)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._turn_is_due = False
+        self._works_running = 0
+        self._works_done = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._background: set[Any] = set()
+        self._refused = 0
+
+    # ------------------------------------------------------------ life
+
+    async def bind(self) -> list[Address]:
+        """Take the ports without listening yet, and return the addresses really bound, so that a core can be told them first.
+
+        Raises:
+            OSError: an address is in use or not ours.
+        """
+        if not self._sockets:
+            loop = asyncio.get_running_loop()
+            try:
+                for host, port in self.listeners:
+                    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+                    self._sockets.append(_bound_socket(found))
+            except OSError:
+                self._close_sockets()
+                raise
+            self.bound = [cast(Address, sock.getsockname()[:2]) for sock in self._sockets]
+        return self.bound
+
+    async def start(self) -> list[Address]:
+        """Listen, start the core and return the addresses really bound. Raises OSError."""
+        await self.bind()
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="halfmoon-work")
+        for sock in self._sockets:
+            self._servers.append(await self._loop.create_server(lambda: _Connection(self), sock=sock, backlog=BACKLOG))
+        self.core.start(self.clock.now())
+        self.wake()
+        return self.bound
+
+    async def stop(self, within_ms: int = STOP_MS) -> None:
+        """Stop cleanly: no new connections, the core's last operations driven to their end, its last works done, all closed.
+
+        After ``within_ms`` what is not done is left.
+        """
+        assert self._loop is not None, "stop before start"
+        for server in self._servers:
+            server.close()
+        self._sockets.clear()
+        deadline = self._loop.time() + within_ms / 1000
+        operations = self.core.stop(self.clock.now())
+        self._turn()
+        if operations:
+            assert self.driver is not None, "a core that leaves operations needs a driver"
+            endings = [asyncio.ensure_future(self.driver.run(self._watched(operation))) for operation in operations]
+            done, pending = await asyncio.wait(endings, timeout=deadline - self._loop.time())
+            for task in pending:
+                task.cancel()
+            for task in done:
+                if not task.cancelled() and task.exception() is not None:
+                    log.error("an operation of the clean stop failed", exc_info=task.exception())
+        self._turn()
+        while self._works_running and self._loop.time() < deadline:
+            self._works_done.clear()
+            try:
+                await asyncio.wait_for(self._works_done.wait(), deadline - self._loop.time())
+            except TimeoutError:
+                break
+        await self._close_connections()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._pool is not None:
+            self._pool.shutdown(wait=not self._works_running, cancel_futures=True)
+
+    async def run(self, ready: Callable[[list[Address]], None] | None = None) -> None:
+        """Start, tell ``ready`` the bound addresses, and stop cleanly at the first SIGTERM or SIGINT, at once at the second."""
+        await run_until_signal([self], (lambda bound: ready(bound[0])) if ready is not None else None)
+
+    async def _close_connections(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.transport.close()
+        for _ in range(100):  # what was written may still be on its way out
+            if not self._connections:
+                return
+            await asyncio.sleep(0.01)
+        for connection in list(self._connections.values()):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+        self._sockets.clear()
+
+    # ------------------------------------------------------------ turns
+
+    def wake(self) -> None:
+        """See to it that a turn comes: whoever changed the core from outside a turn calls this."""
+        if not self._turn_is_due and self._loop is not None:
+            self._turn_is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        now = self.clock.now()
+        try:
+            self.core.commit(now)
+        except Exception:  # our own mistake: the other connections shall not feel it
+            log.exception("a turn of the core failed")
+        self._carry_out(now)
+
+    def _ring(self) -> None:
+        self._timer = None
+        now = self.clock.now()
+        due = self.core.due()
+        if due is not None and due <= now:
+            try:
+                self.core.tick(now)
+            except Exception:
+                log.exception("a tick of the core failed")
+        self._carry_out(now)
+
+    def _set_timer(self, now: int) -> None:
+        """Keep one timer that fires no later than the core wants; firing early is harmless and saves setting it again each turn."""
+        due = self.core.due()
+        if due is None or (self._timer is not None and self._timer_ms <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._loop is not None
+        wait_ms = min(max(due - now, 0), TIMER_MAX_MS)
+        self._timer_ms = now + wait_ms
+        self._timer = self._loop.call_later(wait_ms / 1000, self._ring)
+
+    # ------------------------------------------------------------ effects
+
+    def _carry_out(self, now: int) -> None:
+        connections = self._connections
+        while effects := self.core.effects():
+            for effect in effects:
+                kind = type(effect)
+                if kind is Write:
+                    if (connection := connections.get(effect.peer)) is not None:  # type: ignore[union-attr]
+                        connection.write(effect.pieces)  # type: ignore[union-attr]
+                elif kind is Work:
+                    self._work(cast("Work[Any]", effect))
+                elif kind is Close:
+                    if (connection := connections.get(effect.peer)) is not None:  # type: ignore[union-attr]
+                        connection.close(effect.reason)  # type: ignore[union-attr]
+                else:
+                    self._start(cast(Start, effect))
+        self._set_timer(now)
+
+    def _start(self, start: Start) -> None:
+        assert self.driver is not None, "a core that starts operations needs a driver"
+        handle = self.driver.spawn(self._watched(start.operation), start.name)
+        if isinstance(handle, asyncio.Future):  # the loop itself keeps only weak references to tasks
+            self._background.add(handle)
+            handle.add_done_callback(self._background.discard)
+
+    def _work(self, work: Work[Any]) -> None:
+        if work.inline or self._pool is None:
+            self._finish(work, _outcome(work))
+            return
+        self._works_running += 1
+        self._pool.submit(self._work_in_thread, work)
+
+    def _work_in_thread(self, work: Work[Any]) -> None:
+        outcome = _outcome(work)
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._worked, work, outcome)
+        except RuntimeError:
+            log.warning("the event loop ended before a work was done: %s", work.name)
+
+    def _worked(self, work: Work[Any], outcome: Any) -> None:
+        self._works_running -= 1
+        self._finish(work, outcome)
+        self._carry_out(self.clock.now())
+        if not self._works_running:
+            self._works_done.set()
+
+    def _finish(self, work: Work[Any], outcome: Any) -> None:
+        try:
+            work.done(outcome, self.clock.now())
+        except Exception:
+            log.exception("the end of a work failed: %s", work.name)
+
+    def _watched(self, operation: Any) -> Generator[Any, Any, Any]:
+        """The same operation; after each of its steps a turn comes, because a step may have changed the core."""
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                request = operation.send(value) if error is None else operation.throw(error)
+            except StopIteration as end:
+                return end.value
+            finally:
+                self.wake()
+            if isinstance(request, Gather):
+                request = Gather([self._watched(each) for each in request.operations])
+            elif isinstance(request, Spawn):
+                request = Spawn(self._watched(request.operation), request.name)
+            value, error = None, None
+            try:
+                value = yield request
+            except GeneratorExit:
+                operation.close()
+                raise
+            except BaseException as exc:
+                error = exc
+
+    # ------------------------------------------------------------ connections
+
+    def _accept(self, connection: _Connection) -> int | None:
+        """Number a new connection, or None when there are too many."""
+        if len(self._connections) >= self.connections_max:
+            self._refused += 1
+            if self._refused & (self._refused - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
+                log.warning("connections at their bound of %d, %d refused so far", self.connections_max, self._refused)
+            return None
+        peer = next(self._numbers)
+        self._connections[peer] = connection
+        return peer
+
+    def _drop(self, peer: int) -> None:
+        if self._connections.pop(peer, None) is not None:
+            self.core.lost(peer, self.clock.now())
+            self.wake()
+
+
+class _Connection(asyncio.Protocol):
+    """One accepted connection; the hot path of reading is `data_received`."""
+
+    __slots__ = ("_feed", "_is_slow", "peer", "server", "transport")
+
+    def __init__(self, server: Server) -> None:
+        self.server, self._feed = server, server.feed
+        self.peer = 0
+        self._is_slow = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        server = self.server
+        peer = server._accept(self)
+        if peer is None:
+            self.transport.abort()
+            return
+        self.peer = peer
+        self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        server.core.connected(peer, address_text(transport.get_extra_info("peername")), server.clock.now())
+        server.wake()
+
+    def data_received(self, data: bytes) -> None:
+        if self.peer:
+            self._feed(self.peer, data)
+            server = self.server
+            if not server._turn_is_due:
+                server.wake()
+
+    def eof_received(self) -> bool:
+        """The other side sends no more, but may still read: answer what it sent before, then close."""
+        assert self.server._loop is not None
+        self.server.wake()
+        self.server._loop.call_soon(self.close, "end of stream")
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.peer:
+            self.server._drop(self.peer)
+
+    def pause_writing(self) -> None:
+        self._is_slow = True
+        try:
+            self.transport.pause_reading()
+        except RuntimeError:
+            pass  # it is closing
+
+    def resume_writing(self) -> None:
+        self._is_slow = False
+        try:
+            self.transport.resume_reading()
+        except RuntimeError:
+            pass
+
+    def write(self, pieces: Sequence[Any]) -> None:
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if len(pieces) == 1:
+            transport.write(pieces[0])
+        elif sum(map(len, pieces)) <= JOIN_MAX_BYTES:
+            transport.write(b"".join(pieces))
+        else:
+            transport.writelines(pieces)
+        if self._is_slow and transport.get_write_buffer_size() > self.server.write_max_bytes:
+            log.warning("peer %d does not read, over %d bytes wait for it: cut", self.peer, self.server.write_max_bytes)
+            transport.abort()
+
+    def close(self, reason: str) -> None:
+        """Close once what was written is sent, or by force when that takes too long."""
+        transport = self.transport
+        if transport.is_closing():
+            return
+        log.debug("peer %d closed: %s", self.peer, reason)
+        transport.close()
+        if transport.get_write_buffer_size():
+            assert self.server._loop is not None
+            self.server._loop.call_later(CLOSING_MS / 1000, transport.abort)
+
+
+# ---------------------------------------------------------------- signals and loops
+
+
+async def run_until_signal(
+    servers: Sequence[Server], ready: Callable[[list[list[Address]]], None] | None = None, within_ms: int = STOP_MS
+) -> None:
+    """Start servers in order, tell ``ready`` the addresses bound by each, stop them in reverse at the first SIGTERM or SIGINT.
+
+    A second signal leaves the process at once with status 1.
+    """
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+
+    def stop_asked() -> None:
+        if asked.is_set():
+            os._exit(1)
+        asked.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop_asked)
+    started: list[Server] = []
+    try:
+        bound = []
+        for server in servers:
+            bound.append(await server.start())
+            started.append(server)
+        if ready is not None:
+            ready(bound)
+        await asked.wait()
+    finally:
+        for server in reversed(started):
+            await server.stop(within_ms)
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on uvloop, or on asyncio's own loop where uvloop is not installed."""
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        return runner.run(main)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+# ---------------------------------------------------------------- addresses and sockets
+
+
+def address_text(name: Any) -> str:
+    """Return ``host:port`` of a socket's name; IPv6 stands in brackets, an IPv4 address inside IPv6 stands bare."""
+    if not isinstance(name, tuple):
+        return "unknown:0"
+    host, port = name[0], name[1]
+    if host.startswith("::ffff:") and "." in host:
+        host = host[7:]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _bound_socket(found: Sequence[Any]) -> socket.socket:
+    """Return a socket bound to the first of the resolved addresses that can be bound, IPv4 before IPv6."""
+    error: OSError | None = None
+    for family, kind, protocol, _, address in sorted(found, key=lambda each: each[0] != socket.AF_INET):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.setblocking(False)
+            return sock
+        except OSError as exc:
+            sock.close()
+            error = exc
+    raise error or OSError("no address to bind")
+
+
+def _outcome(work: Work[Any]) -> Any:
+    try:
+        return work.run()
+    except Exception as exc:
+        return exc

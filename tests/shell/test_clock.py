@@ -1,0 +1,43 @@
+from halfmoon.shell.clock import Clock
+
+MS = 1_000_000
+
+
+class Machine:
+    def __init__(self) -> None:
+        self.wall_ns, self.monotonic_ns = 1_700_000_000_000 * MS, 5_000 * MS
+
+    def passes(self, ms: int) -> None:
+        self.wall_ns += ms * MS
+        self.monotonic_ns += ms * MS
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.wall_ns, lambda: self.monotonic_ns)
+
+
+def test_time_is_the_systems_time():
+    machine = Machine()
+    clock = machine.clock()
+    machine.passes(1234)
+    assert clock.now() == 1_700_000_001_234
+
+
+def test_a_forward_step_of_the_system_is_taken_at_once():
+    machine = Machine()
+    clock = machine.clock()
+    machine.wall_ns += 3_600_000 * MS
+    assert clock.now() == 1_700_003_600_000
+
+
+def test_time_goes_on_at_half_speed_after_the_system_was_set_back_until_both_agree():
+    machine = Machine()
+    clock = machine.clock()
+    machine.wall_ns -= 10_000 * MS
+    first = clock.now()
+    machine.passes(4_000)
+    second = clock.now()
+    machine.passes(16_000)
+    third = clock.now()
+    machine.passes(100)
+    assert (first, second, third) == (1_700_000_000_000, 1_700_000_002_000, 1_700_000_010_000)
+    assert clock.now() == 1_700_000_010_100

@@ -1,0 +1,482 @@
+"""Real sockets, a small core of our own: an echo that answers each turn once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvloop
+
+from halfmoon.effects import Close, Signal, Start, Work, Write, now, wait
+from halfmoon.shell import serve
+from halfmoon.shell.clock import Clock
+from halfmoon.shell.serve import Server, address_text
+
+
+class Echo:
+    """Says back what it hears, once a turn; remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.fed: list[tuple[int, bytes]] = []
+        self.commits: list[list[tuple[int, bytes]]] = []
+        self.left: list[Any] = []
+        self.due_ms: int | None = None
+        self.ticks: list[int] = []
+        self.endings: list[Any] = []
+        self.answer: Callable[[int, bytes], list[Any]] = lambda peer, data: [Write(peer, [data])]
+
+    def start(self, now: int) -> None:
+        self.told.append("start")
+
+    def connected(self, peer: int, remote: str, now: int) -> None:
+        self.told.append(("connected", peer, remote))
+
+    def feed(self, peer: int, data: bytes) -> None:
+        self.fed.append((peer, data))
+
+    def commit(self, now: int) -> None:
+        if self.fed:
+            self.commits.append(self.fed)
+            joined: dict[int, bytes] = {}
+            for peer, data in self.fed:
+                joined[peer] = joined.get(peer, b"") + data
+            for peer, data in joined.items():
+                self.left += self.answer(peer, data)
+            self.fed = []
+
+    def lost(self, peer: int, now: int) -> None:
+        self.told.append(("lost", peer))
+
+    def due(self) -> int | None:
+        return self.due_ms
+
+    def tick(self, now: int) -> None:
+        self.ticks.append(now)
+        self.due_ms = None
+
+    def effects(self) -> list[Any]:
+        left, self.left = self.left, []
+        return left
+
+    def stop(self, now: int) -> list[Any]:
+        self.told.append("stop")
+        return self.endings
+
+
+class SmallDriver:
+    """Drives operations that only ask for the time or wait for a signal."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    async def run(self, operation: Any) -> Any:
+        value: Any = None
+        while True:
+            try:
+                asked = operation.send(value)
+            except StopIteration as end:
+                return end.value
+            if hasattr(asked, "signal"):
+                fired = asyncio.Event()
+                if not asked.signal.subscribe(fired.set):
+                    await fired.wait()
+                value = True
+            else:
+                value = self.clock.now()
+
+    def spawn(self, operation: Any, name: str = "") -> Any:
+        return asyncio.ensure_future(self.run(operation))
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy. fixture")
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def event_loop_policy(request: pytest.FixtureRequest) -> Any:
+    return uvloop.EventLoopPolicy() if request.param == "uvloop" else asyncio.DefaultEventLoopPolicy()
+
+
+@asynccontextmanager
+async def serving(core: Echo, **options: Any) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
+    clock = Clock()
+    server = Server(core, [("127.0.0.1", 0)], clock, SmallDriver(clock), **options)
+    (address,) = await server.start()
+    try:
+        yield server, address
+    finally:
+        await server.stop(2_000)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+async def test_bytes_come_back_and_the_core_hears_of_coming_and_going():
+    core = Echo()
+    async with serving(core) as (_, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        mine = address_text(writer.get_extra_info("sockname"))
+        writer.close()
+        await until(lambda: ("lost", 1) in core.told)
+    assert core.told == ["start", ("connected", 1, mine), ("lost", 1), "stop"]
+
+
+async def test_one_commit_handles_what_several_connections_brought_in_a_turn():
+    core = Echo()
+    async with serving(core) as (_, address):
+        socks = [socket.create_connection(address) for _ in range(20)]
+        await until(lambda: len(core.told) == 21)
+        for sock in socks:  # the loop does not run in between: all wait in the kernel
+            sock.sendall(b"x")
+        await until(lambda: sum(map(len, core.commits)) == 20)
+        for sock in socks:
+            sock.close()
+    assert len(core.commits) == 1
+
+
+async def test_the_address_is_known_before_the_core_starts_and_nobody_is_accepted_before():
+    core = Echo()
+    server = Server(core, [("127.0.0.1", 0), ("127.0.0.1", 0)], Clock())
+    bound = await server.bind()
+    assert core.told == []
+    assert len({port for _, port in bound} - {0}) == 2
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(bound[0], timeout=1)
+    assert await server.start() == bound
+    socket.create_connection(bound[1], timeout=1).close()
+    await server.stop()
+
+
+async def test_a_taken_port_is_an_error_that_leaves_nothing_open():
+    taken = socket.create_server(("127.0.0.1", 0))
+    server = Server(Echo(), [("127.0.0.1", 0), taken.getsockname()], Clock())
+    with pytest.raises(OSError):
+        await server.start()
+    assert server._sockets == []
+    taken.close()
+
+
+async def test_small_packets_are_not_held_back():
+    core = Echo()
+    async with serving(core) as (server, address):
+        _, writer = await asyncio.open_connection(*address)
+        await until(lambda: server._connections)
+        (connection,) = server._connections.values()
+        sock = connection.transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        writer.close()
+
+
+async def test_pieces_of_any_kind_and_size_arrive_in_order():
+    core = Echo()
+    big = os.urandom(3_000_000)
+    core.answer = lambda peer, data: [
+        Write(peer, [b"head", memoryview(big), bytearray(b"tail")]),
+        Write(peer, [b"a", memoryview(b"b")]),
+    ]
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"?")
+        assert await reader.readexactly(len(big) + 10) == b"head" + big + b"tailab"
+        writer.close()
+
+
+async def test_a_close_comes_after_what_was_written():
+    core = Echo()
+    core.answer = lambda peer, data: [Write(peer, [data * 200_000]), Close(peer, "bad frame")]
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"12345")
+        assert len(await reader.read(-1)) == 1_000_000
+        writer.close()
+
+
+async def test_a_half_closed_connection_still_gets_its_answer():
+    core = Echo()
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"last words")
+        writer.write_eof()
+        assert await reader.read(-1) == b"last words"
+        await until(lambda: ("lost", 1) in core.told)
+        writer.close()
+
+
+async def test_bytes_sent_right_before_a_close_are_committed_before_the_loss_is_told():
+    core = Echo()
+    seen: list[int] = []
+    core.answer = lambda peer, data: seen.append(len(core.told)) or []  # type: ignore[func-returns-value]
+    async with serving(core) as (_, address):
+        sock = socket.create_connection(address)
+        sock.sendall(b"one-way")
+        sock.close()
+        await until(lambda: ("lost", 1) in core.told)
+    assert seen == [2]  # after start and connected, before lost
+
+
+async def test_a_peer_that_does_not_read_is_cut_at_the_bound_and_the_others_go_on():
+    core = Echo()
+    core.answer = lambda peer, data: [Write(peer, [bytes(400_000)])] * 8 if data == b"!" else [Write(peer, [data])]
+    async with serving(core, write_max_bytes=2_000_000) as (_, address):
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(address)
+        await until(lambda: len(core.told) == 2)
+        for _ in range(8):
+            if ("lost", 1) in core.told:
+                break
+            core.left += core.answer(1, b"!")  # answers that others caused, as a notice or a held pull
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(b"alive")
+            assert await reader.readexactly(5) == b"alive"
+            writer.close()
+        await until(lambda: ("lost", 1) in core.told)
+        slow.close()
+
+
+async def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does():
+    core = Echo()
+    size = 8_000_000
+    core.answer = lambda peer, data: [Write(peer, [bytes(size)])] if b"!" in data else []
+    async with serving(core) as (server, address):
+        slow = socket.create_connection(address)
+        slow.sendall(b"!")
+        await until(lambda: core.commits)
+        slow.sendall(b"more")
+        await asyncio.sleep(0.05)
+        assert [data for commit in core.commits for _, data in commit] == [b"!"]
+        got = 0
+        slow.setblocking(False)
+        while got < size:
+            got += len(await asyncio.get_running_loop().sock_recv(slow, 1 << 20))
+        await until(lambda: len(core.commits) == 2)
+        slow.close()
+
+
+async def test_connections_over_the_bound_are_closed_at_once_and_a_place_becomes_free_again():
+    core = Echo()
+    async with serving(core, connections_max=2) as (_, address):
+        first, second = socket.create_connection(address), socket.create_connection(address)
+        await until(lambda: len(core.told) == 3)
+        third = await asyncio.open_connection(*address)
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await third[0].readexactly(1)
+        first.close()
+        await until(lambda: ("lost", 1) in core.told)
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"in")
+        assert await reader.readexactly(2) == b"in"
+        writer.close()
+        third[1].close()
+        second.close()
+
+
+async def test_the_core_is_ticked_when_it_is_due_and_not_before():
+    core = Echo()
+    clock = Clock()
+    core.due_ms = wanted = clock.now() + 60
+    async with serving(core):
+        await until(lambda: core.ticks)
+    assert wanted <= core.ticks[0] < wanted + 2_000
+
+
+async def test_an_earlier_deadline_replaces_a_later_one():
+    core = Echo()
+    clock = Clock()
+    core.due_ms = clock.now() + 50_000
+    async with serving(core) as (server, _):
+        await asyncio.sleep(0.01)
+        core.due_ms = clock.now() + 20
+        server.wake()
+        await until(lambda: core.ticks)
+
+
+async def test_work_waits_in_a_thread_and_its_end_comes_back_into_the_loop():
+    core = Echo()
+    ran: list[threading.Thread] = []
+    ends: list[tuple[Any, threading.Thread]] = []
+
+    def done(outcome: Any, now: int) -> None:
+        ends.append((outcome, threading.current_thread()))
+        core.left.append(Write(1, [b"synced"]))
+
+    core.answer = lambda peer, data: [Work(lambda: ran.append(threading.current_thread()) or 7, done, data == b"inline")]
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        for data in (b"thread", b"inline"):
+            writer.write(data)
+            assert await reader.readexactly(6) == b"synced"
+        writer.close()
+    main = threading.current_thread()
+    assert [thread is main for thread in ran] == [False, True]
+    assert [(outcome, thread is main) for outcome, thread in ends] == [(7, True), (7, True)]
+
+
+async def test_a_failed_work_hands_its_error_to_the_core():
+    core = Echo()
+    ends: list[Any] = []
+
+    def fail() -> None:
+        raise OSError(28, "No space left on device")
+
+    async with serving(core) as (server, _):
+        core.left += [
+            Work(fail, lambda outcome, now: ends.append(outcome)),
+            Work(fail, lambda outcome, now: ends.append(outcome), True),
+        ]
+        server.wake()
+        await until(lambda: len(ends) == 2)
+    assert all(isinstance(end, OSError) for end in ends)
+
+
+async def test_a_core_that_fails_in_a_turn_goes_on_with_the_next(caplog: pytest.LogCaptureFixture):
+    core = Echo()
+
+    def answer(peer: int, data: bytes) -> list[Any]:
+        if data == b"bad":
+            core.fed = []
+            raise ValueError("a mistake of ours")
+        return [Write(peer, [data])]
+
+    core.answer = answer
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"bad")
+        await until(lambda: "a mistake of ours" in caplog.text)
+        writer.write(b"good")
+        assert await reader.readexactly(4) == b"good"
+        writer.close()
+
+
+async def test_a_started_operation_is_driven_and_each_of_its_steps_is_followed_by_a_turn():
+    core = Echo()
+    results: list[int] = []
+
+    def operation() -> Any:
+        results.append((yield from now()))
+        core.left.append(Work(lambda: 1, lambda outcome, now: results.append(outcome), True))
+
+    async with serving(core) as (server, _):
+        core.left.append(Start(operation(), "register"))
+        server.wake()
+        await until(lambda: len(results) == 2)
+    assert results[1] == 1
+
+
+async def test_a_clean_stop_drives_the_last_operations_and_the_works_they_wait_for():
+    core = Echo()
+    synced = Signal()
+    order: list[str] = []
+
+    def finish() -> Any:
+        core.left.append(Work(lambda: order.append("sync"), lambda outcome, now: synced.fire()))
+        yield from wait(synced)
+        order.append("closed")
+        core.left.append(Work(lambda: order.append("saved"), lambda outcome, now: None))
+
+    core.endings = [finish()]
+    async with serving(core):
+        pass
+    assert order == ["sync", "closed", "saved"]
+
+
+async def test_a_stop_that_cannot_end_is_left_after_its_bound():
+    core = Echo()
+
+    def never() -> Any:
+        yield from wait(Signal())
+
+    core.endings = [never()]
+    clock = Clock()
+    server = Server(core, [("127.0.0.1", 0)], clock, SmallDriver(clock))
+    await server.start()
+    async with asyncio.timeout(2):
+        await server.stop(50)
+
+
+async def test_nobody_is_connected_after_a_stop():
+    core = Echo()
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        await until(lambda: len(core.told) == 2)
+    assert await reader.read(1) == b""
+    writer.close()
+    with pytest.raises(OSError):
+        socket.create_connection(address, timeout=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (("10.0.0.1", 5), "10.0.0.1:5"),
+        (("::1", 5, 0, 0), "[::1]:5"),
+        (("::ffff:10.0.0.1", 5, 0, 0), "10.0.0.1:5"),
+        ("", "unknown:0"),
+    ],
+)
+def test_addresses_are_written_as_host_and_port(name: Any, text: str):
+    assert address_text(name) == text
+
+
+PROGRAM = """
+    import sys, time
+    sys.path.insert(0, sys.argv[1])
+    from test_serve import Echo
+    from halfmoon.effects import Signal, wait
+    from halfmoon.shell.clock import Clock
+    from halfmoon.shell.serve import Server, run_loop
+    from test_serve import SmallDriver
+    core, clock = Echo(), Clock()
+    def last():
+        print("stopping", flush=True)
+        if sys.argv[2] == "stuck":
+            yield from wait(Signal())
+    core.endings = [last()]
+    run_loop(Server(core, [("127.0.0.1", 0)], clock, SmallDriver(clock)).run(lambda bound: print("ready", flush=True)))
+    print("left", flush=True)
+"""
+
+
+def program(kind: str) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM), os.path.dirname(__file__), kind]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_signal_stops_cleanly():
+    with program("clean") as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGTERM)
+        assert running.stdout.read() == "stopping\nleft\n"
+    assert running.returncode == 0
+
+
+def test_a_second_signal_leaves_at_once():
+    with program("stuck") as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.readline() == "stopping\n"
+        running.send_signal(signal.SIGTERM)
+        assert running.stdout.read() == ""
+    assert running.returncode == 1
+
+
+def test_every_bound_has_room_for_the_largest_frame():
+    assert struct.calcsize("i") + 16 * 1024 * 1024 < serve.WRITE_MAX_BYTES
