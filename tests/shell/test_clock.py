@@ -15,21 +15,21 @@ class Machine:
         return Clock(lambda: self.wall_ns, lambda: self.monotonic_ns)
 
 
-def test_time_is_the_systems_time():
+def test_time_is_the_systems_time() -> None:
     machine = Machine()
     clock = machine.clock()
     machine.passes(1234)
     assert clock.now() == 1_700_000_001_234
 
 
-def test_a_forward_step_of_the_system_is_taken_at_once():
+def test_a_forward_step_of_the_system_is_taken_at_once() -> None:
     machine = Machine()
     clock = machine.clock()
     machine.wall_ns += 3_600_000 * MS
     assert clock.now() == 1_700_003_600_000
 
 
-def test_time_goes_on_at_half_speed_after_the_system_was_set_back_until_both_agree():
+def test_time_goes_on_at_half_speed_after_the_system_was_set_back_until_both_agree() -> None:
     machine = Machine()
     clock = machine.clock()
     machine.wall_ns -= 10_000 * MS

@@ -125,7 +125,7 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_bytes_come_back_and_the_core_hears_of_coming_and_going():
+async def test_bytes_come_back_and_the_core_hears_of_coming_and_going() -> None:
     core = Echo()
     async with serving(core) as (_, (host, port)):
         reader, writer = await asyncio.open_connection(host, port)
@@ -137,7 +137,7 @@ async def test_bytes_come_back_and_the_core_hears_of_coming_and_going():
     assert core.told == ["start", ("connected", 1, mine), ("lost", 1), "stop"]
 
 
-async def test_one_commit_handles_what_several_connections_brought_in_a_turn():
+async def test_one_commit_handles_what_several_connections_brought_in_a_turn() -> None:
     core = Echo()
     async with serving(core) as (_, address):
         socks = [socket.create_connection(address) for _ in range(20)]
@@ -150,7 +150,7 @@ async def test_one_commit_handles_what_several_connections_brought_in_a_turn():
     assert len(core.commits) == 1
 
 
-async def test_the_address_is_known_before_the_core_starts_and_nobody_is_accepted_before():
+async def test_the_address_is_known_before_the_core_starts_and_nobody_is_accepted_before() -> None:
     core = Echo()
     server = Server(core, [("127.0.0.1", 0), ("127.0.0.1", 0)], Clock())
     bound = await server.bind()
@@ -163,7 +163,7 @@ async def test_the_address_is_known_before_the_core_starts_and_nobody_is_accepte
     await server.stop()
 
 
-async def test_a_taken_port_is_an_error_that_leaves_nothing_open():
+async def test_a_taken_port_is_an_error_that_leaves_nothing_open() -> None:
     taken = socket.create_server(("127.0.0.1", 0))
     server = Server(Echo(), [("127.0.0.1", 0), taken.getsockname()], Clock())
     with pytest.raises(OSError):
@@ -172,7 +172,7 @@ async def test_a_taken_port_is_an_error_that_leaves_nothing_open():
     taken.close()
 
 
-async def test_small_packets_are_not_held_back():
+async def test_small_packets_are_not_held_back() -> None:
     core = Echo()
     async with serving(core) as (server, address):
         _, writer = await asyncio.open_connection(*address)
@@ -183,7 +183,7 @@ async def test_small_packets_are_not_held_back():
         writer.close()
 
 
-async def test_pieces_of_any_kind_and_size_arrive_in_order():
+async def test_pieces_of_any_kind_and_size_arrive_in_order() -> None:
     core = Echo()
     big = os.urandom(3_000_000)
     core.answer = lambda peer, data: [
@@ -197,7 +197,7 @@ async def test_pieces_of_any_kind_and_size_arrive_in_order():
         writer.close()
 
 
-async def test_a_close_comes_after_what_was_written():
+async def test_a_close_comes_after_what_was_written() -> None:
     core = Echo()
     core.answer = lambda peer, data: [Write(peer, [data * 200_000]), Close(peer, "bad frame")]
     async with serving(core) as (_, address):
@@ -207,7 +207,7 @@ async def test_a_close_comes_after_what_was_written():
         writer.close()
 
 
-async def test_a_half_closed_connection_still_gets_its_answer():
+async def test_a_half_closed_connection_still_gets_its_answer() -> None:
     core = Echo()
     async with serving(core) as (_, address):
         reader, writer = await asyncio.open_connection(*address)
@@ -218,10 +218,15 @@ async def test_a_half_closed_connection_still_gets_its_answer():
         writer.close()
 
 
-async def test_bytes_sent_right_before_a_close_are_committed_before_the_loss_is_told():
+async def test_bytes_sent_right_before_a_close_are_committed_before_the_loss_is_told() -> None:
     core = Echo()
     seen: list[int] = []
-    core.answer = lambda peer, data: seen.append(len(core.told)) or []  # type: ignore[func-returns-value]
+
+    def answer(peer: int, data: bytes) -> list[Any]:
+        seen.append(len(core.told))
+        return []
+
+    core.answer = answer
     async with serving(core) as (_, address):
         sock = socket.create_connection(address)
         sock.sendall(b"one-way")
@@ -230,7 +235,7 @@ async def test_bytes_sent_right_before_a_close_are_committed_before_the_loss_is_
     assert seen == [2]  # after start and connected, before lost
 
 
-async def test_a_peer_that_does_not_read_is_cut_at_the_bound_and_the_others_go_on():
+async def test_a_peer_that_does_not_read_is_cut_at_the_bound_and_the_others_go_on() -> None:
     core = Echo()
     core.answer = lambda peer, data: [Write(peer, [bytes(400_000)])] * 8 if data == b"!" else [Write(peer, [data])]
     async with serving(core, write_max_bytes=2_000_000) as (_, address):
@@ -250,11 +255,11 @@ async def test_a_peer_that_does_not_read_is_cut_at_the_bound_and_the_others_go_o
         slow.close()
 
 
-async def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does():
+async def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() -> None:
     core = Echo()
     size = 8_000_000
     core.answer = lambda peer, data: [Write(peer, [bytes(size)])] if b"!" in data else []
-    async with serving(core) as (server, address):
+    async with serving(core) as (_, address):
         slow = socket.create_connection(address)
         slow.sendall(b"!")
         await until(lambda: core.commits)
@@ -269,7 +274,7 @@ async def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does():
         slow.close()
 
 
-async def test_connections_over_the_bound_are_closed_at_once_and_a_place_becomes_free_again():
+async def test_connections_over_the_bound_are_closed_at_once_and_a_place_becomes_free_again() -> None:
     core = Echo()
     async with serving(core, connections_max=2) as (_, address):
         first, second = socket.create_connection(address), socket.create_connection(address)
@@ -287,7 +292,7 @@ async def test_connections_over_the_bound_are_closed_at_once_and_a_place_becomes
         second.close()
 
 
-async def test_the_core_is_ticked_when_it_is_due_and_not_before():
+async def test_the_core_is_ticked_when_it_is_due_and_not_before() -> None:
     core = Echo()
     clock = Clock()
     core.due_ms = wanted = clock.now() + 60
@@ -296,7 +301,7 @@ async def test_the_core_is_ticked_when_it_is_due_and_not_before():
     assert wanted <= core.ticks[0] < wanted + 2_000
 
 
-async def test_an_earlier_deadline_replaces_a_later_one():
+async def test_an_earlier_deadline_replaces_a_later_one() -> None:
     core = Echo()
     clock = Clock()
     core.due_ms = clock.now() + 50_000
@@ -307,16 +312,21 @@ async def test_an_earlier_deadline_replaces_a_later_one():
         await until(lambda: core.ticks)
 
 
-async def test_work_waits_in_a_thread_and_its_end_comes_back_into_the_loop():
+async def test_work_waits_in_a_thread_and_its_end_comes_back_into_the_loop() -> None:
     core = Echo()
     ran: list[threading.Thread] = []
+
+    def run() -> int:
+        ran.append(threading.current_thread())
+        return 7
+
     ends: list[tuple[Any, threading.Thread]] = []
 
     def done(outcome: Any, now: int) -> None:
         ends.append((outcome, threading.current_thread()))
         core.left.append(Write(1, [b"synced"]))
 
-    core.answer = lambda peer, data: [Work(lambda: ran.append(threading.current_thread()) or 7, done, data == b"inline")]
+    core.answer = lambda peer, data: [Work(run, done, data == b"inline")]
     async with serving(core) as (_, address):
         reader, writer = await asyncio.open_connection(*address)
         for data in (b"thread", b"inline"):
@@ -328,7 +338,7 @@ async def test_work_waits_in_a_thread_and_its_end_comes_back_into_the_loop():
     assert [(outcome, thread is main) for outcome, thread in ends] == [(7, True), (7, True)]
 
 
-async def test_a_failed_work_hands_its_error_to_the_core():
+async def test_a_failed_work_hands_its_error_to_the_core() -> None:
     core = Echo()
     ends: list[Any] = []
 
@@ -345,7 +355,7 @@ async def test_a_failed_work_hands_its_error_to_the_core():
     assert all(isinstance(end, OSError) for end in ends)
 
 
-async def test_a_core_that_fails_in_a_turn_goes_on_with_the_next(caplog: pytest.LogCaptureFixture):
+async def test_a_core_that_fails_in_a_turn_goes_on_with_the_next(caplog: pytest.LogCaptureFixture) -> None:
     core = Echo()
 
     def answer(peer: int, data: bytes) -> list[Any]:
@@ -364,9 +374,9 @@ async def test_a_core_that_fails_in_a_turn_goes_on_with_the_next(caplog: pytest.
         writer.close()
 
 
-async def test_a_started_operation_is_driven_and_each_of_its_steps_is_followed_by_a_turn():
+async def test_a_started_operation_is_driven_and_each_of_its_steps_is_followed_by_a_turn() -> None:
     core = Echo()
-    results: list[int] = []
+    results: list[Any] = []
 
     def operation() -> Any:
         results.append((yield from now()))
@@ -379,7 +389,7 @@ async def test_a_started_operation_is_driven_and_each_of_its_steps_is_followed_b
     assert results[1] == 1
 
 
-async def test_a_clean_stop_drives_the_last_operations_and_the_works_they_wait_for():
+async def test_a_clean_stop_drives_the_last_operations_and_the_works_they_wait_for() -> None:
     core = Echo()
     synced = Signal()
     order: list[str] = []
@@ -396,7 +406,7 @@ async def test_a_clean_stop_drives_the_last_operations_and_the_works_they_wait_f
     assert order == ["sync", "closed", "saved"]
 
 
-async def test_a_stop_that_cannot_end_is_left_after_its_bound():
+async def test_a_stop_that_cannot_end_is_left_after_its_bound() -> None:
     core = Echo()
 
     def never() -> Any:
@@ -410,7 +420,7 @@ async def test_a_stop_that_cannot_end_is_left_after_its_bound():
         await server.stop(50)
 
 
-async def test_nobody_is_connected_after_a_stop():
+async def test_nobody_is_connected_after_a_stop() -> None:
     core = Echo()
     async with serving(core) as (_, address):
         reader, writer = await asyncio.open_connection(*address)
@@ -430,7 +440,7 @@ async def test_nobody_is_connected_after_a_stop():
         ("", "unknown:0"),
     ],
 )
-def test_addresses_are_written_as_host_and_port(name: Any, text: str):
+def test_addresses_are_written_as_host_and_port(name: Any, text: str) -> None:
     assert address_text(name) == text
 
 
@@ -458,7 +468,7 @@ def program(kind: str) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
 
 
-def test_a_signal_stops_cleanly():
+def test_a_signal_stops_cleanly() -> None:
     with program("clean") as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "ready\n"
@@ -467,7 +477,7 @@ def test_a_signal_stops_cleanly():
     assert running.returncode == 0
 
 
-def test_a_second_signal_leaves_at_once():
+def test_a_second_signal_leaves_at_once() -> None:
     with program("stuck") as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "ready\n"
@@ -478,5 +488,5 @@ def test_a_second_signal_leaves_at_once():
     assert running.returncode == 1
 
 
-def test_every_bound_has_room_for_the_largest_frame():
+def test_every_bound_has_room_for_the_largest_frame() -> None:
     assert struct.calcsize("i") + 16 * 1024 * 1024 < serve.WRITE_MAX_BYTES
