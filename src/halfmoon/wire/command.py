@@ -10,7 +10,8 @@ Layout of a frame (big endian)::
 
 from __future__ import annotations
 
-from struct import Struct, error as struct_error
+from struct import Struct
+from struct import error as struct_error
 from typing import Any, TypeVar
 
 import msgspec
@@ -53,7 +54,9 @@ class Command(msgspec.Struct):
         return parse(cls, self.fields)
 
 
-def request_command(header: Header, body: bytes = b"", *, opaque: int = 0, oneway: bool = False, serialization: int = JSON) -> Command:
+def request_command(
+    header: Header, body: bytes = b"", *, opaque: int = 0, oneway: bool = False, serialization: int = JSON
+) -> Command:
     """Return the command that carries a request of the protocol table."""
     return Command(
         code=request_type(header).code, flag=ONEWAY if oneway else 0, opaque=opaque, fields=fields_of(header), body=body,

@@ -1,0 +1,113 @@
+"""Compressed bodies: zlib built in, lz4 and zstd when their packages are there. What comes out is bounded.
+
+Brokers never compress or decompress; senders and consumers do.
+"""
+
+from __future__ import annotations
+
+import zlib
+from importlib import import_module
+from typing import Any
+
+from halfmoon.errors import BadMessage, UsageError
+from halfmoon.limits import FRAME_BYTES_MAX
+from halfmoon.wire.flags import COMPRESSED, COMPRESSION_MASK, LZ4, ZLIB, ZSTD
+
+INFLATED_BYTES_MAX = 4 * FRAME_BYTES_MAX
+"""A body after decompression. Senders bound a body before they compress it, so that none of theirs comes near."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+def compress(body: Buffer, kind: int = ZLIB, level: int = 5) -> bytes:
+    """Return the body in the format of ``kind`` (`ZLIB`, `LZ4` or `ZSTD` of `halfmoon.wire.flags`).
+
+    The sender sets ``COMPRESSED | kind`` in the sysFlag, as 4.9 and 5.x do (0x301 for zlib).
+
+    Raises:
+        UsageError: unknown kind, a level out of range, or the package of an optional kind is missing.
+    """
+    try:
+        if kind == ZLIB:
+            return zlib.compress(body, level)
+        if kind == LZ4:
+            return bytes(_optional("lz4.frame").compress(bytes(body), compression_level=level))
+        if kind == ZSTD:
+            return bytes(_optional("zstandard").ZstdCompressor(level=level).compress(bytes(body)))
+    except (zlib.error, ValueError, RuntimeError) as exc:
+        raise UsageError(f"cannot compress with level {level}: {exc}") from None
+    raise UsageError(f"unknown compression type {kind:#x}")
+
+
+def decompress(body: bytes, sys_flag: int, size_max: int = INFLATED_BYTES_MAX) -> bytes:
+    """Return the body as it was before compression; the same body when ``sys_flag`` does not say that it is compressed.
+
+    No type with the compressed bit is zlib, as 4.7.1 writes it. The caller clears bit 0 afterwards and keeps the type.
+
+    Raises:
+        BadMessage: the bytes are damaged or cut short, the type is unknown, or more than ``size_max`` bytes would come out.
+        UsageError: the package of an optional type is missing.
+    """
+    if not sys_flag & COMPRESSED:
+        return body
+    kind = sys_flag & COMPRESSION_MASK
+    if kind in (0, ZLIB):
+        return _inflate(body, size_max)
+    if kind == LZ4:
+        return _decompress_lz4(body, size_max)
+    if kind == ZSTD:
+        return _decompress_zstd(body, size_max)
+    raise BadMessage(f"unknown compression type {kind:#x}")
+
+
+def inflate(data: Buffer, size_max: int) -> bytes:
+    """Return what a zlib stream holds. Raises BadMessage when it is damaged, cut short, or holds more than ``size_max`` bytes."""
+    return _inflate(data, size_max)
+
+
+def _inflate(data: Buffer, size_max: int) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        found = stream.decompress(data, size_max + 1)
+    except zlib.error as exc:
+        raise BadMessage(f"not a zlib stream: {exc}") from None
+    return _checked(found, stream.eof, size_max)
+
+
+def _decompress_lz4(body: bytes, size_max: int) -> bytes:
+    stream = _optional("lz4.frame").LZ4FrameDecompressor()
+    try:
+        found = stream.decompress(body, max_length=size_max + 1)
+    except (RuntimeError, EOFError, ValueError) as exc:
+        raise BadMessage(f"not an LZ4 frame: {exc}") from None
+    return _checked(found, stream.eof, size_max)
+
+
+def _decompress_zstd(body: bytes, size_max: int) -> bytes:
+    zstd = _optional("zstandard")
+    window_max = max(size_max, 1 << 10)
+    try:
+        with zstd.ZstdDecompressor(max_window_size=window_max).stream_reader(body) as reader:
+            found = reader.read(size_max + 1)
+        if len(found) > size_max:
+            return _checked(found, True, size_max)
+        whole = zstd.ZstdDecompressor(max_window_size=window_max).decompressobj()  # only this one says whether the end came
+        whole.decompress(body)
+    except zstd.ZstdError as exc:
+        raise BadMessage(f"not a zstd frame: {exc}") from None
+    return _checked(found, whole.eof, size_max)
+
+
+def _checked(found: bytes, ended: bool, size_max: int) -> bytes:
+    if len(found) > size_max:
+        raise BadMessage(f"a compressed body holds more than {size_max} bytes")
+    if not ended:
+        raise BadMessage("a compressed body is cut short")
+    return bytes(found)
+
+
+def _optional(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise UsageError(f"{name.partition('.')[0]} is not installed: pip install halfmoon[compression]") from None

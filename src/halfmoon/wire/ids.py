@@ -1,0 +1,151 @@
+"""Ids and hosts: the offset message id, the sender's unique id, and hosts as records keep them. Never looks at a clock or a host's
+own addresses: it is told.
+
+A host is ``| ip 4 or 16 bytes | port i32 |``, so 8 or 20 bytes.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from random import Random
+from struct import Struct
+from typing import NamedTuple
+
+from halfmoon.errors import BadMessage, UsageError
+from halfmoon.model import split_address
+
+_PORT = Struct(">I")
+_OFFSET = Struct(">q")
+
+
+@lru_cache(4096)
+def pack_host(address: str) -> bytes:
+    """Return ``ip:port`` or ``[ip]:port`` as the 8 or 20 bytes of a record. Raises UsageError when it is not an IP address."""
+    host, port = split_address(address)
+    return pack_ip(host) + _PORT.pack(port)
+
+
+@lru_cache(4096)
+def pack_ip(host: str) -> bytes:
+    """Return the 4 or 16 bytes of an IP address; a zone (``%eth0``) is dropped. Raises UsageError."""
+    try:
+        return ip_address(host.strip("[]").partition("%")[0]).packed
+    except ValueError:
+        raise UsageError(f"not an IP address: {host!r}") from None
+
+
+@lru_cache(4096)
+def host_text(host: bytes) -> str:
+    """Return ``ip:port`` (``[ip]:port`` for IPv6) of 8 or 20 bytes. Raises BadMessage for another length."""
+    if len(host) == 8:
+        return f"{host[0]}.{host[1]}.{host[2]}.{host[3]}:{_PORT.unpack_from(host, 4)[0]}"
+    if len(host) == 20:
+        return f"[{IPv6Address(host[:16])}]:{_PORT.unpack_from(host, 16)[0]}"
+    raise BadMessage(f"a host has 8 or 20 bytes, not {len(host)}")
+
+
+# ---------------------------------------------------------------- the broker's id
+
+
+class OffsetMsgId(NamedTuple):
+    """What an offset message id says: the broker's host (8 or 20 bytes) and where in its log the message lies."""
+
+    host: bytes
+    physical_offset: int
+
+    @property
+    def address(self) -> str:
+        """The broker as ``ip:port``."""
+        return host_text(self.host)
+
+
+def offset_msg_id(host: bytes, physical_offset: int) -> str:
+    """Return the id of the message at an offset of a broker: 32 (IPv4) or 56 (IPv6) upper-case hex digits."""
+    return host_hex(host) + f"{physical_offset:016X}"
+
+
+@lru_cache(4096)
+def host_hex(host: bytes) -> str:
+    """Return a host as the first digits of its offset message ids."""
+    return host.hex().upper()
+
+
+def parse_offset_msg_id(text: str) -> OffsetMsgId:
+    """Return what an offset message id says. Of the ids of a batch, joined by commas, give one.
+
+    Raises:
+        UsageError: not 32 or 56 hex digits, or a port or offset that cannot be.
+    """
+    try:
+        data = bytes.fromhex(text) if len(text) in (32, 56) and text.isalnum() else b""
+    except ValueError:
+        data = b""
+    if not data:
+        raise UsageError(f"not an offset message id: {text!r}")
+    host, (offset,) = data[:-8], _OFFSET.unpack_from(data, len(data) - 8)
+    if offset < 0 or not 0 < _PORT.unpack_from(host, len(host) - 4)[0] < 65536:
+        raise UsageError(f"not an offset message id: {text!r}")
+    return OffsetMsgId(host, offset)
+
+
+# ---------------------------------------------------------------- the sender's id
+
+_UNIQUE = Struct(">HIIH")  # | pid u16 | random u32 | ms since the month began u32 | counter u16 |
+
+
+class UniqueIds:
+    """Makes the ids that senders give their messages (UNIQ_KEY): 32 (IPv4) or 56 (IPv6) upper-case hex digits.
+
+    Layout: ``| ip 4 or 16 | pid u16 | random u32 | ms since the month began u32 | counter u16 |``. Brokers treat it as opaque.
+
+    Follows MessageClientIDSetter (RocketMQ 4.9.8).
+    Differs: the month is that of UTC, not of a local time zone; a clock that steps back gives 0, as in 5.x.
+    """
+
+    def __init__(self, ip: bytes, pid: int, random: Random) -> None:
+        """``ip`` has 4 or 16 bytes, ``random`` tells apart processes with the same address and number."""
+        if len(ip) not in (4, 16):
+            raise UsageError("an IP address has 4 or 16 bytes")
+        self._prefix = ip.hex().upper()
+        self._pid, self._random = pid & 0xFFFF, random.getrandbits(32)
+        self._counter = 0
+        self._month_ms = self._next_month_ms = 0
+
+    def next(self, now: int) -> str:
+        """Return a new id; ``now`` is milliseconds since the epoch. 65,536 ids of one millisecond are different."""
+        if now >= self._next_month_ms:
+            self._month_ms, self._next_month_ms = _month(now)
+        counter = self._counter
+        self._counter = counter + 1 & 0xFFFF
+        elapsed = max(0, now - self._month_ms)
+        return self._prefix + _UNIQUE.pack(self._pid, self._random, elapsed, counter).hex().upper()
+
+
+class UniqueIdFacts(NamedTuple):
+    """What a sender's id says. ``elapsed_ms`` counts from the begin of the month in which it was made."""
+
+    ip: str
+    pid: int
+    elapsed_ms: int
+    counter: int
+
+
+def parse_unique_id(text: str) -> UniqueIdFacts:
+    """Return what a sender's id says, for people who look for a message. Raises UsageError."""
+    try:
+        data = bytes.fromhex(text) if len(text) in (32, 56) and text.isalnum() else b""
+    except ValueError:
+        data = b""
+    if not data:
+        raise UsageError(f"not a unique message id: {text!r}")
+    ip, (pid, _, elapsed_ms, counter) = data[:-12], _UNIQUE.unpack_from(data, len(data) - 12)
+    return UniqueIdFacts(str(IPv4Address(ip) if len(ip) == 4 else IPv6Address(ip)), pid, elapsed_ms, counter)
+
+
+def _month(now: int) -> tuple[int, int]:
+    day = datetime.fromtimestamp(now / 1000, UTC)
+    begin = datetime(day.year, day.month, 1, tzinfo=UTC)
+    end = datetime(day.year + day.month // 12, day.month % 12 + 1, 1, tzinfo=UTC)
+    return int(begin.timestamp()) * 1000, int(end.timestamp()) * 1000
