@@ -1,0 +1,170 @@
+"""What must hold of every history: functions from facts to the list of what is wrong (empty: all is well). They do nothing else.
+
+The promises: a broker with ``sync`` flush loses nothing that it acknowledged, whatever happens to its machine; with ``async``
+flush a killed process loses nothing, and a loss of power loses only what was acknowledged shortly before it. In both, a queue
+offset names one message for ever. `halfmoon.testing.rebuild` adds the comparison of the indexes with the log.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+
+from halfmoon.testing.ledger import Acked, Commit, Contents, Fault, Ledger, Place, Seen
+
+ASYNC_WINDOW_MS = 12_000
+"""How much a loss of power may take with async flush: the longest time between flushes, 10 s, and a slow sync."""
+
+COMMIT_WINDOW_MS = 9_000
+"""How much of consumers' progress a crash may take: it is saved every 5 s, on a disk that may be slow."""
+
+PROBLEMS_MAX = 20
+"""Problems that one checker reports; the first ones tell what is wrong."""
+
+
+def check(ledger: Ledger, contents: Contents, offsets: dict[tuple[str, Place], int]) -> list[str]:
+    """Return everything that is wrong with a history: each checker's problems with its name before them.
+
+    ``contents`` is what the queues hold at the end, ``offsets`` the stored offset of each group and queue at the end.
+    """
+    found = {
+        "lost": lost(ledger, contents),
+        "foreign": foreign(ledger, contents),
+        "offsets": offsets_unique_and_dense(ledger, contents),
+        "reads": reads_stable(ledger, contents),
+        "order": order_kept(ledger),
+        "consumer offsets": consumer_offsets(ledger, contents, offsets),
+        "unexpected": ledger.unexpected,
+    }
+    return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
+
+
+def lost(ledger: Ledger, contents: Contents) -> list[str]:
+    """Nothing acknowledged is lost: it is in its queue, at the offset that was answered, with its body."""
+    problems = []
+    for ack in ledger.acked:
+        queue = contents.get(ack.place)
+        message = queue.messages.get(ack.queue_offset) if queue is not None else None
+        if message is not None and message.body == ack.body:
+            continue
+        if message is None and _may_be_gone(ledger, ack.place.broker, ack.at_ms):
+            continue
+        what = f"holds {message.body[:40]!r}" if message is not None else "holds nothing"
+        problems.append(f"{_name(ack.place, ack.queue_offset)} {what}; acknowledged there at {ack.at_ms}: {ack.body[:40]!r}")
+    return problems
+
+
+def foreign(ledger: Ledger, contents: Contents) -> list[str]:
+    """Everything in a queue was sent to it by somebody."""
+    return [
+        f"{_name(place, offset)} holds {message.body[:40]!r}, which nobody sent there"
+        for place, queue in contents.items()
+        for offset, message in queue.messages.items()
+        if place not in ledger.attempted.get(message.body, ())
+    ]
+
+
+def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
+    """An offset is given to one message only; a queue has no holes, unless async flush and a loss of power left one."""
+    problems = []
+    owners: dict[tuple[Place, int], Acked] = {}
+    for ack in ledger.acked:
+        first = owners.setdefault((ack.place, ack.queue_offset), ack)
+        if first.body != ack.body:
+            problems.append(f"{_name(ack.place, ack.queue_offset)} was given to {first.body[:40]!r} and to {ack.body[:40]!r}")
+    for place, queue in contents.items():
+        present = sorted(queue.messages)
+        expected = range(queue.min_offset, queue.max_offset)
+        if present and not (present[0] >= expected.start and present[-1] < expected.stop):
+            problems.append(f"{place} holds offsets {present[0]} to {present[-1]} outside [{expected.start}, {expected.stop})")
+        holes = [offset for offset in expected if offset not in queue.messages]
+        if holes and not (ledger.flush == "async" and ledger.faults_of(place.broker, "power")):
+            problems.append(f"{place} has {len(holes)} holes, the first at {holes[0]}")
+    return problems
+
+
+def reads_stable(ledger: Ledger, contents: Contents) -> list[str]:
+    """What was read once is read ever after, byte by byte; it may be gone only where async flush lost it with the power."""
+    problems = []
+    first: dict[tuple[Place, int], Seen] = {}
+    ends = ((seen, "") for seen in ledger.seen), ((m, " at the end") for q in contents.values() for m in q.messages.values())
+    for part in ends:
+        for seen, when in part:
+            before = first.setdefault((seen.place, seen.queue_offset), seen)
+            if before.record != seen.record:
+                problems.append(
+                    f"{_name(seen.place, seen.queue_offset)} was read as {before.body[:40]!r} at {before.at_ms} and"
+                    f" as {seen.body[:40]!r} at {seen.at_ms}{when}"
+                )
+    for (place, offset), seen in first.items():
+        queue = contents.get(place)
+        if (queue is None or offset not in queue.messages) and not _may_be_gone(ledger, place.broker, seen.at_ms):
+            problems.append(f"{_name(place, offset)} was read at {seen.at_ms} and is gone: {seen.body[:40]!r}")
+    return problems
+
+
+def order_kept(ledger: Ledger) -> list[str]:
+    """One sender's acknowledged messages lie in a queue in the order in which it sent them."""
+    problems = []
+    by_sender: defaultdict[tuple[str, Place], list[Acked]] = defaultdict(list)
+    for ack in ledger.acked:
+        by_sender[ack.sender, ack.place].append(ack)
+    for (sender, place), acks in by_sender.items():
+        acks.sort(key=lambda ack: ack.number)
+        for before, after in pairwise(acks):
+            if before.number < after.number and before.queue_offset >= after.queue_offset:
+                problems.append(
+                    f"{place}: {sender}'s message {before.number} lies at {before.queue_offset}, its later message"
+                    f" {after.number} at {after.queue_offset}"
+                )
+    return problems
+
+
+def consumer_offsets(ledger: Ledger, contents: Contents, offsets: dict[tuple[str, Place], int]) -> list[str]:
+    """A group's offset is never beyond its queue, and a confirmed one is kept, except what a crash took soon after it.
+
+    Holds for consumers whose offsets only grow.
+    """
+    problems = []
+    for (group, place), offset in offsets.items():
+        queue = contents.get(place)
+        if offset > (queue.max_offset if queue is not None else 0):
+            problems.append(f"group {group} stands at {offset} of {place}, beyond its end {queue.max_offset if queue else 0}")
+    best: dict[tuple[str, Place], Commit] = {}
+    for commit in ledger.commits:
+        if _soon_after(ledger.faults_of(commit.place.broker, "kill", "power", "sync"), commit.at_ms, COMMIT_WINDOW_MS):
+            continue
+        known = best.get((commit.group, commit.place))
+        if known is None or commit.offset > known.offset:
+            best[commit.group, commit.place] = commit
+    for (group, place), commit in best.items():
+        if offsets.get((group, place), -1) < commit.offset:
+            problems.append(
+                f"group {group} committed {commit.offset} of {place} at {commit.at_ms}, and stands at {offsets.get((group, place))}"
+            )
+    return problems
+
+
+def routes_agree(routes: Iterable[dict[str, str]], brokers: dict[str, str]) -> list[str]:
+    """Every name server knows every living broker at its address. Each of ``routes`` and ``brokers`` maps names to addresses."""
+    return [f"a name server knows {known}, alive are {brokers}" for known in routes if known != brokers]
+
+
+def _may_be_gone(ledger: Ledger, broker: str, at_ms: int) -> bool:
+    """Whether a loss of power may have taken what was acknowledged (or read) at a time: only with async flush, soon before it."""
+    if ledger.flush != "async":
+        return False
+    losses = ledger.faults_of(broker, "power")
+    failed = ledger.faults_of(broker, "sync")
+    if failed and losses and losses[-1].at_ms >= at_ms:
+        return True  # a failed sync leaves pages that no later sync writes
+    return _soon_after(losses, at_ms, ASYNC_WINDOW_MS)
+
+
+def _soon_after(faults: list[Fault], at_ms: int, window_ms: int) -> bool:
+    return any(at_ms <= fault.at_ms + 1_000 and fault.at_ms <= at_ms + window_ms for fault in faults)
+
+
+def _name(place: Place, offset: int) -> str:
+    return f"{place.broker}/{place.topic}/{place.queue_id}@{offset}"

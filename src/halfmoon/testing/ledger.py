@@ -1,0 +1,87 @@
+"""What the users of a simulated cluster did and saw: the facts that `halfmoon.testing.checkers` judge. Values only.
+
+Everything is written down with the world's time, at the moment when the user learned of it: an `Acked` when the answer arrived,
+a `Seen` when the pull's answer arrived. A ledger knows what was promised; it never asks a broker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """One queue of one broker."""
+
+    broker: str
+    topic: str
+    queue_id: int
+
+
+class Acked(NamedTuple):
+    """A send that a broker answered with code 0. ``sender`` sends one at a time; ``number`` counts its messages."""
+
+    at_ms: int
+    place: Place
+    queue_offset: int
+    msg_id: str
+    sender: str
+    number: int
+    body: bytes
+
+
+class Seen(NamedTuple):
+    """A message that a reader got. ``record`` is the whole stored record as it travelled."""
+
+    at_ms: int
+    place: Place
+    queue_offset: int
+    physical_offset: int
+    body: bytes
+    record: bytes
+
+
+class Commit(NamedTuple):
+    """A consumer offset that a broker confirmed."""
+
+    at_ms: int
+    group: str
+    place: Place
+    offset: int
+
+
+class Fault(NamedTuple):
+    """Something that was done to a broker: ``kill``, ``power``, ``stop`` or ``sync`` (one failed)."""
+
+    at_ms: int
+    broker: str
+    kind: str
+
+
+@dataclass
+class Ledger:
+    """All facts of one history. ``flush`` is the mode of its brokers: ``sync`` or ``async``."""
+
+    flush: str
+    attempted: dict[bytes, set[Place]] = field(default_factory=dict)
+    acked: list[Acked] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+
+    def faults_of(self, broker: str, *kinds: str) -> list[Fault]:
+        """Return the faults of these kinds that hit a broker, in order."""
+        return [fault for fault in self.faults if fault.broker == broker and fault.kind in kinds]
+
+
+class Queue(NamedTuple):
+    """What a queue holds at the end, read from its lowest offset to its highest."""
+
+    min_offset: int
+    max_offset: int
+    messages: dict[int, Seen]
+
+
+Contents = dict[Place, Queue]
+"""What all queues hold at the end."""

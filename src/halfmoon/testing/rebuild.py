@@ -1,0 +1,176 @@
+"""Compares the indexes of a stopped store with what its log says they must be. Reads a `ports.Disk`, writes nothing.
+
+Written from the format alone and without the store's own code, so that the two check each other: 20-byte entries of consume queues
+(``| physical offset i64 | size i32 | tag hash i64 |``) and key index files (a header of 40 bytes, slots of 4, entries of 20).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from halfmoon.model import KEYS, UNIQ_KEY, java_hash
+from halfmoon.ports import Disk
+from halfmoon.wire.record import decode_record
+
+PROBLEMS_MAX = 20
+
+_ENTRY = Struct(">qiq")
+_TWO = Struct(">ii")
+_KEY_ENTRY = Struct(">iqii")  # | key hash i32 | physical offset i64 | seconds i32 | previous entry i32 |
+_BLANK, _V1, _V2 = -875286124, -626843481, -626843477
+_FILLER = (0, 0x7FFFFFFF, 0)
+_NOT_INDEXED = (4, 12)  # prepared and rolled back records of the 3.x kind
+
+
+class LogRecord(NamedTuple):
+    """What the indexes need of one record."""
+
+    physical_offset: int
+    size_bytes: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    tag_hash: int
+    keys: tuple[str, ...]
+
+
+def scan_log(disk: Disk) -> list[LogRecord]:
+    """Return the records of the log, in order, up to the first bytes that are none."""
+    found: list[LogRecord] = []
+    for name in disk.list("commitlog"):
+        size = disk.file_size(f"commitlog/{name}")
+        view = disk.open(f"commitlog/{name}").view(0, size)
+        at = 0
+        while at + 8 <= size:
+            total, magic = _TWO.unpack_from(view, at)
+            if magic not in (_V1, _V2) or not 0 < total <= size - at:
+                break
+            record = _record(view[at : at + total])
+            if record is not None:
+                found.append(record)
+            at += total
+        if at + 8 > size or _TWO.unpack_from(view, at)[1] != _BLANK:
+            break
+    return found
+
+
+def indexes_differ(disk: Disk, *, queue_file_bytes: int, hash_slots: int, index_entries_max: int) -> list[str]:
+    """Return every difference between the indexes of a cleanly stopped store and a rebuild from its log."""
+    records = scan_log(disk)
+    names = disk.list("commitlog")
+    first = int(names[0]) if names else 0
+    problems = _wrong_places(records)
+    problems += _queues_differ(disk, records, first, queue_file_bytes)
+    problems += _keys_differ(disk, records, first, hash_slots, index_entries_max)
+    return problems[:PROBLEMS_MAX]
+
+
+def _record(view: memoryview) -> LogRecord | None:
+    message = decode_record(view)
+    if message.sys_flag & 12 in _NOT_INDEXED:
+        return None
+    keys = ((message.properties[UNIQ_KEY],) if UNIQ_KEY in message.properties else ()) + tuple(
+        message.properties.get(KEYS, "").split()
+    )
+    tag_hash = java_hash(message.tag) if message.tag else 0
+    return LogRecord(
+        message.physical_offset, len(view), message.topic, message.queue_id, message.queue_offset, tag_hash, keys
+    )  # fmt: skip
+
+
+def _wrong_places(records: list[LogRecord]) -> list[str]:
+    last: dict[tuple[str, int], int] = {}
+    problems = []
+    for record in records:
+        queue = (record.topic, record.queue_id)
+        if record.queue_offset <= last.get(queue, -1):
+            problems.append(f"log: {queue} has offset {record.queue_offset} after {last[queue]}")
+        last[queue] = record.queue_offset
+    return problems
+
+
+def _queues_differ(disk: Disk, records: list[LogRecord], first: int, file_bytes: int) -> list[str]:
+    expected: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = {}
+    for record in records:
+        entry = (record.physical_offset, record.size_bytes, record.tag_hash)
+        expected.setdefault((record.topic, record.queue_id), {})[record.queue_offset] = entry
+    actual = {
+        (topic, int(queue_id)): dict(_queue_entries(disk, f"consumequeue/{topic}/{queue_id}", file_bytes))
+        for topic in disk.list("consumequeue")
+        for queue_id in disk.list(f"consumequeue/{topic}")
+    }
+    problems = []
+    for queue, entries in expected.items():
+        there = actual.get(queue, {})
+        problems += [
+            f"queue {queue}: offset {offset} is {there.get(offset)} and should be {entry}"
+            for offset, entry in entries.items()
+            if there.get(offset) != entry
+        ]
+    for queue, there in actual.items():
+        problems += [
+            f"queue {queue}: offset {offset} is {entry}, which the log does not say"
+            for offset, entry in there.items()
+            if offset not in expected.get(queue, {}) and entry[0] >= first
+        ]
+    return problems
+
+
+def _queue_entries(disk: Disk, path: str, file_bytes: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    for name in disk.list(path):
+        size = disk.file_size(f"{path}/{name}")
+        view = disk.open(f"{path}/{name}").view(0, size)
+        base = int(name) // 20
+        for i in range(min(size, file_bytes) // 20):
+            entry = _ENTRY.unpack_from(view, i * 20)
+            if entry[1] and entry != _FILLER:
+                yield base + i, entry
+
+
+def _keys_differ(disk: Disk, records: list[LogRecord], first: int, slots: int, entries_max: int) -> list[str]:
+    expected = Counter((_key_hash(f"{record.topic}#{key}"), record.physical_offset) for record in records for key in record.keys)
+    actual: Counter[tuple[int, int]] = Counter()
+    problems = []
+    for name in disk.list("index"):
+        path = f"index/{name}"
+        size = disk.file_size(path)
+        view = disk.open(path).view(0, size)
+        (count,) = Struct(">i").unpack_from(view, 36)
+        if not 0 <= count <= entries_max:
+            problems.append(f"{path}: counts {count} entries")
+            continue
+        linked = _linked(view, slots, count)
+        for number in range(1, count):
+            key_hash, physical_offset, _, _ = _KEY_ENTRY.unpack_from(view, 40 + 4 * slots + 20 * number)
+            actual[key_hash, physical_offset] += 1
+            if number not in linked:
+                problems.append(f"{path}: entry {number} is in no chain")
+    for what, count in (expected - actual).items():
+        problems.append(f"key index: {count} x hash {what[0]} of the record at {what[1]} is missing")
+    for what, count in (actual - expected).items():
+        if what[1] >= first:
+            problems.append(f"key index: {count} x hash {what[0]} at {what[1]}, which the log does not say")
+    return problems
+
+
+def _linked(view: memoryview, slots: int, count: int) -> set[int]:
+    """Return the numbers of all entries that a walk from their own slot reaches."""
+    found: set[int] = set()
+    for slot in range(slots):
+        (number,) = Struct(">i").unpack_from(view, 40 + 4 * slot)
+        while 0 < number < count and number not in found:
+            key_hash, _, _, previous = _KEY_ENTRY.unpack_from(view, 40 + 4 * slots + 20 * number)
+            if key_hash % slots != slot:
+                break
+            found.add(number)
+            number = previous
+    return found
+
+
+def _key_hash(text: str) -> int:
+    """Follows IndexFile.indexKeyHashMethod: the absolute Java hash, 0 for the smallest int."""
+    value = abs(java_hash(text))
+    return value if value < 2**31 else 0
