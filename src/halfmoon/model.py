@@ -254,5 +254,3 @@ def split_addresses(text: str | Iterable[str]) -> list[str]:
     for address in found:
         split_address(address)
     return found
-
-

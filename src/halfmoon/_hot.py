@@ -1,0 +1,314 @@
+"""The hot functions in Python: the reference that any compiled twin must equal, bytes in and plain values out.
+
+They cut a stream into frames, read the headers of sends and pulls, prepare properties for storing, expand batches and write
+answers. Each gives None (or fewer values) for anything unusual, and the plain road handles that: these functions never decide,
+never refuse, keep nothing but bounded caches of text they have parsed before, and are used through `halfmoon.hot`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+import msgspec
+
+_FRAME = Struct(">iI")  # | total i32 | serialisation u8, header length u24 |
+_FIXED = Struct(">hbhiiii")  # | code i16 | language i8 | version i16 | opaque i32 | flag i32 | remark length i32 | ext length i32 |
+_I32 = Struct(">i")
+_ROCKET_ANSWER = Struct(">hbhiiii")
+_CACHE_MAX = 4096
+
+SendHeader = tuple[int, int, str, int, int, int, int, bytes, int, bool]
+"""opaque, flag, topic, queue id, sys flag, born ms, user flag, properties, reconsume times, is a batch."""
+
+
+# ---------------------------------------------------------------- frames
+
+
+def cut(data: bytes, frame_max: int, header_max: int) -> tuple[list[tuple[int, int, int, int]], int, int, str | None]:
+    """Cut a run of bytes into whole frames.
+
+    Returns the frames as (serialisation, start of header, start of body, end), how many bytes they take, how many bytes from
+    there the next frame needs in all (8 until its length is known), and what is wrong with the next frame, if anything.
+    """
+    frames = []
+    at, size = 0, len(data)
+    unpack = _FRAME.unpack_from
+    while size - at >= 8:
+        total, mark = unpack(data, at)
+        header_size = mark & 0xFFFFFF
+        if total < 4 or total + 4 > frame_max:
+            return frames, at, 8, f"frame length {total} is not between 4 and {frame_max - 4}"
+        if header_size > total - 4 or header_size > header_max:
+            return frames, at, 8, f"header length {header_size} does not fit a frame of {total} bytes"
+        end = at + 4 + total
+        if end > size:
+            return frames, at, 4 + total, None
+        body = at + 8 + header_size
+        frames.append((mark >> 24, at + 8, body, end))
+        at = end
+    return frames, at, 8, None
+
+
+# ---------------------------------------------------------------- send headers
+
+
+class _Send(msgspec.Struct, gc=False):
+    b: str
+    e: int
+    f: int
+    g: int
+    h: int
+    i: str = ""
+    j: int = 0
+    m: bool = False
+    a: str = ""
+
+
+class _SendEnvelope(msgspec.Struct, gc=False):
+    extFields: _Send
+    opaque: int
+    flag: int = 0
+
+
+_send_json = msgspec.json.Decoder(_SendEnvelope, strict=False).decode
+
+
+def send_header_json(header: bytes) -> SendHeader | None:
+    """Read the JSON header of SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE; None: the plain road must look at it."""
+    try:
+        head = _send_json(header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    x = head.extFields
+    return head.opaque, head.flag, x.b, x.e, x.f, x.g, x.h, x.i.encode(), x.j, x.m
+
+
+_shapes: dict[tuple[bytes, bytes, bytes], tuple[str, int, int, int, int, bool] | None] = {}
+_BORN = b"\0\1g\0\0\0\r"  # field g with 13 digits, as every time between 2001 and 2286 has
+_PROPERTIES = b"\0\1i"
+
+
+def send_header_rocketmq(data: bytes, start: int, end: int) -> SendHeader | None:
+    """Read the ROCKETMQ header of SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE; None: the plain road must look at it.
+
+    All fields but the born time and the properties repeat from message to message: the bytes before, between and behind these
+    two are looked up as a *shape* that was parsed whole once. The cache is emptied when it is full.
+    """
+    _, _, _, opaque, flag, remark_size, ext_size = _FIXED.unpack_from(data, start)
+    ext = start + 21
+    if remark_size or ext + ext_size != end:
+        return None
+    g = data.find(_BORN, ext, end)
+    i = data.find(_PROPERTIES, g + 20, end)
+    if g < 0 or i < 0 or i + 7 > end:
+        return None
+    behind = i + 7 + _I32.unpack_from(data, i + 3)[0]
+    if not i + 7 <= behind <= end:
+        return None
+    key = (data[ext:g], data[g + 20 : i], data[behind:end])
+    shape = _shapes.get(key)
+    if shape is None:
+        shape = _learn_shape(key)
+        if shape is None:
+            return None
+    born = data[g + 7 : g + 20]
+    if not born.isdigit():
+        return None
+    topic, queue_id, sys_flag, user_flag, reconsume, batch = shape
+    return opaque, flag, topic, queue_id, sys_flag, int(born), user_flag, data[i + 7 : behind], reconsume, batch
+
+
+def _learn_shape(key: tuple[bytes, bytes, bytes]) -> tuple[str, int, int, int, int, bool] | None:
+    fields: dict[bytes, bytes] = {}
+    for part in key:
+        if not _entries(part, fields):
+            return None
+    if b"g" in fields or b"i" in fields:
+        return None
+    try:
+        shape = (
+            fields[b"b"].decode(), int(fields[b"e"]), int(fields[b"f"]), int(fields[b"h"]), int(fields.get(b"j", b"0")),
+            fields.get(b"m", b"false").lower() == b"true",
+        )  # fmt: skip
+    except (KeyError, ValueError):
+        return None
+    if len(_shapes) >= _CACHE_MAX:
+        _shapes.clear()
+    _shapes[key] = shape
+    return shape
+
+
+def _entries(data: bytes, fields: dict[bytes, bytes]) -> bool:
+    at, size = 0, len(data)
+    while at < size:
+        name_end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        value_end = name_end + 4 + int.from_bytes(data[name_end : name_end + 4], "big")
+        if value_end > size or name_end + 4 > size:
+            return False
+        if value_end > name_end + 4:
+            fields[data[at + 2 : name_end]] = data[name_end + 4 : value_end]
+        at = value_end
+    return True
+
+
+# ---------------------------------------------------------------- pull headers
+
+
+class PullHeader(msgspec.Struct, gc=False):
+    """The fields of PULL_MESSAGE that a broker uses, under their wire names."""
+
+    consumerGroup: str
+    topic: str
+    queueId: int
+    queueOffset: int
+    maxMsgNums: int
+    sysFlag: int
+    commitOffset: int
+    suspendTimeoutMillis: int
+    subVersion: int
+    subscription: str | None = None
+    expressionType: str | None = None
+
+
+class _PullEnvelope(msgspec.Struct, gc=False):
+    extFields: PullHeader
+    opaque: int
+    flag: int = 0
+
+
+_pull_json = msgspec.json.Decoder(_PullEnvelope, strict=False).decode
+
+
+def pull_header_json(header: bytes) -> tuple[int, int, PullHeader] | None:
+    """Read the JSON header of PULL_MESSAGE as (opaque, flag, fields); None: the plain road must look at it."""
+    try:
+        head = _pull_json(header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return head.opaque, head.flag, head.extFields
+
+
+# ---------------------------------------------------------------- properties and tags
+
+_hashes: dict[bytes, int] = {}
+
+
+def tag_hash(tag: bytes) -> int:
+    """Return the tag code of a queue entry: Java's hash of the tag's text, signed; 0 for no tag."""
+    code = _hashes.get(tag)
+    if code is None:
+        code = 0
+        data = tag if tag.isascii() else tag.decode().encode("utf-16-be")
+        if data is tag:
+            for unit in data:
+                code = code * 31 + unit & 0xFFFFFFFF
+        else:
+            for k in range(0, len(data), 2):
+                code = code * 31 + (data[k] << 8 | data[k + 1]) & 0xFFFFFFFF
+        if code & 0x80000000:
+            code -= 0x100000000
+        if len(_hashes) >= _CACHE_MAX:
+            _hashes.clear()
+        _hashes[tag] = code
+    return code
+
+
+def stored_properties(text: bytes, cluster: bytes) -> tuple[bytes, int, bool] | None:
+    """Prepare properties for storing: WAIT goes out, ``cluster`` (a whole pair with its separators) comes in at the end.
+
+    Returns (properties with a trailing 0x02, tag code, whether the sender waits for the sync), or None when a property asks for
+    more than storing (a delay, a transaction, a timer) or the text is not UTF-8: then the plain road must look at it.
+    """
+    if b"DELAY" in text or b"TRAN_MSG" in text or b"TIMER_" in text or b"CLUSTER" in text or b"INNER_" in text:
+        return None
+    if not text.isascii():
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            return None
+    wait = True
+    at = text.find(b"WAIT\x01")
+    if at >= 0:
+        if at and text[at - 1] != 2:
+            return None
+        end = text.find(b"\x02", at)
+        if end < 0:
+            wait = text[at + 5 :].lower() == b"true"
+            text = text[:at]
+        else:
+            wait = text[at + 5 : end].lower() == b"true"
+            text = text[:at] + text[end + 1 :]
+    code = 0
+    at = text.find(b"TAGS\x01")
+    if at >= 0:
+        if at and text[at - 1] != 2:
+            return None
+        end = text.find(b"\x02", at)
+        code = tag_hash(text[at + 5 :] if end < 0 else text[at + 5 : end])
+    if text and text[-1] != 2:
+        text += b"\x02"
+    return text + cluster, code, wait
+
+
+# ---------------------------------------------------------------- batches
+
+_SUB = Struct(">iiiii")  # | size i32 | magic i32 | crc i32 | flag i32 | body length i32 |
+_I16 = Struct(">h")
+
+
+def batch_items(body: bytes) -> list[tuple[bytes, bytes, int]]:
+    """Split a batch body into (body, properties, flag) of each message.
+
+    Raises:
+        ValueError: a length does not fit.
+    """
+    items = []
+    at, size = 0, len(body)
+    unpack, short = _SUB.unpack_from, _I16.unpack_from
+    while at < size:
+        if size - at < 22:
+            raise ValueError(f"batch ends inside a message at byte {at}")
+        total, _, _, flag, body_size = unpack(body, at)
+        body_end = at + 20 + body_size
+        if body_size < 0 or total < 22 + body_size or at + total > size:
+            raise ValueError(f"message at byte {at} of the batch says {total} bytes with {body_size} of body")
+        (properties_size,) = short(body, body_end)
+        if properties_size < 0 or 22 + body_size + properties_size != total:
+            raise ValueError(f"message at byte {at} of the batch says {properties_size} bytes of properties")
+        items.append((body[at + 20 : body_end], body[body_end + 2 : at + total], flag))
+        at += total
+    return items
+
+
+# ---------------------------------------------------------------- answers
+
+
+def send_answer_form(
+    region: str, host_hex: str, language: str, version: int, queue_id: int, serialization: int
+) -> str | tuple[bytes, bytes]:
+    """Return what `send_answer` fills in for one queue: everything of a SEND reply that does not change from message to message."""
+    if serialization == 0:
+        return (
+            f'{{"code":0,"extFields":{{"queueId":"{queue_id}","TRACE_ON":"true","MSG_REGION":"{region}","msgId":"{host_hex}%016X",'
+            f'"queueOffset":"%d"}},"flag":1,"language":"{language}","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{version}}}'
+        )
+    constant = b"".join(
+        _I16.pack(len(name)) + name.encode() + _I32.pack(len(value)) + value.encode()
+        for name, value in (("queueId", str(queue_id)), ("TRACE_ON", "true"), ("MSG_REGION", region))
+    )
+    size = len(host_hex) + 16
+    return constant + b"\0\5msgId" + _I32.pack(size) + host_hex.encode(), b"\0\x0bqueueOffset"
+
+
+def send_answer(form: str | tuple[bytes, bytes], physical_offset: int, queue_offset: int, opaque: int, version: int) -> bytes:
+    """Return the whole frame that answers one stored message."""
+    if type(form) is str:
+        head = (form % (physical_offset, queue_offset, opaque)).encode()
+        return _FRAME.pack(4 + len(head), len(head)) + head
+    before, name = form
+    offset = b"%d" % queue_offset
+    ext = len(before) + 16 + len(name) + 4 + len(offset)
+    return b"%b%b%b%016X%b%b%b" % (
+        _FRAME.pack(25 + ext, 1 << 24 | 21 + ext), _ROCKET_ANSWER.pack(0, 0, version, opaque, 1, 0, ext), before, physical_offset,
+        name, _I32.pack(len(offset)), offset,
+    )  # fmt: skip

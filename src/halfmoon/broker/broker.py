@@ -1,0 +1,268 @@
+"""The broker core: takes the turns of the loop, gives each request to its service, and collects what is to be done.
+
+`Broker` implements `halfmoon.ports.Core`. Hot sends and pulls go through `halfmoon.broker.turn` and `halfmoon.broker.pull`,
+everything else through one table of handlers. Never waits, never looks at a clock, opens no file by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from halfmoon.broker.acks import Acks, reply_to
+from halfmoon.broker.admin import Admin
+from halfmoon.broker.clients import Clients
+from halfmoon.broker.groups import Groups
+from halfmoon.broker.hold import Holds
+from halfmoon.broker.membership import Membership
+from halfmoon.broker.offsets import Offsets
+from halfmoon.broker.progress import Progress
+from halfmoon.broker.pull import Pulls
+from halfmoon.broker.query import Queries
+from halfmoon.broker.relay import Relay
+from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.send import Sends
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.stats import Stats
+from halfmoon.broker.tables import Tables
+from halfmoon.broker.topics import Topics
+from halfmoon.broker.turn import Turn
+from halfmoon.effects import CoreEffect, Op, Work
+from halfmoon.errors import BadHeader, BrokerError, PeerError, StoreError
+from halfmoon.hot import PullHeader, pull_header_json
+from halfmoon.ports import Disk
+from halfmoon.store.settings import StoreSettings
+from halfmoon.store.store import Store
+from halfmoon.wire.command import decode, encode
+from halfmoon.wire.headers.pull import PullMessage
+from halfmoon.wire.ids import pack_host
+from halfmoon.wire.peer import Frame, Peer, Peers
+
+log = logging.getLogger("halfmoon.broker")
+
+PULL_JSON = b'{"code":11,'
+EXPIRE_SCAN_MS = 10_000
+"""How often silent clients are looked for. Follows ClientHousekeepingService."""
+
+Handler = Callable[[Request], Reply | None]
+
+
+class Broker:
+    """One broker: a store, its services, and the connections to them."""
+
+    def __init__(self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, random: Random, now: int) -> None:
+        host = pack_host(f"{settings.address}:{settings.port}")
+        self.settings = settings
+        self.store = Store.open(disk, store_settings, host, now)
+        self.tables = Tables(disk)
+        self.topics = Topics(settings, self.tables, now)
+        self.groups = Groups(settings, self.tables, now)
+        self.offsets = Offsets(self.tables)
+        self.clients = Clients()
+        self.stats = Stats(settings.cluster, now)
+        self.peers = Peers(idle_ms=settings.client_expiry_ms)
+        self.holds = Holds(settings.holds_max)
+        self.acks = Acks(self.peers, settings.region, host.hex().upper())
+        self.sends = Sends(settings, self.store, self.topics, self.stats, self.acks, random)
+        self.turn = Turn(settings, self.topics, self.sends)
+        self.pulls = Pulls(
+            settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.holds, self.peers, self.stats
+        )
+        self.membership = Membership(self.clients, self.groups, self.topics, self.pulls, self.peers)
+        self.progress = Progress(settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.peers)
+        self.relay = Relay(self.clients, self.peers, self._reply)
+        self.admin = Admin(settings, self.store, self.topics, self.groups, self.offsets, self.stats, self._topic_deleted)
+        self.queries = Queries(settings, self.store, self.topics)
+        self._handlers = self._table()
+        self._starts: list[CoreEffect] = []
+        self._next_save_ms = now + settings.save_offsets_ms
+        self._next_expire_ms = now + EXPIRE_SCAN_MS
+        self._refused = False
+        self.topics.adopt(self.store.topics(), self.store.queue_ids, now)
+        self.offsets.clamp((t, q, self.store.queue_max(t, q)) for t in self.store.topics() for q in self.store.queue_ids(t))
+
+    def _table(self) -> dict[int, Handler]:
+        send, queries, membership, progress, admin = self.sends.send, self.queries, self.membership, self.progress, self.admin
+        return {
+            10: send, 310: send, 320: send, 11: self._pull, 361: self._pull,
+            12: queries.by_key, 33: queries.by_id, 29: queries.offset_by_time, 30: queries.max_offset, 31: queries.min_offset,
+            32: queries.earliest_ms,
+            34: membership.heartbeat, 35: membership.unregister, 38: membership.consumer_ids, 46: membership.check_client,
+            203: membership.consumer_connections, 204: membership.producer_connections, 328: membership.producers,
+            14: progress.query, 15: progress.update, 43: progress.everything, 208: progress.consume_stats, 222: progress.reset,
+            300: progress.groups_of_topic, 303: progress.time_span, 317: progress.all_consume_stats,
+            17: admin.create_topic, 215: admin.delete_topic, 21: admin.topics, 351: admin.topic, 202: admin.topic_stats,
+            305: admin.system_topics, 200: admin.create_group, 207: admin.delete_group, 201: admin.groups, 352: admin.group,
+            26: admin.settings, 315: admin.stats, 28: admin.runtime, 307: self.relay.running_info,
+        }  # fmt: skip
+
+    # ------------------------------------------------------------ the core's verbs
+
+    def start(self, now: int) -> None:
+        """Begin: nothing to do before the first turn but saving what the start changed."""
+
+    def connected(self, peer: int, remote: str, now: int) -> None:
+        """A connection was accepted."""
+        self.peers.connected(peer, remote, now)
+
+    def feed(self, peer: int, data: bytes) -> None:
+        """Bytes arrived."""
+        self.peers.feed(peer, data)
+
+    def commit(self, now: int) -> None:
+        """Handle everything fed: hot sends by group, then all else in order, then pulls; then what became visible wakes others."""
+        plain: list[tuple[Peer, bytes, Frame]] = []
+        pulls: list[tuple[Peer, bytes, Frame]] = []
+        take = self.turn.take
+        for peer, data, frames in self.peers.take(now):
+            for frame in frames:
+                if take(peer, data, frame):
+                    continue
+                if frame[0] == 0 and data.startswith(PULL_JSON, frame[1]):
+                    pulls.append((peer, data, frame))
+                else:
+                    plain.append((peer, data, frame))
+        self.turn.store(now)
+        for peer, data, frame in plain:
+            self._plain(peer, data, frame, now)
+        for peer, data, frame in pulls:
+            self._hot_pull(peer, data, frame, now)
+        self.store.flush(len(self.acks))
+        self._settle()
+
+    def lost(self, peer: int, now: int) -> None:
+        """A connection is gone: its groups, waiting pulls and relayed requests go with it."""
+        self.peers.lost(peer)
+        self.holds.lost(peer)
+        self.relay.lost(peer)
+        self.membership.lost(peer)
+
+    def due(self) -> int | None:
+        """When `tick` wants to be called next."""
+        times = (
+            self.holds.due(), self.acks.due(), self.store.due(), self.peers.due(), self.relay.due(), self.stats.due(),
+            self._next_save_ms, self._next_expire_ms,
+        )  # fmt: skip
+        return min(time for time in times if time is not None)
+
+    def tick(self, now: int) -> None:
+        """Deadlines and periodic work."""
+        self.store.tick(now)
+        self._settle()
+        for hold in self.holds.expired(now):
+            self.pulls.go_on(hold)
+        self.acks.tick(now)
+        self.relay.tick(now)
+        self.peers.tick(now)
+        self.stats.tick(now)
+        if now >= self._next_expire_ms:
+            self._next_expire_ms = now + EXPIRE_SCAN_MS
+            self.membership.expire(now - self.settings.client_expiry_ms)
+        if now >= self._next_save_ms:
+            self._next_save_ms = now + self.settings.save_offsets_ms
+            self._starts += self.tables.save_changed(everything_changed=True)
+
+    def effects(self) -> list[CoreEffect]:
+        """Take out what is to be done: answers, syncs, saved tables, operations."""
+        found: list[CoreEffect] = list(self.peers.effects())
+        found += map(self._settled, self.store.work())
+        found += self.tables.save_changed()
+        if self._starts:
+            found += self._starts
+            self._starts = []
+        return found
+
+    def stop(self, now: int) -> list[Op[Any]]:
+        """Begin a clean stop: no more writes, everything saved and synced; waiting pulls are answered empty."""
+        for hold in self.holds.expired(2**62):
+            self.pulls.go_on(hold)
+        self.store.stop(now)
+        self._starts += self.tables.save_changed(everything_changed=True)
+        return []
+
+    # ------------------------------------------------------------ turns
+
+    def _settle(self) -> None:
+        """Let others see what became durable or visible: answers to waiting sends, pulls that waited for messages."""
+        store = self.store
+        if self.acks:
+            self.acks.durable(store.durable_offset)
+            if store.sync_failure is not None:
+                self.acks.failed(f"service not available now: {store.sync_failure}")
+        for topic, queue_id, max_offset, tag_hashes in store.arrivals():
+            for hold in self.holds.arrived(topic, queue_id, max_offset, tag_hashes):
+                self.pulls.go_on(hold)
+
+    def _settled(self, work: Work[Any]) -> Work[Any]:
+        """The same work; once it is done, what it made durable is seen to in the same turn."""
+        done = work.done
+
+        def done_and_settled(result: Any, now: int) -> None:
+            done(result, now)
+            self.store.flush(len(self.acks))
+            self._settle()
+
+        return Work(work.run, done_and_settled, work.inline, work.name)
+
+    def _hot_pull(self, peer: Peer, data: bytes, frame: Frame, now: int) -> None:
+        _, start, body, _ = frame
+        found = pull_header_json(data[start:body])
+        if found is None or found[1] & 2:
+            self._plain(peer, data, frame, now)
+            return
+        opaque, _, header = found
+        try:
+            self.pulls.pull(peer, opaque, 0, header, now)
+        except BrokerError as exc:
+            self.peers.answer(peer, encode(reply_to(opaque, 0, Reply(exc.code, exc.remark))))
+
+    def _pull(self, request: Request) -> None:
+        h = request.header(PullMessage)
+        header = PullHeader(
+            h.consumer_group, h.topic, h.queue_id, h.queue_offset, h.max_msg_nums, h.sys_flag, h.commit_offset,
+            h.suspend_timeout_millis, h.sub_version, h.subscription, h.expression_type,
+        )  # fmt: skip
+        if not request.command.is_oneway:
+            self.pulls.pull(request.peer, request.command.opaque, request.command.serialization, header, request.now)
+
+    def _plain(self, peer: Peer, data: bytes, frame: Frame, now: int) -> None:
+        serialization, start, body, end = frame
+        if peer.closing:
+            return
+        try:
+            command = decode(data[start:body], data[body:end], serialization)
+        except BadHeader as exc:
+            self.peers.close(peer, str(exc))
+            return
+        if command.is_response:
+            self.relay.answered(peer.number, command)
+            return
+        request = Request(command, peer, now)
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            self._reply(request, Reply(3, f" request type {command.code} not supported"))
+            return
+        reply = self._handled(handler, request)
+        if reply is not None:
+            self._reply(request, reply)
+
+    def _handled(self, handler: Handler, request: Request) -> Reply | None:
+        try:
+            return handler(request)
+        except BrokerError as exc:
+            return Reply(exc.code, exc.remark)
+        except (PeerError, StoreError) as exc:
+            return Reply(1, str(exc))
+        except Exception as exc:  # our own mistake: this request fails, the broker goes on
+            log.exception("request %d of %s failed", request.command.code, request.peer.remote)
+            return Reply(1, f"{type(exc).__name__}: {exc}")
+
+    def _reply(self, request: Request, reply: Reply) -> None:
+        if not request.command.is_oneway and not request.peer.closing:
+            self.peers.answer(request.peer, encode(reply_to(request.command.opaque, request.command.serialization, reply)))
+
+    def _topic_deleted(self, topic: str) -> None:
+        for hold in self.holds.of_topic(topic):
+            self.pulls.go_on(hold)

@@ -1,0 +1,172 @@
+"""Who is connected: producers and consumers by group, what each consumer group subscribes to, and who must be told of changes.
+
+Learns from heartbeats, unregistering and lost connections. Follows ConsumerManager, ConsumerGroupInfo and ProducerManager
+(RocketMQ 4.9.8). Stores nothing and sends nothing: it returns the groups whose members are to be notified (code 40).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, Subscription
+from halfmoon.wire.peer import Peer
+
+MEMBERS_MAX = 10_000
+"""Members of one group, so that heartbeats cannot fill the memory; one over it is not taken in."""
+GROUPS_OF_PEER_MAX = 1_000
+"""Groups that one connection may belong to, for the same reason."""
+
+
+class Member(msgspec.Struct):
+    """One connection in one group."""
+
+    peer: Peer
+    client_id: str
+    language: int
+    version: int
+    heard_ms: int
+
+
+class ConsumerGroup(msgspec.Struct):
+    """The members of a consumer group now, and what the newest heartbeats say of it."""
+
+    name: str
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    model: MessageModel = MessageModel.CLUSTERING
+    consume_from: ConsumeFrom | int = ConsumeFrom.LAST_OFFSET
+    members: dict[int, Member] = {}
+    subscriptions: dict[str, Subscription] = {}
+
+    def client_ids(self) -> list[str]:
+        """Return the ids of the members, each once."""
+        return sorted({member.client_id for member in self.members.values()})
+
+
+class Clients:
+    """Producers and consumers of one broker."""
+
+    def __init__(self) -> None:
+        self.consumers: dict[str, ConsumerGroup] = {}
+        self.producers: dict[str, dict[int, Member]] = {}
+        self.epoch = 0
+        """Counts changes of membership and subscriptions, so that what was derived from them can be checked cheaply."""
+        self._of_peer: dict[int, set[tuple[str, str]]] = {}  # peer number -> ("producer" or "consumer", group)
+
+    # ------------------------------------------------------------ joining
+
+    def producer(self, group: str, member: Member) -> bool:
+        """Take in or refresh a producer; return False when a bound is reached."""
+        members = self.producers.setdefault(group, {})
+        if not self._admit(members, member.peer.number, ("producer", group)):
+            return False
+        members[member.peer.number] = member
+        return True
+
+    def consumer(
+        self, group: str, member: Member, consume_type: ConsumeType, model: MessageModel, consume_from: int,
+        subscriptions: Iterable[Subscription],
+    ) -> bool:  # fmt: skip
+        """Take in or refresh a consumer with all its subscriptions; return whether the group changed in a way members must know.
+
+        A new connection, a new topic and a topic left out count as changes; a newer version of a known subscription does not.
+        Topics that this heartbeat leaves out are dropped from the group, even when another member still names them: members of
+        one group must subscribe alike. Follows ConsumerGroupInfo.updateSubscription.
+        """
+        info = self.consumers.get(group)
+        if info is None:
+            info = self.consumers[group] = ConsumerGroup(group)
+        if not self._admit(info.members, member.peer.number, ("consumer", group)):
+            return False
+        changed = member.peer.number not in info.members
+        info.members[member.peer.number] = member
+        info.consume_type, info.model, info.consume_from = consume_type, model, consume_from
+        wanted = {subscription.topic: subscription for subscription in subscriptions}
+        for topic, subscription in wanted.items():
+            known = info.subscriptions.get(topic)
+            if known is None:
+                info.subscriptions[topic] = subscription
+                changed = True
+            elif subscription.version > known.version:
+                info.subscriptions[topic] = subscription
+                self.epoch += 1
+        for topic in [topic for topic in info.subscriptions if topic not in wanted]:
+            del info.subscriptions[topic]
+            changed = True
+        if changed:
+            self.epoch += 1
+        return changed
+
+    def _admit(self, members: dict[int, Member], number: int, place: tuple[str, str]) -> bool:
+        places = self._of_peer.setdefault(number, set())
+        if place not in places and (len(places) >= GROUPS_OF_PEER_MAX or len(members) >= MEMBERS_MAX):
+            return False
+        places.add(place)
+        return True
+
+    # ------------------------------------------------------------ leaving
+
+    def lost(self, peer: int) -> list[str]:
+        """Forget a connection; return the consumer groups whose members changed."""
+        return [group for kind, group in sorted(self._of_peer.pop(peer, ())) if self._leave(kind, group, peer)]
+
+    def unregister(self, peer: int, producer_group: str | None, consumer_group: str | None) -> list[str]:
+        """Take a connection out of the groups named; return the consumer groups whose members changed."""
+        changed = []
+        for kind, group in (("producer", producer_group), ("consumer", consumer_group)):
+            if group and (kind, group) in self._of_peer.get(peer, ()):
+                self._of_peer[peer].discard((kind, group))
+                if self._leave(kind, group, peer):
+                    changed.append(group)
+        return changed
+
+    def expire(self, before_ms: int) -> tuple[list[str], list[Peer]]:
+        """Forget members not heard from since ``before_ms``; return the consumer groups that changed and the connections to close."""
+        changed: list[str] = []
+        silent: dict[int, Peer] = {}
+        for kind, group, member in list(self._everybody()):
+            if member.heard_ms < before_ms:
+                silent[member.peer.number] = member.peer
+                self._of_peer.get(member.peer.number, set()).discard((kind, group))
+                if self._leave(kind, group, member.peer.number):
+                    changed.append(group)
+        return changed, list(silent.values())
+
+    def _everybody(self) -> Iterator[tuple[str, str, Member]]:
+        for group, members in self.producers.items():
+            for member in members.values():
+                yield "producer", group, member
+        for group, info in self.consumers.items():
+            for member in info.members.values():
+                yield "consumer", group, member
+
+    def _leave(self, kind: str, group: str, peer: int) -> bool:
+        if kind == "producer":
+            members = self.producers.get(group, {})
+            members.pop(peer, None)
+            if not members:
+                self.producers.pop(group, None)
+            return False
+        info = self.consumers.get(group)
+        if info is None or info.members.pop(peer, None) is None:
+            return False
+        if not info.members:
+            del self.consumers[group]
+        self.epoch += 1
+        return True
+
+    # ------------------------------------------------------------ asking
+
+    def group(self, group: str) -> ConsumerGroup | None:
+        """Return a consumer group that has members now."""
+        return self.consumers.get(group)
+
+    def member(self, group: str, client_id: str) -> Member | None:
+        """Return the member of a consumer group with this client id."""
+        info = self.consumers.get(group)
+        return next((m for m in info.members.values() if m.client_id == client_id), None) if info is not None else None
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Return the consumer groups that subscribe to a topic now."""
+        return sorted(name for name, info in self.consumers.items() if topic in info.subscriptions)

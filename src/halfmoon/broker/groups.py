@@ -1,0 +1,79 @@
+"""Consumer groups and what each may do, saved as ``config/subscriptionGroup.json``. Knows nothing of who is connected.
+
+Follows SubscriptionGroupManager (RocketMQ 4.9.8).
+"""
+
+from __future__ import annotations
+
+from halfmoon.broker.names import SYSTEM_GROUP_PREFIX, check_group
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.tables import Tables
+from halfmoon.errors import GroupNotFound, SystemBusy
+from halfmoon.wire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable, from_json, to_json
+
+PATH = "config/subscriptionGroup.json"
+PREDEFINED = (
+    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
+)  # fmt: skip
+
+
+class Groups:
+    """The group table with its version."""
+
+    def __init__(self, settings: BrokerSettings, tables: Tables, now: int) -> None:
+        self._settings = settings
+        self.epoch = 0
+        """Counts changes, so that what was derived from the table can be checked cheaply."""
+        saved = tables.load(PATH, lambda data: from_json(SubscriptionGroupTable, data))
+        self._table: dict[str, SubscriptionGroupConfig] = dict(saved.subscription_group_table) if saved is not None else {}
+        self.version: DataVersion = (
+            saved.data_version if saved is not None and saved.data_version else DataVersion(timestamp=now, counter=0)
+        )
+        self._changed = tables.add(PATH, self._dump)
+        for name in PREDEFINED:
+            self._table.setdefault(name, SubscriptionGroupConfig(group_name=name))
+
+    def _dump(self) -> bytes:
+        return to_json(self.table())
+
+    def table(self) -> SubscriptionGroupTable:
+        """Return all groups with the version."""
+        return SubscriptionGroupTable(subscription_group_table=self._table, data_version=self.version)
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return the group's configuration, or None."""
+        return self._table.get(group)
+
+    def existing(self, group: str, now: int) -> SubscriptionGroupConfig:
+        """Return the group's configuration, created where the broker creates groups by itself. Raises GroupNotFound (26)."""
+        config = self._table.get(group)
+        if config is not None:
+            return config
+        if not self._settings.auto_create_groups and not group.startswith(SYSTEM_GROUP_PREFIX):
+            raise GroupNotFound(f"subscription group [{group}] does not exist, apply first please!")
+        check_group(group)
+        return self.put(SubscriptionGroupConfig(group_name=group), now)
+
+    def put(self, config: SubscriptionGroupConfig, now: int) -> SubscriptionGroupConfig:
+        """Create or replace a group. Raises BrokerError for a bad name, SystemBusy when the table is at its bound."""
+        check_group(config.group_name)
+        if config.group_name not in self._table and len(self._table) >= self._settings.groups_max:
+            raise SystemBusy(f"the broker has {len(self._table)} groups, its bound (groups_max)")
+        self._table[config.group_name] = config
+        self._touch(now)
+        return config
+
+    def delete(self, group: str, now: int) -> None:
+        """Forget a group; an unknown one is no error, as in the original."""
+        if self._table.pop(group, None) is not None:
+            self._touch(now)
+
+    def names(self) -> list[str]:
+        """Return the names of all groups."""
+        return list(self._table)
+
+    def _touch(self, now: int) -> None:
+        self.version = DataVersion(timestamp=now, counter=self.version.counter + 1)
+        self.epoch += 1
+        self._changed()

@@ -1,0 +1,107 @@
+"""Pulls that wait for a message (long polling): a list by queue and a heap of deadlines. Answers nothing; returns what may go on.
+
+Follows PullRequestHoldService (RocketMQ 4.9.8).
+Differs: a waiting pull is answered in the turn in which its message becomes visible, its deadline is exact instead of looked at
+each 5 s, it is parked in the turn that found nothing (so no message can fall between), and it is forgotten with its connection.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Any
+
+import msgspec
+
+QueueKey = tuple[str, int]
+
+
+class Hold(msgspec.Struct, eq=False):
+    """One waiting pull: whose, from which queue offset, for which tag codes (None: all), until when. ``pull`` is the pull itself."""
+
+    peer: int
+    key: QueueKey
+    queue_offset: int
+    codes: frozenset[int] | None
+    deadline_ms: int
+    pull: Any
+    over: bool = False
+
+
+class Holds:
+    """All waiting pulls of a broker, at most ``holds_max``."""
+
+    def __init__(self, holds_max: int) -> None:
+        self._by_queue: dict[QueueKey, list[Hold]] = {}
+        self._by_peer: dict[int, dict[int, Hold]] = {}
+        self._deadlines: list[tuple[int, int, Hold]] = []
+        self._number = 0
+        self._holds_max = holds_max
+        self.count = 0
+
+    def park(self, hold: Hold) -> bool:
+        """Let a pull wait; return False when the bound is reached, so that it is answered at once."""
+        if self.count >= self._holds_max:
+            return False
+        self.count += 1
+        self._number += 1
+        self._by_queue.setdefault(hold.key, []).append(hold)
+        self._by_peer.setdefault(hold.peer, {})[id(hold)] = hold
+        heappush(self._deadlines, (hold.deadline_ms, self._number, hold))
+        return True
+
+    def arrived(self, topic: str, queue_id: int, max_offset: int, tag_codes: list[int]) -> list[Hold]:
+        """Take out the pulls of a queue that new messages may satisfy: new ones at or behind their offset, with a tag they want."""
+        key = (topic, queue_id)
+        waiting = self._by_queue.get(key)
+        if not waiting:
+            return []
+        codes = set(tag_codes)
+        found = [h for h in waiting if h.queue_offset < max_offset and (h.codes is None or not h.codes.isdisjoint(codes))]
+        for hold in found:
+            self._remove(hold)
+        return found
+
+    def due(self) -> int | None:
+        """When the first waiting pull must be answered."""
+        while self._deadlines and self._deadlines[0][2].over:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def expired(self, now: int) -> list[Hold]:
+        """Take out the pulls whose time is up."""
+        found = []
+        while (deadline := self.due()) is not None and deadline <= now:
+            hold = heappop(self._deadlines)[2]
+            self._remove(hold)
+            found.append(hold)
+        return found
+
+    def lost(self, peer: int) -> None:
+        """Forget the pulls of a connection that is gone."""
+        for hold in list(self._by_peer.get(peer, {}).values()):
+            self._remove(hold)
+
+    def of_queue(self, topic: str, queue_id: int) -> int:
+        """Return how many pulls wait for a queue."""
+        return len(self._by_queue.get((topic, queue_id), ()))
+
+    def of_topic(self, topic: str) -> list[Hold]:
+        """Take out all pulls that wait for a topic (it was deleted)."""
+        found = [hold for key, holds in self._by_queue.items() if key[0] == topic for hold in holds]
+        for hold in found:
+            self._remove(hold)
+        return found
+
+    def _remove(self, hold: Hold) -> None:
+        hold.over = True
+        self.count -= 1
+        waiting = self._by_queue[hold.key]
+        waiting.remove(hold)
+        if not waiting:
+            del self._by_queue[hold.key]
+        of_peer = self._by_peer[hold.peer]
+        del of_peer[id(hold)]
+        if not of_peer:
+            del self._by_peer[hold.peer]
+        if len(self._deadlines) > 64 and len(self._deadlines) > 4 * self.count:
+            self._deadlines = sorted(entry for entry in self._deadlines if not entry[2].over)

@@ -1,0 +1,190 @@
+"""Heartbeats and what follows from them: who is in which group, who is told of changes, and who may ask about it.
+
+Follows ClientManageProcessor and ConsumerManageProcessor (RocketMQ 4.9.8).
+Differs: a group or client id that breaks the rules of names is refused with code 1 instead of making a topic of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from halfmoon.broker.clients import Clients, Member
+from halfmoon.broker.groups import Groups
+from halfmoon.broker.names import check_group, retry_topic
+from halfmoon.broker.pull import Pulls
+from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.topics import UNIT_SUB, Topics
+from halfmoon.errors import BrokerError, ConsumerNotOnline, PeerError
+from halfmoon.limits import TOPIC_LENGTH_MAX
+from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel
+from halfmoon.wire.bodies import (
+    CheckClientBody,
+    Connection,
+    ConsumerConnection,
+    ConsumerData,
+    ConsumerIdList,
+    HeartbeatData,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
+    SubscriptionData,
+    from_json,
+    to_json,
+)
+from halfmoon.wire.codes import Language
+from halfmoon.wire.command import encode, request_command
+from halfmoon.wire.headers.client import (
+    GetConsumerConnectionList,
+    GetConsumerListByGroup,
+    GetProducerConnectionList,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+from halfmoon.wire.peer import Peers
+
+SUBSCRIPTIONS_MAX = 2_000
+"""Topics of one consumer in one heartbeat, so that heartbeats cannot fill the memory."""
+
+
+class Membership:
+    """The service that answers 34, 35, 38, 46, 203, 204 and 328, and sends 40."""
+
+    def __init__(self, clients: Clients, groups: Groups, topics: Topics, pulls: Pulls, peers: Peers) -> None:
+        self._clients, self._groups, self._topics, self._pulls, self._peers = clients, groups, topics, pulls, peers
+        self._notices = 0
+
+    # ------------------------------------------------------------ joining and leaving
+
+    def heartbeat(self, request: Request) -> Reply:
+        """Take in a client with all its groups (34)."""
+        data = body_of(HeartbeatData, request)
+        if not data.client_id:
+            raise BrokerError("the heartbeat has no clientID")
+        command = request.command
+        member = Member(request.peer, data.client_id, command.language, command.version, request.now)
+        for consumer in data.consumer_data_set:
+            self._consumer(consumer, member, request.now)
+        for producer in data.producer_data_set:
+            check_group(producer.group_name)
+            if not self._clients.producer(producer.group_name, member):
+                raise BrokerError(f"producer group {producer.group_name} or its connection is at its bound of members")
+        return Reply()
+
+    def _consumer(self, data: ConsumerData, member: Member, now: int) -> None:
+        config = self._groups.existing(data.group_name, now)
+        if config.retry_queue_nums > 0 and len(retry_topic(data.group_name)) <= TOPIC_LENGTH_MAX:
+            self._topics.ensure(
+                retry_topic(data.group_name), config.retry_queue_nums, now, sys_flag=UNIT_SUB if data.unit_mode else 0
+            )
+        if len(data.subscription_data_set) > SUBSCRIPTIONS_MAX:
+            raise BrokerError(f"a consumer subscribes to at most {SUBSCRIPTIONS_MAX} topics")
+        changed = self._clients.consumer(
+            data.group_name, member,
+            data.consume_type if data.consume_type is not None else ConsumeType.CONSUME_PASSIVELY,
+            data.message_model if data.message_model is not None else MessageModel.CLUSTERING,
+            data.consume_from_where if data.consume_from_where is not None else ConsumeFrom.LAST_OFFSET,
+            [subscription.value() for subscription in data.subscription_data_set],
+        )  # fmt: skip
+        if changed:
+            self.notify([data.group_name])
+
+    def unregister(self, request: Request) -> Reply:
+        """Take a client out of the groups it names (35)."""
+        header = request.header(UnregisterClient)
+        self.notify(self._clients.unregister(request.peer.number, header.producer_group, header.consumer_group))
+        return Reply()
+
+    def lost(self, peer: int) -> None:
+        """A connection is gone: its groups hear of it at once."""
+        self.notify(self._clients.lost(peer))
+
+    def expire(self, before_ms: int) -> None:
+        """Drop clients that were not heard from, close their connections, and tell the others."""
+        groups, silent = self._clients.expire(before_ms)
+        for peer in silent:
+            self._peers.close(peer, "no heartbeat")
+        self.notify(groups)
+
+    def notify(self, groups: Iterable[str]) -> None:
+        """Tell every member of these consumer groups that the group changed (40, one-way), the one who caused it included."""
+        for group in groups:
+            info, config = self._clients.group(group), self._groups.get(group)
+            if info is None or (config is not None and not config.notify_consumer_ids_changed_enable):
+                continue
+            self._notices = self._notices + 1 & 0x7FFFFFFF
+            command = request_command(NotifyConsumerIdsChanged(consumer_group=group), oneway=True, opaque=self._notices)
+            command.language = int(Language.JAVA)
+            frame = encode(command)
+            for member in info.members.values():
+                self._peers.answer(member.peer, frame)
+
+    # ------------------------------------------------------------ asking
+
+    def consumer_ids(self, request: Request) -> Reply:
+        """Return the client ids of a consumer group (38)."""
+        group = request.header(GetConsumerListByGroup).consumer_group
+        info = self._clients.group(group)
+        if info is None:
+            raise BrokerError(f"no consumer for this group, {group}")
+        return Reply(body=to_json(ConsumerIdList(consumer_id_list=info.client_ids())))
+
+    def check_client(self, request: Request) -> Reply:
+        """Say whether a subscription would be taken (46)."""
+        body = body_of(CheckClientBody, request)
+        wanted = body.subscription_data
+        if wanted is not None:
+            self._pulls.parsed(wanted.topic, wanted.sub_string, wanted.expression_type)
+        return Reply()
+
+    def consumer_connections(self, request: Request) -> Reply:
+        """Return who consumes in a group, and what (203)."""
+        group = request.header(GetConsumerConnectionList).consumer_group
+        info = self._clients.group(group)
+        if info is None:
+            raise ConsumerNotOnline(f"the consumer group[{group}] not online")
+        return Reply(body=to_json(ConsumerConnection(
+            connection_set=[_connection(member) for member in info.members.values()],
+            consume_from_where=info.consume_from, consume_type=info.consume_type, message_model=info.model,
+            subscription_table={topic: SubscriptionData.of(s) for topic, s in info.subscriptions.items()},
+        )))  # fmt: skip
+
+    def producer_connections(self, request: Request) -> Reply:
+        """Return who produces in a group (204)."""
+        group = request.header(GetProducerConnectionList).producer_group
+        members = self._clients.producers.get(group)
+        if not members:
+            raise BrokerError(f"the producer group[{group}] not exist")
+        return Reply(body=to_json(ProducerConnection(connection_set=[_connection(member) for member in members.values()])))
+
+    def producers(self, _request: Request) -> Reply:
+        """Return all producers by group (328)."""
+        data = {group: [_producer(member) for member in members.values()] for group, members in self._clients.producers.items()}
+        return Reply(body=to_json(ProducerTable(data=data)))
+
+
+def body_of(cls: type[HeartbeatData | CheckClientBody], request: Request):  # type: ignore[no-untyped-def]
+    """Return a request's JSON body. Raises BrokerError 1 when it is not one."""
+    try:
+        return from_json(cls, bytes(request.command.body))
+    except PeerError as exc:
+        raise BrokerError(f"the body is not a {cls.__name__}: {exc}") from exc
+
+
+def _language(code: int) -> str:
+    return Language(code).name if code in Language._value2member_map_ else "OTHER"
+
+
+def _connection(member: Member) -> Connection:
+    return Connection(
+        client_id=member.client_id, client_addr=member.peer.remote, language=_language(member.language), version=member.version
+    )
+
+
+def _producer(member: Member) -> ProducerInfo:
+    return ProducerInfo(
+        client_id=member.client_id,
+        remote_ip=member.peer.remote,
+        language=_language(member.language),
+        version=member.version,
+        last_update_timestamp=member.heard_ms,
+    )

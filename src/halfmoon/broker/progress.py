@@ -1,0 +1,192 @@
+"""How far groups have come: reading, storing and resetting offsets, lag, and who consumes what.
+
+Follows ConsumerManageProcessor and AdminBrokerProcessor (RocketMQ 4.9.8).
+"""
+
+from __future__ import annotations
+
+from halfmoon.broker.clients import Clients
+from halfmoon.broker.groups import Groups
+from halfmoon.broker.offsets import Offsets
+from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.stats import Stats
+from halfmoon.broker.topics import Topics
+from halfmoon.errors import BrokerError, ConsumerNotOnline, QueryNotFound
+from halfmoon.model import MessageQueue
+from halfmoon.store.store import Store
+from halfmoon.wire.bodies import (
+    BrokerConsumeStats,
+    ConsumeStats,
+    ConsumeTimeSpan,
+    ConsumeTimeSpans,
+    GroupList,
+    OffsetWrapper,
+    ResetOffsetBody,
+    to_json,
+)
+from halfmoon.wire.codes import VERSION_V3_0_7, Language
+from halfmoon.wire.command import encode, request_command
+from halfmoon.wire.headers.group import GetBrokerConsumeStats, GetConsumeStats
+from halfmoon.wire.headers.offset import (
+    InvokeBrokerToResetOffset,
+    OffsetReply,
+    QueryConsumerOffset,
+    ResetConsumerClientOffset,
+    UpdateConsumerOffset,
+)
+from halfmoon.wire.headers.topic import QueryConsumeTimeSpan, QueryTopicConsumeByWho
+from halfmoon.wire.peer import Peers
+
+
+class Progress:
+    """The service that answers 14, 15, 43, 208, 222, 300, 303 and 317."""
+
+    def __init__(
+        self, settings: BrokerSettings, store: Store, topics: Topics, groups: Groups, clients: Clients, offsets: Offsets,
+        stats: Stats, peers: Peers,
+    ) -> None:  # fmt: skip
+        self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
+        self._clients, self._offsets, self._stats, self._peers = clients, offsets, stats, peers
+
+    def query(self, request: Request) -> Reply:
+        """Return a group's offset in a queue (14). Without one: 0 while the queue still holds its first message, else 22.
+
+        This rule decides where a new group starts: clients begin at a 0 whatever they were told to do without an offset.
+        """
+        header = request.header(QueryConsumerOffset)
+        offset = self._offsets.get(header.consumer_group, header.topic, header.queue_id)
+        if offset is not None:
+            return Reply(header=OffsetReply(offset=offset))
+        lowest = self._store.queue_min(header.topic, header.queue_id)
+        if lowest <= 0 and header.set_zero_if_not_found is not False and self._store.in_memory(header.topic, header.queue_id, 0):
+            return Reply(header=OffsetReply(offset=0))
+        raise QueryNotFound("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+
+    def update(self, request: Request) -> Reply:
+        """Store a group's offset in a queue (15); also backwards."""
+        header = request.header(UpdateConsumerOffset)
+        self._topics.existing(header.topic)
+        self._groups.existing(header.consumer_group, request.now)
+        if not 0 <= header.queue_id < self._settings.queues_max:
+            raise BrokerError(f"queueId[{header.queue_id}] is illegal")
+        self._offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return Reply()
+
+    def everything(self, _request: Request) -> Reply:
+        """Return the progress of all groups (43)."""
+        return Reply(body=self._offsets.everything())
+
+    # ------------------------------------------------------------ lag
+
+    def consume_stats(self, request: Request) -> Reply:
+        """Return a group's progress against the ends of its queues (208)."""
+        header = request.header(GetConsumeStats)
+        if header.topic and header.topic.strip():
+            topics = [header.topic]
+        elif header.topic_list:
+            topics = [topic for topic in header.topic_list.split(";") if topic]
+        else:
+            topics = self._topics_of(header.consumer_group)
+        return Reply(body=to_json(self._lag(header.consumer_group, topics)))
+
+    def _topics_of(self, group: str) -> list[str]:
+        info = self._clients.group(group)
+        return sorted(set(self._offsets.topics_of(group)) | set(info.subscriptions if info is not None else ()))
+
+    def _lag(self, group: str, topics: list[str]) -> ConsumeStats:
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        per_second = 0.0
+        for topic in topics:
+            config = self._topics.get(topic)
+            if config is None:
+                continue
+            per_second += self._stats.per_second("GROUP_GET_NUMS", f"{topic}@{group}")[0]
+            for queue_id in range(config.read_queue_nums):
+                offset = max(0, self._offsets.get(group, topic, queue_id) or 0)
+                table[MessageQueue(topic, self._settings.name, queue_id)] = OffsetWrapper(
+                    broker_offset=max(0, self._store.queue_max(topic, queue_id)), consumer_offset=offset,
+                    last_timestamp=max(0, self._store.store_ms(topic, queue_id, offset - 1)) if offset > 0 else 0,
+                )  # fmt: skip
+        return ConsumeStats(offset_table=table, consume_tps=per_second)
+
+    def all_consume_stats(self, request: Request) -> Reply:
+        """Return the progress of all groups (317)."""
+        ordered = request.header(GetBrokerConsumeStats).is_order
+        found, total = [], 0
+        for group in sorted(self._groups.names()):
+            stats = []
+            for topic in self._topics_of(group):
+                config = self._topics.get(topic)
+                if config is None or config.order != ordered:
+                    continue
+                lag = self._lag(group, [topic])
+                total += sum(w.broker_offset - w.consumer_offset for w in lag.offset_table.values())
+                stats.append(lag)
+            found.append({group: stats})
+        address = f"{self._settings.address}:{self._settings.port}"
+        return Reply(body=to_json(BrokerConsumeStats(broker_addr=address, consume_stats_list=found, total_diff=total)))
+
+    def groups_of_topic(self, request: Request) -> Reply:
+        """Return the groups that consume a topic now or have consumed it (300)."""
+        topic = request.header(QueryTopicConsumeByWho).topic
+        return Reply(
+            body=to_json(GroupList(group_list=sorted({*self._clients.groups_of_topic(topic), *self._offsets.groups_of(topic)})))
+        )
+
+    def time_span(self, request: Request) -> Reply:
+        """Return how old the messages are that a group is at, by queue (303)."""
+        header = request.header(QueryConsumeTimeSpan)
+        config = self._topics.existing(header.topic)
+        spans = []
+        for queue_id in range(config.write_queue_nums):
+            lowest, end = self._store.queue_min(header.topic, queue_id), self._store.queue_max(header.topic, queue_id)
+            offset = self._offsets.get(header.group, header.topic, queue_id) or 0
+            oldest, newest = self._ms(header.topic, queue_id, lowest), self._ms(header.topic, queue_id, end - 1)
+            consumed = self._ms(header.topic, queue_id, offset - 1) if offset > 0 else oldest
+            spans.append(ConsumeTimeSpan(
+                message_queue=MessageQueue(header.topic, self._settings.name, queue_id), min_time_stamp=oldest,
+                max_time_stamp=newest, consume_time_stamp=consumed,
+                delay_time=request.now - self._ms(header.topic, queue_id, offset) if offset < end else 0,
+            ))  # fmt: skip
+        return Reply(body=to_json(ConsumeTimeSpans(consume_time_span_set=spans)))
+
+    def _ms(self, topic: str, queue_id: int, offset: int) -> int:
+        return max(0, self._store.store_ms(topic, queue_id, offset)) if offset >= 0 else 0
+
+    # ------------------------------------------------------------ reset
+
+    def reset(self, request: Request) -> Reply:
+        """Move a group to the messages of a time (222): tell every member (220) and answer the offsets.
+
+        Without force only queues that would go back are moved. Raises 206 when nobody of the group is online.
+        """
+        header = request.header(InvokeBrokerToResetOffset)
+        config = self._topics.existing(header.topic)
+        table = {}
+        for queue_id in range(config.write_queue_nums):
+            known = self._offsets.get(header.group, header.topic, queue_id)
+            if known is None:
+                raise BrokerError(f"THe consumer group <{header.group}> not exist")
+            wanted = (
+                self._store.queue_max(header.topic, queue_id) if header.timestamp == -1
+                else self._store.offset_at(header.topic, queue_id, header.timestamp)
+            )  # fmt: skip
+            table[MessageQueue(header.topic, self._settings.name, queue_id)] = (
+                max(0, wanted) if header.is_force or wanted < known else known
+            )
+        info = self._clients.group(header.group)
+        if info is None:
+            raise ConsumerNotOnline(
+                f"Consumer not online, so can not reset offset. Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}"
+            )
+        body = to_json(ResetOffsetBody(offset_table=table))
+        as_list = to_json(ResetOffsetBody(offset_table=table), as_list=True)
+        notice = ResetConsumerClientOffset(topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=False)
+        for member in info.members.values():
+            if member.version < VERSION_V3_0_7:
+                raise BrokerError(f"the client does not support this feature. version={member.version}")
+            command = request_command(notice, as_list if member.language == Language.CPP else body, oneway=True)
+            command.language = int(Language.JAVA)
+            self._peers.answer(member.peer, encode(command))
+        return Reply(body=body)

@@ -1,0 +1,87 @@
+"""Looking at messages without consuming them: by key, by id, by time, and the ends of queues.
+
+Follows QueryMessageProcessor and AdminBrokerProcessor (RocketMQ 4.9.8). Reads only.
+"""
+
+from __future__ import annotations
+
+from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.topics import Topics
+from halfmoon.errors import BrokerError, QueryNotFound
+from halfmoon.store.store import Store
+from halfmoon.wire.headers.offset import (
+    GetEarliestMsgStoretime,
+    GetEarliestMsgStoretimeReply,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
+    SearchOffsetByTimestamp,
+)
+from halfmoon.wire.headers.pull import QueryMessage, QueryMessageReply, ViewMessageById
+
+
+class Queries:
+    """The service that answers 12, 33 and 29 to 32."""
+
+    def __init__(self, settings: BrokerSettings, store: Store, topics: Topics) -> None:
+        self._settings, self._store, self._topics = settings, store, topics
+
+    def by_key(self, request: Request) -> Reply:
+        """Find messages of a topic by key (12). The index compares hashes: clients keep those whose keys are equal."""
+        header = request.header(QueryMessage)
+        most = self._settings.unique_query_max if header.unique_key_query else min(header.max_num, self._settings.query_max)
+        found = self._store.query(header.topic, header.key, max(most, 1), header.begin_timestamp, header.end_timestamp)
+        reply = QueryMessageReply(index_last_update_timestamp=found.last_ms, index_last_update_phyoffset=found.last_physical_offset)
+        if not found.records:
+            return Reply(QueryNotFound.code, "can not find message, maybe time range not correct", reply)
+        return Reply(0, None, reply, b"".join(found.records))
+
+    def by_id(self, request: Request) -> Reply:
+        """Return the message at a physical offset (33)."""
+        offset = request.header(ViewMessageById).offset
+        record = self._store.record(offset)
+        if record is None:
+            raise BrokerError(f"can not find message by the offset, {offset}")
+        return Reply(body=record)
+
+    def offset_by_time(self, request: Request) -> Reply:
+        """Return the offset of the message stored nearest to a time (29); with a 5.x boundary the lower or upper bound."""
+        header = request.header(SearchOffsetByTimestamp)
+        offset = self._store.offset_at(header.topic, header.queue_id, header.timestamp)
+        if header.boundary_type is not None:
+            offset = self._bound(header, offset)
+        return Reply(header=OffsetReply(offset=offset))
+
+    def _bound(self, header: SearchOffsetByTimestamp, nearest: int) -> int:
+        """Walk from the nearest message to the bound: equal times are neighbours, so the walk is as long as their run."""
+        topic, queue_id, wanted = header.topic, header.queue_id, header.timestamp
+        low, high = self._store.queue_min(topic, queue_id), self._store.queue_max(topic, queue_id)
+        offset = nearest
+        if (header.boundary_type or "").upper() == "UPPER":
+            while offset < high and self._store.store_ms(topic, queue_id, offset) <= wanted:
+                offset += 1
+            while offset > low and (offset == high or self._store.store_ms(topic, queue_id, offset) > wanted):
+                offset -= 1
+            return offset
+        while offset < high and self._store.store_ms(topic, queue_id, offset) < wanted:
+            offset += 1
+        while offset > low and self._store.store_ms(topic, queue_id, offset - 1) >= wanted:
+            offset -= 1
+        return offset
+
+    def max_offset(self, request: Request) -> Reply:
+        """Return the offset that the next visible message will get (30)."""
+        header = request.header(GetMaxOffset)
+        return Reply(header=OffsetReply(offset=self._store.queue_max(header.topic, header.queue_id)))
+
+    def min_offset(self, request: Request) -> Reply:
+        """Return the offset of the oldest message (31); 0 for a queue without any."""
+        header = request.header(GetMinOffset)
+        return Reply(header=OffsetReply(offset=max(0, self._store.queue_min(header.topic, header.queue_id))))
+
+    def earliest_ms(self, request: Request) -> Reply:
+        """Return when the oldest message was stored (32); -1 for none."""
+        header = request.header(GetEarliestMsgStoretime)
+        lowest = self._store.queue_min(header.topic, header.queue_id)
+        return Reply(header=GetEarliestMsgStoretimeReply(timestamp=self._store.store_ms(header.topic, header.queue_id, lowest)))

@@ -1,0 +1,34 @@
+"""What a handler of the plain road is given and gives back: `Request` and `Reply`. Plain values."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from halfmoon.wire.command import Command
+from halfmoon.wire.peer import Peer
+from halfmoon.wire.table import Header
+
+H = TypeVar("H", bound=Header)
+
+
+class Request(msgspec.Struct):
+    """One request, who sent it, and when it is handled."""
+
+    command: Command
+    peer: Peer
+    now: int
+
+    def header(self, cls: type[H]) -> H:
+        """Return the request's header. Raises BadHeader."""
+        return self.command.header(cls)
+
+
+class Reply(msgspec.Struct):
+    """What the peer is answered: a response code, its explanation, a header of the protocol table and a body."""
+
+    code: int = 0
+    remark: str | None = None
+    header: Header | None = None
+    body: Any = b""

@@ -1,0 +1,174 @@
+"""Sends: what may be stored, as which record, and how it is answered. The plain road of one message, and the rules both roads share.
+
+Follows SendMessageProcessor and AbstractSendMessageProcessor (RocketMQ 4.9.8).
+Differs: a delayed or transactional message is refused until the broker can honour it, rather than stored as an ordinary one; the
+queue number is checked before anything is decoded; a reply is written once the promise of the flush mode holds.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from halfmoon.broker.acks import Acks, Sender, Stored
+from halfmoon.broker.names import DEAD_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX, check_topic
+from halfmoon.broker.request import Request
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.stats import Stats
+from halfmoon.broker.topics import Topics
+from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, NoPermission, ServiceNotAvailable, StoreNotWritable
+from halfmoon.hot import batch_items, stored_properties, tag_hash
+from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.store.store import Appended, Draft, Store
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.bodies import TopicConfig
+from halfmoon.wire.flags import BORN_HOST_V6, MULTI_TAGS
+from halfmoon.wire.headers.send import SendMessage, SendMessageV2
+
+MULTI_TAG = "MULTI_TAG"
+
+
+class Sends:
+    """The service that stores what producers send."""
+
+    def __init__(self, settings: BrokerSettings, store: Store, topics: Topics, stats: Stats, acks: Acks, random: Random) -> None:
+        self._settings, self._store, self._topics, self._stats, self._acks = settings, store, topics, stats, acks
+        self._random = random
+        self.cluster_pair = wire_properties.encode({"CLUSTER": settings.cluster})
+        self.message_bytes_max: int = store.settings.message_bytes_max
+
+    # ------------------------------------------------------------ the plain road
+
+    def send(self, request: Request) -> None:
+        """Store the message or batch of one request (10, 310, 320); its answer leaves through `Acks`.
+
+        Raises:
+            BrokerError: the refusals of the specification, in its order.
+        """
+        code = request.command.code
+        header: SendMessage | SendMessageV2 = request.header(SendMessage if code == 10 else SendMessageV2)
+        if request.now < self._settings.start_accept_ms:
+            raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
+        check_topic(header.topic)
+        if header.topic in FORBIDDEN_TO_SEND:
+            raise NoPermission(f"Sending message to topic[{header.topic}] is forbidden.")
+        config = self._topics.for_send(
+            header.topic, header.default_topic, header.default_topic_queue_nums, bool(header.unit_mode), request.now
+        )
+        self._check_writable(config)
+        queue_id = self._queue(config, header.queue_id, request)
+        drafts, wait = self._drafts(header, config, request)
+        self.store(request, header.topic, queue_id, drafts, wait=wait, batch=bool(header.batch))
+
+    def store(self, request: Request, topic: str, queue_id: int, drafts: list[Draft], *, wait: bool, batch: bool) -> None:
+        """Append drafts for one request and have it answered."""
+        appended = self.append(topic, queue_id, drafts, request.now, whole=batch)
+        if request.command.is_oneway:
+            return
+        sender = (request.peer, request.command.opaque, request.command.serialization)
+        self.acknowledge(
+            Stored([sender], queue_id, appended.queue_offset, appended.physical_offsets, appended.end_offset, batch),
+            request.now,
+            wait=wait,
+        )
+
+    def append(self, topic: str, queue_id: int, drafts: list[Draft], now: int, *, whole: bool = False) -> Appended:
+        """Append drafts of one queue and count them. Raises ServiceNotAvailable (14) or MessageRefused (13)."""
+        try:
+            appended = self._store.append(topic, queue_id, drafts, now, whole=whole)
+        except StoreNotWritable as exc:
+            self._stats.puts_failed += len(drafts)
+            raise ServiceNotAvailable(f"service not available now: {exc.reason}") from exc
+        except MessageIllegal as exc:
+            self._stats.puts_failed += len(drafts)
+            raise MessageRefused(f"the message is illegal: {exc}") from exc
+        self._stats.put(topic, len(drafts), appended.end_offset - appended.physical_offsets[0])
+        return appended
+
+    def acknowledge(self, stored: Stored, now: int, *, wait: bool) -> None:
+        """Answer at once, or when the log is durable: with sync flush and senders who wait for it."""
+        if wait and self._store.durable_offset < stored.end_offset and self._store.sync_flush:
+            stored.deadline_ms = now + self._settings.sync_timeout_ms
+            self._acks.wait(stored)
+        else:
+            self._acks.answer(stored)
+
+    def refuse(self, senders: list[Sender], refusal: BrokerError) -> None:
+        """Answer senders with a refusal's code and text."""
+        for sender in senders:
+            self._acks.refuse(sender, refusal)
+
+    def _check_writable(self, config: TopicConfig) -> None:
+        if not self._settings.permission & 2 and config.order:
+            raise NoPermission(f"the broker[{self._settings.address}] sending message is forbidden")
+
+    def _queue(self, config: TopicConfig, queue_id: int, request: Request) -> int:
+        count = max(config.write_queue_nums, config.read_queue_nums)
+        if queue_id >= count:
+            raise BrokerError(f"request queueId[{queue_id}] is illegal, {config} Producer: {request.peer.remote}")
+        if queue_id < 0:
+            if config.write_queue_nums < 1:
+                raise BrokerError(f"topic[{config.topic_name}] has no queue to write")
+            return self._random.randrange(config.write_queue_nums)
+        return queue_id
+
+    # ------------------------------------------------------------ records
+
+    def _drafts(self, header: SendMessage | SendMessageV2, config: TopicConfig, request: Request) -> tuple[list[Draft], bool]:
+        host = request.peer.host
+        sys_flag = header.sys_flag | (BORN_HOST_V6 if len(host) > 8 else 0)
+        if config.topic_filter_type == MULTI_TAG:
+            sys_flag |= MULTI_TAGS
+        body = request.command.body
+        if len(body) > self.message_bytes_max:
+            raise MessageRefused(self._too_large())
+        born, reconsume = header.born_timestamp, header.reconsume_times or 0
+        if not header.batch:
+            text, code, wait = self.prepare((header.properties or "").encode())
+            return [(body, text, header.flag, sys_flag, born, host, reconsume, 0, code)], wait
+        if header.topic.startswith((RETRY_PREFIX, DEAD_PREFIX)):
+            raise MessageRefused("a batch may not go to a retry or dead-letter topic")
+        _, _, wait = self.prepare((header.properties or "").encode())
+        try:
+            items = batch_items(bytes(body))
+        except ValueError as exc:
+            raise MessageRefused(f"the batch does not parse: {exc}") from exc
+        if not items:
+            raise MessageRefused("the batch holds no message")
+        drafts: list[Draft] = []
+        for item_body, item_properties, flag in items:
+            text, code, _ = self.prepare(item_properties)
+            drafts.append((item_body, text, flag, sys_flag, born, host, reconsume, 0, code))
+        return drafts, wait
+
+    def prepare(self, text: bytes) -> tuple[bytes, int, bool]:
+        """Return properties as stored, the tag code and whether the sender waits for the sync.
+
+        Raises:
+            NoPermission: a transactional message.
+            MessageRefused: a delayed one, or properties that are too long.
+        """
+        prepared = stored_properties(text, self.cluster_pair)
+        if prepared is None:
+            prepared = self._prepare_plainly(text)
+        if len(prepared[0]) > PROPERTIES_BYTES_MAX:
+            raise MessageRefused(self._too_large())
+        return prepared
+
+    def _prepare_plainly(self, text: bytes) -> tuple[bytes, int, bool]:
+        found = wire_properties.decode(text)
+        if found.get("TRAN_MSG", "").lower() == "true":
+            raise NoPermission(f"the broker[{self._settings.address}] sending transaction message is forbidden")
+        if found.get("DELAY", "0") not in ("", "0") or any(
+            name in found for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+        ):
+            raise MessageRefused("this broker does not deliver delayed messages yet")
+        wait = found.pop("WAIT", "true").lower() == "true"
+        found["CLUSTER"] = self._settings.cluster
+        tag = found.get("TAGS", "")
+        return wire_properties.encode(found), tag_hash(tag.encode()) if tag else 0, wait
+
+    def _too_large(self) -> str:
+        return (
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {self.message_bytes_max}B, msg properties length limit {PROPERTIES_BYTES_MAX}B."
+        )

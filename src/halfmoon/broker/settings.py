@@ -1,0 +1,73 @@
+"""What can be set of a broker, beside its store (`halfmoon.store.settings`). Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halfmoon.settings import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerSettings:
+    """Settings of one broker."""
+
+    cluster: str = setting("DefaultCluster", java="brokerClusterName", why="Brokers of one cluster share topics.")
+    name: str = setting("broker-a", java="brokerName", why="Master and slaves of one name hold the same messages.")
+    broker_id: int = setting(0, java="brokerId", low=0, high=0, why="0 is the master; slaves are not built yet.")
+    address: str = setting("127.0.0.1", java="brokerIP1", why="The address that clients are told, part of every message id.")
+    port: int = setting(10911, java="listenPort", low=0, high=65535, why="Where clients connect; 0 takes a free one.")
+    nameserver: str = setting("", java="namesrvAddr", why="Name servers to register with, joined by semicolons.")
+    region: str = setting("DefaultRegion", java="regionId", why="Told to senders in every answer.")
+    permission: int = setting(6, java="brokerPermission", low=0, high=7, why="Bits: 2 write, 4 read.")
+
+    auto_create_topics: bool = setting(True, java="autoCreateTopicEnable", why="A send to an unknown topic creates it.")
+    auto_create_groups: bool = setting(True, java="autoCreateSubscriptionGroup", why="A consumer of an unknown group creates it.")
+    default_queue_count: int = setting(
+        8, java="defaultTopicQueueNums", low=1, high=1024, why="Most queues of a topic that a send creates."
+    )
+    cluster_topic: bool = setting(True, java="clusterTopicEnable", why="A topic with the cluster's name, for tools.")
+    broker_topic: bool = setting(True, java="brokerTopicEnable", why="A topic with the broker's name, for tools.")
+    trace_topic: bool = setting(False, java="traceTopicEnable", why="Whether clients' traces have a topic from the start.")
+    trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", java="msgTraceTopicName", why="Where clients send traces.")
+    topics_max: int = setting(
+        50_000, low=100, high=1_000_000, why="Bound of the topic table, so that senders cannot fill the memory."
+    )
+    groups_max: int = setting(50_000, low=100, high=1_000_000, why="Bound of the group table, for the same reason.")
+    queues_max: int = setting(1024, low=8, high=16384, why="Most queues of one topic; the original pre-creates one with 1024.")
+
+    reject_transactions: bool = setting(False, java="rejectTransactionMessage", why="Refuses half messages.")
+    long_polling: bool = setting(True, java="longPollingEnable", why="A pull that finds nothing waits for a message.")
+    short_polling_ms: int = setting(
+        1000, java="shortPollingTimeMills", low=1, high=60_000, why="How long such a pull waits when long polling is off."
+    )
+    holds_max: int = setting(100_000, low=100, high=10_000_000, why="Bound on waiting pulls; one over it is answered at once.")
+    slave_read: bool = setting(False, java="slaveReadEnable", why="Suggests a slave to readers that lag behind memory.")
+    sync_timeout_ms: int = setting(
+        5000, java="syncFlushTimeout", low=1, high=600_000, why="A send waits this long for the sync, then is answered 10."
+    )
+    start_accept_ms: int = setting(0, java="startAcceptSendRequestTimeStamp", low=0, why="Sends before this time are refused.")
+
+    register_ms: int = setting(
+        30_000,
+        java="registerNameServerPeriod",
+        low=10_000,
+        high=60_000,
+        why="How often the broker tells the name servers it lives.",
+    )
+    register_timeout_ms: int = setting(
+        6000, java="registerBrokerTimeoutMills", low=100, high=60_000, why="Wait for one name server."
+    )
+    force_register: bool = setting(
+        True, java="forceRegister", why="Register each time, or only after asking whether anything changed."
+    )
+    compressed_register: bool = setting(False, java="compressedRegister", why="Deflate the topic table on the way to name servers.")
+    save_offsets_ms: int = setting(
+        5000,
+        java="flushConsumerOffsetInterval",
+        low=100,
+        high=600_000,
+        why="A crash repeats at most this much of consumers' progress.",
+    )
+    client_expiry_ms: int = setting(120_000, java="channelExpiredTimeout", low=1000, why="A client silent this long is gone.")
+    query_max: int = setting(64, java="maxMsgsNumBatch", low=1, high=4096, why="Most messages of a query's answer.")
+    unique_query_max: int = setting(32, java="defaultQueryMaxNum", low=1, high=4096, why="The same for a query by unique key.")

@@ -1,0 +1,119 @@
+"""Counters and rates of a broker: what was put and read by topic and group, in windows of a minute, an hour and a day.
+
+A counter is a running sum with samples of it: each 10 s (7 kept), each 10 min (7 kept), each hour (25 kept).
+Follows StatsItem and BrokerStatsManager (RocketMQ 4.9.8). Looks at no clock: `Stats.tick` is told the time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+ITEMS_MAX = 200_000
+"""Counters of all names together; new ones beyond it are not counted."""
+
+_WINDOWS = ((10_000, 7), (600_000, 7), (3_600_000, 25))  # minute, hour, day: sample interval in ms, samples kept
+
+
+class Rate(NamedTuple):
+    """What one window says: how much, per second, and per occurrence."""
+
+    total: int
+    per_second: float
+    per_time: float
+
+
+class Item:
+    """One counter: a sum, how often it was added to, and samples of both."""
+
+    __slots__ = ("samples", "times", "total")
+
+    def __init__(self) -> None:
+        self.total = self.times = 0
+        self.samples: tuple[deque[tuple[int, int, int]], ...] = tuple(deque(maxlen=kept) for _, kept in _WINDOWS)
+
+    def rate(self, window: int) -> Rate:
+        """Return what the window (0 minute, 1 hour, 2 day) says: the difference of its newest and oldest sample."""
+        samples = self.samples[window]
+        if len(samples) < 2:
+            return Rate(0, 0.0, 0.0)
+        (t0, total0, times0), (t1, total1, times1) = samples[0], samples[-1]
+        total, times = total1 - total0, times1 - times0
+        return Rate(total, total * 1000 / (t1 - t0) if t1 > t0 else 0.0, total / times if times else 0.0)
+
+
+class Stats:
+    """All counters of one broker, by name and key. Names are the original's: TOPIC_PUT_NUMS, GROUP_GET_SIZE and so on."""
+
+    def __init__(self, cluster: str, now: int) -> None:
+        self._cluster = cluster
+        self._items: dict[tuple[str, str], Item] = {}
+        self._next_ms = [now + interval for interval, _ in _WINDOWS]
+        self.booted_ms = now
+        self.puts_failed = 0
+        self.largest_put_bytes = 0
+        self.day_marks: deque[tuple[int, int, int]] = deque(maxlen=2)
+        """(start of the day in ms UTC, puts until then, gets until then): yesterday's and today's morning."""
+        self._mark_day(now)
+
+    def put(self, topic: str, count: int, size_bytes: int) -> None:
+        """Count messages stored."""
+        self.add("TOPIC_PUT_NUMS", topic, count)
+        self.add("TOPIC_PUT_SIZE", topic, size_bytes)
+        self.add("BROKER_PUT_NUMS", self._cluster, count)
+
+    def got(self, group: str, topic: str, count: int, size_bytes: int) -> None:
+        """Count messages handed to a consumer group."""
+        key = f"{topic}@{group}"
+        self.add("GROUP_GET_NUMS", key, count)
+        self.add("GROUP_GET_SIZE", key, size_bytes)
+        self.add("BROKER_GET_NUMS", self._cluster, count)
+
+    def add(self, name: str, key: str, amount: int) -> None:
+        """Add to a counter, made on its first use."""
+        item = self._items.get((name, key))
+        if item is None:
+            if len(self._items) >= ITEMS_MAX:
+                return
+            item = self._items[name, key] = Item()
+        item.total += amount
+        item.times += 1
+
+    def item(self, name: str, key: str) -> Item | None:
+        """Return a counter, or None when nothing was counted under the name and key."""
+        return self._items.get((name, key))
+
+    def total(self, name: str, key: str | None = None) -> int:
+        """Return a counter's sum; without a key the broker's own."""
+        item = self._items.get((name, self._cluster if key is None else key))
+        return 0 if item is None else item.total
+
+    def per_second(self, name: str, key: str | None = None) -> tuple[float, float, float]:
+        """Return the rates of the last minute, hour and day."""
+        item = self._items.get((name, self._cluster if key is None else key))
+        return (0.0, 0.0, 0.0) if item is None else (item.rate(0).per_second, item.rate(1).per_second, item.rate(2).per_second)
+
+    def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Drop the counters of a deleted topic or group."""
+        for name, key in list(self._items):
+            parts = key.split("@")
+            if (topic is not None and topic in parts) or (group is not None and len(parts) > 1 and parts[-1] == group):
+                del self._items[name, key]
+
+    def due(self) -> int:
+        """When the next samples are to be taken."""
+        return min(self._next_ms)
+
+    def tick(self, now: int) -> None:
+        """Take the samples that are due."""
+        for window, (interval, _) in enumerate(_WINDOWS):
+            if now >= self._next_ms[window]:
+                self._next_ms[window] = now + interval
+                for item in self._items.values():
+                    item.samples[window].append((now, item.total, item.times))
+        self._mark_day(now)
+
+    def _mark_day(self, now: int) -> None:
+        day_ms = now - now % 86_400_000
+        if not self.day_marks or self.day_marks[-1][0] != day_ms:
+            self.day_marks.append((day_ms, self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS")))

@@ -1,0 +1,80 @@
+"""Which JSON tables of ``config/`` changed and are to be saved, and how they are read again. Never writes by itself.
+
+A table is saved whole, atomically and durably (`Disk.save`), as `Work`: at most one save of a table is under way, and changes
+meanwhile lead to one more. Reading falls back to the ``.bak`` of the save before when the file is missing or does not parse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from halfmoon.effects import Work
+from halfmoon.errors import PeerError, StoreError
+from halfmoon.ports import Disk
+
+T = TypeVar("T")
+
+
+class _Table:
+    __slots__ = ("busy", "changed", "dump", "patient", "path")
+
+    def __init__(self, path: str, dump: Callable[[], bytes], patient: bool) -> None:
+        self.path, self.dump, self.patient = path, dump, patient
+        self.changed = self.busy = False
+
+
+class Tables:
+    """The tables of one broker."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._tables: dict[str, _Table] = {}
+        self.failed: dict[str, str] = {}
+        """Paths whose last save failed, with the reason; tried again with the next change or `save_changed`."""
+
+    def load(self, path: str, parse: Callable[[bytes], T]) -> T | None:
+        """Return what a saved table holds, from its ``.bak`` when the file is missing, empty or damaged; None when neither exists.
+
+        Raises:
+            StoreError: both exist and neither parses. Differs: the original starts with an empty table and forgets in silence.
+        """
+        reasons = []
+        for name in (path, path + ".bak"):
+            data = self._disk.read(name)
+            if not data or not data.strip():
+                continue
+            try:
+                return parse(data)
+            except PeerError as exc:
+                reasons.append(f"{name}: {exc}")
+        if reasons:
+            raise StoreError("a saved table cannot be read: " + "; ".join(reasons))
+        return None
+
+    def add(self, path: str, dump: Callable[[], bytes], *, patient: bool = False) -> Callable[[], None]:
+        """Take in a table; return the function that marks it changed. A patient one waits for the next round of saves."""
+        table = self._tables[path] = _Table(path, dump, patient)
+        return partial(setattr, table, "changed", True)
+
+    def save_changed(self, *, everything_changed: bool = False) -> list[Work[None]]:
+        """Return the saves that are due: changed tables with no save under way, the patient ones only with ``everything_changed``."""
+        works = []
+        for table in self._tables.values():
+            patient = table.patient or table.path in self.failed
+            if table.changed and not table.busy and (everything_changed or not patient):
+                table.changed, table.busy = False, True
+                data = table.dump()
+                works.append(
+                    Work(partial(self._disk.save, table.path, data), partial(self._saved, table), name=f"save {table.path}")
+                )
+        return works
+
+    def _saved(self, table: _Table, result: Any, _now: int) -> None:
+        table.busy = False
+        if isinstance(result, Exception):
+            self.failed[table.path] = str(result)
+            table.changed = True
+        else:
+            self.failed.pop(table.path, None)

@@ -1,0 +1,187 @@
+"""Topics of this broker: their queues and permissions, saved as ``config/topics.json``; creation by send and by command.
+
+Knows nothing of messages. Follows TopicConfigManager (RocketMQ 4.9.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from halfmoon.broker.names import (
+    BENCHMARK_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TEMPLATE_TOPIC,
+    check_topic,
+    is_system_topic,
+)
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.tables import Tables
+from halfmoon.errors import BrokerError, SystemBusy, TopicNotFound
+from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, from_json, to_json
+from halfmoon.wire.codes import Perm
+
+PATH = "config/topics.json"
+UNIT, UNIT_SUB = 1, 2
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+class Topics:
+    """The topic table with its version. ``on_change(topic)`` is called with each created or changed topic, or None for many."""
+
+    def __init__(self, settings: BrokerSettings, tables: Tables, now: int) -> None:
+        self._settings = settings
+        self.epoch = 0
+        """Counts changes, so that what was derived from the table can be checked cheaply."""
+        self.on_change: Callable[[str | None], None] = lambda topic: None
+        saved = tables.load(PATH, lambda data: from_json(TopicConfigTable, data))
+        self._table: dict[str, TopicConfig] = dict(saved.topic_config_table) if saved is not None else {}
+        self.version: DataVersion = (
+            saved.data_version if saved is not None and saved.data_version else DataVersion(timestamp=now, counter=0)
+        )
+        self._changed = tables.add(PATH, self._dump)
+        for config in self._predefined():
+            if config.topic_name not in self._table:
+                self._table[config.topic_name] = config
+                self._touch(now)
+
+    def _predefined(self) -> list[TopicConfig]:
+        s = self._settings
+        found = [
+            topic_config(SELF_TEST_TOPIC, 1),
+            topic_config(BENCHMARK_TOPIC, 1024),
+            topic_config(s.cluster, 16, Perm.INHERIT | (Perm.READ | Perm.WRITE if s.cluster_topic else 0)),
+            topic_config(s.name, 1, Perm.INHERIT | (Perm.READ | Perm.WRITE if s.broker_topic else 0)),
+            topic_config(OFFSET_MOVED_TOPIC, 1),
+            topic_config(SCHEDULE_TOPIC, 18),
+            topic_config(f"{s.cluster}_REPLY_TOPIC", 1),
+            topic_config(HALF_TOPIC, 1),
+            topic_config(OP_TOPIC, 1),
+        ]
+        if s.auto_create_topics:
+            found.append(topic_config(TEMPLATE_TOPIC, s.default_queue_count, 7))
+        if s.trace_topic:
+            found.append(topic_config(s.trace_topic_name, 1))
+        return found
+
+    def _dump(self) -> bytes:
+        return to_json(TopicConfigTable(topic_config_table=self._table, data_version=self.version))
+
+    def _touch(self, now: int) -> None:
+        self.version = DataVersion(timestamp=now, counter=self.version.counter + 1)
+        self.epoch += 1
+        self._changed()
+
+    # ------------------------------------------------------------ reading
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Return the topic's configuration, or None."""
+        return self._table.get(topic)
+
+    def existing(self, topic: str) -> TopicConfig:
+        """Return the topic's configuration. Raises TopicNotFound (17)."""
+        config = self._table.get(topic)
+        if config is None:
+            raise TopicNotFound(f"topic[{topic}] not exist, apply first please!{FAQ}")
+        return config
+
+    def names(self) -> list[str]:
+        """Return the names of all topics."""
+        return list(self._table)
+
+    def table(self) -> TopicConfigTable:
+        """Return all topics with the version, as registration and slaves read it; topics lose what the broker itself may not.
+
+        Follows registerBrokerAll (4.9.8): a broker without R or W announces its own permission for every topic.
+        """
+        permission = self._settings.permission
+        if permission & 6 == 6:
+            return TopicConfigTable(topic_config_table=self._table, data_version=self.version)
+        changed = {name: _with_perm(config, config.perm & permission) for name, config in self._table.items()}
+        return TopicConfigTable(topic_config_table=changed, data_version=self.version)
+
+    # ------------------------------------------------------------ creating
+
+    def for_send(self, topic: str, template: str, queue_count: int, unit: bool, now: int) -> TopicConfig:
+        """Return the topic's configuration for a send, created from the sender's template topic where that is allowed.
+
+        Raises:
+            TopicNotFound: unknown, and the template does not exist or does not let others inherit.
+        """
+        config = self._table.get(topic)
+        if config is not None:
+            return config
+        parent = self._table.get(template)
+        if parent is not None and parent.perm & Perm.INHERIT and (template != TEMPLATE_TOPIC or self._settings.auto_create_topics):
+            count = max(0, min(queue_count, parent.write_queue_nums))
+            config = topic_config(topic, count, parent.perm & ~Perm.INHERIT, UNIT if unit else 0)
+            config.topic_filter_type = parent.topic_filter_type
+            return self.put(config, now)
+        if topic.startswith(RETRY_PREFIX):
+            return self.put(topic_config(topic, 1, 6, UNIT if unit else 0), now)
+        raise TopicNotFound(f"topic[{topic}] not exist, apply first please!{FAQ}")
+
+    def ensure(self, topic: str, queue_count: int, now: int, *, perm: int = 6, sys_flag: int = 0) -> TopicConfig:
+        """Return the topic's configuration, created with these values when it is missing."""
+        return self._table.get(topic) or self.put(topic_config(topic, queue_count, perm, sys_flag), now)
+
+    def put(self, config: TopicConfig, now: int) -> TopicConfig:
+        """Create or replace a topic. Raises SystemBusy when the table is at its bound."""
+        if config.topic_name not in self._table and len(self._table) >= self._settings.topics_max:
+            raise SystemBusy(f"the broker has {len(self._table)} topics, its bound (topics_max)")
+        self._table[config.topic_name] = config
+        self._touch(now)
+        self.on_change(config.topic_name)
+        return config
+
+    def adopt(self, stored: Iterable[str], queue_ids: Callable[[str], list[int]], now: int) -> None:
+        """Enter topics that have queues on disk but are in no table, because a crash came before the table was saved."""
+        for topic in stored:
+            if topic not in self._table:
+                self.put(topic_config(topic, max(queue_ids(topic), default=0) + 1), now)
+
+    def command(self, config: TopicConfig, now: int) -> None:
+        """Create or replace a topic by command (17). Raises BrokerError 1 for bad or system names and impossible numbers."""
+        check_topic(config.topic_name)
+        if is_system_topic(config.topic_name) or config.topic_name == self._settings.cluster:
+            raise BrokerError(f"The topic[{config.topic_name}] is conflict with system topic.")
+        for count in (config.read_queue_nums, config.write_queue_nums):
+            if not 0 <= count <= self._settings.queues_max:
+                raise BrokerError(f"a topic has 0 to {self._settings.queues_max} queues, not {count}")
+        if not 0 <= config.perm <= 15:
+            raise BrokerError(f"perm {config.perm} is not made of the bits 1, 2, 4 and 8")
+        self.put(config, now)
+
+    def delete(self, topic: str, now: int) -> None:
+        """Forget a topic (215). Raises BrokerError 1 for system topics."""
+        check_topic(topic)
+        if is_system_topic(topic) or topic == self._settings.cluster:
+            raise BrokerError(f"The topic[{topic}] is conflict with system topic.")
+        if self._table.pop(topic, None) is not None:
+            self._touch(now)
+            self.on_change(None)
+
+    def set_ordered(self, topics: set[str]) -> None:
+        """Mark exactly these topics as ordered (told by a name server's answer)."""
+        for name, config in self._table.items():
+            if config.order != (name in topics):
+                config.order = name in topics
+                self.epoch += 1
+
+
+def topic_config(topic: str, queue_count: int, perm: int = 6, sys_flag: int = 0) -> TopicConfig:
+    """Return a configuration with the same number of queues to read and to write."""
+    return TopicConfig(
+        topic_name=topic, read_queue_nums=queue_count, write_queue_nums=queue_count, perm=int(perm), topic_sys_flag=sys_flag
+    )
+
+
+def _with_perm(config: TopicConfig, perm: int) -> TopicConfig:
+    changed = topic_config(config.topic_name, 0, perm, config.topic_sys_flag)
+    changed.read_queue_nums, changed.write_queue_nums = config.read_queue_nums, config.write_queue_nums
+    changed.topic_filter_type, changed.order = config.topic_filter_type, config.order
+    return changed

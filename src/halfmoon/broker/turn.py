@@ -1,0 +1,155 @@
+"""The hot road: all sends and pulls of one turn of the loop, sorted by topic and queue, decided once a group.
+
+A frame that is not an ordinary send or pull, and a group that may not be stored just so, is left to the plain road
+(`halfmoon.broker.send`), which is also the reference: both give the same records and the same answers.
+"""
+
+from __future__ import annotations
+
+from struct import error as struct_error
+
+from halfmoon.broker.acks import Sender, Stored
+from halfmoon.broker.names import DEAD_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX
+from halfmoon.broker.send import MULTI_TAG, Sends
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.topics import Topics
+from halfmoon.errors import BrokerError
+from halfmoon.hot import send_header_json, send_header_rocketmq, stored_properties
+from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.store.store import Draft
+from halfmoon.wire.flags import BORN_HOST_V6
+from halfmoon.wire.peer import Frame, Peer
+
+SEND_JSON = b'{"code":310,'
+SEND_ROCKETMQ = b"\x01\x36"
+
+_I32_MAX = 2**31
+_TARGETS_MAX = 65_536
+
+
+class Group:
+    """The sends of one turn to one queue: drafts and, for those who want an answer, senders at the same places."""
+
+    __slots__ = ("drafts", "impatient", "senders")
+
+    def __init__(self) -> None:
+        self.drafts: list[Draft] = []
+        self.senders: list[Sender | None] = []
+        self.impatient: set[int] = set()  # places of those who do not wait for the sync, or for any answer
+
+
+class Turn:
+    """Collects the hot sends of a turn and stores them."""
+
+    def __init__(self, settings: BrokerSettings, topics: Topics, sends: Sends) -> None:
+        self._settings, self._topics, self._sends = settings, topics, sends
+        self._groups: dict[tuple[str, int], Group] = {}
+        self._targets: dict[tuple[str, int], bool] = {}
+        self._epoch = -1
+        self._cluster_pair = sends.cluster_pair
+        self._body_max = sends.message_bytes_max
+
+    def take(self, peer: Peer, data: bytes, frame: Frame) -> bool:
+        """Collect a frame if it is an ordinary single send to a queue that takes it; else return False and change nothing."""
+        serialization, start, body, end = frame
+        if serialization == 0:
+            if not data.startswith(SEND_JSON, start):
+                return False
+            header = send_header_json(data[start:body])
+        elif serialization == 1 and data.startswith(SEND_ROCKETMQ, start) and body - start > 21:
+            header = send_header_rocketmq(data, start, body)
+        else:
+            return False
+        if header is None:
+            return False
+        opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
+        if batch or end - body > self._body_max or not -_I32_MAX <= opaque < _I32_MAX:
+            return False
+        key = (topic, queue_id)
+        group = self._groups.get(key)
+        if group is None:
+            if not self._takes(key):
+                return False
+            group = self._groups[key] = Group()
+        prepared = stored_properties(text, self._cluster_pair)
+        if prepared is None or len(prepared[0]) > PROPERTIES_BYTES_MAX:
+            return False
+        properties, code, wait = prepared
+        host = peer.host
+        if len(host) > 8:
+            sys_flag |= BORN_HOST_V6
+        group.drafts.append((data[body:end], properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code))
+        if flag & 2:
+            group.impatient.add(len(group.senders))
+            group.senders.append(None)
+        else:
+            if not wait:
+                group.impatient.add(len(group.senders))
+            group.senders.append((peer, opaque, serialization))
+        return True
+
+    def _takes(self, key: tuple[str, int]) -> bool:
+        if self._epoch != self._topics.epoch or len(self._targets) > _TARGETS_MAX:
+            self._targets.clear()
+            self._epoch = self._topics.epoch
+        takes = self._targets.get(key)
+        if takes is None:
+            takes = self._targets[key] = self._may_store(*key)
+        return takes
+
+    def _may_store(self, topic: str, queue_id: int) -> bool:
+        config = self._topics.get(topic)
+        return (
+            config is not None
+            and 0 <= queue_id < max(config.write_queue_nums, config.read_queue_nums)
+            and topic not in FORBIDDEN_TO_SEND
+            and not topic.startswith((RETRY_PREFIX, DEAD_PREFIX))
+            and config.topic_filter_type != MULTI_TAG
+            and not (config.order and not self._settings.permission & 2)
+        )
+
+    # ------------------------------------------------------------ storing
+
+    def store(self, now: int) -> int:
+        """Append everything collected, a group at a time, and have it answered; return how many messages there were."""
+        if not self._groups:
+            return 0
+        groups, self._groups = self._groups, {}
+        count = 0
+        for (topic, queue_id), group in groups.items():
+            if group.drafts:
+                count += len(group.drafts)
+                self._store(topic, queue_id, group, now)
+        return count
+
+    def _store(self, topic: str, queue_id: int, group: Group, now: int) -> None:
+        try:
+            if now < self._settings.start_accept_ms:
+                raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
+            appended = self._sends.append(topic, queue_id, group.drafts, now)
+        except BrokerError as exc:
+            self._sends.refuse([sender for sender in group.senders if sender is not None], exc)
+            return
+        except struct_error:  # a number of one message does not fit its field: find out which
+            self._one_by_one(topic, queue_id, group, now)
+            return
+        places = appended.physical_offsets
+        if not group.impatient:
+            stored = Stored(group.senders, queue_id, appended.queue_offset, places, appended.end_offset)  # type: ignore[arg-type]
+            self._sends.acknowledge(stored, now, wait=True)
+            return
+        for index, sender in enumerate(group.senders):
+            if sender is not None:
+                one = Stored([sender], queue_id, appended.queue_offset + index, places[index : index + 1], appended.end_offset)
+                self._sends.acknowledge(one, now, wait=index not in group.impatient)
+
+    def _one_by_one(self, topic: str, queue_id: int, group: Group, now: int) -> None:
+        if len(group.drafts) == 1:
+            refusal = BrokerError("a number of the message does not fit its field")
+            self._sends.refuse([sender for sender in group.senders if sender is not None], refusal)
+            return
+        for index, (sender, draft) in enumerate(zip(group.senders, group.drafts)):
+            one = Group()
+            one.drafts, one.senders = [draft], [sender]
+            one.impatient = {0} if index in group.impatient else set()
+            self._store(topic, queue_id, one, now)

@@ -1,0 +1,35 @@
+"""The native seam: the few functions that run once a message. Today they are Python (`halfmoon._hot`), the reference for any twin.
+
+Bytes in, plain values out, no callbacks, nothing kept but bounded caches. Native code is earned by a profile, ships as a
+distribution of its own, and is never needed for correctness.
+"""
+
+from __future__ import annotations
+
+from halfmoon._hot import (
+    PullHeader,
+    SendHeader,
+    batch_items,
+    cut,
+    pull_header_json,
+    send_answer,
+    send_answer_form,
+    send_header_json,
+    send_header_rocketmq,
+    stored_properties,
+    tag_hash,
+)
+
+__all__ = [
+    "PullHeader",
+    "SendHeader",
+    "batch_items",
+    "cut",
+    "pull_header_json",
+    "send_answer",
+    "send_answer_form",
+    "send_header_json",
+    "send_header_rocketmq",
+    "stored_properties",
+    "tag_hash",
+]

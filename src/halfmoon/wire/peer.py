@@ -1,0 +1,154 @@
+"""The connections of a server without their sockets: what each has sent, when it was last heard, what it is to be sent.
+
+Bytes are accumulated by `Peers.feed` and cut into frames once a turn by `Peers.take`; answers are collected in each peer's
+``out`` and leave as one `Write` a peer by `Peers.effects`. Bad frames, unfinished frames beyond the bound and idle connections
+become a `Close`. Never decides what a frame means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from halfmoon.effects import Close, Write
+from halfmoon.hot import cut
+from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX, PARTIAL_BYTES_MAX
+from halfmoon.wire.ids import pack_host
+
+
+class Peer:
+    """One connection: who is there, bytes not yet handled, and answers of this turn."""
+
+    __slots__ = ("chunks", "closing", "heard_ms", "host", "number", "out", "remote", "size", "wanted")
+
+    def __init__(self, number: int, remote: str, now: int) -> None:
+        self.number, self.remote, self.heard_ms = number, remote, now
+        self.host = pack_host(remote)  # as a stored record keeps it: 8 bytes, or 20 for IPv6
+        self.chunks: list[bytes] = []
+        self.size = 0
+        self.wanted = 8
+        self.out: list[Any] = []
+        self.closing = False
+
+
+Frame = tuple[int, int, int, int]
+"""serialisation, start of header, start of body, end: places in the data that `Peers.take` hands out with it."""
+
+
+class Peers:
+    """All connections of one server, by number."""
+
+    def __init__(self, *, idle_ms: int = CONNECTION_IDLE_MS, partial_bytes_max: int = PARTIAL_BYTES_MAX) -> None:
+        self._peers: dict[int, Peer] = {}
+        self._fed: list[Peer] = []
+        self._touched: list[Peer] = []
+        self._closes: list[Close] = []
+        self._idle_ms, self._partial_bytes_max = idle_ms, partial_bytes_max
+        self._partial_bytes = 0
+        self._scan_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def get(self, number: int) -> Peer | None:
+        """Return the peer with this number while it is connected."""
+        return self._peers.get(number)
+
+    def connected(self, number: int, remote: str, now: int) -> Peer:
+        """Take in a new connection; ``remote`` is ``ip:port``."""
+        peer = self._peers[number] = Peer(number, remote, now)
+        if not self._scan_ms:
+            self._scan_ms = now + self._idle_ms // 4
+        return peer
+
+    def lost(self, number: int) -> Peer | None:
+        """Forget a connection and return what it was."""
+        peer = self._peers.pop(number, None)
+        if peer is not None:
+            self._partial_bytes -= peer.size
+            peer.chunks.clear()
+            peer.size = 0
+            peer.closing = True
+        return peer
+
+    def feed(self, number: int, data: bytes) -> None:
+        """Add bytes that arrived; nothing is looked at yet."""
+        peer = self._peers.get(number)
+        if peer is None or peer.closing:
+            return
+        peer.chunks.append(data)
+        peer.size += len(data)
+        self._partial_bytes += len(data)
+        self._fed.append(peer)
+
+    def take(self, now: int) -> Iterator[tuple[Peer, bytes, list[Frame]]]:
+        """Yield, for each connection that brought whole frames since the last call, the peer, its bytes and their frames."""
+        fed, self._fed = self._fed, []
+        for peer in fed:
+            peer.heard_ms = now
+            if peer.size < peer.wanted or peer.closing:
+                continue
+            data = peer.chunks[0] if len(peer.chunks) == 1 else b"".join(peer.chunks)
+            frames, used, peer.wanted, wrong = cut(data, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
+            rest = len(data) - used
+            self._partial_bytes += rest - peer.size
+            peer.chunks = [data[used:]] if rest else []
+            peer.size = rest
+            if frames:
+                yield peer, data, frames
+            if wrong is not None:
+                self.close(peer, wrong)
+        if self._partial_bytes > self._partial_bytes_max:
+            self._shed()
+
+    def _shed(self) -> None:
+        for peer in sorted(self._peers.values(), key=lambda peer: -peer.size):
+            if self._partial_bytes <= self._partial_bytes_max:
+                return
+            self.close(peer, f"{peer.size} bytes of an unfinished frame while all connections together are over the bound")
+
+    def answer(self, peer: Peer, piece: Any) -> None:
+        """Add bytes (or a view) to what this peer is sent at the end of the turn."""
+        if not peer.out:
+            self._touched.append(peer)
+        peer.out.append(piece)
+
+    def answers(self, peer: Peer, pieces: list[Any]) -> None:
+        """Add several pieces in order."""
+        if not peer.out:
+            self._touched.append(peer)
+        peer.out += pieces
+
+    def close(self, peer: Peer, reason: str) -> None:
+        """Have a connection closed after what it is still sent; its further bytes are ignored."""
+        if not peer.closing:
+            peer.closing = True
+            self._partial_bytes -= peer.size
+            peer.chunks.clear()
+            peer.size = 0
+            self._closes.append(Close(peer.number, reason))
+
+    def due(self) -> int | None:
+        """When `tick` wants to look for idle connections."""
+        return self._scan_ms if self._peers else None
+
+    def tick(self, now: int) -> None:
+        """Close connections that were silent for the idle time."""
+        if now < self._scan_ms:
+            return
+        self._scan_ms = now + self._idle_ms // 4
+        for peer in list(self._peers.values()):
+            if now - peer.heard_ms >= self._idle_ms:
+                self.close(peer, f"silent for {self._idle_ms} ms")
+
+    def effects(self) -> list[Write | Close]:
+        """Take out one `Write` for each peer that has answers, then the closes."""
+        touched, self._touched = self._touched, []
+        found: list[Write | Close] = []
+        for peer in touched:
+            found.append(Write(peer.number, peer.out))
+            peer.out = []
+        if self._closes:
+            found += self._closes
+            self._closes = []
+        return found
