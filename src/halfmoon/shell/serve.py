@@ -17,6 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any, Protocol, TypeVar, cast
 
+try:
+    import uvloop
+except ImportError:  # Windows
+    uvloop = None  # type: ignore[assignment]
+
 from halfmoon.effects import Close, Gather, Spawn, Start, Work, Write
 from halfmoon.ports import Core
 
@@ -451,11 +456,7 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+    return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()
 
 
 # ---------------------------------------------------------------- addresses and sockets

@@ -1,0 +1,392 @@
+"""Settings explain themselves: one field with default, unit in its name, Java key and reason.
+
+A settings class is a frozen dataclass whose fields are made by `setting`; files, environment, flags, ``--help`` and the
+reference page are derived from it. Nothing here opens a file or reads the environment: the shell hands in text.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, fields, replace
+from difflib import get_close_matches
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from halfmoon.errors import SettingError
+from halfmoon.settings.java_keys import IGNORED, REFUSED
+from halfmoon.settings.properties import parse_properties
+
+T = TypeVar("T")
+Sections = Mapping[str, type[Any]]
+"""Settings classes by the name of their table in a TOML file: ``{"broker": BrokerSettings, "store": StoreSettings}``."""
+
+ENVIRONMENT_PREFIX = "HALFMOON_"
+NOT_SETTINGS = frozenset({"HALFMOON_DATA", "HALFMOON_CONFIG", "HALFMOON_PURE", "HALFMOON_NATIVE", "HALFMOON_NAMESERVER"})
+"""Variables with our prefix that something else than a settings class reads."""
+
+TEXT_LENGTH_MAX = 4096
+"""Longest text value: a list of a hundred addresses has room, and a log line can show it."""
+
+
+def setting(
+    default: Any,
+    *,
+    java: str | None = None,
+    why: str,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Sequence[str] | None = None,
+) -> Any:
+    """Declare one setting: its default, RocketMQ's own key where there is one, its reason, and what values fit.
+
+    ``low`` and ``high`` bound a number (inclusive); ``choices`` are the texts allowed, compared without regard to case.
+    """
+    return field(default=default, metadata={"java": java, "why": why, "low": low, "high": high, "choices": choices})
+
+
+class Described(NamedTuple):
+    """One setting as a reference page or ``--help`` shows it."""
+
+    name: str
+    java: str | None
+    kind: str
+    default: str
+    allowed: str
+    why: str
+
+
+class Ignored(NamedTuple):
+    """A RocketMQ key that was given and means nothing here, and why."""
+
+    key: str
+    source: str
+    reason: str
+
+
+class Loaded(NamedTuple):
+    """Settings of every section, and the RocketMQ keys that were given without effect (to be logged)."""
+
+    values: dict[str, Any]
+    ignored: list[Ignored]
+
+    def of(self, cls: type[T]) -> T:
+        """Return the settings of one class."""
+        for value in self.values.values():
+            if isinstance(value, cls):
+                return value
+        raise KeyError(cls.__name__)
+
+
+# ---------------------------------------------------------------- loading
+
+
+def load(
+    sections: Sections,
+    *,
+    files: Iterable[tuple[str, str]] = (),
+    environment: Mapping[str, str] | None = None,
+    assignments: Iterable[str] = (),
+    java_sections: Sequence[str] | None = None,
+    others: Sections | None = None,
+    base: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """Return settings from files, then the environment, then ``key=value`` assignments; what comes later wins.
+
+    ``files`` are pairs of name and text: TOML when the name ends so, else Java properties as in a ``broker.conf``. A key is our
+    name, our name after its section (``broker.port``), or RocketMQ's key, which sets every section of ``java_sections`` (default:
+    all) that has it. An environment variable is ``HALFMOON_PORT`` or ``HALFMOON_BROKER_PORT``. ``others`` are sections of other
+    programs, whose tables and variables are left alone. ``base`` are settings to start from instead of the defaults.
+
+    Raises:
+        SettingError: an unknown key, named with the nearest right one; a value of the wrong type or out of bounds; a RocketMQ key
+            whose value asks for something not built.
+    """
+    loading = _Loading(sections, java_sections, others or {}, base or {})
+    for name, text in files:
+        if name.endswith(".toml"):
+            loading.toml(name, text)
+        else:
+            loading.properties(name, text)
+    loading.environment(environment or {})
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise SettingError(f"not of the form key=value: {assignment!r}")
+        loading.assign(key.strip(), value.strip(), "--set", java_file=False)
+    return loading.loaded()
+
+
+def change(current: T, properties: str, source: str) -> tuple[T, list[Ignored]]:
+    """Return settings with the Java properties text applied, as a running server is told to. Raises SettingError."""
+    loaded = load({"": type(current)}, files=[(source, properties)], base={"": current})
+    return loaded.of(type(current)), loaded.ignored
+
+
+def check(settings: T) -> T:
+    """Return settings that were built by hand, once every value is known to fit. Raises SettingError."""
+    for name, each in _declared(type(settings)).items():
+        _fit(name, each, getattr(settings, name), type(settings).__name__)
+    return settings
+
+
+class _Setting(NamedTuple):
+    kind: Any
+    default: Any
+    java: str | None
+    why: str
+    low: float | None
+    high: float | None
+    choices: Sequence[str] | None
+
+
+_DECLARED: dict[type[Any], dict[str, _Setting]] = {}
+
+
+def _declared(cls: type[Any]) -> dict[str, _Setting]:
+    """Return what a class declares, by name; read once, as evaluating annotations is slow."""
+    if cls not in _DECLARED:
+        kinds = get_type_hints(cls)
+        _DECLARED[cls] = {each.name: _Setting(kinds[each.name], each.default, **each.metadata) for each in fields(cls)}
+    return _DECLARED[cls]
+
+
+class _Loading:
+    """Collects values by section until all sources are read."""
+
+    def __init__(self, sections: Sections, java_sections: Sequence[str] | None, others: Sections, base: Mapping[str, Any]) -> None:
+        self._sections, self._others, self._base = sections, others, base
+        self._values: dict[str, dict[str, Any]] = {name: {} for name in sections}
+        self._ignored: list[Ignored] = []
+        self._by_name: dict[str, list[str]] = {}
+        self._by_java: dict[str, list[tuple[str, str]]] = {}
+        for section, cls in sections.items():
+            for name, each in _declared(cls).items():
+                self._by_name.setdefault(name, []).append(section)
+                if each.java and (java_sections is None or section in java_sections):
+                    self._by_java.setdefault(each.java, []).append((section, name))
+
+    def toml(self, source: str, text: str) -> None:
+        try:
+            tables = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as exc:
+            raise SettingError(f"{source}: not TOML: {exc}") from None
+        for key, value in tables.items():
+            if not isinstance(value, dict):
+                self.assign(key, value, source, java_file=False)
+            elif key in self._sections:
+                for name, inner in value.items():
+                    self.assign(f"{key}.{name}", inner, source, java_file=False)
+            elif key not in self._others:
+                raise SettingError(f"{source}: unknown table [{key}]{_nearest(key, [*self._sections, *self._others])}")
+
+    def properties(self, source: str, text: str) -> None:
+        for line, key, value in parse_properties(text):
+            self.assign(key, value, f"{source}:{line}", java_file=True)
+
+    def environment(self, variables: Mapping[str, str]) -> None:
+        known = {ENVIRONMENT_PREFIX + name.upper(): name for name in self._by_name}
+        for section, cls in self._sections.items():
+            known |= {f"{ENVIRONMENT_PREFIX}{section}_{name}".upper(): f"{section}.{name}" for name in _declared(cls)}
+        foreign = set(NOT_SETTINGS)
+        for section, cls in self._others.items():
+            for name in _declared(cls):
+                foreign |= {f"{ENVIRONMENT_PREFIX}{name}".upper(), f"{ENVIRONMENT_PREFIX}{section}_{name}".upper()}
+        for variable, value in sorted(variables.items()):
+            if not variable.startswith(ENVIRONMENT_PREFIX):
+                continue
+            if variable in known:
+                self.assign(known[variable], value, variable, java_file=False)
+            elif variable not in foreign:
+                raise SettingError(f"unknown setting in the environment: {variable}{_nearest(variable, known)}")
+
+    def assign(self, key: str, value: Any, source: str, *, java_file: bool) -> None:
+        places = self._places(key, source)
+        for section, name in places:
+            self._values[section][name] = _fit(key, _declared(self._sections[section])[name], value, source)
+        if not places:
+            self._without_place(key, value, source, java_file=java_file)
+
+    def _places(self, key: str, source: str) -> list[tuple[str, str]]:
+        section, dot, name = key.partition(".")
+        if dot and section in self._sections:
+            if name in _declared(self._sections[section]):
+                return [(section, name)]
+            return [place for place in self._by_java.get(name, []) if place[0] == section]
+        if key in self._by_java:
+            return self._by_java[key]
+        holders = self._by_name.get(key, [])
+        if len(holders) > 1:
+            ways = " or ".join(f"{holder}.{key}" for holder in holders)
+            raise SettingError(f"{source}: {key!r} is a setting of {' and '.join(holders)}: write {ways}")
+        return [(holder, key) for holder in holders]
+
+    def _without_place(self, key: str, value: Any, source: str, *, java_file: bool) -> None:
+        bare = key.rpartition(".")[2]
+        if bare in REFUSED:
+            allowed, reason = REFUSED[bare]
+            if str(value).strip().lower() not in allowed:
+                raise SettingError(f"{source}: {bare}={value}: {reason} (allowed: {' or '.join(sorted(allowed))})")
+            self._ignored.append(Ignored(bare, source, "as it always is here"))
+        elif bare in IGNORED and java_file:
+            self._ignored.append(Ignored(bare, source, IGNORED[bare]))
+        else:
+            if bare in IGNORED:
+                raise SettingError(f"{source}: RocketMQ's setting {bare!r} has no effect here: {IGNORED[bare]}")
+            raise SettingError(f"{source}: unknown setting {key!r}{_nearest(bare, [*self._by_java, *self._by_name])}")
+
+    def loaded(self) -> Loaded:
+        values = {}
+        for section, cls in self._sections.items():
+            start = self._base.get(section)
+            values[section] = cls(**self._values[section]) if start is None else replace(start, **self._values[section])
+        return Loaded(values, self._ignored)
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    by_lower = {name.lower(): name for name in known}
+    near = get_close_matches(key.lower(), by_lower, n=1, cutoff=0.6)
+    return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+
+
+# ---------------------------------------------------------------- values
+
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+_TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
+
+
+def _fit(key: str, each: _Setting, value: Any, source: str) -> Any:
+    """Return the value in the setting's type, within its bounds. Raises SettingError."""
+    try:
+        found = _convert(each.kind, value)
+    except ValueError as exc:
+        raise SettingError(f"{source}: {key} = {value!r}: {exc}") from None
+    low, high, choices = each.low, each.high, each.choices
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    if is_number and ((low is not None and found < low) or (high is not None and found > high)):
+        raise SettingError(f"{source}: {key} = {value}: must be {_range(low, high)}")
+    if choices is not None and found is not None:
+        by_lower = {choice.lower(): choice for choice in choices}
+        if str(found).lower() not in by_lower:
+            raise SettingError(f"{source}: {key} = {value!r}: must be one of {', '.join(choices)}{_nearest(str(found), choices)}")
+        found = by_lower[str(found).lower()]
+    return found
+
+
+def _convert(kind: Any, value: Any) -> Any:
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        if value is None or value == "":
+            return None
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
+        return _convert(kind, value)
+    if origin is tuple:
+        parts = re.split("[;,]", value) if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple):
+            raise ValueError("must be a list of texts")
+        return tuple(_convert(str, part.strip()) for part in map(_text, parts) if part.strip())
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        if isinstance(value, kind):
+            return value
+        named = {name.lower(): member for name, member in kind.__members__.items()}
+        if str(value).lower() not in named:
+            raise ValueError(f"must be one of {', '.join(kind.__members__)}{_nearest(str(value), kind.__members__)}")
+        return named[str(value).lower()]
+    return _CONVERT[kind](value)
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text not in _TRUE | _FALSE:
+        raise ValueError("must be true or false")
+    return text in _TRUE
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        return int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise ValueError("must be a number")
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        raise ValueError("must be a number") from None
+    if found - found != 0:
+        raise ValueError("must be a finite number")
+    return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")
+    if len(value) > TEXT_LENGTH_MAX or any(ord(character) < 32 or ord(character) == 127 for character in value):
+        raise ValueError(f"must be one line of at most {TEXT_LENGTH_MAX} characters")
+    return value
+
+
+_CONVERT: dict[Any, Any] = {bool: _boolean, int: _integer, float: _number, str: _text}
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f"{low} to {high}"
+    return f"at least {low}" if low is not None else f"at most {high}"
+
+
+# ---------------------------------------------------------------- describing
+
+
+def properties_text(*settings: Any) -> str:
+    """Return settings as Java properties text, ``key=value`` lines sorted by key; RocketMQ's keys where there are any."""
+    lines = {}
+    for each in settings:
+        for name, declared in _declared(type(each)).items():
+            lines[declared.java or name] = _shown(getattr(each, name))
+    return "".join(f"{key}={value}\n" for key, value in sorted(lines.items()))
+
+
+def describe(cls: type[Any]) -> list[Described]:
+    """Return every setting of a class in the order of declaration."""
+    return [
+        Described(name, each.java, _kind_text(each.kind), _shown(each.default), _allowed_text(each), each.why)
+        for name, each in _declared(cls).items()
+    ]
+
+
+def _allowed_text(each: _Setting) -> str:
+    if each.choices is not None:
+        return ", ".join(each.choices)
+    if isinstance(each.kind, type) and issubclass(each.kind, Enum):
+        return ", ".join(each.kind.__members__)
+    return "" if each.low is None and each.high is None else _range(each.low, each.high)
+
+
+def _kind_text(kind: Any) -> str:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "text"
+    if get_origin(kind) is tuple:
+        return "list"
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join("none" if each is NoneType else _kind_text(each) for each in get_args(kind))
+    return {bool: "true or false", int: "whole number", float: "number", str: "text"}[kind]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, tuple):
+        return ";".join(map(str, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,255 @@
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.errors import SettingError
+from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.settings import change, check, describe, load, properties_text, setting
+from halfmoon.settings.java_keys import IGNORED, REFUSED
+from halfmoon.settings.properties import parse_properties
+from halfmoon.store.settings import StoreSettings
+
+ALL = {"broker": BrokerSettings, "store": StoreSettings, "nameserver": NameServerSettings}
+
+
+class Colour(Enum):
+    RED = 1
+    GREEN = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lamp:
+    watts: int = setting(40, java="lampWatts", low=1, high=100, why="Brightness.")
+    is_on: bool = setting(False, java="lampOn", why="Light.")
+    warmth: float = setting(0.5, low=0, high=1, why="Tone.")
+    colour: Colour = setting(Colour.RED, java="lampColour", why="Hue.")  # noqa: RUF009
+    mode: str = setting("steady", choices=("steady", "blinking"), why="Manner.")
+    rooms: tuple[str, ...] = setting((), why="Places.")
+    timer_ms: int | None = setting(None, low=1, why="When it goes off.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fan:
+    watts: int = setting(20, java="lampWatts", low=1, high=50, why="Speed.")
+    blades: int = setting(3, why="Air.")
+
+
+LAMP = {"lamp": Lamp}
+BOTH = {"lamp": Lamp, "fan": Fan}
+
+
+def lamp(**options: Any) -> Lamp:
+    return load(LAMP, **options).of(Lamp)
+
+
+def test_without_sources_everything_has_its_default() -> None:
+    assert lamp() == Lamp()
+
+
+def test_toml_sets_by_table_and_at_the_top() -> None:
+    text = (
+        'is_on = true\n[lamp]\nwatts = 60\nwarmth = 1\ncolour = "green"\nmode = "BLINKING"\nrooms = ["hall", "attic"]\ntimer_ms = 5'
+    )
+    found = lamp(files=[("x.toml", text)])
+    assert found == Lamp(
+        watts=60, is_on=True, warmth=1.0, colour=Colour.GREEN, mode="blinking", rooms=("hall", "attic"), timer_ms=5
+    )
+
+
+def test_java_properties_set_by_the_original_keys() -> None:
+    text = "# my lamp\nlampWatts = 60\nlampOn:true\nlampColour GREEN\nmode=blin\\\n   king\nrooms=hall;attic\n"
+    found = lamp(files=[("broker.conf", text)])
+    assert found == Lamp(watts=60, is_on=True, colour=Colour.GREEN, mode="blinking", rooms=("hall", "attic"))
+
+
+def test_the_environment_sets_by_name_and_by_section_and_name() -> None:
+    assert lamp(environment={"HALFMOON_WATTS": "7", "HALFMOON_LAMP_IS_ON": "yes", "PATH": "/bin"}) == Lamp(watts=7, is_on=True)
+
+
+def test_later_sources_win() -> None:
+    files = [("a.toml", "watts = 1\nwarmth = 0.1"), ("b.conf", "lampWatts=2")]
+    assert lamp(files=files).watts == 2
+    assert lamp(files=files, environment={"HALFMOON_WATTS": "3"}).watts == 3
+    assert lamp(files=files, environment={"HALFMOON_WATTS": "3"}, assignments=["watts=4"]) == Lamp(watts=4, warmth=0.1)
+
+
+@pytest.mark.parametrize("assignment", ["watts=61", "lampWatts=61", "lamp.watts = 61", "lamp.lampWatts=61"])
+def test_an_assignment_takes_our_name_the_original_one_and_the_section_before_either(assignment: str) -> None:
+    assert lamp(assignments=[assignment]).watts == 61
+
+
+def test_a_name_of_two_sections_must_say_which() -> None:
+    with pytest.raises(SettingError, match=r"lamp\.watts or fan\.watts"):
+        load(BOTH, assignments=["watts=5"])
+    assert load(BOTH, assignments=["fan.watts=5"]).values == {"lamp": Lamp(), "fan": Fan(watts=5)}
+
+
+def test_an_original_key_of_two_sections_sets_both_or_those_it_is_meant_for() -> None:
+    assert load(BOTH, assignments=["lampWatts=5"]).values == {"lamp": Lamp(watts=5), "fan": Fan(watts=5)}
+    meant = load(BOTH, assignments=["lampWatts=5"], java_sections=["fan"])
+    assert meant.values == {"lamp": Lamp(), "fan": Fan(watts=5)}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"assignments": ["wats=5"]}, r"--set: unknown setting 'wats'; did you mean 'watts'\?"),
+        ({"assignments": ["lampwatts=5"]}, r"did you mean 'lampWatts'"),
+        ({"assignments": ["lamp.lampWats=5"]}, r"did you mean 'lampWatts'"),
+        ({"files": [("x.toml", "[lamp]\nis_onn = true")]}, r"x\.toml: unknown setting 'lamp\.is_onn'; did you mean 'is_on'"),
+        ({"files": [("x.toml", "[lamb]\nis_on = true")]}, r"unknown table \[lamb\]; did you mean 'lamp'"),
+        ({"files": [("b.conf", "\n\nlampOnn=true")]}, r"b\.conf:3: unknown setting 'lampOnn'; did you mean 'lampOn'"),
+        ({"environment": {"HALFMOON_WATS": "5"}}, r"HALFMOON_WATS; did you mean 'HALFMOON_WATTS'"),
+        ({"assignments": ["qqqqqqqq=5"]}, r"unknown setting 'qqqqqqqq'$"),
+        ({"assignments": ["watts"]}, r"not of the form key=value: 'watts'"),
+        ({"files": [("x.toml", "watts = ")]}, r"x\.toml: not TOML"),
+    ],
+)
+def test_an_unknown_key_is_an_error_that_names_it_its_place_and_the_nearest_right_one(options: Any, named: str) -> None:
+    with pytest.raises(SettingError, match=named):
+        lamp(**options)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "named"),
+    [
+        ("watts=0", "must be 1 to 100"),
+        ("watts=101", "must be 1 to 100"),
+        ("watts=1e1", "whole number"),
+        ("watts=9" + "9" * 5000, "whole number"),
+        ("watts=", "whole number"),
+        ("lampOn=maybe", "true or false"),
+        ("warmth=nan", "finite"),
+        ("warmth=warm", "a number"),
+        ("colour=GREY", "one of RED, GREEN; did you mean 'GREEN'"),
+        ("mode=steadi", "one of steady, blinking; did you mean 'steady'"),
+        ("timer_ms=0", "at least 1"),
+        ("mode=a\x00b", "one line"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_an_error_that_says_what_would(assignment: str, named: str) -> None:
+    with pytest.raises(SettingError, match=named):
+        lamp(assignments=[assignment])
+
+
+@pytest.mark.parametrize("text", ["watts = true", 'is_on = "perhaps"', "mode = 4", "rooms = 4", "rooms = [4]", "watts = 1.5"])
+def test_a_toml_value_of_the_wrong_type_is_refused(text: str) -> None:
+    with pytest.raises(SettingError):
+        lamp(files=[("x.toml", text)])
+
+
+def test_tables_and_variables_of_other_programs_are_left_alone() -> None:
+    found = load(LAMP, files=[("x.toml", "[fan]\nblades = 4")], environment={"HALFMOON_BLADES": "4"}, others={"fan": Fan})
+    assert found.values == {"lamp": Lamp()}
+
+
+def test_a_known_key_that_means_nothing_here_is_told_with_its_reason_in_a_java_file_only() -> None:
+    found = load({"broker": BrokerSettings}, files=[("broker.conf", "sendMessageThreadPoolNums=4\nbrokerName=b")])
+    assert found.of(BrokerSettings).name == "b"
+    ((key, source, reason),) = found.ignored
+    assert (key, source) == ("sendMessageThreadPoolNums", "broker.conf:1")
+    assert "no thread pools" in reason
+    with pytest.raises(SettingError, match="no effect here: one loop"):
+        load({"broker": BrokerSettings}, assignments=["sendMessageThreadPoolNums=4"])
+
+
+def test_a_key_that_asks_for_a_promise_we_cannot_keep_is_refused_unless_it_asks_for_what_is_so_anyway() -> None:
+    found = load({"broker": BrokerSettings}, files=[("broker.conf", "brokerRole=ASYNC_MASTER\naclEnable=false")])
+    assert [each.key for each in found.ignored] == ["brokerRole", "aclEnable"]
+    for text in ("brokerRole=SLAVE", "brokerRole=SYNC_MASTER", "aclEnable=true"):
+        with pytest.raises(SettingError, match="not built"):
+            load({"broker": BrokerSettings}, files=[("broker.conf", text)])
+
+
+def test_no_key_is_both_declared_and_ignored() -> None:
+    declared = {each.java for cls in ALL.values() for each in describe(cls)}
+    assert declared & (IGNORED.keys() | REFUSED.keys()) == set()
+    assert IGNORED.keys() & REFUSED.keys() == set()
+
+
+def test_the_broker_conf_of_a_usual_installation_is_understood() -> None:
+    text = """
+        brokerClusterName = DefaultCluster
+        brokerName = broker-a
+        brokerId = 0
+        deleteWhen = 04
+        fileReservedTime = 48
+        brokerRole = ASYNC_MASTER
+        flushDiskType = SYNC_FLUSH
+        namesrvAddr = 10.0.0.1:9876;10.0.0.2:9876
+        listenPort = 10921
+        storePathRootDir = /data/store
+    """
+    found = load({"broker": BrokerSettings, "store": StoreSettings}, files=[("broker.conf", text)])
+    assert found.of(BrokerSettings) == BrokerSettings(nameserver="10.0.0.1:9876;10.0.0.2:9876", port=10921)
+    assert found.of(StoreSettings) == StoreSettings(file_reserved_hours=48, flush_disk_type="SYNC_FLUSH")
+    assert [each.key for each in found.ignored] == ["brokerRole", "storePathRootDir"]
+
+
+@pytest.mark.parametrize("cls", ALL.values())
+def test_every_default_fits_its_own_bounds_and_every_setting_gives_a_reason(cls: Any) -> None:
+    check(cls())
+    for each in describe(cls):
+        assert each.why.endswith("."), each.name
+    assert [each.name for each in describe(cls)] == [each.name for each in fields(cls)]
+
+
+def test_settings_built_by_hand_can_be_checked() -> None:
+    with pytest.raises(SettingError, match="Lamp: watts = 0"):
+        check(Lamp(watts=0))
+
+
+def test_a_running_server_changes_only_what_it_is_told() -> None:
+    changed, ignored = change(Lamp(watts=3, warmth=0.9), "lampOn=true\nrocketmqHome=/opt\n", "a request")
+    assert changed == Lamp(watts=3, warmth=0.9, is_on=True)
+    assert [each.key for each in ignored] == ["rocketmqHome"]
+
+
+@given(
+    st.builds(
+        Lamp,
+        watts=st.integers(1, 100),
+        is_on=st.booleans(),
+        warmth=st.floats(0, 1),
+        colour=st.sampled_from(Colour),
+        mode=st.sampled_from(["steady", "blinking"]),
+        rooms=st.lists(st.text("abc é", min_size=1).map(str.strip).filter(bool)).map(tuple),
+        timer_ms=st.none() | st.integers(1),
+    )
+)
+def test_what_is_shown_as_properties_reads_back_as_the_same_settings(settings: Lamp) -> None:
+    assert lamp(files=[("x.conf", properties_text(settings))]) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a=b", [(1, "a", "b")]),
+        ("a = b c ", [(1, "a", "b c")]),
+        ("a:b\n! no\n# no\n\nc", [(1, "a", "b"), (5, "c", "")]),
+        ("a\\=b=c\\u0041\\t|\\n", [(1, "a=b", "cA\t|")]),
+        ("a=1,\\\n   2,\\\r\n 3\rb=4", [(1, "a", "1,2,3"), (4, "b", "4")]),
+        ("a=b\\\\\nc=d", [(1, "a", "b\\"), (2, "c", "d")]),
+        ("a=b\\", [(1, "a", "b")]),
+    ],
+)
+def test_java_properties_are_read_as_java_reads_them(text: str, found: Any) -> None:
+    assert parse_properties(text) == found
+
+
+def test_a_broken_unicode_escape_is_an_error_with_its_line() -> None:
+    with pytest.raises(SettingError, match="line 2"):
+        parse_properties("a=b\nc=\\u12")
+
+
+@given(st.text())
+def test_any_text_is_properties_or_a_setting_error(text: str) -> None:
+    try:
+        parse_properties(text)
+    except SettingError:
+        pass
