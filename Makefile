@@ -1,0 +1,71 @@
+# Each target sets up what it needs. `make test` and `make demo` are complete on a fresh clone; `make help` lists the rest.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+PACKAGES := $(VENV)/.packages
+INSTALLED := $(VENV)/.installed
+SEED ?= 7
+SEEDS ?= 1
+BLAST ?= $(shell command -v blast)
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check lint test demo mission simulate bench conformance docs constraints clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 20
+
+$(PACKAGES): constraints.txt
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed (make PYTHON=/path/to/python3.11)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --require-hashes -r constraints.txt
+	@touch $@
+
+$(INSTALLED): $(PACKAGES) pyproject.toml
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(INSTALLED)  ## virtual environment with everything, from pinned packages
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: lint  ## style, types and the quick tests; under 90 seconds
+	$(BIN)/python -m pytest -m "not slow and not interop" $(ARGS)
+
+test: lint  ## everything: style, types, all tests, simulation, Apache's clients and brokers; under 15 minutes
+	@rm -f build/mission.json
+	$(BIN)/python -m pytest $(ARGS)
+
+demo: $(INSTALLED)  ## the main job on one screen: produce, kill, consume, compare
+	@$(BIN)/halfmoon demo $(ARGS)
+
+mission: $(INSTALLED)  ## which lines of docs/mission.md had a passing test in the last run
+	@$(BIN)/python tools/mission.py
+
+simulate: $(INSTALLED)  ## one simulated history again: make simulate SEED=7
+	$(BIN)/python -m halfmoon.testing --seed $(SEED) --seeds $(SEEDS) $(ARGS)
+
+bench: $(INSTALLED)  ## ours beside an Apache broker: make bench BLAST=/path/to/load-generator
+	$(BIN)/python benchmarks/compare.py --blast "$(BLAST)" $(ARGS)
+
+conformance: $(INSTALLED)  ## Apache's own integration tests against two masters of ours
+	$(BIN)/python tools/conformance $(ARGS)
+
+docs: $(INSTALLED)  ## write again what is generated from the source
+	@for tool in tools/generate_*.py; do test -e $$tool || continue; echo $$tool; $(BIN)/python $$tool || exit 1; done
+
+constraints: $(PACKAGES)  ## pin the newest packages that pyproject.toml allows
+	$(PYTHON) -m venv build/pin && build/pin/bin/pip install --quiet pip-tools
+	@{ sed -n '/^#/p;/^[^#]/q' constraints.txt; build/pin/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
+		--all-extras --all-build-deps --no-annotate --no-header --no-emit-options --no-emit-index-url --no-emit-trusted-host \
+		--no-emit-find-links --output-file - pyproject.toml; } >build/constraints.txt && mv build/constraints.txt constraints.txt
+
+clean:  ## remove what was built, the virtual environment too
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

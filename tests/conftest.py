@@ -1,0 +1,57 @@
+"""What every test run does: Hypothesis without deadlines, and the outcomes of mission tests noted for `make mission`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tools import mission
+
+settings.register_profile("halfmoon", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("halfmoon")
+
+_RECORDER = pytest.StashKey[mission.Recorder]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to note outcomes."""
+    config.stash[_RECORDER] = mission.Recorder(mission.lines(mission.PAGE.read_text()))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Check the numbers of all marks, before any test is left out."""
+    for item in items:
+        try:
+            config.stash[_RECORDER].collected(item.nodeid, _numbers(item))
+        except ValueError as wrong:
+            raise pytest.UsageError(str(wrong)) from None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note how the set-up, the call and the end of a mission test went."""
+    report = yield
+    if numbers := _numbers(item):
+        item.config.stash[_RECORDER].ended(item.nodeid, numbers, report.outcome)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Merge this run's outcomes with those of the runs before. A run of single tests (``file::name``) forgets nothing."""
+    single = any("::" in argument for argument in session.config.args)
+    earlier = mission.load()
+    recorder = session.config.stash[_RECORDER]
+    mission.save({**earlier, **recorder.merged({})} if single else recorder.merged(_still_there(earlier)))
+
+
+def _numbers(item: pytest.Item) -> list[str]:
+    return [number for mark in item.iter_markers("mission") for number in mark.args]
+
+
+def _still_there(results: dict[str, object]) -> dict[str, object]:
+    return {n: r for n, r in results.items() if (mission.ROOT / Path(n.partition("::")[0])).exists()}

@@ -1,0 +1,116 @@
+"""The rules of the house that a script can see: sizes, names, opening docstrings, and nothing of one machine in the repository."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LINES_MAX = 450
+
+LONG_FILES: dict[str, str] = {}
+"""Python files that may be longer, each with its reason."""
+
+FORBIDDEN_WORDS = {"manager", "helper", "helpers", "util", "utils", "impl"}
+
+_HOSTS = [
+    *("pypi" + ".org", "python" + "hosted.org", "repo" + "1.maven", "repo" + ".maven.apache", "registry" + ".npmjs"),
+    *("static" + ".crates.io", "proxy" + ".golang.org", "deb" + ".debian.org"),
+]
+_PLACES = ["/" + "work/", "/" + "root/", "/" + "farm/", "/opt/" + "wheels", "/tmp/" + "bash_"]
+FOREIGN = re.compile("|".join(re.escape(word) for word in _HOSTS) + "|" + "|".join(rf"(?<![\w.}}]){re.escape(p)}" for p in _PLACES))
+
+
+def tracked() -> list[Path]:
+    """Return the files of the repository that git knows, or every file of the sources where there is no git."""
+    try:
+        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+        return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+    except (OSError, subprocess.CalledProcessError):
+        parts = [ROOT / part for part in ("src", "tests", "docs", "tools", "benchmarks")]
+        return [path for part in parts for path in part.rglob("*") if path.is_file()]
+
+
+FILES = tracked()
+PYTHON = [path for path in FILES if path.suffix == ".py"]
+
+
+def name_of(path: Path) -> str:
+    """Return a file's path inside the repository."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def words(name: str) -> set[str]:
+    """Return the words of a snake_case or CamelCase name, in small letters."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
+
+
+def test_files_are_short_or_say_why_not():
+    long = {name_of(path) for path in PYTHON if len(path.read_text().splitlines()) > LINES_MAX}
+
+    assert long - set(LONG_FILES) == set(), "split at the second noun, or list the file with its reason"
+    assert set(LONG_FILES) - long == set(), "no longer long: take it off the list"
+
+
+def test_no_file_or_class_has_a_name_that_says_nothing():
+    found = [name_of(path) for path in PYTHON if words(path.stem) & FORBIDDEN_WORDS]
+    for path in PYTHON:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and words(node.name) & FORBIDDEN_WORDS:
+                found.append(f"{name_of(path)}: class {node.name}")
+
+    assert found == []
+
+
+def test_every_module_says_what_it_holds():
+    silent = [name_of(path) for path in PYTHON if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))]
+
+    assert silent == []
+
+
+def test_every_public_function_and_class_of_the_package_has_a_docstring():
+    silent = []
+    for path in PYTHON:
+        if not name_of(path).startswith("src/"):
+            continue
+        for node in ast.parse(path.read_text()).body:
+            public = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_")
+            if public and not ast.get_docstring(node):
+                silent.append(f"{name_of(path)}: {node.name}")
+
+    assert silent == []
+
+
+def test_no_file_names_a_place_on_one_machine_or_a_package_registry():
+    found = []
+    for path in FILES:
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        found += [f"{name_of(path)}:{text.count(chr(10), 0, hit.start()) + 1}: {hit.group()}" for hit in FOREIGN.finditer(text)]
+
+    assert found == []
+
+
+@pytest.mark.parametrize("name", ["QueueManager", "string_utils", "StoreImpl", "helpers"])
+def test_the_rule_of_names_bites(name: str):
+    assert words(name) & FORBIDDEN_WORDS
+
+
+@pytest.mark.parametrize("name", ["Implicit", "utility_cost", "Broker", "TLSHost"])
+def test_the_rule_of_names_lets_others_through(name: str):
+    assert not words(name) & FORBIDDEN_WORDS
+
+
+@pytest.mark.parametrize("text", ["cd /" + "work/main", "https://py" + "pi.org/simple", "'/" + "root/.cache'"])
+def test_the_rule_of_places_bites(text: str):
+    assert FOREIGN.search(text)
+
+
+def test_the_rule_of_places_knows_a_relative_path():
+    assert not FOREIGN.search("src/work/queue.py and ${user.home}/root/x")
