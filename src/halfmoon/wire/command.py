@@ -117,7 +117,7 @@ _I32 = Struct(">i")
 
 def _encode_rocketmq(command: Command) -> bytes:
     remark = command.remark.encode() if command.remark else b""
-    pieces = []
+    pieces: list[bytes] = []
     for name, value in command.fields.items():
         n, v = name.encode(), value.encode()
         pieces += (_I16.pack(len(n)), n, _I32.pack(len(v)), v)

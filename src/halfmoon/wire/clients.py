@@ -1,0 +1,197 @@
+"""Bodies about connected clients: heartbeats, subscriptions, locks, connections, how a consumer is. Holds shapes; decides nothing.
+
+`halfmoon.wire.bodies` gives all of these names.
+"""
+
+# ruff: noqa: RUF012 - msgspec gives each value its own copy of an empty default
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from halfmoon.model import ConsumeType, MessageModel, MessageQueue, Subscription
+from halfmoon.wire.json import Body
+from halfmoon.wire.table import I32, I64
+
+
+class ConsumeFromWhere(IntEnum):
+    """Where a group without progress begins, under the protocol's names. Numbers as in `halfmoon.model.ConsumeFrom`."""
+
+    CONSUME_FROM_LAST_OFFSET = 0
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = 1
+    CONSUME_FROM_MIN_OFFSET = 2
+    CONSUME_FROM_MAX_OFFSET = 3
+    CONSUME_FROM_FIRST_OFFSET = 4
+    CONSUME_FROM_TIMESTAMP = 5
+
+
+class SubscriptionData(Body):
+    """A subscription as it travels; ``code_set`` are the Java hashes of ``tags_set``."""
+
+    topic: str = ""
+    sub_string: str = "*"
+    tags_set: list[str] = []
+    code_set: list[I32] = []
+    sub_version: I64 = 0
+    expression_type: str = "TAG"
+    class_filter_mode: bool = False
+
+    @classmethod
+    def of(cls, subscription: Subscription) -> SubscriptionData:
+        """Return a subscription as it travels."""
+        return cls(
+            subscription.topic, subscription.expression, sorted(subscription.tags), sorted(subscription.codes),
+            subscription.version, subscription.expression_type,
+        )  # fmt: skip
+
+    def subscription(self) -> Subscription:
+        """Return the plain value."""
+        tags, codes = frozenset(self.tags_set), frozenset(self.code_set)
+        return Subscription(self.topic, self.sub_string, self.expression_type, tags, codes, self.sub_version)
+
+
+class ProducerData(Body):
+    """A producer group of a client."""
+
+    group_name: str = ""
+
+
+class ConsumerData(Body):
+    """A consumer group of a client and what it wants. An enum that the sender wrote wrongly is None."""
+
+    group_name: str = ""
+    consume_type: ConsumeType | None = None
+    message_model: MessageModel | None = None
+    consume_from_where: ConsumeFromWhere | None = None
+    subscription_data_set: list[SubscriptionData] = []
+    unit_mode: bool = False
+
+
+class HeartbeatData(Body):
+    """All groups of a client: body of 34."""
+
+    client_id: str = msgspec.field(default="", name="clientID")
+    producer_data_set: list[ProducerData] = []
+    consumer_data_set: list[ConsumerData] = []
+    heartbeat_fingerprint: I32 | None = None
+    """5.x."""
+    without_sub: bool | None = None
+    """5.x."""
+
+
+class CheckClientBody(Body):
+    """A subscription to be checked: body of 46."""
+
+    client_id: str = ""
+    group: str = ""
+    subscription_data: SubscriptionData = msgspec.field(default_factory=SubscriptionData)
+    namespace: str | None = None
+    """5.x."""
+
+
+class ConsumerIdList(Body):
+    """Client ids of a consumer group: reply of 38."""
+
+    consumer_id_list: list[str] = []
+
+
+class LockBatchRequest(Body):
+    """Queues to lock or unlock for a client: body of 41 and 42."""
+
+    client_id: str = ""
+    consumer_group: str = ""
+    mq_set: list[MessageQueue] = []
+    only_this_broker: bool | None = None
+    """5.x."""
+
+
+class LockBatchReply(Body):
+    """Queues that are locked for the asking client now: reply of 41."""
+
+    lock_ok_mq_set: list[MessageQueue] = msgspec.field(default_factory=list, name="lockOKMQSet")
+
+
+class Connection(Body):
+    """One client's connection. ``language`` is a name of `halfmoon.wire.codes.Language`."""
+
+    client_id: str = ""
+    client_addr: str = ""
+    language: str = "OTHER"
+    version: I32 = 0
+
+
+class ConsumerConnection(Body):
+    """Who consumes in a group, and how: reply of 203."""
+
+    connection_set: list[Connection] = []
+    subscription_table: dict[str, SubscriptionData] = {}
+    consume_type: ConsumeType | None = None
+    message_model: MessageModel | None = None
+    consume_from_where: ConsumeFromWhere | None = None
+
+
+class ProducerConnection(Body):
+    """Who produces in a group: reply of 204."""
+
+    connection_set: list[Connection] = []
+
+
+class ProducerInfo(Body):
+    """One producer of a broker."""
+
+    client_id: str = ""
+    remote_ip: str = msgspec.field(default="", name="remoteIP")
+    language: str = "OTHER"
+    version: I32 = 0
+    last_update_timestamp: I64 = 0
+
+
+class ProducerTable(Body):
+    """Producers by group: reply of 328."""
+
+    data: dict[str, list[ProducerInfo]] = {}
+
+
+class ProcessQueueInfo(Body):
+    """How a consumer stands in one queue."""
+
+    commit_offset: I64 = 0
+    cached_msg_min_offset: I64 = 0
+    cached_msg_max_offset: I64 = 0
+    cached_msg_count: I32 = 0
+    cached_msg_size_in_mib: I32 = msgspec.field(default=0, name="cachedMsgSizeInMiB")
+    transaction_msg_min_offset: I64 = 0
+    transaction_msg_max_offset: I64 = 0
+    transaction_msg_count: I32 = 0
+    locked: bool = False
+    try_unlock_times: I64 = 0
+    last_lock_timestamp: I64 = 0
+    droped: bool = False
+    """Spelt so on the wire."""
+    last_pull_timestamp: I64 = 0
+    last_consume_timestamp: I64 = 0
+
+
+class ConsumeFigures(Body):
+    """Rates (a second), times (ms) and failures (the last hour) of a consumer in one topic."""
+
+    pull_rt: float = msgspec.field(default=0.0, name="pullRT")
+    pull_tps: float = msgspec.field(default=0.0, name="pullTPS")
+    consume_rt: float = msgspec.field(default=0.0, name="consumeRT")
+    consume_ok_tps: float = msgspec.field(default=0.0, name="consumeOKTPS")
+    consume_failed_tps: float = msgspec.field(default=0.0, name="consumeFailedTPS")
+    consume_failed_msgs: I64 = 0
+
+
+class ConsumerRunningInfo(Body):
+    """How a consumer is: reply of 307. Administrators rely on the first four."""
+
+    properties: dict[str, str] = {}
+    subscription_set: list[SubscriptionData] = []
+    mq_table: dict[MessageQueue, ProcessQueueInfo] = {}
+    status_table: dict[str, ConsumeFigures] = {}
+    user_consumer_info: dict[str, str] | None = None
+    """5.x."""
+    jstack: str | None = None

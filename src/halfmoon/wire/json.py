@@ -1,0 +1,295 @@
+"""JSON as Java's fastjson writes and reads it: numbers and objects as raw keys, enums by name, no nulls. Knows no body's meaning.
+
+`from_json` takes standard JSON and the raw form alike; `to_json` writes raw keys unless told otherwise. Type information
+(``@type``) is never read or written. What comes from outside is bounded before anything is built from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum, IntEnum
+from functools import cache, partial
+from types import UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin
+
+import msgspec
+
+from halfmoon.errors import PeerError
+from halfmoon.limits import FRAME_BYTES_MAX
+from halfmoon.model import MessageQueue
+from halfmoon.wire.table import I32
+
+OBJECTS_MAX = 100_000
+"""Objects and lists of one body: some 300 bytes each once built. As many topics can one broker register."""
+
+COMMAS_MAX = 1_000_000
+"""Elements of one body: some 40 bytes each once built."""
+
+DEPTH_MAX = 64
+"""Nesting of a body with raw keys. The deepest body of the protocol has 6."""
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
+
+
+class BadBody(PeerError):
+    """A frame's body is not what its request carries. The connection can go on; the request is refused."""
+
+
+class Body(msgspec.Struct, rename="camel"):
+    """Base of every JSON body: keys are the attributes in camelCase, None is left out when written, unknown keys are ignored."""
+
+
+# ---------------------------------------------------------------- read
+
+
+def from_json(cls: type[T], data: Buffer, *, bounded: bool = True) -> T:
+    """Return the value that JSON text describes.
+
+    Keys may be numbers, objects, lists or bare words; numbers and booleans may be strings; an enum may be a name in any case or
+    an ordinal, and an unknown one is None; null counts as missing. ``bounded`` False lifts the bounds on size and count, for
+    files of our own.
+
+    Raises:
+        BadBody: not such text, nested too deeply, or more of it than allowed.
+
+    Follows RemotingSerializable.fromJson (RocketMQ 4.9.8 with fastjson 1.2.83).
+    """
+    text = bytes(data)
+    if bounded:
+        _bound(text)
+    try:
+        kind: Any = cls
+        if _reader(kind) is None:
+            try:
+                return cast(T, _decoder(kind).decode(text))
+            except msgspec.DecodeError:
+                pass
+        return _read_slowly(cls, text, bounded)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise BadBody(f"{getattr(cls, '__name__', cls)}: {exc}") from None
+    except RecursionError:
+        raise BadBody("JSON is nested too deeply") from None
+
+
+def _read_slowly(cls: type[T], text: bytes, bounded: bool) -> T:
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        value = msgspec.json.decode(standard(text, tokens_max=COMMAS_MAX if bounded else None))
+    value, kind = _without_nulls(value), cast(Any, cls)
+    reader = _reader(kind)
+    return msgspec.convert(reader(value) if reader else value, cls, strict=False)
+
+
+def _bound(text: bytes) -> None:
+    if len(text) > FRAME_BYTES_MAX:
+        raise BadBody(f"a body of {len(text)} bytes is longer than {FRAME_BYTES_MAX}")
+    if text.count(b"{") + text.count(b"[") > OBJECTS_MAX:
+        raise BadBody(f"a body has more than {OBJECTS_MAX} objects")
+    if text.count(b",") > COMMAS_MAX:
+        raise BadBody(f"a body has more than {COMMAS_MAX} elements")
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value if item is not None]
+    return value
+
+
+@cache
+def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(cls, strict=False)
+
+
+# ---------------------------------------------------------------- raw keys
+
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]:,"]|[^\s{}\[\]:,"]++', re.DOTALL)
+_OBJECT, _LIST, _END_OBJECT, _END_LIST, _COLON, _COMMA, _QUOTE = b'{[}]:,"'
+
+
+def standard(text: bytes, *, tokens_max: int | None = COMMAS_MAX) -> bytes:
+    """Return JSON text with raw keys as standard JSON: each key that is no string becomes the string of its own text.
+
+    One pass, whose cost grows with the text alone; string literals are stepped over. What is not JSON otherwise stays as it is.
+
+    Raises:
+        BadBody: nested deeper than `DEPTH_MAX`, or more than ``tokens_max`` words and signs.
+    """
+    pieces: list[bytes] = []
+    stack: list[bool] = []  # open containers: whether each is an object
+    copied, key_at, key_depth, expects_key = 0, -1, 0, False
+    for count, token in enumerate(_TOKEN.finditer(text)):
+        if count == tokens_max:
+            raise BadBody("too many words and signs in a body with raw keys")
+        sign = text[token.start()]
+        if sign in (_OBJECT, _LIST):
+            if expects_key and key_at < 0:
+                key_at, key_depth = token.start(), len(stack)
+            stack.append(sign == _OBJECT)
+            expects_key = sign == _OBJECT and key_at < 0
+            if len(stack) > DEPTH_MAX:
+                raise BadBody("JSON is nested too deeply")
+        elif sign in (_END_OBJECT, _END_LIST):
+            if stack:
+                stack.pop()
+            expects_key = False
+            if key_at >= 0 and len(stack) == key_depth:
+                pieces += (text[copied:key_at], _quoted(text[key_at : token.end()]))
+                copied, key_at = token.end(), -1
+        elif key_at < 0:
+            if sign == _COMMA:
+                expects_key = bool(stack) and stack[-1]
+            elif expects_key and sign not in (_COLON, _QUOTE):
+                pieces += (text[copied : token.start()], _quoted(token.group()))
+                copied, expects_key = token.end(), False
+            else:
+                expects_key = False
+    pieces.append(text[copied:])
+    return b"".join(pieces)
+
+
+def _quoted(raw: bytes) -> bytes:
+    return msgspec.json.encode(raw.decode())
+
+
+# ---------------------------------------------------------------- what msgspec does not know
+
+
+@cache
+def _reader(kind: Any) -> Reader | None:
+    """Return what prepares decoded JSON for a type with queues or enums in it; None when nothing is to be prepared."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind is MessageQueue:
+        return _read_queue
+    if isinstance(kind, type) and issubclass(kind, IntEnum):
+        return partial(_read_member, kind)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        readers = {field.encode_name: reader for field in msgspec.structs.fields(kind) if (reader := _reader(field.type))}
+        return partial(_read_struct, readers) if readers else None
+    if origin in (Union, UnionType):
+        return next((reader for part in parts if (reader := _reader(part))), None)
+    if origin is list:
+        reader = _reader(parts[0])
+        return partial(_read_list, reader) if reader else None
+    if origin is dict:
+        reader = _reader(parts[1])
+        if parts[0] is MessageQueue:
+            return partial(_read_queue_table, reader or _same)
+        return partial(_read_dict, reader) if reader else None
+    return None
+
+
+class _Queue(Body):
+    topic: str = ""
+    broker_name: str = ""
+    queue_id: I32 = 0
+
+
+def _read_queue(value: Any) -> MessageQueue:
+    queue = msgspec.convert(value, _Queue, strict=False)
+    return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
+
+
+def _read_key(text: str) -> MessageQueue:
+    queue = from_json(_Queue, text.encode())
+    return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
+
+
+def _read_queue_table(reader: Reader, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_read_key(key): reader(item) for key, item in value.items()}
+    if isinstance(value, list):  # the form for C++ clients: queues with an offset
+        return {_read_queue(item): item.get("offset", 0) for item in value if isinstance(item, dict)}
+    return value
+
+
+def _read_member(kind: type[IntEnum], value: Any) -> int | None:
+    if isinstance(value, str):
+        member = kind.__members__.get(value.upper())
+        return None if member is None else int(member)
+    return value if isinstance(value, int) and value in kind._value2member_map_ else None
+
+
+def _read_struct(readers: dict[str, Reader], value: Any) -> Any:
+    if isinstance(value, dict):
+        for name, reader in readers.items():
+            if name in value:
+                value[name] = reader(value[name])
+    return value
+
+
+def _read_list(reader: Reader, value: Any) -> Any:
+    return [reader(item) for item in value] if isinstance(value, list) else value
+
+
+def _read_dict(reader: Reader, value: Any) -> Any:
+    return {key: reader(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+# ---------------------------------------------------------------- write
+
+
+def to_json(value: Any, *, quoted: bool = False) -> bytes:
+    """Return a value as compact JSON, keys of objects in alphabetical order as fastjson writes them.
+
+    Keys that are numbers or queues are written raw, as every known client reads them, or with ``quoted`` as strings, which is
+    standard JSON. Enums go by name, sets as lists, None is left out.
+    """
+    pieces: list[bytes] = []
+    _write(value, quoted, pieces)
+    return b"".join(pieces)
+
+
+def _write(value: Any, quoted: bool, out: list[bytes]) -> None:
+    if isinstance(value, Enum):
+        out.append(b'"%s"' % value.name.encode())
+    elif value is None or isinstance(value, str | int | float):
+        out.append(msgspec.json.encode(value))
+    elif isinstance(value, MessageQueue):
+        out.append(_queue_text(value))
+    elif isinstance(value, msgspec.Struct):
+        pairs = [(key, getattr(value, attribute)) for key, attribute in _keys(type(value))]
+        _write_pairs([pair for pair in pairs if pair[1] is not None], quoted, out)
+    elif isinstance(value, dict):
+        _write_pairs([(_key(key, quoted), item) for key, item in value.items() if item is not None], quoted, out)
+    else:
+        items = sorted(value) if isinstance(value, set | frozenset) else value
+        for index, item in enumerate(items):
+            out.append(b"," if index else b"[")
+            _write(item, quoted, out)
+        out.append(b"]" if items else b"[]")
+
+
+def _write_pairs(pairs: list[tuple[bytes, Any]], quoted: bool, out: list[bytes]) -> None:
+    sign = b"{"
+    for key, item in pairs:
+        out += (sign, key, b":")
+        _write(item, quoted, out)
+        sign = b","
+    out.append(b"}" if pairs else b"{}")
+
+
+@cache
+def _keys(cls: type[msgspec.Struct]) -> list[tuple[bytes, str]]:
+    return sorted((msgspec.json.encode(field.encode_name), field.name) for field in msgspec.structs.fields(cls))
+
+
+def _key(key: Any, quoted: bool) -> bytes:
+    if isinstance(key, str):
+        return msgspec.json.encode(key)
+    raw = _queue_text(key) if isinstance(key, MessageQueue) else b"%d" % key
+    return _quoted(raw) if quoted else raw
+
+
+def _queue_text(queue: MessageQueue) -> bytes:
+    name, topic = msgspec.json.encode(queue.broker_name), msgspec.json.encode(queue.topic)
+    return b'{"brokerName":%s,"queueId":%d,"topic":%s}' % (name, queue.queue_id, topic)

@@ -1,0 +1,205 @@
+"""Bodies about topics and who holds them: configuration, routes, clusters, registration. Holds shapes; decides nothing.
+
+The shapes of ``topics.json`` are here too. `halfmoon.wire.bodies` gives all of these names.
+"""
+
+# ruff: noqa: RUF012 - msgspec gives each value its own copy of an empty default
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as struct_error
+from typing import Any
+from zlib import compress
+
+import msgspec
+
+from halfmoon.errors import BadMessage
+from halfmoon.limits import FRAME_BYTES_MAX
+from halfmoon.wire.compression import inflate
+from halfmoon.wire.json import OBJECTS_MAX, BadBody, Body, Buffer, from_json, to_json
+from halfmoon.wire.table import I32, I64
+
+
+class DataVersion(msgspec.Struct, rename="camel", frozen=True):
+    """Counts the changes of a table; two are equal when all fields are."""
+
+    counter: I64 = 0
+    timestamp: I64 = 0
+    """When it was last changed, ms."""
+    state_version: I64 | None = None
+    """5.x."""
+
+    def next(self, now: int) -> DataVersion:
+        """Return the version after one more change."""
+        return DataVersion(self.counter + 1, now, self.state_version)
+
+
+class TopicConfig(Body):
+    """A topic at one broker. ``perm`` are bits of `halfmoon.wire.codes.Perm`, ``topic_filter_type`` SINGLE_TAG or MULTI_TAG."""
+
+    topic_name: str = ""
+    read_queue_nums: I32 = 16
+    write_queue_nums: I32 = 16
+    perm: I32 = 6
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: I32 = 0
+    order: bool = False
+    attributes: dict[str, str] | None = None
+    """5.x."""
+
+
+class TopicConfigTable(Body):
+    """All topics of a broker: reply of 21, part of 103, and ``topics.json``."""
+
+    data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig] = {}
+
+
+# ---------------------------------------------------------------- routes
+
+
+class QueueData(Body):
+    """Queues of a topic at one broker name."""
+
+    broker_name: str = ""
+    read_queue_nums: I32 = 0
+    write_queue_nums: I32 = 0
+    perm: I32 = 0
+    topic_sys_flag: I32 = 0
+    topic_syn_flag: I32 = 0
+    """The same under its name in 4.7.1 and in the Go client; both are written, either is read."""
+
+    def __post_init__(self) -> None:
+        self.topic_sys_flag = self.topic_syn_flag = self.topic_sys_flag or self.topic_syn_flag
+
+
+class BrokerData(Body):
+    """The members of a broker name: id (0: master) and address."""
+
+    cluster: str = ""
+    broker_name: str = ""
+    broker_addrs: dict[int, str] = {}
+    enable_acting_master: bool | None = None
+    """5.x."""
+    zone_name: str | None = None
+    """5.x."""
+
+
+class TopicRouteData(Body):
+    """Which brokers hold a topic: reply of 105."""
+
+    broker_datas: list[BrokerData] = []
+    queue_datas: list[QueueData] = []
+    filter_server_table: dict[str, list[str]] = {}
+    order_topic_conf: str | None = None
+    """Of ordered topics: ``broker:queues`` joined by ``;``."""
+    topic_queue_mapping_by_broker: dict[str, Any] | None = None
+    """5.x static topics; passed on, not understood."""
+
+
+class ClusterInfo(Body):
+    """All brokers by cluster: reply of 106."""
+
+    broker_addr_table: dict[str, BrokerData] = {}
+    cluster_addr_table: dict[str, list[str]] = {}
+
+
+class TopicList(Body):
+    """Names of topics. ``broker_addr`` is any broker's, in the reply of 304."""
+
+    topic_list: list[str] = []
+    broker_addr: str | None = None
+
+
+class KVTable(Body):
+    """Names and text values."""
+
+    table: dict[str, str] = {}
+
+
+# ---------------------------------------------------------------- registration
+
+
+class RegisterBrokerBody(Body):
+    """What a broker registers: body of 103."""
+
+    topic_config_serialize_wrapper: TopicConfigTable = msgspec.field(default_factory=TopicConfigTable)
+    filter_server_list: list[str] = []
+
+
+_I32 = Struct(">i")
+
+
+def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
+    """Return a registration as JSON or, ``compressed``, as the deflated form that the header's flag announces.
+
+    Deflated: a zlib stream (level 9) of data version, count and topics, filter servers, each as ``| length i32 | text |``.
+    """
+    if not compressed:
+        return to_json(body)
+    table = body.topic_config_serialize_wrapper
+    texts = [to_json(table.data_version)]
+    texts += (_topic_text(name, topic) for name, topic in table.topic_config_table.items())
+    texts.append(to_json(body.filter_server_list))
+    parts = [_I32.pack(len(text)) + text for text in texts]
+    parts.insert(1, _I32.pack(len(table.topic_config_table)))
+    return compress(b"".join(parts), 9)
+
+
+def decode_register_body(data: Buffer, *, compressed: bool = False, size_max: int = FRAME_BYTES_MAX) -> RegisterBrokerBody:
+    """Return a registration; an empty body registers nothing. What 5.x adds behind the filter servers is not read.
+
+    Raises:
+        BadBody: not a registration, more than ``size_max`` bytes once inflated, or more topics than `OBJECTS_MAX`.
+    """
+    if not data:
+        return RegisterBrokerBody()
+    if not compressed:
+        return from_json(RegisterBrokerBody, data)
+    try:
+        raw = inflate(data, size_max)
+        version, at = _text(raw, 0)
+        (count,) = _I32.unpack_from(raw, at)
+        at += 4
+        if not 0 <= count <= OBJECTS_MAX:
+            raise BadBody(f"a registration of {count} topics")
+        topics: dict[str, TopicConfig] = {}
+        for _ in range(count):
+            text, at = _text(raw, at)
+            topic = _topic(text)
+            topics[topic.topic_name] = topic
+        servers, at = _text(raw, at)
+    except (BadMessage, struct_error, UnicodeDecodeError) as exc:
+        raise BadBody(f"not a deflated registration: {exc}") from None
+    wrapper = TopicConfigTable(from_json(DataVersion, version), topics)
+    return RegisterBrokerBody(wrapper, from_json(list[str], servers) if servers else [])
+
+
+def _text(raw: bytes, at: int) -> tuple[bytes, int]:
+    (size,) = _I32.unpack_from(raw, at)
+    end = at + 4 + size
+    if size < 0 or end > len(raw):
+        raise BadBody("a length of a registration reaches beyond it")
+    return raw[at + 4 : end], end
+
+
+def _topic_text(name: str, topic: TopicConfig) -> bytes:
+    numbers = f"{topic.read_queue_nums} {topic.write_queue_nums} {topic.perm}"
+    text = f"{name} {numbers} {topic.topic_filter_type}".encode()
+    return text if topic.attributes is None else text + b" " + to_json(topic.attributes)
+
+
+def _topic(text: bytes) -> TopicConfig:
+    parts = text.decode().split(" ", 5)
+    if len(parts) < 5:
+        raise BadBody("a topic of a registration has fewer than five parts")
+    values: dict[str, Any] = dict(
+        zip(("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType"), parts, strict=False)
+    )
+    if len(parts) == 6 and parts[5]:
+        values["attributes"] = from_json(dict[str, str], parts[5].encode())
+    try:
+        return msgspec.convert(values, TopicConfig, strict=False)
+    except msgspec.ValidationError as exc:
+        raise BadBody(f"a topic of a registration: {exc}") from None
