@@ -1,0 +1,229 @@
+"""`RealDisk`: the directory of a store on a real file system. The only place of Halfmoon that opens files of a store.
+
+Files have a fixed size, are sparse until written, and are reached through one shared mapping: a copy into it costs half of a
+``pwrite`` and a read costs nothing. Space is asked from the file system in steps *before* it is copied to, so that a full disk
+is an `OSError` and never a signal. No descriptor is kept: a sync opens, syncs and closes. Nothing here knows what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from pathlib import Path
+
+from halfmoon.errors import StoreLocked
+from halfmoon.ports import Buffer, DiskUsage
+
+_STEP_MIN = 256 * 1024
+_STEP_MAX = 32 * 1024 * 1024
+
+
+class RealFile:
+    """A file of fixed size, mapped when first touched."""
+
+    __slots__ = ("_full", "_map", "_reserved", "_view", "path", "size")
+
+    def __init__(self, path: str, full: Path, size: int) -> None:
+        self.path, self.size = path, size
+        self._full = full
+        self._map: mmap.mmap | None = None
+        self._view: memoryview | None = None
+        self._reserved = 0
+
+    def write(self, at: int, data: Buffer) -> None:
+        """Copy bytes in. Raises OSError when the file system has no room, IndexError beyond the file's end."""
+        end = at + len(data)
+        if end > self._reserved:
+            self._reserve(end)
+        self._map[at:end] = data  # type: ignore[index]  # _reserve has mapped it
+
+    def view(self, at: int, size: int) -> memoryview:
+        """Return bytes without copying; shorter at the file's end."""
+        if self._view is None:
+            self._open_map()
+        return self._view[at : at + size]  # type: ignore[index]
+
+    def sync(self) -> None:
+        """Wait until everything written is on the device. A file that was removed needs no sync.
+
+        The descriptor is opened anew: Linux reports an error of the write-back that nobody has seen yet to it as well.
+        """
+        try:
+            fd = os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Let go of the mapping; it lives on in views that are still held."""
+        self._map = self._view = None
+        self._reserved = 0
+
+    def _open_map(self) -> None:
+        fd = os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._map = mmap.mmap(fd, self.size)
+        finally:
+            os.close(fd)
+        self._view = memoryview(self._map)
+
+    def _reserve(self, end: int) -> None:
+        if end > self.size:
+            raise IndexError(f"{self.path}: a write up to {end} is beyond the end of the file at {self.size}")
+        if self._map is None:
+            self._open_map()
+        step = min(max(self._reserved, _STEP_MIN), _STEP_MAX)
+        wanted = min(self.size, end + step)
+        fd = os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(fd, self._reserved, wanted - self._reserved)
+        finally:
+            os.close(fd)
+        self._reserved = wanted
+
+
+class RealLock:
+    """The directory's lock file, held."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let others in. A second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealDisk:
+    """One directory tree of the file system; made when it is missing."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+        self.root.mkdir(parents=True, exist_ok=True)
+
+    def create(self, path: str, size: int) -> RealFile:
+        """Make a sparse file of zeros; an existing one is replaced (views of it stay valid)."""
+        full = self.root / path
+        full.parent.mkdir(parents=True, exist_ok=True)
+        full.unlink(missing_ok=True)
+        fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
+        return RealFile(path, full, size)
+
+    def open(self, path: str) -> RealFile:
+        """Open an existing file. Raises FileNotFoundError."""
+        full = self.root / path
+        return RealFile(path, full, full.stat().st_size)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory."""
+        return (self.root / path).exists()
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted; empty when it is missing."""
+        try:
+            return sorted(os.listdir(self.root / path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def file_size(self, path: str) -> int:
+        """Size of a file in bytes."""
+        return (self.root / path).stat().st_size
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last changed, milliseconds since the epoch."""
+        return (self.root / path).stat().st_mtime_ns // 1_000_000
+
+    def remove(self, path: str) -> None:
+        """Remove a file or an empty directory; missing is no error."""
+        full = self.root / path
+        try:
+            full.unlink(missing_ok=True)
+        except (IsADirectoryError, PermissionError):
+            if not full.is_dir():
+                raise
+            full.rmdir()
+
+    def read(self, path: str) -> bytes | None:
+        """Whole content of a small file, or None when it is missing."""
+        try:
+            return (self.root / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+        """Replace a small file atomically and durably; the old one is kept as ``.bak`` (a hard link, so it is never half there)."""
+        full = self.root / path
+        full.parent.mkdir(parents=True, exist_ok=True)
+        fresh = full.with_name(full.name + ".tmp")
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if keep_previous and full.exists():
+            link = full.with_name(full.name + ".bak.tmp")
+            link.unlink(missing_ok=True)
+            os.link(full, link)
+            os.replace(link, full.with_name(full.name + ".bak"))
+        os.replace(fresh, full)
+        self._sync_directory(full.parent)
+
+    def sync_directory(self, path: str) -> None:
+        """Make names made in or removed from a directory durable, and the directory's own name too."""
+        full = self.root / path
+        if full.is_dir():
+            self._sync_directory(full)
+        if path:
+            self._sync_directory(full.parent)
+
+    @staticmethod
+    def _sync_directory(full: Path) -> None:
+        if not full.is_dir():
+            return
+        fd = os.open(full, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def usage(self) -> DiskUsage:
+        """Space of the file system, as ``df`` counts it for ordinary users."""
+        facts = os.statvfs(self.root)
+        used = facts.f_blocks - facts.f_bfree
+        return DiskUsage((used + facts.f_bavail) * facts.f_frsize, facts.f_bavail * facts.f_frsize)
+
+    def lock(self, path: str) -> RealLock:
+        """Take the lock file exclusively and write ``lock`` into it.
+
+        Two locks are taken, ``flock`` and the record lock on byte 0 that a Java process takes, so that each keeps the other out.
+        """
+        full = self.root / path
+        full.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except OSError:
+            os.close(fd)
+            raise StoreLocked(f"{full} is locked by another process: is a broker running on {self.root}?") from None
+        os.pwrite(fd, b"lock", 0)
+        return RealLock(fd)
+
+    def boot_id(self) -> str | None:
+        """The kernel's random id of this boot; None where there is none."""
+        try:
+            return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or None
+        except OSError:
+            return None

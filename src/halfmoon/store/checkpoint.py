@@ -1,0 +1,104 @@
+"""The checkpoint: from where recovery has to look. The first 24 bytes are RocketMQ's, two slots at 1 and 2 KiB are our own.
+
+Layout of the original's part: physicMsgTimestamp i64 | logicsMsgTimestamp i64 | indexMsgTimestamp i64 (store times, ms).
+A slot holds a copy of those 24 bytes, so that a run of another broker, which moves only them, makes it void. The slots are
+written in turn, the slot first and the 24 bytes after it: a process killed in between finds the older slot valid.
+Reads and writes one small file; decides nothing.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from halfmoon.ports import Disk, File
+from halfmoon.store.layout import CHECKPOINT
+
+_ORIGINAL = Struct(">qqq")
+_SLOT = Struct(">8sIIQqqqqq24s")  # | magic | version | flags | sequence | five offsets | copy of the original's part | then crc u32
+_CRC = Struct(">I")
+_MAGIC, _VERSION, _CLEAN = b"halfmoon", 1, 1
+_SLOTS = (1024, 2048)
+_FILE_BYTES = 4096
+
+
+class Checkpoint(NamedTuple):
+    """Offsets are physical, times are store times in ms."""
+
+    log_ms: int = 0
+    """Of the last record that was synced."""
+    queue_ms: int = 0
+    """Of the last record whose queue entry was synced."""
+    index_ms: int = 0
+    """Of the last record in the last full, synced key index file."""
+    durable_offset: int = 0
+    """Log, queues and reservations below are on the device."""
+    published_offset: int = 0
+    """Log and queues below were written; they count as long as the machine did not restart."""
+    indexed_offset: int = 0
+    """Key indexes below were written; as above."""
+    index_entries: int = 0
+    """Entry count of the last key index file at that moment."""
+    index_safe_offset: int = 0
+    """Key index files up to here are full and synced."""
+    clean: bool = False
+    """Written at a clean stop."""
+
+    @property
+    def usable_ms(self) -> int:
+        """The original's start of recovery: three seconds before what was surely flushed."""
+        return max(0, min(self.log_ms, self.queue_ms) - 3000)
+
+
+class CheckpointFile:
+    """The file. ``ours`` says whether the last read found a valid slot; without one only the three times are known."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._sequence = 0
+        self._file: File | None = None
+        self.ours = False
+
+    def read(self) -> Checkpoint:
+        """Return what the file says; nothing is changed."""
+        data = self._disk.read(CHECKPOINT)
+        self.ours = False
+        if data is None or len(data) < _FILE_BYTES:
+            return Checkpoint()
+        original = data[: _ORIGINAL.size]
+        best: Checkpoint | None = None
+        for at in _SLOTS:
+            packed = data[at : at + _SLOT.size]
+            magic, version, flags, sequence, *numbers, copy = _SLOT.unpack(packed)
+            if magic != _MAGIC or version != _VERSION or _CRC.unpack_from(data, at + _SLOT.size)[0] != crc32(packed):
+                continue
+            if copy == original and sequence > self._sequence:
+                self._sequence = sequence
+                best = Checkpoint(*_ORIGINAL.unpack(original), *numbers, bool(flags & _CLEAN))
+        if best is None:
+            return Checkpoint(*_ORIGINAL.unpack(original))
+        self.ours = True
+        return best
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Put a checkpoint into the next slot; `sync` makes it durable."""
+        if self._file is None:
+            usable = self._disk.exists(CHECKPOINT) and self._disk.file_size(CHECKPOINT) == _FILE_BYTES
+            self._file = self._disk.open(CHECKPOINT) if usable else self._disk.create(CHECKPOINT, _FILE_BYTES)
+        self._sequence += 1
+        original = _ORIGINAL.pack(*checkpoint[:3])
+        packed = _SLOT.pack(_MAGIC, _VERSION, _CLEAN * checkpoint.clean, self._sequence, *checkpoint[3:8], original)
+        self._file.write(_SLOTS[self._sequence % 2], packed + _CRC.pack(crc32(packed)))
+        self._file.write(0, original)
+
+    def sync(self) -> None:
+        """Wait until the last written checkpoint is on the device."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

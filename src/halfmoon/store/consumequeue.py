@@ -1,0 +1,194 @@
+"""`ConsumeQueue`: the entries of one queue of a topic, 20 bytes each, at the place that their queue offset says.
+
+An entry points at a record and holds the hash of its tag, so that a consumer's tags are tested without touching the log. A
+*filler* stands where there is no message: before the start of a queue that begins in the middle of a file, and for offsets that
+a lost tail had used up. Readers step over fillers. Nothing here reads the log.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import Struct
+
+from halfmoon.ports import Disk
+from halfmoon.store.layout import ENTRY, ENTRY_BYTES, FILLER_SIZE, queue_directory
+from halfmoon.store.segments import Segments
+
+UNLIMITED = 2**63 - 1
+
+
+@lru_cache(maxsize=256)
+def _entries_struct(count: int) -> Struct:
+    return Struct(">" + "qiq" * count)
+
+
+_BLOCK_MAX = 1024
+"""Entries packed at once: bounds the cached layouts."""
+
+
+class ConsumeQueue:
+    """One queue. All offsets count messages.
+
+    ``next_offset`` is given to the next message, ``written`` is behind the last entry, ``max_offset`` is behind the last entry
+    that consumers see, ``min_offset`` is the first that the log still has.
+    """
+
+    __slots__ = (
+        "changed", "low_water", "max_offset", "min_offset", "next_offset", "per_file", "queue_id", "reserve_slot", "reserve_step",
+        "reserved", "segments", "topic", "written",
+    )  # fmt: skip
+
+    def __init__(self, disk: Disk, topic: str, queue_id: int, file_bytes: int) -> None:
+        self.topic, self.queue_id = topic, queue_id
+        self.segments = Segments(disk, queue_directory(topic, queue_id), file_bytes)
+        self.per_file = file_bytes // ENTRY_BYTES
+        self.next_offset = self.written = self.max_offset = self.min_offset = 0
+        self.changed = False
+        """Written since the last sync of queues began."""
+        self.reserved = self.low_water = UNLIMITED
+        """Offsets below ``reserved`` may be given out; at ``low_water`` more are asked for. See halfmoon.store.reserve."""
+        self.reserve_step = 0
+        self.reserve_slot = -1
+
+    @property
+    def first(self) -> int:
+        """Offset of the first entry of the first file."""
+        return self.segments.first // ENTRY_BYTES
+
+    # ------------------------------------------------------------ write
+
+    def publish(self, queue_offset: int, entries: list[int], log_file_bytes: int) -> None:
+        """Write entries (physical offset, size, tag hash, flat) from a queue offset on, and let consumers see them.
+
+        Offsets between the last entry and ``queue_offset`` get fillers, which are synced at once: a hole of zeros would make
+        other readers take it for the end.
+        """
+        if queue_offset != self.written or self.segments.last is None:
+            self._begin_at(queue_offset, max(0, entries[0] // log_file_bytes - 1) * log_file_bytes)
+        count = len(entries) // 3
+        at = queue_offset * ENTRY_BYTES
+        segments = self.segments
+        room = (segments.end - at) // ENTRY_BYTES
+        if count <= room and count <= _BLOCK_MAX:
+            segments.write(at, _entries_struct(count).pack(*entries))
+        else:
+            self._write_over_files(queue_offset, entries)
+        self.written = self.max_offset = queue_offset + count
+        self.changed = True
+
+    def _write_over_files(self, queue_offset: int, entries: list[int]) -> None:
+        done = 0
+        while done < len(entries):
+            offset = queue_offset + done // 3
+            if offset * ENTRY_BYTES >= self.segments.end:
+                self.segments.extend(offset * ENTRY_BYTES)
+            room = self.per_file - offset % self.per_file
+            part = entries[done : done + 3 * min(room, _BLOCK_MAX)]
+            self.segments.write(offset * ENTRY_BYTES, _entries_struct(len(part) // 3).pack(*part))
+            done += len(part)
+
+    def _begin_at(self, queue_offset: int, filler_physical_offset: int) -> None:
+        """Make the file of an offset and fill what lies before it."""
+        segments = self.segments
+        if segments.last is None:
+            segments.extend(queue_offset * ENTRY_BYTES)
+            self.written = self.first
+            self.min_offset = queue_offset
+            filler = ENTRY.pack(0, FILLER_SIZE, 0)
+        else:
+            filler = ENTRY.pack(filler_physical_offset, FILLER_SIZE, 0)
+        while self.written < queue_offset:
+            if self.written * ENTRY_BYTES >= segments.end:
+                segments.extend(self.written * ENTRY_BYTES)
+            count = min(queue_offset - self.written, self.per_file - self.written % self.per_file, 4096)
+            segments.write(self.written * ENTRY_BYTES, filler * count)
+            self.written += count
+            if self.written == queue_offset or self.written % self.per_file == 0:
+                for file in segments.take_dirty():
+                    file.sync()
+        if queue_offset * ENTRY_BYTES >= segments.end:
+            segments.extend(queue_offset * ENTRY_BYTES)
+
+    # ------------------------------------------------------------ read
+
+    def entries(self, queue_offset: int, count: int) -> memoryview:
+        """Return up to ``count`` visible entries from an offset, not beyond the end of their file."""
+        count = min(count, self.max_offset - queue_offset)
+        return self.segments.view(queue_offset * ENTRY_BYTES, max(0, count) * ENTRY_BYTES)
+
+    def entry(self, queue_offset: int) -> tuple[int, int, int]:
+        """Return physical offset, size and tag hash of one entry that is there."""
+        return ENTRY.unpack(self.segments.view(queue_offset * ENTRY_BYTES, ENTRY_BYTES))
+
+    def real_entry(self, queue_offset: int, stop: int) -> tuple[int, tuple[int, int, int]] | None:
+        """Return offset and entry of the first message at or behind an offset and before ``stop``, stepping over fillers."""
+        while queue_offset < stop:
+            entry = self.entry(queue_offset)
+            if 0 < entry[1] != FILLER_SIZE:
+                return queue_offset, entry
+            queue_offset += 1
+        return None
+
+    # ------------------------------------------------------------ bounds
+
+    def end_below(self, physical_offset: int) -> int:
+        """Return the offset behind the last entry that points below a physical offset, for a queue whose entries up to there
+        are in order and whole. Looks at about log2(n) entries.
+        """
+        segments = self.segments
+        if segments.last is None:
+            return 0
+        file = segments.last
+        while file > segments.first and not self._points_below(file // ENTRY_BYTES, physical_offset):
+            file -= segments.file_bytes
+        low, high = file // ENTRY_BYTES, file // ENTRY_BYTES + self.per_file
+        while low < high:
+            middle = (low + high) // 2
+            if self._points_below(middle, physical_offset):
+                low = middle + 1
+            else:
+                high = middle
+        while low > self.first and self.entry(low - 1)[1] == FILLER_SIZE:  # a filler is never the last
+            low -= 1
+        return low
+
+    def _points_below(self, queue_offset: int, physical_offset: int) -> bool:
+        offset, size, _ = self.entry(queue_offset)
+        return size > 0 and 0 <= offset < physical_offset
+
+    def cut(self, end: int, *, thorough: bool) -> None:
+        """Forget the entries from an offset on, so that they never come back."""
+        if self.segments.last is not None:
+            self.segments.clear_from(end * ENTRY_BYTES, thorough=thorough)
+            if self.segments.dirty or self.segments.directory_dirty:
+                self.changed = True
+        self.written = self.max_offset = self.next_offset = end
+
+    def correct_min(self, log_first: int) -> None:
+        """Find the first entry that points at what the log still has."""
+        segments = self.segments
+        if segments.last is None or self.written <= self.first:
+            self.min_offset = self.written
+            return
+        low = self.first
+        if log_first > 0:
+            high = self.written
+            while True:
+                low = self._first_reaching(log_first, high)
+                high = low
+                while high > self.first and self.entry(high - 1)[1] == FILLER_SIZE:
+                    high -= 1
+                if high == low or high == self.first or self.entry(high - 1)[0] < log_first:
+                    break  # else fillers led the search astray: what lies before them is there as well
+        found = self.real_entry(low, self.written)
+        self.min_offset = self.written if found is None else found[0]
+
+    def _first_reaching(self, physical_offset: int, high: int) -> int:
+        low = self.first
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] >= physical_offset:
+                high = middle
+            else:
+                low = middle + 1
+        return low

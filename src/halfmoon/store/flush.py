@@ -1,0 +1,98 @@
+"""`Flush`: what is written, what is durable, and the syncs in between. Two lanes, each with at most one sync in flight.
+
+The *log lane* syncs the commit log and moves ``durable_offset``; in sync flush it is the group commit: whatever was appended
+while one sync runs waits together for the next. The *queue lane* syncs queues and reservations, and with the log lane's offset
+gives the checkpoint. A sync that failed is never retried: the kernel may have dropped the pages, and a second call would lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from halfmoon.effects import Work
+from halfmoon.ports import Disk, File
+from halfmoon.store.commitlog import CommitLog
+from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE
+from halfmoon.store.reserve import Reserve
+
+
+class Flush:
+    """Both lanes. ``error`` is the first failure, for good."""
+
+    def __init__(self, disk: Disk, log: CommitLog, reserve: Reserve) -> None:
+        self._disk, self._log, self._reserve = disk, log, reserve
+        self.durable_offset = 0
+        self.durable_ms = 0
+        self.queues_offset = 0
+        self.queues_ms = 0
+        self.error: Exception | None = None
+        self.log_syncing = self.queues_syncing = False
+        self.log_wanted = False
+        """Somebody waits for what was appended since the sync in flight began."""
+        self.wanted_inline = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether no sync is in flight."""
+        return not self.log_syncing and not self.queues_syncing
+
+    def sync_log(self, done: Callable[[int], None], *, inline: bool) -> Work[None] | None:
+        """Return the work of syncing the log up to its end, or None when one is in flight, nothing is new, or one failed."""
+        log = self._log
+        if self.log_syncing or self.error is not None or self.durable_offset >= log.end:
+            return None
+        self.log_wanted = False
+        self.log_syncing = True
+        target, store_ms = log.end, log.last_store_ms
+        files, directory = log.segments.take_dirty(), log.segments.take_directory_dirty()
+
+        def run() -> None:
+            _sync(self._disk, [COMMIT_LOG] if directory else [], files)
+
+        def finish(result: Exception | None, now: int) -> None:
+            self.log_syncing = False
+            if isinstance(result, Exception):
+                self.error = self.error or result
+            elif self.error is None:
+                self.durable_offset, self.durable_ms = target, store_ms
+            done(now)
+
+        return Work(run, finish, inline, "sync log")
+
+    def sync_queues(
+        self, queues: Iterable[ConsumeQueue], published: int, store_ms: int, done: Callable[[int], None]
+    ) -> Work[None] | None:
+        """Return the work of syncing queues that changed; everything below ``published`` has its entry in them."""
+        if self.queues_syncing or self.error is not None:
+            return None
+        self.queues_syncing = True
+        files: list[File] = []
+        directories: list[str] = []
+        for queue in queues:
+            queue.changed = False
+            files += queue.segments.take_dirty()
+            if queue.segments.take_directory_dirty():
+                directories.append(queue.segments.directory)
+        if directories:
+            directories.append(CONSUME_QUEUE)
+
+        def run() -> None:
+            _sync(self._disk, directories, files)
+
+        def finish(result: Exception | None, now: int) -> None:
+            self.queues_syncing = False
+            if isinstance(result, Exception):
+                self.error = self.error or result
+            elif self.error is None:
+                self.queues_offset, self.queues_ms = published, store_ms
+            done(now)
+
+        return Work(run, finish, False, "sync queues")
+
+
+def _sync(disk: Disk, directories: list[str], files: list[File]) -> None:
+    for file in files:
+        file.sync()
+    for directory in directories:
+        disk.sync_directory(directory)

@@ -1,0 +1,69 @@
+"""Where things lie in a store's directory, and the numbers of its formats. Holds names, layouts and checks of names.
+
+Follows the layout of RocketMQ 4.9.7, byte for byte; ``config/queueReserve`` and what follows 1 KiB in ``checkpoint`` are ours.
+"""
+
+from __future__ import annotations
+
+import re
+from struct import Struct
+from typing import Final
+
+from halfmoon.errors import UsageError
+
+COMMIT_LOG, CONSUME_QUEUE, INDEX = "commitlog", "consumequeue", "index"
+CHECKPOINT, ABORT, LOCK, RESERVE = "checkpoint", "abort", "lock", "config/queueReserve"
+
+MAGIC: Final = -626843481
+"""A stored record (0xDAA320A7)."""
+MAGIC_V2: Final = -626843477
+"""A stored record with a topic length of two bytes (0xDAA320AB), written by 5.x for long topics."""
+BLANK_MAGIC: Final = -875286124
+"""The closed rest of a log file (0xCBD43194)."""
+BLANK = Struct(">ii")  # | remaining bytes i32 | magic i32 |
+BLANK_BYTES: Final = 8
+
+ENTRY = Struct(">qiq")  # | physical offset i64 | size i32 | tag hash i64 | = 20 bytes
+ENTRY_BYTES: Final = 20
+FILLER_SIZE: Final = 0x7FFFFFFF
+"""Size in an entry that stands for no message; readers step over it."""
+
+PREPARED, COMMIT, ROLLBACK = 4, 8, 12
+"""Values of a record's transaction bits (0xC)."""
+
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+_FILE_NAME = re.compile(r"[0-9]{20}")
+_QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
+def file_name(offset: int) -> str:
+    """Return the name of the file whose first byte has this offset: 20 decimal digits."""
+    return f"{offset:020d}"
+
+
+def file_offset(name: str) -> int | None:
+    """Return the offset that a file's name says, or None when it is not such a name."""
+    return int(name) if _FILE_NAME.fullmatch(name) else None
+
+
+def queue_directory(topic: str, queue_id: int) -> str:
+    """Return the directory of a queue.
+
+    Raises:
+        UsageError: the topic is not made of ``%|a-zA-Z0-9_-`` only, or is longer than 127, or the queue number is negative.
+    """
+    if not _TOPIC.fullmatch(topic):
+        raise UsageError(f"the topic {topic[:200]!r} cannot name a directory: 1 to 127 of %|a-zA-Z0-9_-")
+    if not 0 <= queue_id < 2**31:
+        raise UsageError(f"queue number {queue_id} is out of range")
+    return f"{CONSUME_QUEUE}/{topic}/{queue_id}"
+
+
+def is_topic_directory(name: str) -> bool:
+    """Whether a name found under ``consumequeue`` can be a topic."""
+    return _TOPIC.fullmatch(name) is not None
+
+
+def is_queue_directory(name: str) -> bool:
+    """Whether a name found under a topic can be a queue number."""
+    return _QUEUE_ID.fullmatch(name) is not None and int(name) < 2**31

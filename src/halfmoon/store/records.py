@@ -1,0 +1,180 @@
+"""A stored record seen from the store: what recovery, indexing and queries need of it, checked whole. Decodes no message.
+
+Layout of a record with two IPv4 hosts (big endian; an IPv6 host takes 20 bytes instead of 8, by bits 0x10 and 0x20 of sysFlag)::
+
+    0 totalSize i32 | 4 magic i32 | 8 bodyCRC i32 | 12 queueId i32 | 16 flag i32 | 20 queueOffset i64 | 28 physicalOffset i64
+    36 sysFlag i32 | 40 bornTimestamp i64 | 48 bornHost 8 | 56 storeTimestamp i64 | 64 storeHost 8 | 72 reconsumeTimes i32
+    76 preparedTransactionOffset i64 | 84 body length i32, body
+    topic length u8 (V2: u16), topic | properties length i16, properties
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, NamedTuple
+
+from halfmoon.errors import CorruptRecord
+from halfmoon.model import java_hash
+from halfmoon.store.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC, MAGIC_V2
+
+try:
+    from isal.isal_zlib import crc32
+except ImportError:
+    from zlib import crc32
+
+__all__ = ["BAD", "BLANK_TAIL", "RecordFacts", "check_at", "crc32", "keys_of", "store_time_at", "tag_hash_of"]
+
+BORN_V6, STORE_V6 = 0x10, 0x20
+SIZE_MIN = 91
+"""Bytes of a record with no body, no properties and (impossible) an empty topic."""
+
+_START = Struct(">iiiiiqqi")  # | size | magic | crc | queueId | flag | queueOffset | physicalOffset | sysFlag | = 40 bytes
+_I64 = Struct(">q")
+_I32 = Struct(">i")
+
+
+class RecordFacts(NamedTuple):
+    """What a checked record says. Positions count from the record's first byte."""
+
+    size_bytes: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_ms: int
+    properties: bytes
+    body_at: int
+    body_bytes: int
+
+    @property
+    def transaction(self) -> int:
+        """The transaction bits: 0, 4 prepared, 8 commit, 12 rollback."""
+        return self.sys_flag & 0xC
+
+
+class _Marker:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+BLANK_TAIL = _Marker("BLANK_TAIL")
+"""What `check_at` answers for the closed rest of a file."""
+BAD = _Marker("BAD")
+
+
+def check_at(view: memoryview, at: int, physical_offset: int) -> RecordFacts | _Marker:
+    """Return the record at a position of a log file's bytes, everything verified.
+
+    ``view`` reaches from the file's start, or from anywhere before the record, to the end of what may belong to it.
+
+    Raises:
+        CorruptRecord: magic, physical offset, a length, the body's CRC or the topic's text is wrong.
+
+    Follows CommitLog.checkMessageAndReturnSize (RocketMQ 4.9.8).
+    Differs: the physical offset must be the real one, which tells the bytes of an older life of the file; lengths are bounded
+    before anything is read by them.
+    """
+    rest = len(view) - at
+    if rest < BLANK_BYTES:
+        raise CorruptRecord(physical_offset, "fewer than 8 bytes are left")
+    if rest < 88:
+        size, magic = _I32.unpack_from(view, at)[0], _I32.unpack_from(view, at + 4)[0]
+        if magic == BLANK_MAGIC and size == rest:
+            return BLANK_TAIL
+        raise CorruptRecord(physical_offset, "fewer bytes are left than the shortest record has")
+    size, magic, body_crc, queue_id, _, queue_offset, claimed, sys_flag = _START.unpack_from(view, at)
+    if magic == BLANK_MAGIC:
+        if size != rest:
+            raise CorruptRecord(physical_offset, f"a blank tail of {size} bytes where {rest} are left")
+        return BLANK_TAIL
+    if magic != MAGIC and magic != MAGIC_V2:
+        raise CorruptRecord(physical_offset, f"magic {magic & 0xFFFFFFFF:#010x}")
+    if claimed != physical_offset:
+        raise CorruptRecord(physical_offset, f"the record says that it lies at {claimed}")
+    if not SIZE_MIN <= size <= rest:
+        raise CorruptRecord(physical_offset, f"size {size} where {rest} bytes are left")
+    store_at = at + (68 if sys_flag & BORN_V6 else 56)
+    body_at = store_at + (44 if sys_flag & STORE_V6 else 32)
+    end = at + size
+    topic_width = 1 if magic == MAGIC else 2
+    if body_at + topic_width + 2 > end:
+        raise CorruptRecord(physical_offset, f"size {size} is too short for its hosts")
+    (body_bytes,) = _I32.unpack_from(view, body_at - 4)
+    topic_at = body_at + body_bytes
+    if body_bytes < 0 or topic_at + topic_width + 2 > end:
+        raise CorruptRecord(physical_offset, f"a body of {body_bytes} bytes in a record of {size}")
+    topic_bytes = view[topic_at] if topic_width == 1 else view[topic_at] << 8 | view[topic_at + 1]
+    topic_at += topic_width
+    properties_at = topic_at + topic_bytes + 2
+    if properties_at > end:
+        raise CorruptRecord(physical_offset, f"a topic of {topic_bytes} bytes does not fit")
+    if properties_at + (view[properties_at - 2] << 8 | view[properties_at - 1]) != end:
+        raise CorruptRecord(physical_offset, "the lengths of its parts do not add up to its size")
+    if crc32(view[body_at : body_at + body_bytes]) & 0x7FFFFFFF != body_crc:
+        raise CorruptRecord(physical_offset, "the body's CRC is wrong")
+    (store_ms,) = _I64.unpack_from(view, store_at)
+    if queue_id < 0 or queue_offset < 0 or store_ms <= 0:
+        raise CorruptRecord(physical_offset, f"queue {queue_id}, offset {queue_offset}, stored {store_ms}")
+    try:
+        topic = str(view[topic_at : topic_at + topic_bytes], "utf-8")
+    except UnicodeDecodeError:
+        raise CorruptRecord(physical_offset, "the topic is not text") from None
+    if not topic:
+        raise CorruptRecord(physical_offset, "the topic is empty")
+    return RecordFacts(
+        size, topic, queue_id, queue_offset, sys_flag, store_ms, bytes(view[properties_at:end]), body_at - at, body_bytes
+    )
+
+
+def store_time_at(view: memoryview) -> int:
+    """Return the store time, in ms, of the record that a view begins with (at least 76 bytes of it)."""
+    (sys_flag,) = _I32.unpack_from(view, 36)
+    return int(_I64.unpack_from(view, 68 if sys_flag & BORN_V6 else 56)[0])
+
+
+def property_of(properties: bytes, name: bytes) -> bytes | None:
+    """Return one property's value out of the stored text ``name 0x01 value 0x02 …``, without decoding the others."""
+    mark = name + b"\x01"
+    if properties.startswith(mark):
+        at = len(mark)
+    else:
+        at = properties.find(b"\x02" + mark)
+        if at < 0:
+            return None
+        at += len(mark) + 1
+    end = properties.find(b"\x02", at)
+    return properties[at:] if end < 0 else properties[at:end]
+
+
+_tag_hashes: dict[bytes, int] = {}
+_TAG_HASHES_MAX = 4096
+
+
+def tag_hash_of(properties: bytes) -> int:
+    """Return the Java hash of the TAGS property, 0 without one."""
+    tag = property_of(properties, b"TAGS")
+    if not tag:
+        return 0
+    found = _tag_hashes.get(tag)
+    if found is None:
+        if len(_tag_hashes) >= _TAG_HASHES_MAX:
+            _tag_hashes.clear()
+        found = _tag_hashes[tag] = java_hash(tag.decode("utf-8", "replace"))
+    return found
+
+
+def keys_of(properties: bytes) -> list[bytes]:
+    """Return what a message is found by: UNIQ_KEY first, then each of KEYS."""
+    unique = property_of(properties, b"UNIQ_KEY")
+    keys = property_of(properties, b"KEYS")
+    found = [unique] if unique else []
+    if keys:
+        found += keys.split()
+    return found
+
+
+TagCode = Any
+"""A function (topic, properties, store_ms) -> the number in a queue entry's tag field; the default is `tag_hash_of`."""

@@ -1,0 +1,143 @@
+"""Reservations of queue offsets: why an offset that was answered is never given to another message, power loss included.
+
+With async flush a power loss takes the tail of the log away, and with it the knowledge which queue offsets were given out. So a
+queue only gives out offsets below its *reservation*, which is on the device before. After an unclean stop of the machine the
+queue goes on behind it (its *floor*, kept even over clean stops); offsets in between get fillers. Holds one small file of our
+own beside RocketMQ's; the original reuses the offsets.
+
+Layout: slots of 256 bytes; the first is the header. ``crc u32 | kind u16 | topic length u16 | queueId i32 | reserved i64 |
+floor i64 | topic``. A slot lies inside one sector, so it is there old or new and never half.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from zlib import crc32
+
+from halfmoon.ports import Disk, File
+from halfmoon.store.consumequeue import UNLIMITED, ConsumeQueue
+from halfmoon.store.layout import RESERVE
+
+_SLOT_BYTES = 256
+_BODY = Struct(">HHiqq128s")  # kind, topic length, queueId, reserved, floor, topic
+_CRC = Struct(">I")
+_HEADER, _QUEUE = 0x484D, 1
+_SLOTS_FIRST = 256
+STEP_MIN, STEP_MAX = 4096, 1 << 20
+"""Offsets reserved at once: a gap of at most that many fillers (20 MB) follows a power loss, and a queue under the heaviest load
+asks anew every few seconds."""
+
+
+def _packed(kind: int, topic: bytes = b"", queue_id: int = 0, reserved: int = 0, floor: int = 0) -> bytes:
+    body = _BODY.pack(kind, len(topic), queue_id, reserved, floor, topic)
+    return (_CRC.pack(crc32(body)) + body).ljust(_SLOT_BYTES, b"\0")
+
+
+class Reserve:
+    """The table: (topic, queue number) to reservation and floor."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._file: File | None = None
+        self._slots = 0
+        self._free: list[int] = []
+        self._table: dict[tuple[str, int], tuple[int, int, int]] = {}
+        """(slot, reserved, floor) of each queue."""
+        self.syncing = False
+
+    def load(self) -> None:
+        """Read the table; slots that do not check out count as free."""
+        data = self._disk.read(RESERVE) or b""
+        self._slots = len(data) // _SLOT_BYTES
+        for slot in range(1, self._slots):
+            at = slot * _SLOT_BYTES
+            body = data[at + 4 : at + 4 + _BODY.size]
+            kind, length, queue_id, reserved, floor, topic = _BODY.unpack(body)
+            if kind == _QUEUE and _CRC.unpack_from(data, at)[0] == crc32(body):
+                self._table[topic[:length].decode("ascii", "replace"), queue_id] = (slot, reserved, floor)
+            else:
+                self._free.append(slot)
+        self._free.reverse()
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Return the queues that have a reservation or a floor."""
+        return list(self._table)
+
+    def next_at_start(self, topic: str, queue_id: int, found: int, *, lost: bool) -> int:
+        """Return the queue offset to go on with: ``found`` is the end of its entries, ``lost`` whether a tail may be gone."""
+        _, reserved, floor = self._table.get((topic, queue_id), (0, 0, 0))
+        return max(found, floor, reserved if lost else 0)
+
+    def raise_floors(self) -> None:
+        """After a loss: make each reservation the floor of its queue, durably."""
+        if not self._table:
+            return
+        for key, (slot, reserved, floor) in self._table.items():
+            if reserved > floor:
+                self._table[key] = (slot, reserved, reserved)
+                self._write(slot, _packed(_QUEUE, key[0].encode(), key[1], reserved, reserved))
+        self.sync()
+
+    def adopt(self, queue: ConsumeQueue) -> None:
+        """Let a queue use what is reserved for it already."""
+        _, reserved, _ = self._table.get((queue.topic, queue.queue_id), (0, 0, 0))
+        queue.reserved = reserved
+        queue.reserve_step = STEP_MIN
+        queue.low_water = max(0, reserved - STEP_MIN // 2)
+
+    def extend(self, queue: ConsumeQueue, wanted: int) -> int:
+        """Write a larger reservation, not yet durable; return it. ``wanted`` is the least that is needed."""
+        key = (queue.topic, queue.queue_id)
+        slot, _, floor = self._table.get(key, (0, 0, 0))
+        if not slot:
+            if not self._free:
+                self._grow()
+            slot = self._free.pop()
+        step = queue.reserve_step
+        reserved = max(wanted, queue.next_offset) + step
+        queue.reserve_step = min(step * 8, STEP_MAX)
+        queue.low_water = UNLIMITED
+        self._table[key] = (slot, reserved, floor)
+        self._write(slot, _packed(_QUEUE, queue.topic.encode(), queue.queue_id, reserved, floor))
+        return reserved
+
+    @staticmethod
+    def granted(queue: ConsumeQueue, reserved: int) -> None:
+        """The reservation is durable: let the queue use it."""
+        queue.reserved = max(queue.reserved, reserved)
+        queue.low_water = queue.reserved - (queue.reserved - queue.next_offset) // 2
+
+    def forget(self, topic: str) -> None:
+        """Drop the reservations of a topic that was deleted."""
+        for key in [key for key in self._table if key[0] == topic]:
+            slot = self._table.pop(key)[0]
+            self._write(slot, bytes(_SLOT_BYTES))
+            self._free.append(slot)
+
+    def sync(self) -> None:
+        """Wait until what was written is on the device. May be called from another thread."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, slot: int, data: bytes) -> None:
+        if self._file is None:
+            self._file = self._disk.open(RESERVE)
+        self._file.write(slot * _SLOT_BYTES, data)
+
+    def _grow(self) -> None:
+        """Make the table twice as large, durably, with what is in it."""
+        slots = max(_SLOTS_FIRST, 2 * self._slots)
+        data = bytearray(slots * _SLOT_BYTES)
+        data[:_SLOT_BYTES] = _packed(_HEADER)
+        for (topic, queue_id), (slot, reserved, floor) in self._table.items():
+            data[slot * _SLOT_BYTES : (slot + 1) * _SLOT_BYTES] = _packed(_QUEUE, topic.encode(), queue_id, reserved, floor)
+        self._disk.save(RESERVE, bytes(data), keep_previous=False)
+        self.close()
+        self._free = [*range(slots - 1, max(1, self._slots) - 1, -1), *self._free]
+        self._slots = slots

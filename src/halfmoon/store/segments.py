@@ -1,0 +1,197 @@
+"""`Segments`: files of one size, named by the offset of their first byte, seen as one run of bytes.
+
+Knows nothing of what the bytes mean.
+
+A position never crosses a file: callers write and view inside one. Files are opened when first touched; what was written since
+the last sync is remembered by file, so that a sync waits for no more than that.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from halfmoon.errors import StoreError
+from halfmoon.ports import Buffer, Disk, File
+from halfmoon.store.layout import file_name, file_offset
+
+
+class Segments:
+    """A run of bytes over files of ``file_bytes`` each. ``first`` is the offset of the first byte that is there."""
+
+    __slots__ = (
+        "_base",
+        "_current",
+        "_disk",
+        "_limit",
+        "_open",
+        "directory",
+        "directory_dirty",
+        "dirty",
+        "file_bytes",
+        "first",
+        "last",
+    )
+
+    def __init__(self, disk: Disk, directory: str, file_bytes: int) -> None:
+        self.directory, self.file_bytes = directory, file_bytes
+        self.first = 0
+        self.last: int | None = None
+        """Offset of the last file's first byte; None: no file."""
+        self.dirty: dict[int, File] = {}
+        """Files written since they were last taken for a sync, by offset."""
+        self.directory_dirty = False
+        self._disk = disk
+        self._open: dict[int, File] = {}
+        self._current: File | None = None
+        self._base = self._limit = 0
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last file; equals ``first`` when there is none."""
+        return self.first if self.last is None else self.last + self.file_bytes
+
+    def load(self) -> None:
+        """Find the files that are there.
+
+        A last file that is shorter than it should be was cut off while it was made and is removed.
+
+        Raises:
+            StoreError: a file has another size than configured, or one in the middle is missing.
+        """
+        offsets = sorted(offset for name in self._disk.list(self.directory) if (offset := file_offset(name)) is not None)
+        while offsets and self._disk.file_size(self.path(offsets[-1])) == 0:
+            self._disk.remove(self.path(offsets.pop()))
+            self.directory_dirty = True
+        for offset in offsets:
+            size = self._disk.file_size(self.path(offset))
+            if size != self.file_bytes:
+                raise StoreError(
+                    f"{self.path(offset)} has {size} bytes, but the setting says {self.file_bytes}:"
+                    " the size of files cannot change once there are messages"
+                )
+        for before, after in pairwise(offsets):
+            if after != before + self.file_bytes:
+                raise StoreError(f"{self.directory}: no file between {file_name(before)} and {file_name(after)}")
+        if offsets:
+            self.first, self.last = offsets[0], offsets[-1]
+
+    def path(self, offset: int) -> str:
+        """Return the path of the file that begins at an offset."""
+        return f"{self.directory}/{file_name(offset)}"
+
+    def base(self, position: int) -> int:
+        """Return the offset of the first byte of the file that a position lies in."""
+        return position - position % self.file_bytes
+
+    def extend(self, position: int) -> None:
+        """Make files up to and including the one that a position lies in. The first file of a run may begin anywhere."""
+        target = self.base(position)
+        at = target if self.last is None else self.last + self.file_bytes
+        if self.last is None:
+            self.first = target
+        while at <= target:
+            self._open[at] = self._disk.create(self.path(at), self.file_bytes)
+            self.last = at
+            self.directory_dirty = True
+            at += self.file_bytes
+
+    def write(self, position: int, data: Buffer) -> None:
+        """Copy bytes in; the file must be there, and they must fit into it."""
+        if not self._base <= position < self._limit:
+            self._switch(position)
+        base = self._base
+        if base not in self.dirty:
+            self.dirty[base] = self._current  # type: ignore[assignment]  # _switch has set it
+        self._current.write(position - base, data)  # type: ignore[union-attr]
+
+    def view(self, position: int, size: int) -> memoryview:
+        """Return bytes without copying; at most to the end of their file."""
+        if not self._base <= position < self._limit:
+            return self._file(position).view(position % self.file_bytes, size)
+        return self._current.view(position - self._base, size)  # type: ignore[union-attr]
+
+    def _switch(self, position: int) -> None:
+        self._current = self._file(position)
+        self._base = self.base(position)
+        self._limit = self._base + self.file_bytes
+
+    def _file(self, position: int) -> File:
+        base = self.base(position)
+        file = self._open.get(base)
+        if file is None:
+            if self.last is None or not self.first <= base <= self.last:
+                raise StoreError(f"{self.directory}: no file holds offset {position}")
+            file = self._open[base] = self._disk.open(self.path(base))
+        return file
+
+    def take_dirty(self) -> list[File]:
+        """Return the files written since the last call, and forget them."""
+        files = list(self.dirty.values())
+        self.dirty.clear()
+        return files
+
+    def take_directory_dirty(self) -> bool:
+        """Whether names were made or removed since the last call."""
+        dirty, self.directory_dirty = self.directory_dirty, False
+        return dirty
+
+    def drop_before(self, position: int) -> list[str]:
+        """Forget whole files below a position, never the last; return their paths, for somebody else to remove."""
+        paths = []
+        while self.last is not None and self.first < self.last and self.first + self.file_bytes <= position:
+            paths.append(self._forget(self.first))
+            self.first += self.file_bytes
+        return paths
+
+    def remove_after(self, position: int) -> None:
+        """Remove the files that begin behind a position, at once."""
+        while self.last is not None and self.last > position:
+            self._disk.remove(self._forget(self.last))
+            self.last = None if self.last == self.first else self.last - self.file_bytes
+
+    def remove_all(self) -> list[str]:
+        """Forget every file; return their paths, for somebody else to remove."""
+        paths = []
+        if self.last is not None:
+            for offset in range(self.first, self.last + 1, self.file_bytes):
+                paths.append(self._forget(offset))
+        self.last = None
+        return paths
+
+    def _forget(self, offset: int) -> str:
+        self.dirty.pop(offset, None)
+        file = self._open.pop(offset, None)
+        if file is not None:
+            file.close()
+        if self._base == offset:
+            self._current, self._base, self._limit = None, 0, 0
+        self.directory_dirty = True
+        return self.path(offset)
+
+    def clear_from(self, position: int, *, thorough: bool) -> None:
+        """Make every byte from a position to the end of its file zero, and remove the files behind it.
+
+        What is zero already is only read. Without ``thorough`` the search ends at the first 64 KiB of zeros.
+        """
+        self.remove_after(position)
+        if self.last is None or position >= self.end:
+            return
+        end = self.base(position) + self.file_bytes
+        while position < end:
+            size = min(len(_ZEROS), end - position)
+            if bytes(self.view(position, size)) != _ZEROS[:size]:
+                self.write(position, _ZEROS[:size])
+            elif not thorough:
+                return
+            position += size
+
+    def is_clear(self, position: int, size: int) -> bool:
+        """Whether the bytes from a position, at most to the end of its file, are zeros."""
+        if position >= self.end:
+            return True
+        size = min(size, len(_ZEROS))
+        found = self.view(position, size)
+        return bytes(found) == _ZEROS[: len(found)]
+
+
+_ZEROS = bytes(64 * 1024)

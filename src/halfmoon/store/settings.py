@@ -1,0 +1,91 @@
+"""Settings of the store. Holds numbers with their reasons; sizes of files are part of the format of a directory that exists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halfmoon.settings import setting
+
+ASYNC_FLUSH, SYNC_FLUSH = "ASYNC_FLUSH", "SYNC_FLUSH"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSettings:
+    """What the store needs to know. Java keys are RocketMQ's own."""
+
+    flush_disk_type: str = setting(
+        ASYNC_FLUSH, java="flushDiskType", why="SYNC_FLUSH answers a send once it is on the device; ASYNC_FLUSH before."
+    )
+    commit_log_file_bytes: int = setting(
+        1024**3,
+        java="mappedFileSizeCommitLog",
+        low=4096,
+        high=2**31 - 1,
+        why="Part of the format: a directory keeps the size it began with.",
+    )
+    queue_file_bytes: int = setting(
+        6_000_000, java="mappedFileSizeConsumeQueue", low=20, high=2**31 - 8, why="300,000 entries of 20 bytes; part of the format."
+    )
+    hash_slots: int = setting(
+        5_000_000, java="maxHashSlotNum", low=1, high=2**31 - 1, why="Slots of a key index file; part of the format."
+    )
+    index_entries_max: int = setting(
+        20_000_000, java="maxIndexNum", low=2, high=2**31 - 1, why="Entries of a key index file; part of the format."
+    )
+    message_index_enable: bool = setting(True, java="messageIndexEnable", why="Without it messages cannot be found by key.")
+    message_bytes_max: int = setting(
+        4 * 1024**2, java="maxMessageSize", low=1, high=2**31 - 2**17, why="Body of one message; a record may be 64 KiB longer."
+    )
+    flush_log_interval_ms: int = setting(
+        500, java="flushIntervalCommitLog", low=1, high=60_000, why="Longest a message stays unsynced in ASYNC_FLUSH."
+    )
+    flush_queue_interval_ms: int = setting(
+        1000, java="flushIntervalConsumeQueue", low=1, high=60_000, why="How often queues are synced and the checkpoint moves on."
+    )
+    delete_when: str = setting("04", java="deleteWhen", why="Hours of the day (UTC, joined by ;) at which expired files go.")
+    file_reserved_hours: int = setting(
+        72, java="fileReservedTime", low=0, high=1_000_000, why="Hours a log file is kept after its last write."
+    )
+    clean_interval_ms: int = setting(
+        10_000, java="cleanResourceInterval", low=100, high=3_600_000, why="How often files and disk space are looked at."
+    )
+    delete_batch_max: int = setting(10, java="deleteFileBatchMax", low=1, high=1000, why="Log files removed in one round.")
+    disk_used_ratio_max: int = setting(
+        75, java="diskMaxUsedSpaceRatio", low=10, high=95, why="Percent of the disk above which expired files go at any hour."
+    )
+    clean_forcibly_enable: bool = setting(
+        True, java="cleanFileForciblyEnable", why="Above the forcible ratio files go before they expire."
+    )
+    disk_clean_forcibly_ratio: int = setting(
+        85, java="diskSpaceCleanForciblyRatio", low=10, high=99, why="Percent above which files go regardless of age."
+    )
+    disk_warning_ratio: int = setting(
+        90, java="diskSpaceWarningLevelRatio", low=10, high=100, why="Percent above which sends are refused."
+    )
+    memory_bytes: int = setting(
+        0, why="Memory of the machine, for the rule of what is read from disk; 0: taken as 8 GiB.", low=0, high=2**60
+    )
+    access_in_memory_ratio: int = setting(
+        40, java="accessMessageInMemoryMaxRatio", low=1, high=95, why="Percent of memory that recent messages are taken to be in."
+    )
+    transfer_count_in_memory: int = setting(
+        32, java="maxTransferCountOnMessageInMemory", low=1, high=65_536, why="Messages of one pull from memory."
+    )
+    transfer_bytes_in_memory: int = setting(
+        262_144, java="maxTransferBytesOnMessageInMemory", low=1, high=2**30, why="Bytes of one pull from memory."
+    )
+    transfer_count_on_disk: int = setting(
+        8, java="maxTransferCountOnMessageInDisk", low=1, high=65_536, why="Messages of one pull from disk."
+    )
+    transfer_bytes_on_disk: int = setting(
+        65_536, java="maxTransferBytesOnMessageInDisk", low=1, high=2**30, why="Bytes of one pull from disk."
+    )
+    scan_entries_max: int = setting(
+        16_000, low=32, high=10_000_000, why="Queue entries that one pull with a filter looks at: about a millisecond of work."
+    )
+    query_count_max: int = setting(64, java="maxMsgsNumBatch", low=1, high=4096, why="Messages of one query by key.")
+
+    @property
+    def sync_flush(self) -> bool:
+        """Whether messages are visible and answered only once durable."""
+        return self.flush_disk_type == SYNC_FLUSH

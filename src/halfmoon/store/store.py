@@ -1,0 +1,488 @@
+"""`Store`: joins the log, its queues and indexes. Append, read, query; called from one thread, waits only where it says so.
+
+What must wait is left as `Work`. In async flush an appended message is visible at once; in sync flush once it is durable.
+A sync that failed stops the store for good: ``refusal`` says why, and nothing that was not durable becomes visible any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from halfmoon.effects import Work
+from halfmoon.errors import StoreNotWritable
+from halfmoon.ports import Disk, Lock
+from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
+from halfmoon.store.commitlog import CommitLog, Draft
+from halfmoon.store.consumequeue import UNLIMITED, ConsumeQueue
+from halfmoon.store.flush import Flush
+from halfmoon.store.layout import ABORT, COMMIT_LOG, LOCK
+from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, offset_at
+from halfmoon.store.records import TagCode, tag_hash_of
+from halfmoon.store.recovery import Queues, Recovered, load_queues, recover, stop_kind
+from halfmoon.store.reserve import Reserve
+from halfmoon.store.settings import StoreSettings
+
+__all__ = ["Appended", "Arrival", "Draft", "Found", "FoundStatus", "Store"]
+
+
+class Appended(NamedTuple):
+    """Where drafts went. They are durable once ``store.durable_offset >= end_offset``."""
+
+    queue_offset: int
+    physical_offsets: list[int]
+    end_offset: int
+
+
+class Arrival(NamedTuple):
+    """What became visible in one queue; ``max_offset`` is its end now."""
+
+    topic: str
+    queue_id: int
+    max_offset: int
+    tag_hashes: list[int]
+
+
+def _tag_code(topic: str, properties: bytes, store_ms: int) -> int:
+    return tag_hash_of(properties)
+
+
+_LINGER_MS = 10
+"""In sync flush, what nobody waits for is synced, and so becomes visible, this long after it was appended."""
+
+
+class Store:
+    """One store directory, open. Make one with `Store.open`."""
+
+    def __init__(self, disk: Disk, settings: StoreSettings, host: bytes, lock: Lock, tag_code: TagCode) -> None:
+        self.settings = settings
+        self.recovered = Recovered(True, False)
+        self._disk, self._lock, self._tag_code = disk, lock, tag_code
+        self._sync_flush = settings.sync_flush
+        self._log = CommitLog(disk, settings.commit_log_file_bytes, host, settings.message_bytes_max)
+        self._queues: Queues = {}
+        self._reader = Reader(self._log, settings)
+        self._reserve = Reserve(disk)
+        self._reserve_wanted: list[ConsumeQueue] = []
+        self._flush = Flush(disk, self._log, self._reserve)
+        self._checkpoint_file = CheckpointFile(disk)
+        self._checkpoint = Checkpoint()
+        self._published = 0
+        self._published_ms = 0
+        self._pending: deque[tuple[int, int, ConsumeQueue, int, list[int]]] = deque()
+        """In sync flush: (end offset, store ms, queue, first queue offset, entries) of appends that are not visible yet."""
+        self._arrivals: list[Arrival] = []
+        self._changed: list[ConsumeQueue] = []
+        self._work: list[Work[Any]] = []
+        self._failed: str | None = None
+        self._disk_full: str | None = None
+        self._stopping = self._closed = False
+        self._now = 0
+        self._log_due = self._queues_due = 0
+        self._linger_due: int | None = None
+
+    # ------------------------------------------------------------ open
+
+    @classmethod
+    def open(cls, disk: Disk, settings: StoreSettings, host: bytes, now: int, *, tag_code: TagCode = _tag_code) -> Store:
+        """Open the directory, recover it and make it ready for appends. Waits for the disk.
+
+        ``host`` is what records name as their store host: 4 or 16 bytes of address and 4 of port. ``tag_code`` gives the number
+        in a rebuilt queue entry's tag field from (topic, properties, store ms); the default is the hash of TAGS.
+
+        Raises:
+            StoreLocked: another process has it.
+            StoreError: files do not fit the settings or each other.
+            OSError: the disk fails.
+        """
+        lock = disk.lock(LOCK)
+        try:
+            store = cls(disk, settings, host, lock, tag_code)
+            store._recover(now)
+        except BaseException:
+            lock.release()
+            raise
+        return store
+
+    def _recover(self, now: int) -> None:
+        disk, log = self._disk, self._log
+        clean, lost = stop_kind(disk)
+        checkpoint = self._checkpoint_file.read()
+        log.segments.load()
+        self._queues.update(load_queues(disk, self.settings.queue_file_bytes))
+        self._reserve.load()
+        log.last_store_ms = checkpoint.log_ms
+        self.recovered = facts = recover(
+            log, self._queues, checkpoint, ours=self._checkpoint_file.ours, clean=clean, lost=lost, reserve=self._reserve,
+            new_queue=self._enter_queue, tag_code=self._tag_code,
+        )  # fmt: skip
+        if lost:
+            self._reserve.raise_floors()
+        for queue in self._queues.values():
+            self._adopt(queue)
+        self._published, self._published_ms = log.end, log.last_store_ms
+        self._changed = [queue for queue in self._queues.values() if queue.changed]
+        self._checkpoint = checkpoint._replace(clean=False)
+        flush = self._flush
+        flush.durable_offset, flush.durable_ms = facts.start, checkpoint.log_ms
+        flush.queues_offset, flush.queues_ms = facts.start, checkpoint.queue_ms
+        if lost or facts.rolled or self._sync_flush or not clean:
+            self._settle(now)
+        else:
+            flush.durable_offset = flush.queues_offset = log.end
+        boot_id = disk.boot_id()
+        disk.save(ABORT, boot_id.encode() if boot_id else b"", keep_previous=False)
+        self._write_checkpoint()
+        self._now = now
+        self._log_due = now + self.settings.flush_log_interval_ms
+        self._queues_due = now + self.settings.flush_queue_interval_ms
+
+    def _settle(self, now: int) -> None:
+        """Make what recovery changed durable, before anything is appended or, in sync flush, visible."""
+        if self.recovered.lost or self.recovered.rolled or self._sync_flush:
+            while (work := self._flush.sync_log(_ignore, inline=True)) is not None:
+                _carry_out(work, now)
+            work = self._sync_queues_work()
+            if work is not None:
+                _carry_out(work, now)
+            if self._flush.error is not None:
+                raise self._flush.error
+            self._disk.sync_directory(COMMIT_LOG)
+
+    def _enter_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = ConsumeQueue(self._disk, topic, queue_id, self.settings.queue_file_bytes)
+        self._queues[topic, queue_id] = queue
+        return queue
+
+    def _adopt(self, queue: ConsumeQueue) -> None:
+        if not self._sync_flush:
+            self._reserve.adopt(queue)
+
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = self._enter_queue(topic, queue_id)
+        queue.next_offset = self._reserve.next_at_start(topic, queue_id, 0, lost=False)
+        self._adopt(queue)
+        return queue
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def durable_offset(self) -> int:
+        """Physical offset up to which the log is on the device."""
+        return self._flush.durable_offset
+
+    @property
+    def min_offset(self) -> int:
+        """Lowest physical offset that is still there."""
+        return self._log.first
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset of the next record."""
+        return self._log.end
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the store takes no writes now; None: it does."""
+        return self._failed or ("the store is closed" if self._stopping else self._disk_full)
+
+    # ------------------------------------------------------------ append
+
+    def append(self, topic: str, queue_id: int, drafts: list[Draft], now: int, *, whole: bool = False) -> Appended:
+        """Store messages of one queue; each gets the next queue offset (PREPARED and ROLLBACK records get 0 and no entry).
+
+        ``whole``: all of them go into one log file (a batch of the wire). Waits for the device only when a queue is new or
+        outran its reservation of offsets (async flush).
+
+        Raises:
+            StoreNotWritable: see ``refusal``, or the disk is full; nothing was stored.
+            MessageIllegal: a message is too large; nothing was stored.
+            UsageError: the topic cannot be a topic.
+        """
+        if self._failed or self._stopping or self._disk_full:
+            raise StoreNotWritable(str(self.refusal))
+        queue = self._queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
+        first = queue.next_offset
+        if first + len(drafts) > queue.low_water:
+            self._reserve_more(queue, first + len(drafts))
+        self._now = now
+        try:
+            block = self._log.append(topic, queue_id, first, drafts, now, whole=whole)
+        except OSError as exc:
+            raise StoreNotWritable(f"the log cannot be written: {exc}") from exc
+        entries = block.entries
+        if entries:
+            queue.next_offset = first + len(entries) // 3
+            if self._sync_flush:
+                self._pending.append((block.end_offset, now, queue, first, entries))
+            else:
+                self._publish(queue, first, entries)
+        if not self._sync_flush:
+            self._published, self._published_ms = block.end_offset, now
+        return Appended(first if entries else 0, block.physical_offsets, block.end_offset)
+
+    def _reserve_more(self, queue: ConsumeQueue, wanted: int) -> None:
+        """Ask for more offsets in the background, and at once when there are not enough."""
+        try:
+            if wanted > queue.reserved:
+                reserved = self._reserve.extend(queue, wanted)
+                self._reserve.sync()
+                self._reserve.granted(queue, reserved)
+            else:
+                queue.low_water = UNLIMITED
+                self._reserve_wanted.append(queue)
+        except OSError as exc:
+            self._fail(f"a reservation of queue offsets cannot be written: {exc}")
+            raise StoreNotWritable(str(self._failed)) from exc
+
+    def _publish(self, queue: ConsumeQueue, first: int, entries: list[int]) -> None:
+        if not queue.changed:
+            self._changed.append(queue)
+        try:
+            queue.publish(first, entries, self._log.file_bytes)
+        except OSError as exc:
+            self._fail(f"a queue cannot be written: {exc}")
+            raise StoreNotWritable(str(self._failed)) from exc
+        self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, entries[2::3]))
+
+    def arrivals(self) -> list[Arrival]:
+        """Take out what became visible since the last call."""
+        taken, self._arrivals = self._arrivals, []
+        return taken
+
+    # ------------------------------------------------------------ read
+
+    def read(
+        self, topic: str, queue_id: int, offset: int, max_count: int, codes: frozenset[int] | None = None, max_bytes: int = 1 << 30
+    ) -> Found:
+        """Return records of a queue from an offset on, with status and next offset. See `halfmoon.store.reading`."""
+        queue = self._queues.get((topic, queue_id))
+        return NO_QUEUE if queue is None else self._reader.read(queue, offset, max_count, codes, max_bytes)
+
+    def queue_min(self, topic: str, queue_id: int) -> int:
+        """Lowest queue offset that is still there; 0 for an empty or unknown queue."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.min_offset
+
+    def queue_max(self, topic: str, queue_id: int) -> int:
+        """Queue offset behind the last visible message; 0 for an unknown queue."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Numbers of the topic's queues that ever had a message, sorted."""
+        return sorted(queue_id for name, queue_id in self._queues if name == topic)
+
+    def topics(self) -> list[str]:
+        """Topics that ever had a message, sorted."""
+        return sorted({name for name, _ in self._queues})
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """Queue offset of the message stored nearest to a time; 0 for an empty or unknown queue. See `reading.offset_at`."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else offset_at(self._log, queue, timestamp_ms)
+
+    def store_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """When the message at a queue offset was stored; -1 when there is none."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return -1
+        physical_offset, size, _ = queue.entry(queue_offset)
+        return -1 if self._log.record(physical_offset, size) is None else self._log.store_ms(physical_offset)
+
+    def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
+        """Return the whole record at a physical offset, or None when none begins there or it is not visible yet."""
+        if self._sync_flush and physical_offset >= self._published:
+            return None
+        return self._log.record(physical_offset, size)
+
+    # ------------------------------------------------------------ sync
+
+    def flush(self, waiting: int) -> None:
+        """End of a turn, in which ``waiting`` sends began to wait for the device: in sync flush, start a sync for them."""
+        if not self._sync_flush or self._flush.durable_offset >= self._log.end:
+            return
+        if waiting:
+            self._flush.log_wanted = True
+            self._start_log_sync(inline=waiting == 1)
+        elif self._linger_due is None and not self._flush.log_syncing:
+            self._linger_due = self._now + _LINGER_MS
+
+    def _start_log_sync(self, *, inline: bool) -> None:
+        work = self._flush.sync_log(self._log_synced, inline=inline)
+        if work is not None:
+            self._linger_due = None
+            self._work.append(work)
+
+    def _log_synced(self, now: int) -> None:
+        if self._flush.error is not None:
+            self._fail(f"a sync failed: {self._flush.error}")
+            return
+        if self._sync_flush:
+            self._publish_durable()
+            if self._log.end > self._flush.durable_offset and (self._flush.log_wanted or self._stopping):
+                self._start_log_sync(inline=False)
+            elif self._log.end > self._flush.durable_offset and self._linger_due is None:
+                self._linger_due = now + _LINGER_MS
+
+    def _publish_durable(self) -> None:
+        """Let consumers see what the sync made durable, one write a queue."""
+        durable, pending = self._flush.durable_offset, self._pending
+        blocks: dict[ConsumeQueue, tuple[int, list[int]]] = {}
+        while pending and pending[0][0] <= durable:
+            _, _, queue, first, entries = pending.popleft()
+            if queue in blocks:
+                blocks[queue][1].extend(entries)
+            else:
+                blocks[queue] = (first, entries)
+        try:
+            for queue, (first, entries) in blocks.items():
+                if self._queues.get((queue.topic, queue.queue_id)) is queue:
+                    self._publish(queue, first, entries)
+        except StoreNotWritable:
+            return  # _fail was told; what is durable is found again at the next start
+        self._published, self._published_ms = durable, self._flush.durable_ms
+
+    def _fail(self, reason: str) -> None:
+        """Stop taking writes for good."""
+        self._failed = self._failed or reason
+        self._pending.clear()
+
+    def _sync_queues_work(self) -> Work[None] | None:
+        if self._flush.queues_syncing or self._failed:
+            return None
+        changed, self._changed = self._changed, []
+        return self._flush.sync_queues(changed, self._published, self._published_ms, self._queues_synced)
+
+    def _queues_synced(self, now: int) -> None:
+        if self._flush.error is not None:
+            self._fail(f"a sync failed: {self._flush.error}")
+        else:
+            self._write_checkpoint()
+
+    def _write_checkpoint(self, *, clean: bool = False) -> None:
+        flush = self._flush
+        self._checkpoint = self._checkpoint._replace(
+            log_ms=flush.durable_ms, queue_ms=flush.queues_ms, durable_offset=min(flush.durable_offset, flush.queues_offset),
+            published_offset=self._published, clean=clean,
+        )  # fmt: skip
+        self._checkpoint_file.write(self._checkpoint)
+
+    def _start_reserving(self) -> None:
+        if not self._reserve_wanted or self._reserve.syncing or self._failed:
+            return
+        wanted, self._reserve_wanted = self._reserve_wanted, []
+        self._reserve.syncing = True
+        try:
+            granted = [(queue, self._reserve.extend(queue, 0)) for queue in wanted]
+        except OSError as exc:
+            self._fail(f"a reservation of queue offsets cannot be written: {exc}")
+            return
+
+        def done(result: Exception | None, now: int) -> None:
+            self._reserve.syncing = False
+            if isinstance(result, Exception):
+                self._fail(f"a sync failed: {result}")
+                return
+            for queue, reserved in granted:
+                self._reserve.granted(queue, reserved)
+
+        self._work.append(Work(self._reserve.sync, done, False, "reserve queue offsets"))
+
+    # ------------------------------------------------------------ time
+
+    def due(self) -> int | None:
+        """When `tick` wants to be called, ms since the epoch."""
+        if self._closed:
+            return None
+        times = [self._queues_due]
+        if self._linger_due is not None:
+            times.append(self._linger_due)
+        if self._flush.durable_offset < self._log.end:
+            times.append(self._log_due)
+        return min(times)
+
+    def tick(self, now: int) -> None:
+        """Do what time asks for: syncs of async flush, checkpoints. Each call costs under about 2 ms."""
+        if self._closed:
+            return
+        self._now = max(self._now, now)
+        if self._linger_due is not None and now >= self._linger_due:
+            self._linger_due = None
+            self._start_log_sync(inline=False)
+        if now >= self._log_due:
+            self._log_due = now + self.settings.flush_log_interval_ms
+            self._start_log_sync(inline=False)
+        if now >= self._queues_due:
+            self._queues_due = now + self.settings.flush_queue_interval_ms
+            if not self._failed:
+                self._write_checkpoint()
+            if self._changed or self._flush.queues_offset < self._published:
+                work = self._sync_queues_work()
+                if work is not None:
+                    self._work.append(work)
+
+    def work(self) -> list[Work[Any]]:
+        """Take out what is to be run where waiting is allowed."""
+        if self._reserve_wanted:
+            self._start_reserving()
+        taken, self._work = self._work, []
+        return taken
+
+    # ------------------------------------------------------------ stop
+
+    def stop(self, now: int) -> None:
+        """Take no more appends; the last syncs come out of `work`."""
+        self._stopping = True
+        if self._failed:
+            return
+        self._start_log_sync(inline=False)
+        work = self._sync_queues_work()
+        if work is not None:
+            self._work.append(work)
+
+    def close(self, now: int) -> None:
+        """Give the directory back. Waits for what `stop` left; a store that failed stays marked as unclean."""
+        if self._closed:
+            return
+        self._stopping = self._closed = True
+        try:
+            if not self._failed:
+                self._finish(now)
+        finally:
+            self._checkpoint_file.close()
+            self._reserve.close()
+            self._lock.release()
+
+    def _finish(self, now: int) -> None:
+        flush = self._flush
+        for _ in range(3):  # what is left, then what publishing it wrote
+            if (log_work := flush.sync_log(self._log_synced, inline=True)) is not None:
+                _carry_out(log_work, now)
+            if (queue_work := self._sync_queues_work()) is not None:
+                _carry_out(queue_work, now)
+        if (
+            self._failed
+            or flush.log_syncing
+            or flush.queues_syncing
+            or min(flush.durable_offset, flush.queues_offset) < self._log.end
+        ):
+            return
+        self._write_checkpoint(clean=True)
+        self._checkpoint_file.sync()
+        self._disk.remove(ABORT)
+        self._disk.sync_directory("")
+
+
+def _ignore(now: int) -> None:
+    """For syncs that nobody waits for."""
+
+
+def _carry_out(work: Work[Any], now: int) -> None:
+    """Run a piece of work here and now."""
+    result: Any = None
+    try:
+        result = work.run()
+    except OSError as exc:
+        result = exc
+    work.done(result, now)
