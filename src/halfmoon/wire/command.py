@@ -19,6 +19,7 @@ import msgspec
 from halfmoon.errors import BadHeader
 from halfmoon.limits import HEADER_FIELDS_MAX
 from halfmoon.wire.codes import JSON, ONEWAY, RESPONSE, ROCKETMQ, VERSION, Language
+from halfmoon.wire.json import BadBody, standard
 from halfmoon.wire.table import Header, fields_of, parse, request_type
 
 H = TypeVar("H", bound=Header)
@@ -59,22 +60,37 @@ def request_command(
 ) -> Command:
     """Return the command that carries a request of the protocol table."""
     return Command(
-        code=request_type(header).code, flag=ONEWAY if oneway else 0, opaque=opaque, fields=fields_of(header), body=body,
+        code=request_type(header).code,
+        flag=ONEWAY if oneway else 0,
+        opaque=opaque,
+        fields=fields_of(header),
+        body=body,
         serialization=serialization,
     )
 
 
 def reply_command(
-    request: Command, code: int = 0, remark: str | None = None, header: Header | None = None, body: bytes | memoryview = b"",
-    *, language: int = int(Language.JAVA),
+    request: Command,
+    code: int = 0,
+    remark: str | None = None,
+    header: Header | None = None,
+    body: bytes | memoryview = b"",
+    *,
+    language: int = int(Language.JAVA),
 ) -> Command:
     """Return the reply to a request: same opaque, same serialisation, response bit set.
 
     The language says JAVA, which every client knows. Follows the 4.9 broker, which answers in the serialisation asked.
     """
     return Command(
-        code=code, flag=RESPONSE, opaque=request.opaque, language=language, remark=remark,
-        fields=fields_of(header) if header is not None else {}, body=body, serialization=request.serialization,
+        code=code,
+        flag=RESPONSE,
+        opaque=request.opaque,
+        language=language,
+        remark=remark,
+        fields=fields_of(header) if header is not None else {},
+        body=body,
+        serialization=request.serialization,
     )
 
 
@@ -123,10 +139,15 @@ def _encode_rocketmq(command: Command) -> bytes:
         pieces += (_I16.pack(len(n)), n, _I32.pack(len(v)), v)
     ext = b"".join(pieces)
     code = (command.code + 0x8000 & 0xFFFF) - 0x8000  # codes above 32767 truncate, as in the original
-    return b"".join((
-        _FIXED.pack(code, command.language, command.version, command.opaque, command.flag),
-        _I32.pack(len(remark)), remark, _I32.pack(len(ext)), ext,
-    ))
+    return b"".join(
+        (
+            _FIXED.pack(code, command.language, command.version, command.opaque, command.flag),
+            _I32.pack(len(remark)),
+            remark,
+            _I32.pack(len(ext)),
+            ext,
+        )
+    )
 
 
 # ---------------------------------------------------------------- decode
@@ -160,8 +181,13 @@ def decode(header: bytes | memoryview, body: bytes | memoryview, serialization: 
 
 def _decode_json(header: bytes | memoryview, body: bytes | memoryview) -> Command:
     try:
-        head = _json_header.decode(header)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as exc:
+        try:
+            head = _json_header.decode(header)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:  # names without quotes, as fastjson reads them too
+            head = _json_header.decode(standard(bytes(header)))
+    except (msgspec.MsgspecError, BadBody, RecursionError, UnicodeDecodeError) as exc:
         raise BadHeader(f"not a JSON header: {exc}") from None
     for number in (head.code, head.flag, head.opaque, head.version):
         if not -(2**31) <= number < 2**31:
@@ -173,8 +199,15 @@ def _decode_json(header: bytes | memoryview, body: bytes | memoryview) -> Comman
     if isinstance(language, str):
         language = _LANGUAGE_CODES.get(language, int(Language.OTHER))
     return Command(
-        head.code, head.flag, head.opaque, int(Language.OTHER) if language is None else language, head.version,
-        head.remark or None, {name: _text(value) for name, value in fields.items() if value is not None}, body, JSON,
+        head.code,
+        head.flag,
+        head.opaque,
+        int(Language.OTHER) if language is None else language,
+        head.version,
+        head.remark or None,
+        {name: _text(value) for name, value in fields.items() if value is not None},
+        body,
+        JSON,
     )
 
 

@@ -29,8 +29,6 @@ class Header(msgspec.Struct, kw_only=True, rename="camel"):
     """Base of every request and reply header. Plain at run time: built, read, forgotten."""
 
 
-
-
 def wire(name: str, default: Any = msgspec.NODEFAULT) -> Any:
     """Declare a field whose wire name is not its attribute in camelCase."""
     return msgspec.field(name=name, default=default)
