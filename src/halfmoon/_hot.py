@@ -120,12 +120,12 @@ def send_header_rocketmq(data: bytes, start: int, end: int) -> SendHeader | None
 
 def _learn_shape(key: tuple[bytes, bytes, bytes]) -> tuple[str, int, int, int, int, bool] | None:
     fields: dict[bytes, bytes] = {}
-    for part in key:
-        if not _entries(part, fields):
-            return None
-    if b"g" in fields or b"i" in fields:
-        return None
     try:
+        for part in key:
+            if not _entries(part, fields):
+                return None
+        if b"g" in fields or b"i" in fields:
+            return None
         shape = (
             fields[b"b"].decode(), int(fields[b"e"]), int(fields[b"f"]), int(fields[b"h"]), int(fields.get(b"j", b"0")),
             fields.get(b"m", b"false").lower() == b"true",
@@ -143,8 +143,10 @@ def _entries(data: bytes, fields: dict[bytes, bytes]) -> bool:
     while at < size:
         name_end = at + 2 + int.from_bytes(data[at : at + 2], "big")
         value_end = name_end + 4 + int.from_bytes(data[name_end : name_end + 4], "big")
-        if value_end > size or name_end + 4 > size:
+        if value_end > size or name_end + 4 > size or value_end < name_end:
             return False
+        data[at + 2 : name_end].decode()  # the plain road refuses names and values that are not UTF-8
+        data[name_end + 4 : value_end].decode()
         if value_end > name_end + 4:
             fields[data[at + 2 : name_end]] = data[name_end + 4 : value_end]
         at = value_end

@@ -14,7 +14,7 @@ from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Item, Stats
 from halfmoon.broker.topics import Topics, topic_config
-from halfmoon.errors import BrokerError, GroupNotFound, PeerError
+from halfmoon.errors import BrokerError, GroupNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.settings import properties_text
 from halfmoon.store.store import Store
@@ -26,7 +26,6 @@ from halfmoon.wire.bodies import (
     TopicList,
     TopicOffset,
     TopicStatsTable,
-    from_json,
     to_json,
 )
 from halfmoon.wire.codes import VERSION
@@ -102,11 +101,7 @@ class Admin:
 
     def create_group(self, request: Request) -> Reply:
         """Create or replace a consumer group (200)."""
-        try:
-            config = from_json(SubscriptionGroupConfig, bytes(request.command.body))
-        except PeerError as exc:
-            raise BrokerError(f"the body is not a SubscriptionGroupConfig: {exc}") from exc
-        self._groups.put(config, request.now)
+        self._groups.put(request.body(SubscriptionGroupConfig), request.now)
         return Reply()
 
     def delete_group(self, request: Request) -> Reply:
@@ -134,7 +129,7 @@ class Admin:
 
     def settings(self, _request: Request) -> Reply:
         """Return all settings as properties text under RocketMQ's keys (26)."""
-        text = properties_text(self._settings) + properties_text(self._store.settings)
+        text = properties_text(self._settings, self._store.settings)
         return Reply(header=GetBrokerConfigReply(version=to_json(self._topics.version).decode()), body=text.encode())
 
     def stats(self, request: Request) -> Reply:

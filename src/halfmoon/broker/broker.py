@@ -189,8 +189,8 @@ class Broker:
         store = self.store
         if self.acks:
             self.acks.durable(store.durable_offset)
-            if store.sync_failure is not None:
-                self.acks.failed(f"service not available now: {store.sync_failure}")
+            if store.failure is not None:
+                self.acks.failed(f"service not available now: {store.failure}")
         for topic, queue_id, max_offset, tag_hashes in store.arrivals():
             for hold in self.holds.arrived(topic, queue_id, max_offset, tag_hashes):
                 self.pulls.go_on(hold)

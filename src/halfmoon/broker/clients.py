@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, Subscription
+from halfmoon.model import ConsumeType, MessageModel, Subscription
+from halfmoon.wire.bodies import ConsumeFromWhere
 from halfmoon.wire.peer import Peer
 
 MEMBERS_MAX = 10_000
@@ -35,7 +36,7 @@ class ConsumerGroup(msgspec.Struct):
     name: str
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     model: MessageModel = MessageModel.CLUSTERING
-    consume_from: ConsumeFrom | int = ConsumeFrom.LAST_OFFSET
+    consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     members: dict[int, Member] = {}
     subscriptions: dict[str, Subscription] = {}
 
@@ -65,7 +66,7 @@ class Clients:
         return True
 
     def consumer(
-        self, group: str, member: Member, consume_type: ConsumeType, model: MessageModel, consume_from: int,
+        self, group: str, member: Member, consume_type: ConsumeType, model: MessageModel, consume_from: ConsumeFromWhere,
         subscriptions: Iterable[Subscription],
     ) -> bool:  # fmt: skip
         """Take in or refresh a consumer with all its subscriptions; return whether the group changed in a way members must know.

@@ -27,9 +27,7 @@ class Groups:
         """Counts changes, so that what was derived from the table can be checked cheaply."""
         saved = tables.load(PATH, lambda data: from_json(SubscriptionGroupTable, data))
         self._table: dict[str, SubscriptionGroupConfig] = dict(saved.subscription_group_table) if saved is not None else {}
-        self.version: DataVersion = (
-            saved.data_version if saved is not None and saved.data_version else DataVersion(timestamp=now, counter=0)
-        )
+        self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
         self._changed = tables.add(PATH, self._dump)
         for name in PREDEFINED:
             self._table.setdefault(name, SubscriptionGroupConfig(group_name=name))
@@ -74,6 +72,6 @@ class Groups:
         return list(self._table)
 
     def _touch(self, now: int) -> None:
-        self.version = DataVersion(timestamp=now, counter=self.version.counter + 1)
+        self.version = self.version.next(now)
         self.epoch += 1
         self._changed()

@@ -14,12 +14,13 @@ from halfmoon.broker.names import check_group, retry_topic
 from halfmoon.broker.pull import Pulls
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.topics import UNIT_SUB, Topics
-from halfmoon.errors import BrokerError, ConsumerNotOnline, PeerError
+from halfmoon.errors import BrokerError, ConsumerNotOnline
 from halfmoon.limits import TOPIC_LENGTH_MAX
-from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel
+from halfmoon.model import ConsumeType, MessageModel
 from halfmoon.wire.bodies import (
     CheckClientBody,
     Connection,
+    ConsumeFromWhere,
     ConsumerConnection,
     ConsumerData,
     ConsumerIdList,
@@ -28,7 +29,6 @@ from halfmoon.wire.bodies import (
     ProducerInfo,
     ProducerTable,
     SubscriptionData,
-    from_json,
     to_json,
 )
 from halfmoon.wire.codes import Language
@@ -57,7 +57,7 @@ class Membership:
 
     def heartbeat(self, request: Request) -> Reply:
         """Take in a client with all its groups (34)."""
-        data = body_of(HeartbeatData, request)
+        data = request.body(HeartbeatData)
         if not data.client_id:
             raise BrokerError("the heartbeat has no clientID")
         command = request.command
@@ -82,8 +82,8 @@ class Membership:
             data.group_name, member,
             data.consume_type if data.consume_type is not None else ConsumeType.CONSUME_PASSIVELY,
             data.message_model if data.message_model is not None else MessageModel.CLUSTERING,
-            data.consume_from_where if data.consume_from_where is not None else ConsumeFrom.LAST_OFFSET,
-            [subscription.value() for subscription in data.subscription_data_set],
+            data.consume_from_where if data.consume_from_where is not None else ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+            [subscription.subscription() for subscription in data.subscription_data_set],
         )  # fmt: skip
         if changed:
             self.notify([data.group_name])
@@ -130,10 +130,9 @@ class Membership:
 
     def check_client(self, request: Request) -> Reply:
         """Say whether a subscription would be taken (46)."""
-        body = body_of(CheckClientBody, request)
+        body = request.body(CheckClientBody)
         wanted = body.subscription_data
-        if wanted is not None:
-            self._pulls.parsed(wanted.topic, wanted.sub_string, wanted.expression_type)
+        self._pulls.parsed(wanted.topic, wanted.sub_string, wanted.expression_type)
         return Reply()
 
     def consumer_connections(self, request: Request) -> Reply:
@@ -160,14 +159,6 @@ class Membership:
         """Return all producers by group (328)."""
         data = {group: [_producer(member) for member in members.values()] for group, members in self._clients.producers.items()}
         return Reply(body=to_json(ProducerTable(data=data)))
-
-
-def body_of(cls: type[HeartbeatData | CheckClientBody], request: Request):  # type: ignore[no-untyped-def]
-    """Return a request's JSON body. Raises BrokerError 1 when it is not one."""
-    try:
-        return from_json(cls, bytes(request.command.body))
-    except PeerError as exc:
-        raise BrokerError(f"the body is not a {cls.__name__}: {exc}") from exc
 
 
 def _language(code: int) -> str:

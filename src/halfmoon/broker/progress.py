@@ -18,10 +18,10 @@ from halfmoon.store.store import Store
 from halfmoon.wire.bodies import (
     BrokerConsumeStats,
     ConsumeStats,
-    ConsumeTimeSpan,
     ConsumeTimeSpans,
     GroupList,
     OffsetWrapper,
+    QueueTimeSpan,
     ResetOffsetBody,
     to_json,
 )
@@ -144,7 +144,7 @@ class Progress:
             offset = self._offsets.get(header.group, header.topic, queue_id) or 0
             oldest, newest = self._ms(header.topic, queue_id, lowest), self._ms(header.topic, queue_id, end - 1)
             consumed = self._ms(header.topic, queue_id, offset - 1) if offset > 0 else oldest
-            spans.append(ConsumeTimeSpan(
+            spans.append(QueueTimeSpan(
                 message_queue=MessageQueue(header.topic, self._settings.name, queue_id), min_time_stamp=oldest,
                 max_time_stamp=newest, consume_time_stamp=consumed,
                 delay_time=request.now - self._ms(header.topic, queue_id, offset) if offset < end else 0,
@@ -180,8 +180,8 @@ class Progress:
             raise ConsumerNotOnline(
                 f"Consumer not online, so can not reset offset. Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}"
             )
-        body = to_json(ResetOffsetBody(offset_table=table))
-        as_list = to_json(ResetOffsetBody(offset_table=table), as_list=True)
+        reset = ResetOffsetBody(offset_table=table)
+        body, as_list = to_json(reset), reset.list_json()
         notice = ResetConsumerClientOffset(topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=False)
         for member in info.members.values():
             if member.version < VERSION_V3_0_7:

@@ -6,11 +6,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from halfmoon.errors import BrokerError, PeerError
+from halfmoon.wire.bodies import from_json
 from halfmoon.wire.command import Command
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.table import Header
 
 H = TypeVar("H", bound=Header)
+B = TypeVar("B")
 
 
 class Request(msgspec.Struct):
@@ -23,6 +26,13 @@ class Request(msgspec.Struct):
     def header(self, cls: type[H]) -> H:
         """Return the request's header. Raises BadHeader."""
         return self.command.header(cls)
+
+    def body(self, cls: type[B]) -> B:
+        """Return the request's JSON body. Raises BrokerError 1 when it is not one of this shape."""
+        try:
+            return from_json(cls, bytes(self.command.body))
+        except PeerError as exc:
+            raise BrokerError(f"the body is not a {cls.__name__}: {exc}") from exc
 
 
 class Reply(msgspec.Struct):

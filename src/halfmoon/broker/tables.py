@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Table:
-    __slots__ = ("busy", "changed", "dump", "patient", "path")
+    __slots__ = ("busy", "changed", "dump", "path", "patient")
 
     def __init__(self, path: str, dump: Callable[[], bytes], patient: bool) -> None:
         self.path, self.dump, self.patient = path, dump, patient

@@ -40,9 +40,7 @@ class Topics:
         self.on_change: Callable[[str | None], None] = lambda topic: None
         saved = tables.load(PATH, lambda data: from_json(TopicConfigTable, data))
         self._table: dict[str, TopicConfig] = dict(saved.topic_config_table) if saved is not None else {}
-        self.version: DataVersion = (
-            saved.data_version if saved is not None and saved.data_version else DataVersion(timestamp=now, counter=0)
-        )
+        self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
         self._changed = tables.add(PATH, self._dump)
         for config in self._predefined():
             if config.topic_name not in self._table:
@@ -72,7 +70,7 @@ class Topics:
         return to_json(TopicConfigTable(topic_config_table=self._table, data_version=self.version))
 
     def _touch(self, now: int) -> None:
-        self.version = DataVersion(timestamp=now, counter=self.version.counter + 1)
+        self.version = self.version.next(now)
         self.epoch += 1
         self._changed()
 

@@ -1,0 +1,189 @@
+"""The hot functions against the plain road: same fields, same frames, and None wherever something is unusual."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from halfmoon import hot
+from halfmoon.model import java_hash
+from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.command import decode, encode, request_command
+from halfmoon.wire.headers.pull import PullMessage
+from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
+
+FRAME_MAX, HEADER_MAX = 1 << 24, 1 << 20
+names = st.text("abcXYZ019_-%|", min_size=1, max_size=12)
+texts = st.text(min_size=0, max_size=12).filter(lambda t: "\x01" not in t and "\x02" not in t)
+
+
+def send(**changed):
+    fields = {
+        "producer_group": "pg1",
+        "topic": "TopicTest",
+        "default_topic": "TBW102",
+        "default_topic_queue_nums": 4,
+        "queue_id": 1,
+        "sys_flag": 0,
+        "born_timestamp": 1700000000000,
+        "flag": 0,
+        "properties": "KEYS\x01k1\x02UNIQ_KEY\x010A0B\x02WAIT\x01true\x02TAGS\x01TagA\x02",
+        "reconsume_times": 0,
+        "unit_mode": False,
+        "batch": False,
+    }
+    return SendMessageV2(**{**fields, **changed})
+
+
+def hot_header(frame):
+    frames, used, _, wrong = hot.cut(frame, FRAME_MAX, HEADER_MAX)
+    assert (used, wrong, len(frames)) == (len(frame), None, 1)
+    serialization, start, body, _ = frames[0]
+    if serialization == JSON:
+        return hot.send_header_json(frame[start:body])
+    return hot.send_header_rocketmq(frame, start, body)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    topic=names, queue_id=st.integers(-1, 2**31 - 1), flag=st.integers(-(2**31), 2**31 - 1), opaque=st.integers(0, 2**31 - 1),
+    born=st.integers(10**12, 10**13 - 1), properties=texts, batch=st.booleans(), serialization=st.sampled_from([JSON, ROCKETMQ]),
+)  # fmt: skip
+def test_the_hot_send_header_equals_the_plain_one(topic, queue_id, flag, opaque, born, properties, batch, serialization):
+    header = send(topic=topic, queue_id=queue_id, flag=flag, born_timestamp=born, properties=properties, batch=batch)
+    frame = encode(request_command(header, b"x", opaque=opaque, serialization=serialization))
+
+    found = hot_header(frame)
+
+    assert found == (opaque, 0, topic, queue_id, 0, born, flag, properties.encode(), 0, batch)
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+def test_a_send_header_without_a_topic_is_left_to_the_plain_road(serialization):
+    command = request_command(send(), b"x", serialization=serialization)
+    del command.fields["b"]
+
+    assert hot_header(encode(command)) is None
+
+
+def test_a_rocketmq_header_whose_fields_come_twice_is_left_to_the_plain_road():
+    frame = encode(request_command(send(), serialization=ROCKETMQ))
+    fields = frame[8 + 21 :]
+    header = bytearray(frame[8 : 8 + 21]) + fields + fields
+    header[17:21] = (2 * len(fields)).to_bytes(4, "big")
+
+    assert hot.send_header_rocketmq(bytes(header), 0, len(header)) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_damaged_rocketmq_header_never_reads_as_other_fields_than_the_plain_road_reads(data):
+    frame = bytearray(encode(request_command(send(), b"", serialization=ROCKETMQ)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        frame[data.draw(st.integers(8, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    frame = bytes(frame)
+
+    found = hot.send_header_rocketmq(frame, 8, len(frame))
+
+    if found is not None and hot.stored_properties(found[7], b"") is not None:
+        plain = decode(frame[8:], b"", ROCKETMQ)
+        # what has no place in the hot header may be damaged; what it says must be what the plain road says
+        assert (plain.opaque, plain.flag, plain.fields["b"], int(plain.fields["e"])) == (found[0], found[1], found[2], found[3])
+        assert plain.fields.get("i", "").encode() == found[7]
+
+
+def test_the_pull_header_equals_the_plain_one():
+    header = PullMessage(
+        consumer_group="cg", topic="T", queue_id=3, queue_offset=77, max_msg_nums=32, sys_flag=6, commit_offset=5,
+        suspend_timeout_millis=15000, sub_version=0, subscription="A || B", expression_type="TAG",
+    )  # fmt: skip
+    frame = encode(request_command(header, opaque=9))
+
+    opaque, flag, found = hot.pull_header_json(frame[8:])
+
+    assert (opaque, flag) == (9, 0)
+    assert (found.consumerGroup, found.topic, found.queueId, found.queueOffset, found.maxMsgNums) == ("cg", "T", 3, 77, 32)
+    assert (found.sysFlag, found.commitOffset, found.suspendTimeoutMillis, found.subscription) == (6, 5, 15000, "A || B")
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+@given(offset=st.integers(0, 2**62), queue_offset=st.integers(0, 2**62), opaque=st.integers(0, 2**31 - 1))
+@settings(max_examples=50, deadline=None)
+def test_the_hot_answer_says_what_the_plain_reply_says(serialization, offset, queue_offset, opaque):
+    form = hot.send_answer_form("DefaultRegion", "7F00000100002A9F", "JAVA", 409, 3, serialization)
+
+    frame = hot.send_answer(form, offset, queue_offset, opaque, 409)
+
+    size = int.from_bytes(frame[4:8], "big") & 0xFFFFFF
+    command = decode(frame[8 : 8 + size], frame[8 + size :], frame[4])
+    assert len(frame) == int.from_bytes(frame[:4], "big") + 4
+    assert (command.code, command.flag, command.opaque, command.serialization) == (0, 1, opaque, serialization)
+    assert command.header(SendMessageReply) == SendMessageReply(
+        msg_id=f"7F00000100002A9F{offset:016X}", queue_id=3, queue_offset=queue_offset, region_id="DefaultRegion", trace_on=True
+    )
+
+
+def test_wait_goes_out_and_the_cluster_comes_in():
+    text = b"KEYS\x01k\x02WAIT\x01true\x02TAGS\x01TagA"
+
+    assert hot.stored_properties(text, b"CLUSTER\x01C\x02") == (b"KEYS\x01k\x02TAGS\x01TagA\x02CLUSTER\x01C\x02", 2598919, True)
+
+
+def test_a_sender_who_does_not_wait_is_noticed():
+    assert hot.stored_properties(b"WAIT\x01false\x02", b"")[2] is False
+
+
+def test_a_property_that_only_ends_like_wait_or_tags_is_left_to_the_plain_road():
+    assert hot.stored_properties(b"MYWAIT\x01true\x02", b"") is None
+    assert hot.stored_properties(b"MYTAGS\x01x\x02", b"") is None
+
+
+@pytest.mark.parametrize("name", [b"DELAY\x013", b"TRAN_MSG\x01true", b"TIMER_DELIVER_MS\x015"])
+def test_properties_that_ask_for_more_than_storing_are_left_to_the_plain_road(name):
+    assert hot.stored_properties(name + b"\x02", b"") is None
+
+
+@given(st.text(min_size=1, max_size=20))
+def test_the_tag_code_is_javas_hash_of_the_text(tag):
+    try:
+        data = tag.encode()
+    except UnicodeEncodeError:
+        return
+    assert hot.tag_hash(data) == java_hash(tag)
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=6), st.data())
+def test_a_stream_cut_anywhere_gives_the_same_frames(bodies, data):
+    stream = b"".join(encode(request_command(send(), body, opaque=k)) for k, body in enumerate(bodies))
+    at = data.draw(st.integers(0, len(stream)))
+
+    first, used, wanted, wrong = hot.cut(stream[:at], FRAME_MAX, HEADER_MAX)
+    rest = stream[used:]
+    second, used_too, _, wrong_too = hot.cut(rest, FRAME_MAX, HEADER_MAX)
+
+    assert wrong is wrong_too is None
+    assert used + used_too == len(stream)
+    found = [stream[f[2] : f[3]] for f in first] + [rest[f[2] : f[3]] for f in second]
+    assert found == bodies
+    assert at - used < wanted
+
+
+@pytest.mark.parametrize("start", ["00000000", "00000003616263", "ffffffff", "7fffffff", "0000001000ffffff"])
+def test_impossible_lengths_are_said_to_be_wrong(start):
+    assert hot.cut(bytes.fromhex(start) + bytes(64), FRAME_MAX, HEADER_MAX)[3] is not None
+
+
+def test_a_batch_is_split_into_its_messages():
+    body = bytes.fromhex(
+        "0000001f0000000000000000000000000000000 26d30000754414753014102".replace(" ", "")
+        + "0000001f000000000000000000000000000000026d31000754414753014202"
+    )
+    assert hot.batch_items(body) == [(b"m0", b"TAGS\x01A\x02", 0), (b"m1", b"TAGS\x01B\x02", 0)]
+
+
+@given(st.binary(min_size=1, max_size=80))
+def test_a_batch_of_any_bytes_is_split_or_refused(body):
+    try:
+        items = hot.batch_items(body)
+    except ValueError:
+        return
+    assert sum(22 + len(b) + len(p) for b, p, _ in items) == len(body)
