@@ -147,9 +147,11 @@ class Server:
     async def stop(self, within_ms: int = STOP_MS) -> None:
         """Stop cleanly: no new connections, the core's last operations driven to their end, its last works done, all closed.
 
-        After ``within_ms`` what is not done is left.
+        After ``within_ms`` what is not done is left. A server that never started only gives its ports back.
         """
-        assert self._loop is not None, "stop before start"
+        if self._loop is None:
+            self._close_sockets()
+            return
         for server in self._servers:
             server.close()
         self._sockets.clear()

@@ -1,0 +1,326 @@
+"""What a name server answers to each request: one function a request code, from header and body to a `Reply`.
+
+Holds no frames, connections or time of its own; refusals are raised as the `BrokerError` whose code goes back. Follows
+DefaultRequestProcessor (RocketMQ 4.9.8), with the answers of 5.x where 4.x has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import NamedTuple
+from zlib import crc32
+
+from halfmoon.errors import BrokerError, NoPermission, QueryNotFound, SettingError, SystemError_, TopicNotFound
+from halfmoon.nameserver import kv
+from halfmoon.nameserver.kv import KeyValues
+from halfmoon.nameserver.routes import Group, Queues, Registration, Routes, TableFull
+from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.settings import change, properties_text
+from halfmoon.settings.properties import parse_properties
+from halfmoon.wire.bodies import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    KVTable,
+    QueueData,
+    TopicConfigTable,
+    TopicList,
+    TopicRouteData,
+    decode_register_body,
+    from_json,
+    to_json,
+)
+from halfmoon.wire.codes import VERSION_V3_0_11, VERSION_V4_9_4
+from halfmoon.wire.command import Command
+from halfmoon.wire.headers import route as headers
+from halfmoon.wire.headers.topic import QueryDataVersion, QueryDataVersionReply
+from halfmoon.wire.json import Body
+from halfmoon.wire.table import I64, Header, wire
+
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+CHANGES_PATH = "namesrv.properties"
+"""Settings changed while running; they outlive a restart."""
+
+BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+RUNTIME = frozenset({
+    "order_message_enable", "enable_all_topic_list", "scan_ms", "broker_expiry_ms",
+    "need_wait_for_service", "wait_for_service_seconds",
+})  # fmt: skip
+"""Settings that a running name server can change."""
+
+
+class Request(NamedTuple):
+    """One request: its frame, the connection it came on, and when."""
+
+    command: Command
+    peer: int
+    now: int
+
+
+class Reply(NamedTuple):
+    """An answer. ``saved`` names a file that must be durable before the answer goes out."""
+
+    header: Header | None = None
+    body: bytes = b""
+    saved: str | None = None
+
+
+class GetBrokerMemberGroup(Header):
+    """901 (5.x): ask for the live members of a broker name."""
+
+    cluster_name: str
+    broker_name: str
+
+
+class BrokerHeartbeat(Header):
+    """904 (5.x): a broker says that it lives."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: I64 | None = None
+    heartbeat_timeout_millis: I64 | None = wire("heartbeatTimeoutMills", None)
+
+
+class _MemberGroup(Body):
+    broker_addrs: dict[int, str]
+    broker_name: str
+    cluster: str
+
+
+class _MemberGroupReply(Body):
+    broker_member_group: _MemberGroup
+
+
+class Handlers:
+    """The requests of a name server, over its tables."""
+
+    def __init__(self, settings: NameServerSettings, routes: Routes, values: KeyValues) -> None:
+        self.settings, self._routes, self._values = settings, routes, values
+        self.started_ms = 0
+        self._changes: dict[str, str] = {}
+        self.table: dict[int, Callable[[Request], Reply]] = {
+            100: self._put_value,
+            101: self._get_value,
+            102: self._delete_value,
+            103: self._register_broker,
+            104: self._unregister_broker,
+            105: self._route,
+            106: self._clusters,
+            205: self._take_write_permission,
+            206: self._all_topics,
+            216: self._delete_topic,
+            217: self._register_topic,
+            219: self._values_of_namespace,
+            224: self._topics_of_cluster,
+            304: self._system_topics,
+            311: lambda request: _topic_list(routes.topics_with_flag(unit=True)),
+            312: lambda request: _topic_list(routes.topics_with_flag(unit_sub=True)),
+            313: lambda request: _topic_list(routes.topics_with_flag(unit=False, unit_sub=True)),
+            318: self._change_settings,
+            319: lambda request: Reply(body=properties_text(self.settings).encode()),
+            322: self._query_version,
+            327: self._give_write_permission,
+            901: self._member_group,
+            904: self._heartbeat,
+        }
+
+    # ------------------------------------------------------------ brokers
+
+    def _register_broker(self, request: Request) -> Reply:
+        command = request.command
+        sent = command.header(headers.RegisterBroker)
+        if sent.body_crc32 and sent.body_crc32 != crc32(command.body) & 0x7FFFFFFF:
+            raise SystemError_("crc32 not match")
+        if command.version < VERSION_V3_0_11 and command.body:
+            table = from_json(TopicConfigTable, command.body)
+        else:
+            table = decode_register_body(command.body, compressed=bool(sent.compressed)).topic_config_serialize_wrapper
+        topics = {
+            name: Queues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
+            for name, topic in table.topic_config_table.items()
+        }
+        ttl_ms = sent.heartbeat_timeout_millis
+        registration = Registration(
+            sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id, sent.ha_server_addr, table.data_version, topics,
+            ttl_ms if ttl_ms is not None and ttl_ms > 0 else None,
+        )  # fmt: skip
+        try:
+            master = self._routes.register(registration, request.peer, request.now)
+        except TableFull as exc:
+            raise SystemError_(str(exc)) from None
+        reply = headers.RegisterBrokerReply(ha_server_addr=master.ha_address, master_addr=master.address) if master else None
+        return Reply(reply, to_json(KVTable(self._values.namespace(kv.ORDER_TOPICS) or {})))
+
+    def _unregister_broker(self, request: Request) -> Reply:
+        sent = request.command.header(headers.UnregisterBroker)
+        self._routes.unregister(sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id)
+        return Reply()
+
+    def _query_version(self, request: Request) -> Reply:
+        sent = request.command.header(QueryDataVersion)
+        asked = from_json(DataVersion, request.command.body)
+        known = self._routes.version(sent.cluster_name, sent.broker_addr)
+        if known == asked:
+            self._routes.heard(sent.cluster_name, sent.broker_addr, request.now)
+        return Reply(QueryDataVersionReply(changed=known != asked), b"" if known is None else to_json(known))
+
+    def _heartbeat(self, request: Request) -> Reply:
+        sent = request.command.header(BrokerHeartbeat)
+        self._routes.heard(sent.cluster_name, sent.broker_addr, request.now)
+        return Reply()
+
+    def _member_group(self, request: Request) -> Reply:
+        sent = request.command.header(GetBrokerMemberGroup)
+        group = self._routes.group(sent.broker_name)
+        addresses = dict(sorted(group.addresses.items())) if group is not None and group.cluster == sent.cluster_name else {}
+        member_group = _MemberGroup(broker_addrs=addresses, broker_name=sent.broker_name, cluster=sent.cluster_name)
+        return Reply(body=to_json(_MemberGroupReply(member_group)))
+
+    def _clusters(self, request: Request) -> Reply:
+        table = {group.name: _broker_data(group) for group in self._routes.groups()}
+        return Reply(body=to_json(ClusterInfo(table, self._routes.clusters())))
+
+    def _take_write_permission(self, request: Request) -> Reply:
+        sent = request.command.header(headers.WipeWritePermOfBroker)
+        count = self._routes.set_permission(sent.broker_name, writable=False)
+        return Reply(headers.WipeWritePermOfBrokerReply(wipe_topic_count=count))
+
+    def _give_write_permission(self, request: Request) -> Reply:
+        sent = request.command.header(headers.AddWritePermOfBroker)
+        count = self._routes.set_permission(sent.broker_name, writable=True)
+        return Reply(headers.AddWritePermOfBrokerReply(add_topic_count=count))
+
+    # ------------------------------------------------------------ topics
+
+    def _route(self, request: Request) -> Reply:
+        sent = request.command.header(headers.GetRouteinfoByTopic)
+        settings = self.settings
+        if settings.need_wait_for_service and request.now < self.started_ms + settings.wait_for_service_seconds * 1000:
+            raise SystemError_("name server not ready")
+        found = self._routes.route(sent.topic)
+        if found is None:
+            raise TopicNotFound(f"No topic route info in name server for the topic: {sent.topic}{FAQ}")
+        groups, queues = found
+        route = TopicRouteData(
+            broker_datas=[_broker_data(group) for group in groups],
+            queue_datas=[_queue_data(name, each) for name, each in queues.items()],
+            order_topic_conf=self._values.get(kv.ORDER_TOPICS, sent.topic) if settings.order_message_enable else None,
+        )
+        quoted = request.command.version >= VERSION_V4_9_4 or bool(sent.accept_standard_json_only)
+        return Reply(body=to_json(route, quoted=quoted))
+
+    def _all_topics(self, request: Request) -> Reply:
+        if not self.settings.enable_all_topic_list:
+            raise SystemError_("disable")
+        return _topic_list(self._routes.topics())
+
+    def _topics_of_cluster(self, request: Request) -> Reply:
+        return _topic_list(self._routes.topics_of_cluster(request.command.header(headers.GetTopicsByCluster).cluster))
+
+    def _system_topics(self, request: Request) -> Reply:
+        names = []
+        for cluster, brokers in self._routes.clusters().items():
+            names += [cluster, *brokers]
+        address = next((address for group in self._routes.groups() for address in group.addresses.values()), None)
+        return _topic_list(names, address)
+
+    def _delete_topic(self, request: Request) -> Reply:
+        sent = request.command.header(headers.DeleteTopicInNamesrv)
+        self._routes.delete_topic(sent.topic, sent.cluster_name or None)
+        return Reply()
+
+    def _register_topic(self, request: Request) -> Reply:
+        sent = request.command.header(headers.RegisterTopicInNamesrv)
+        if request.command.body:
+            queues = from_json(TopicRouteData, request.command.body).queue_datas
+            counts = {q.broker_name: Queues(q.read_queue_nums, q.write_queue_nums, q.perm, q.topic_sys_flag) for q in queues}
+            self._routes.add_topic(sent.topic, counts)
+        return Reply()
+
+    # ------------------------------------------------------------ keys and values
+
+    def _put_value(self, request: Request) -> Reply:
+        sent = request.command.header(headers.PutKvConfig)
+        self._values.put(sent.namespace, sent.key, sent.value)
+        return Reply(saved=kv.PATH)
+
+    def _delete_value(self, request: Request) -> Reply:
+        sent = request.command.header(headers.DeleteKvConfig)
+        return Reply(saved=kv.PATH if self._values.delete(sent.namespace, sent.key) else None)
+
+    def _get_value(self, request: Request) -> Reply:
+        sent = request.command.header(headers.GetKvConfig)
+        value = self._values.get(sent.namespace, sent.key)
+        if value is None:
+            raise QueryNotFound(f"No config item, Namespace: {sent.namespace} Key: {sent.key}")
+        return Reply(headers.GetKvConfigReply(value=value))
+
+    def _values_of_namespace(self, request: Request) -> Reply:
+        sent = request.command.header(headers.GetKvlistByNamespace)
+        table = self._values.namespace(sent.namespace)
+        if table is None:
+            raise QueryNotFound(f"No config item, Namespace: {sent.namespace}")
+        return Reply(body=to_json(KVTable(table)))
+
+    # ------------------------------------------------------------ settings
+
+    def _change_settings(self, request: Request) -> Reply:
+        try:
+            text = str(request.command.body, "utf-8")
+        except UnicodeDecodeError:
+            raise SystemError_("the body is not UTF-8 text") from None
+        return Reply(saved=CHANGES_PATH if self.change(text) else None)
+
+    def change(self, text: str) -> bool:
+        """Apply Java properties text; return whether anything changed.
+
+        Raises:
+            NoPermission: a key on the black list. SystemError_: an unknown key, a bad value, or a setting fixed at the start.
+
+        Differs: the original ignores unknown keys and bad values without a word.
+        """
+        try:
+            if forbidden := BLACK_LIST & {key for _, key, _ in parse_properties(text)}:
+                raise NoPermission(f"Can not update config in black list: {', '.join(sorted(forbidden))}")
+            changed, _ = change(self.settings, text, "update")
+        except SettingError as exc:
+            raise SystemError_(str(exc)) from None
+        differing = [each.name for each in fields(changed) if getattr(changed, each.name) != getattr(self.settings, each.name)]
+        if fixed := [name for name in differing if name not in RUNTIME]:
+            raise SystemError_(f"can only be set at the start: {', '.join(fixed)}")
+        self.settings = changed
+        self._routes.expiry_ms = changed.broker_expiry_ms
+        for name in differing:
+            self._changes[name] = str(getattr(changed, name)).lower()
+        return bool(differing)
+
+    def dump(self, path: str) -> bytes:
+        """Return the present content of a file that a `Reply` wants saved."""
+        if path == kv.PATH:
+            return self._values.dump()
+        return "".join(f"{name}={value}\n" for name, value in sorted(self._changes.items())).encode()
+
+
+def refusal(error: Exception) -> tuple[int, str]:
+    """Return the response code and remark of an error."""
+    return (error.code, error.remark) if isinstance(error, BrokerError) else (1, f"{type(error).__name__}: {error}")
+
+
+def _broker_data(group: Group) -> BrokerData:
+    return BrokerData(cluster=group.cluster, broker_name=group.name, broker_addrs=dict(sorted(group.addresses.items())))
+
+
+def _queue_data(name: str, queues: Queues) -> QueueData:
+    return QueueData(
+        broker_name=name,
+        read_queue_nums=queues.read_count,
+        write_queue_nums=queues.write_count,
+        perm=queues.perm,
+        topic_sys_flag=queues.sys_flag,
+    )
+
+
+def _topic_list(names: list[str], address: str | None = None) -> Reply:
+    return Reply(body=to_json(TopicList(topic_list=names, broker_addr=address)))

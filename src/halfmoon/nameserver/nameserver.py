@@ -1,0 +1,209 @@
+"""The core of a name server: frames in, answers out, brokers that fell silent forgotten. Implements `ports.Core`.
+
+Joins the connections (`wire.peer`), the tables (`routes`, `kv`) and the answers (`handlers`). Never waits: tables are saved as
+`Work`, and an answer that promises a durable change goes out when its save is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from halfmoon.effects import CoreEffect, Work
+from halfmoon.errors import BadHeader, BrokerError, PeerError, StoreError
+from halfmoon.nameserver import kv
+from halfmoon.nameserver.handlers import CHANGES_PATH, Handlers, Reply, Request, refusal
+from halfmoon.nameserver.kv import KeyValues
+from halfmoon.nameserver.routes import Routes
+from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.ports import Disk
+from halfmoon.wire.command import Command, decode, encode, reply_command
+from halfmoon.wire.peer import Peer, Peers
+
+log = logging.getLogger("halfmoon.nameserver")
+
+FIRST_SCAN_MS = 5_000
+"""When silent brokers are first looked for. Follows NamesrvController (4.9.8)."""
+
+REMARK_LENGTH_MAX = 2_000
+"""Longest remark of an answer: it may repeat what the peer sent."""
+
+
+class NameServer:
+    """One name server. ``disk`` is its directory; without one, nothing outlives a restart. ``now`` is when it begins.
+
+    Raises:
+        StoreError: a saved file does not read, and neither does the one saved before it.
+    """
+
+    def __init__(self, settings: NameServerSettings, disk: Disk | None = None, *, now: int = 0) -> None:
+        self.routes = Routes(expiry_ms=settings.broker_expiry_ms, brokers_max=settings.brokers_max, topics_max=settings.topics_max)
+        self.values = KeyValues(entries_max=settings.kv_entries_max, value_bytes_max=settings.kv_value_bytes_max)
+        self._handlers = Handlers(settings, self.routes, self.values)
+        self._peers = Peers()
+        self._saves = _Saves(disk, self._handlers.dump)
+        self.start(now)
+        if disk is not None:
+            _load(disk, kv.PATH, self.values.load)
+            _load(disk, CHANGES_PATH, self._load_changes)
+
+    @property
+    def settings(self) -> NameServerSettings:
+        """The settings as they are now; some can be changed by a request."""
+        return self._handlers.settings
+
+    def _load_changes(self, data: bytes) -> None:
+        try:
+            self._handlers.change(data.decode())
+        except BrokerError as exc:
+            raise ValueError(exc.remark) from None
+
+    # ------------------------------------------------------------ the shell's calls
+
+    def start(self, now: int) -> None:
+        """Begin."""
+        self._handlers.started_ms = now
+        self._scan_ms = now + FIRST_SCAN_MS
+
+    def connected(self, peer: int, remote: str, now: int) -> None:
+        """A connection was accepted."""
+        self._peers.connected(peer, remote, now)
+
+    def feed(self, peer: int, data: bytes) -> None:
+        """Bytes arrived."""
+        self._peers.feed(peer, data)
+
+    def commit(self, now: int) -> None:
+        """Answer everything fed since the last call."""
+        for peer, data, frames in self._peers.take(now):
+            for serialization, head, body, end in frames:
+                try:
+                    command = decode(data[head:body], data[body:end], serialization)
+                except BadHeader as exc:
+                    self._peers.close(peer, str(exc))
+                    break
+                if not command.is_response:
+                    self._handle(peer, command, now)
+
+    def lost(self, peer: int, now: int) -> None:
+        """A connection is gone, and with it the brokers that registered over it."""
+        self._peers.lost(peer)
+        for address in self.routes.lost(peer):
+            log.warning("broker lost its connection: address=%s", address)
+
+    def due(self) -> int | None:
+        """When to look for silent connections and brokers."""
+        idle = self._peers.due()
+        if not self.routes.live_count:
+            return idle
+        return self._scan_ms if idle is None else min(idle, self._scan_ms)
+
+    def tick(self, now: int) -> None:
+        """Close silent connections, forget silent brokers."""
+        self._peers.tick(now)
+        if now < self._scan_ms:
+            return
+        self._scan_ms = now + self.settings.scan_ms
+        for address, number in self.routes.expire(now):
+            log.warning("broker fell silent: address=%s", address)
+            peer = self._peers.get(number)
+            if peer is not None:
+                self._peers.close(peer, f"broker {address} did not register in time")
+
+    def effects(self) -> list[CoreEffect]:
+        """Take out what is to be done."""
+        works = self._saves.works()
+        return [*self._peers.effects(), *works]
+
+    def stop(self, now: int) -> list[Any]:
+        """Nothing is left to drive: saves that are under way are the shell's to await."""
+        return []
+
+    # ------------------------------------------------------------ requests
+
+    def _handle(self, peer: Peer, command: Command, now: int) -> None:
+        handler = self._handlers.table.get(command.code)
+        if handler is None:
+            self._answer(peer, command, 3, f" request type {command.code} not supported")
+            return
+        try:
+            reply = handler(Request(command, peer.number, now))
+        except (BrokerError, PeerError) as exc:
+            self._answer(peer, command, *refusal(exc))
+        except Exception as exc:  # our own mistake: this request fails, the connection goes on
+            log.exception("request failed: code=%d", command.code)
+            self._answer(peer, command, *refusal(exc))
+        else:
+            if reply.saved is None:
+                self._answer(peer, command, 0, None, reply)
+            else:
+                self._saves.ask(reply.saved, partial(self._saved, peer, command, reply))
+
+    def _saved(self, peer: Peer, command: Command, reply: Reply, error: Exception | None) -> None:
+        if error is None:
+            self._answer(peer, command, 0, None, reply)
+        else:
+            self._answer(peer, command, 1, f"changed in memory, but not saved: {error}")
+
+    def _answer(self, peer: Peer, command: Command, code: int, remark: str | None, reply: Reply | None = None) -> None:
+        if command.is_oneway or self._peers.get(peer.number) is not peer:
+            return
+        header, body = (reply.header, reply.body) if reply is not None else (None, b"")
+        text = remark[:REMARK_LENGTH_MAX] if remark is not None else None
+        self._peers.answer(peer, encode(reply_command(command, code, text, header, body)))
+
+
+# ---------------------------------------------------------------- files
+
+
+class _Saves:
+    """Small files saved whole: one save of a file at a time, and who asked waits for the save that has their change."""
+
+    def __init__(self, disk: Disk | None, dump: Callable[[str], bytes]) -> None:
+        self._disk, self._dump = disk, dump
+        self._waiting: dict[str, list[Callable[[Exception | None], None]]] = {}
+        self._busy: set[str] = set()
+
+    def ask(self, path: str, then: Callable[[Exception | None], None]) -> None:
+        """Have a file saved; ``then`` is told the error, or None."""
+        if self._disk is None:
+            then(None)
+        else:
+            self._waiting.setdefault(path, []).append(then)
+
+    def works(self) -> list[Work[None]]:
+        """Take out the saves that can begin now."""
+        found: list[Work[None]] = []
+        for path in [path for path in self._waiting if path not in self._busy]:
+            assert self._disk is not None
+            waiting = self._waiting.pop(path)
+            self._busy.add(path)
+            run = partial(self._disk.save, path, self._dump(path))
+            found.append(Work(run, partial(self._done, path, waiting), name=f"save {path}"))
+        return found
+
+    def _done(self, path: str, waiting: list[Callable[[Exception | None], None]], result: Any, now: int) -> None:
+        self._busy.discard(path)
+        error = result if isinstance(result, Exception) else None
+        if error is not None:
+            log.error("a file was not saved: path=%s error=%s", path, error)
+        for then in waiting:
+            then(error)
+
+
+def _load(disk: Disk, path: str, take: Callable[[bytes], None]) -> None:
+    """Give a saved file to ``take``, or the one saved before it when it does not read. A missing file is none at all."""
+    reasons = []
+    for name in (path, f"{path}.bak"):
+        data = disk.read(name)
+        if data is None:
+            continue
+        try:
+            take(data)
+            return
+        except ValueError as exc:  # what does not decode is one too
+            reasons.append(f"{name}: {exc}")
+    if reasons:
+        raise StoreError(f"no saved file reads: {'; '.join(reasons)}")

@@ -1,0 +1,290 @@
+"""The tables of a name server: which broker serves which topic, under which addresses, and which brokers live.
+
+Everything is memory only: a name server that restarts learns it again from the brokers' registrations. Knows no frames, no
+JSON and no clock; answers nobody. Follows RouteInfoManager (RocketMQ 4.9.8), with the times to live of 5.x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from halfmoon.wire.codes import Perm
+
+MASTER_ID = 0
+UNIT, UNIT_SUB = 1, 2
+"""Bits of a topic's system flag. Follows TopicSysFlag."""
+
+
+class Queues(NamedTuple):
+    """What one broker holds of one topic."""
+
+    read_count: int
+    write_count: int
+    perm: int
+    sys_flag: int = 0
+
+
+class Registration(NamedTuple):
+    """What a broker says of itself. ``version`` is compared as a whole; ``topics`` may be any part of the broker's topics."""
+
+    cluster: str
+    name: str
+    address: str
+    broker_id: int
+    ha_address: str
+    version: Any
+    topics: Mapping[str, Queues]
+    ttl_ms: int | None = None
+
+
+class Master(NamedTuple):
+    """Where a slave finds its master."""
+
+    address: str
+    ha_address: str
+
+
+class Group:
+    """All brokers of one name: a master and its slaves."""
+
+    __slots__ = ("addresses", "cluster", "name")
+
+    def __init__(self, cluster: str, name: str) -> None:
+        self.cluster, self.name = cluster, name
+        self.addresses: dict[int, str] = {}
+
+
+class Live:
+    """One broker that was heard lately."""
+
+    __slots__ = ("broker_id", "cluster", "ha_address", "heard_ms", "name", "peer", "ttl_ms", "version")
+
+    def __init__(self, sent: Registration, peer: int, ttl_ms: int, now: int) -> None:
+        self.cluster, self.name, self.broker_id, self.ha_address = sent.cluster, sent.name, sent.broker_id, sent.ha_address
+        self.version, self.peer, self.ttl_ms, self.heard_ms = sent.version, peer, ttl_ms, now
+
+
+class TableFull(Exception):
+    """A broker more than the bound wants to register."""
+
+
+class Routes:
+    """The tables. ``expiry_ms`` is the time to live of a broker that names none."""
+
+    def __init__(self, *, expiry_ms: int = 120_000, brokers_max: int = 10_000, topics_max: int = 200_000) -> None:
+        self.expiry_ms, self._brokers_max, self._topics_max = expiry_ms, brokers_max, topics_max
+        self._topics: dict[str, dict[str, Queues]] = {}
+        self._topics_of: dict[str, set[str]] = {}  # broker name → its topics, so that a broker leaves without a look at all topics
+        self._groups: dict[str, Group] = {}
+        self._clusters: dict[str, dict[str, None]] = {}
+        self._live: dict[tuple[str, str], Live] = {}
+        self._brokers_of: dict[int, set[tuple[str, str]]] = {}
+        self.left_out = 0
+        """Topics that a registration brought and the bound kept out, in all."""
+
+    # ------------------------------------------------------------ brokers come
+
+    def register(self, sent: Registration, peer: int, now: int) -> Master | None:
+        """Take in a broker with its topics; return its master when it is a slave whose master lives.
+
+        Only a master changes topics, and only when its version is not the one known, or its id is new. Topics that it no longer
+        names stay (delete them by `delete_topic`). Topics beyond the bound are left out and counted.
+
+        Raises:
+            TableFull: the bound on brokers is reached.
+
+        Differs: the original has no bounds.
+        """
+        key = (sent.cluster, sent.address)
+        known = self._live.get(key)
+        if known is None and len(self._live) >= self._brokers_max:
+            raise TableFull(f"{len(self._live)} brokers are registered, the bound")
+        group = self._groups.get(sent.name)
+        if group is None:
+            group = self._groups[sent.name] = Group(sent.cluster, sent.name)
+        self._clusters.setdefault(sent.cluster, {})[sent.name] = None
+        for other_id, address in list(group.addresses.items()):
+            if address == sent.address and other_id != sent.broker_id:  # a slave that became master
+                del group.addresses[other_id]
+        is_new = sent.broker_id not in group.addresses
+        group.addresses[sent.broker_id] = sent.address
+        if sent.broker_id == MASTER_ID and (is_new or known is None or known.version != sent.version):
+            self._take_topics(sent)
+        self._hear(key, sent, peer, now)
+        if sent.broker_id == MASTER_ID:
+            return None
+        return self._master_of(group)
+
+    def _take_topics(self, sent: Registration) -> None:
+        mine = self._topics_of.setdefault(sent.name, set())
+        for topic, queues in sent.topics.items():
+            by_broker = self._topics.get(topic)
+            if by_broker is None:
+                if len(self._topics) >= self._topics_max:
+                    self.left_out += 1
+                    continue
+                by_broker = self._topics[topic] = {}
+            by_broker[sent.name] = queues
+            mine.add(topic)
+
+    def _hear(self, key: tuple[str, str], sent: Registration, peer: int, now: int) -> None:
+        before = self._live.get(key)
+        if before is not None and before.peer != peer:
+            self._forget_peer(before.peer, key)
+        self._live[key] = Live(sent, peer, sent.ttl_ms or self.expiry_ms, now)
+        self._brokers_of.setdefault(peer, set()).add(key)
+
+    def _master_of(self, group: Group) -> Master | None:
+        address = group.addresses.get(MASTER_ID)
+        live = self._live.get((group.cluster, address)) if address is not None else None
+        return Master(address, live.ha_address) if address is not None and live is not None else None
+
+    def version(self, cluster: str, address: str) -> Any:
+        """Return the version of a live broker's topics as last registered, or None."""
+        live = self._live.get((cluster, address))
+        return live.version if live is not None else None
+
+    def heard(self, cluster: str, address: str, now: int) -> bool:
+        """Note that a broker lives, without a registration; return whether it is known."""
+        live = self._live.get((cluster, address))
+        if live is not None:
+            live.heard_ms = now
+        return live is not None
+
+    # ------------------------------------------------------------ brokers go
+
+    def unregister(self, cluster: str, name: str, address: str, broker_id: int) -> None:
+        """Forget one broker; with the last of its name go the topics only it held. An unknown one is no error."""
+        live = self._live.pop((cluster, address), None)
+        if live is not None:
+            self._forget_peer(live.peer, (cluster, address))
+        group = self._groups.get(name)
+        if group is not None and group.addresses.get(broker_id) == address:
+            self._remove_address(group, broker_id)
+
+    def lost(self, peer: int) -> list[str]:
+        """Forget every broker that registered last over this connection; return their addresses."""
+        return [address for _, address in self._remove(self._brokers_of.get(peer, ()))]
+
+    def expire(self, now: int) -> list[tuple[str, int]]:
+        """Forget every broker not heard for its time to live; return their addresses and the connections they used."""
+        silent = [key for key, live in self._live.items() if live.heard_ms + live.ttl_ms < now]
+        peers = [self._live[key].peer for key in silent]
+        return [(address, peer) for (_, address), peer in zip(self._remove(silent), peers)]
+
+    def _remove(self, keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        removed = list(keys)
+        for key in removed:
+            live = self._live.pop(key)
+            self._forget_peer(live.peer, key)
+            group = self._groups.get(live.name)
+            if group is not None and group.addresses.get(live.broker_id) == key[1]:
+                self._remove_address(group, live.broker_id)
+        return removed
+
+    def _remove_address(self, group: Group, broker_id: int) -> None:
+        del group.addresses[broker_id]
+        if group.addresses:
+            return
+        del self._groups[group.name]
+        for cluster in [cluster for cluster, names in self._clusters.items() if group.name in names]:
+            del self._clusters[cluster][group.name]
+            if not self._clusters[cluster]:
+                del self._clusters[cluster]
+        for topic in self._topics_of.pop(group.name, ()):
+            self._remove_queues(topic, group.name)
+
+    def _remove_queues(self, topic: str, name: str) -> None:
+        by_broker = self._topics.get(topic)
+        if by_broker is not None and by_broker.pop(name, None) is not None and not by_broker:
+            del self._topics[topic]
+
+    def _forget_peer(self, peer: int, key: tuple[str, str]) -> None:
+        keys = self._brokers_of.get(peer)
+        if keys is not None:
+            keys.discard(key)
+            if not keys:
+                del self._brokers_of[peer]
+
+    # ------------------------------------------------------------ topics
+
+    def route(self, topic: str) -> tuple[list[Group], dict[str, Queues]] | None:
+        """Return the brokers of a topic and its queues by broker name, brokers that are gone left out; None when there is none."""
+        by_broker = self._topics.get(topic)
+        if not by_broker:
+            return None
+        groups = [self._groups[name] for name in by_broker if name in self._groups]
+        return (groups, by_broker) if groups else None
+
+    def set_permission(self, name: str, *, writable: bool) -> int:
+        """Give or take the write permission of all topics of a broker name; return how many topics it has.
+
+        Holds until the broker registers another version. Giving makes it read and write, as the original does.
+        """
+        topics = self._topics_of.get(name, set())
+        for topic in topics:
+            queues = self._topics[topic][name]
+            perm = int(Perm.READ | Perm.WRITE) if writable else queues.perm & ~Perm.WRITE
+            self._topics[topic][name] = queues._replace(perm=int(perm))
+        return len(topics)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, of all brokers or of one cluster's."""
+        for name in list(self._topics.get(topic, ())):
+            if cluster is None or name in self._clusters.get(cluster, ()):
+                self._topics_of.get(name, set()).discard(topic)
+                self._remove_queues(topic, name)
+
+    def add_topic(self, topic: str, queues: Mapping[str, Queues]) -> None:
+        """Enter queues of brokers that are registered; others, and what is known already, are left alone. Follows 5.x."""
+        for name, each in queues.items():
+            by_broker = self._topics.get(topic)
+            if name not in self._groups or (by_broker is not None and name in by_broker):
+                continue
+            if by_broker is None:
+                if len(self._topics) >= self._topics_max:
+                    self.left_out += 1
+                    return
+                by_broker = self._topics[topic] = {}
+            by_broker[name] = each
+            self._topics_of.setdefault(name, set()).add(topic)
+
+    # ------------------------------------------------------------ lists
+
+    def topics(self) -> list[str]:
+        """Return all topics."""
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Return the topics of a cluster's brokers, each once."""
+        found: dict[str, None] = {}
+        for name in self._clusters.get(cluster, ()):
+            found |= dict.fromkeys(sorted(self._topics_of.get(name, ())))
+        return list(found)
+
+    def topics_with_flag(self, *, unit: bool | None = None, unit_sub: bool | None = None) -> list[str]:
+        """Return the topics whose first broker's flag has (or has not) the bits asked for."""
+        found = []
+        for topic, by_broker in self._topics.items():
+            flag = next(iter(by_broker.values())).sys_flag
+            if unit in (None, bool(flag & UNIT)) and unit_sub in (None, bool(flag & UNIT_SUB)):
+                found.append(topic)
+        return found
+
+    def clusters(self) -> dict[str, list[str]]:
+        """Return broker names by cluster."""
+        return {cluster: list(names) for cluster, names in self._clusters.items()}
+
+    def groups(self) -> list[Group]:
+        """Return all brokers."""
+        return list(self._groups.values())
+
+    def group(self, name: str) -> Group | None:
+        """Return the brokers of one name."""
+        return self._groups.get(name)
+
+    @property
+    def live_count(self) -> int:
+        """How many brokers live."""
+        return len(self._live)
