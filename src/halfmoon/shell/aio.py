@@ -97,9 +97,7 @@ class Connections:
         link = self._links.get(address)
         if link is None or link.blocked:
             link = await self._ready(address, asyncio.get_running_loop().time() + timeout_ms / 1000, timeout_ms, permit=False)
-        link.send(
-            encode(request_command(request, body, opaque=self._next_opaque(), oneway=True, serialization=self.serialization))
-        )
+        link.send(encode(request_command(request, body, opaque=self._next_opaque(), oneway=True, serialization=self.serialization)))
 
     def connected(self, address: str) -> bool:
         """Whether a connection to the address is open."""
@@ -217,7 +215,7 @@ class Connections:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         elif not command.is_oneway:
-            link.send(encode(cast(Command, answer)))
+            link.send(encode(answer))
 
     async def _serve_later(self, link: _Link, command: Command, answer: Awaitable[Command | None]) -> None:
         try:
@@ -285,6 +283,8 @@ class _Link(asyncio.Protocol):
                         future.set_result(command)
                 else:
                     self._owner.serve(self, command)
+            if self._inbox.fault is not None:
+                raise self._inbox.fault
         except HalfmoonError as exc:
             log.warning("connection closed: peer=%s reason=%s", self.address, exc)
             self.abort(f"it sent bytes that are no frame: {exc}")

@@ -1,0 +1,395 @@
+"""Administration: topics, groups, progress, messages and brokers, asked of name servers and brokers. Changes only what it says.
+
+Follows DefaultMQAdminExtImpl (RocketMQ 4.9.8). Topics and groups are the user's names unless a docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.names import DLQ_PREFIX, check_group, check_topic, is_system_topic, retry_topic, unwrap, wrap
+from halfmoon.effects import Op, gather
+from halfmoon.errors import BrokerError, HalfmoonError, NoRoute, QueryNotFound, TopicNotFound, UsageError, broker_error
+from halfmoon.model import MessageQueue
+from halfmoon.wire.bodies import (
+    ClusterInfo,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    GroupList,
+    KVTable,
+    OffsetWrapper,
+    ProducerConnection,
+    ResetOffsetBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+    TopicOffset,
+    TopicRouteData,
+    TopicStatsTable,
+    config_text,
+    from_json,
+    parse_config_text,
+    to_json,
+)
+from halfmoon.wire.command import Command
+from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerRuntimeInfo, UpdateBrokerConfig
+from halfmoon.wire.headers.client import GetConsumerConnectionList, GetConsumerRunningInfo, GetProducerConnectionList
+from halfmoon.wire.headers.group import (
+    DeleteSubscriptiongroup,
+    GetAllSubscriptiongroupConfig,
+    GetConsumeStats,
+    UpdateAndCreateSubscriptiongroup,
+)
+from halfmoon.wire.headers.offset import (
+    GetMaxOffset,
+    InvokeBrokerToResetOffset,
+    OffsetReply,
+    SearchOffsetByTimestamp,
+    UpdateConsumerOffset,
+)
+from halfmoon.wire.headers.route import (
+    DeleteKvConfig,
+    DeleteTopicInNamesrv,
+    GetAllTopicListFromNameserver,
+    GetBrokerClusterInfo,
+    GetKvConfig,
+    GetKvConfigReply,
+    GetKvlistByNamespace,
+    GetRouteinfoByTopic,
+    GetTopicsByCluster,
+    PutKvConfig,
+)
+from halfmoon.wire.headers.topic import (
+    DeleteTopicInBroker,
+    GetAllTopicConfig,
+    GetTopicStatsInfo,
+    QueryTopicConsumeByWho,
+    UpdateAndCreateTopic,
+)
+from halfmoon.wire.table import Header
+
+T = TypeVar("T")
+
+
+class AdminCore:
+    """An administration client without its event loop."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.settings = instance.settings
+        self.name_servers = instance.name_servers
+
+    # ------------------------------------------------------------ cluster
+
+    def cluster(self) -> Op[ClusterInfo]:
+        """Return all brokers, by cluster."""
+        reply = yield from self.name_servers.ask(GetBrokerClusterInfo())
+        return from_json(ClusterInfo, reply.body)
+
+    def masters(self, cluster: str | None = None) -> Op[list[str]]:
+        """Return the addresses of the masters of a cluster, or of all. Raises UsageError when there are none."""
+        info = yield from self.cluster()
+        names = info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, [])
+        found = [info.broker_addr_table[name].broker_addrs.get(0) for name in sorted(names) if name in info.broker_addr_table]
+        addresses = [address for address in found if address]
+        if not addresses:
+            raise UsageError(f"no broker is known{'' if cluster is None else f' in cluster {cluster!r}'}")
+        return addresses
+
+    def broker_runtime_info(self, address: str) -> Op[dict[str, str]]:
+        """Return the figures of a broker as text by name."""
+        reply = yield from self._ask(address, GetBrokerRuntimeInfo())
+        return from_json(KVTable, reply.body).table
+
+    def broker_config(self, address: str) -> Op[dict[str, str]]:
+        """Return the settings of a broker."""
+        reply = yield from self._ask(address, GetBrokerConfig())
+        return parse_config_text(reply.body)
+
+    def update_broker_config(self, address: str, settings: dict[str, str]) -> Op[None]:
+        """Change settings of a running broker."""
+        yield from self._ask(address, UpdateBrokerConfig(), config_text(settings))
+
+    # ------------------------------------------------------------ topics
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        queue_count: int = 8,
+        write_queue_count: int | None = None,
+        perm: int = 6,
+        order: bool = False,
+        cluster: str | None = None,
+        broker_address: str | None = None,
+    ) -> Op[None]:
+        """Make or change a topic on one broker, or on every master of a cluster (of all clusters when none is named)."""
+        check_topic(topic)
+        if is_system_topic(topic):
+            raise UsageError(f"The topic[{topic}] is conflict with system topic.")
+        request = UpdateAndCreateTopic(
+            topic=self._wire(topic),
+            default_topic="TBW102",
+            read_queue_nums=queue_count,
+            write_queue_nums=queue_count if write_queue_count is None else write_queue_count,
+            perm=perm,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=order,
+        )
+        for address in [broker_address] if broker_address else (yield from self.masters(cluster)):
+            yield from self._ask(address, request)
+
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> Op[None]:
+        """Delete a topic on every master of a cluster (of all when none is named) and at every name server."""
+        check_topic(topic)
+        for address in (yield from self.masters(cluster)):
+            yield from self._ask(address, DeleteTopicInBroker(topic=self._wire(topic)))
+        yield from self._forget_topic(self._wire(topic))
+
+    def _forget_topic(self, topic: str) -> Op[None]:
+        for address in self.name_servers.addresses:
+            yield from self._ask(address, DeleteTopicInNamesrv(topic=topic))
+
+    def topics(self, cluster: str | None = None) -> Op[list[str]]:
+        """Return the names of all topics, or of a cluster's, those of the protocol included, sorted."""
+        request = GetAllTopicListFromNameserver() if cluster is None else GetTopicsByCluster(cluster=cluster)
+        reply = yield from self.name_servers.ask(request)
+        return sorted({unwrap(name, self.settings.namespace) for name in from_json(TopicList, reply.body).topic_list})
+
+    def topic_configs(self, address: str) -> Op[dict[str, TopicConfig]]:
+        """Return the configuration of a broker's topics, by their name on the wire."""
+        reply = yield from self._ask(address, GetAllTopicConfig())
+        return from_json(TopicConfigTable, reply.body).topic_config_table
+
+    def topic_route(self, topic: str) -> Op[TopicRouteData]:
+        """Return which brokers hold a topic. Raises TopicNotFound."""
+        return (yield from self._route(self._wire(topic)))
+
+    def _route(self, topic: str) -> Op[TopicRouteData]:
+        reply = yield from self.name_servers.ask(GetRouteinfoByTopic(topic=topic, accept_standard_json_only=True))
+        return from_json(TopicRouteData, reply.body)
+
+    def topic_stats(self, topic: str) -> Op[dict[MessageQueue, TopicOffset]]:
+        """Return the ends of every queue of a topic. Raises TopicNotFound."""
+        found: dict[MessageQueue, TopicOffset] = {}
+        for address in (yield from self._masters_of(self._wire(topic))):
+            reply = yield from self._ask(address, GetTopicStatsInfo(topic=self._wire(topic)))
+            found |= from_json(TopicStatsTable, reply.body).offset_table
+        return {self._user(queue): found[queue] for queue in sorted(found)}
+
+    # ------------------------------------------------------------ groups
+
+    def groups(self, topic: str | None = None) -> Op[list[str]]:
+        """Return the names of all consumer groups, or of those that consume a topic, sorted."""
+        found: set[str] = set()
+        if topic is None:
+            for address in (yield from self.masters()):
+                reply = yield from self._ask(address, GetAllSubscriptiongroupConfig())
+                found |= from_json(SubscriptionGroupTable, reply.body).subscription_group_table.keys()
+        else:
+            for address in (yield from self._masters_of(self._wire(topic))):
+                reply = yield from self._ask(address, QueryTopicConsumeByWho(topic=self._wire(topic)))
+                found |= set(from_json(GroupList, reply.body).group_list)
+        return sorted({unwrap(name, self.settings.namespace) for name in found})
+
+    def create_group(self, group: str, *, cluster: str | None = None, config: SubscriptionGroupConfig | None = None) -> Op[None]:
+        """Make or change a consumer group on every master of a cluster, or of all."""
+        check_group(group)
+        config = config or SubscriptionGroupConfig()
+        config.group_name = self._wire(group)
+        for address in (yield from self.masters(cluster)):
+            yield from self._ask(address, UpdateAndCreateSubscriptiongroup(), to_json(config))
+
+    def delete_group(self, group: str, *, cluster: str | None = None, delete_offsets: bool = True) -> Op[None]:
+        """Delete a consumer group with its retry and dead-letter topics, and its progress unless told otherwise."""
+        check_group(group)
+        name = self._wire(group)
+        request = DeleteSubscriptiongroup(group_name=name, remove_offset=delete_offsets, clean_offset=delete_offsets)
+        topics = (retry_topic(name), DLQ_PREFIX + name)
+        for address in (yield from self.masters(cluster)):
+            yield from self._ask(address, request)
+            for topic in topics:
+                yield from self._ask(address, DeleteTopicInBroker(topic=topic))
+        for topic in topics:
+            yield from self._forget_topic(topic)
+
+    def consumer_connections(self, group: str) -> Op[ConsumerConnection]:
+        """Return who consumes in a group, over all its brokers. Raises ConsumerNotOnline."""
+        found: ConsumerConnection | None = None
+        error: HalfmoonError | None = None
+        for address in (yield from self._masters_of_group(group)):
+            try:
+                reply = yield from self._ask(address, GetConsumerConnectionList(consumer_group=self._wire(group)))
+            except BrokerError as exc:
+                error = exc
+                continue
+            fresh = from_json(ConsumerConnection, reply.body)
+            if found is None:
+                found = fresh
+            else:
+                seen = {connection.client_id for connection in found.connection_set}
+                found.connection_set += [one for one in fresh.connection_set if one.client_id not in seen]
+        if found is None:
+            raise error or broker_error(206, f"the consumer group[{group}] not online")
+        return found
+
+    def producer_connections(self, group: str, topic: str) -> Op[ProducerConnection]:
+        """Return who produces in a group, over the brokers of a topic."""
+        found = ProducerConnection()
+        for address in (yield from self._masters_of(self._wire(topic))):
+            reply = yield from self._ask(address, GetProducerConnectionList(producer_group=self._wire(group)))
+            found.connection_set += from_json(ProducerConnection, reply.body).connection_set
+        return found
+
+    def consumer_running_info(self, group: str, client_id: str) -> Op[ConsumerRunningInfo]:
+        """Ask one consumer, through a broker, how it is."""
+        request = GetConsumerRunningInfo(consumer_group=self._wire(group), client_id=client_id, jstack_enable=False)
+        return (yield from self._first(group, lambda address: self._body(address, request, ConsumerRunningInfo)))
+
+    # ------------------------------------------------------------ progress
+
+    def consume_stats(self, group: str, topic: str | None = None) -> Op[dict[MessageQueue, OffsetWrapper]]:
+        """Return a group's progress against the end of every queue; the lag of one is broker_offset - consumer_offset."""
+        request = GetConsumeStats(consumer_group=self._wire(group), topic=None if topic is None else self._wire(topic))
+        found: dict[MessageQueue, OffsetWrapper] = {}
+        error: BrokerError | None = None
+        addresses = yield from self._masters_of_group(group, topic)
+        for address in addresses:
+            try:
+                found |= (yield from self._body(address, request, ConsumeStats)).offset_table
+            except BrokerError as exc:
+                error = exc
+        if not found and error is not None:
+            raise error
+        return {self._user(queue): found[queue] for queue in sorted(found)}
+
+    def lag(self, group: str, topic: str | None = None) -> Op[int]:
+        """Return how many messages of its topics a group has not consumed yet."""
+        found = yield from self.consume_stats(group, topic)
+        return sum(max(0, one.broker_offset - one.consumer_offset) for one in found.values())
+
+    def reset_offsets(self, group: str, topic: str, timestamp_ms: int = -1, *, force: bool = True) -> Op[dict[MessageQueue, int]]:
+        """Move a group to the messages of a time (-1: the end); return the new offsets by queue.
+
+        Online members are moved by the broker (222). When none is online, or the broker knows no such request, the offsets are
+        written (15), which an online member would overwrite. Without ``force`` no queue is moved forward.
+        """
+        check_topic(topic)
+        name, wire_group = self._wire(topic), self._wire(group)
+        request = InvokeBrokerToResetOffset(topic=name, group=wire_group, timestamp=timestamp_ms, is_force=force)
+        found: dict[MessageQueue, int] = {}
+        for address in (yield from self._masters_of(name)):
+            reply = yield from call(address, request, b"", self.settings.request_timeout_ms)
+            if reply.code == 0:
+                found |= from_json(ResetOffsetBody, reply.body).offset_table if reply.body else {}
+            elif reply.code in (206, 3, 1):
+                found |= yield from self._write_offsets(address, wire_group, name, timestamp_ms, force=force)
+            else:
+                raise broker_error(reply.code, reply.remark, address)
+        return {self._user(queue): found[queue] for queue in sorted(found)}
+
+    def _write_offsets(
+        self, address: str, group: str, topic: str, timestamp_ms: int, *, force: bool
+    ) -> Op[dict[MessageQueue, int]]:
+        stats = yield from self._body(address, GetConsumeStats(consumer_group=group, topic=topic), ConsumeStats)
+        table = stats.offset_table
+        if not table:
+            ends = yield from self._body(address, GetTopicStatsInfo(topic=topic), TopicStatsTable)
+            table = {queue: OffsetWrapper(end.max_offset, 0) for queue, end in ends.offset_table.items()}
+        found: dict[MessageQueue, int] = {}
+        for queue, progress in sorted(table.items()):
+            request: GetMaxOffset | SearchOffsetByTimestamp = GetMaxOffset(topic=topic, queue_id=queue.queue_id)
+            if timestamp_ms >= 0:
+                request = SearchOffsetByTimestamp(topic=topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
+            offset = (yield from self._ask(address, request)).header(OffsetReply).offset
+            if force or offset <= progress.consumer_offset:
+                update = UpdateConsumerOffset(consumer_group=group, topic=topic, queue_id=queue.queue_id, commit_offset=offset)
+                yield from self._ask(address, update)
+                found[queue] = offset
+        return found
+
+    # ------------------------------------------------------------ keys and values
+
+    def kv(self, namespace: str, key: str) -> Op[str | None]:
+        """Return a value that name servers keep, or None."""
+        try:
+            reply = yield from self.name_servers.ask(GetKvConfig(namespace=namespace, key=key))
+        except QueryNotFound:
+            return None
+        return reply.header(GetKvConfigReply).value
+
+    def kv_list(self, namespace: str) -> Op[dict[str, str]]:
+        """Return all keys and values of a namespace of the name servers."""
+        try:
+            reply = yield from self.name_servers.ask(GetKvlistByNamespace(namespace=namespace))
+        except QueryNotFound:
+            return {}
+        return from_json(KVTable, reply.body).table
+
+    def put_kv(self, namespace: str, key: str, value: str) -> Op[None]:
+        """Store a value at every name server."""
+        for address in self.name_servers.addresses:
+            yield from self._ask(address, PutKvConfig(namespace=namespace, key=key, value=value))
+
+    def delete_kv(self, namespace: str, key: str) -> Op[None]:
+        """Forget a value at every name server."""
+        for address in self.name_servers.addresses:
+            yield from self._ask(address, DeleteKvConfig(namespace=namespace, key=key))
+
+    # ------------------------------------------------------------ inside
+
+    def _wire(self, name: str) -> str:
+        return wrap(name, self.settings.namespace)
+
+    def wire_queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue with the topic's name on the wire."""
+        return MessageQueue(self._wire(queue.topic), queue.broker_name, queue.queue_id)
+
+    def _user(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(unwrap(queue.topic, self.settings.namespace), queue.broker_name, queue.queue_id)
+
+    def _ask(self, address: str, request: Header, body: bytes = b"") -> Op[Command]:
+        return (yield from ask(address, request, body, self.settings.request_timeout_ms))
+
+    def _body(self, address: str, request: Header, cls: type[T]) -> Op[T]:
+        reply = yield from self._ask(address, request)
+        return from_json(cls, reply.body)
+
+    def masters_of(self, topic: str) -> Op[list[str]]:
+        """Return the address of the master, or of any member where there is none, of every broker that holds a topic."""
+        return (yield from self._masters_of(self._wire(topic)))
+
+    def _masters_of(self, topic: str) -> Op[list[str]]:
+        route = yield from self._route(topic)
+        found = [b.broker_addrs.get(0) or next(iter(b.broker_addrs.values()), None) for b in route.broker_datas]
+        addresses = [address for address in found if address]
+        if not addresses:
+            raise NoRoute(topic)
+        return addresses
+
+    def _masters_of_group(self, group: str, topic: str | None = None) -> Op[list[str]]:
+        """Brokers that know a group: those of its retry topic, else of the topic, else all masters."""
+        for name in (retry_topic(self._wire(group)), None if topic is None else self._wire(topic)):
+            if name is not None:
+                try:
+                    return (yield from self._masters_of(name))
+                except (TopicNotFound, NoRoute):
+                    continue
+        return (yield from self.masters())
+
+    def _first(self, group: str, asking: Callable[[str], Op[T]]) -> Op[T]:
+        """Ask the brokers of a group side by side; return the first good answer, else raise the last error."""
+        error: Exception = NoRoute(retry_topic(group))
+        addresses = yield from self._masters_of_group(group)
+        for outcome in (yield from gather([asking(address) for address in addresses])):
+            if not isinstance(outcome, Exception):
+                return outcome
+            error = outcome
+        raise error

@@ -1,0 +1,27 @@
+"""The smallest operations: one request and its reply. Every other operation of the client is made of them."""
+
+from __future__ import annotations
+
+from halfmoon.effects import Call, Op, Tell
+from halfmoon.errors import broker_error
+from halfmoon.wire.command import Command
+from halfmoon.wire.table import Header
+
+
+def call(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_000) -> Op[Command]:
+    """Send a request; return the reply whatever its code. Raises NetworkError."""
+    reply: Command = yield Call(address, request, body, timeout_ms)
+    return reply
+
+
+def ask(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_000) -> Op[Command]:
+    """Send a request; return the reply of code 0. Raises NetworkError, BrokerError."""
+    reply: Command = yield Call(address, request, body, timeout_ms)
+    if reply.code != 0:
+        raise broker_error(reply.code, reply.remark, address)
+    return reply
+
+
+def tell(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_000) -> Op[None]:
+    """Send a one-way request. Raises NetworkError."""
+    yield Tell(address, request, body, timeout_ms)

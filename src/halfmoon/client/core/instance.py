@@ -1,0 +1,209 @@
+"""One client towards the brokers: its id, its groups, heartbeats, fresh routes, and the answers to what brokers ask.
+
+Follows MQClientInstance (RocketMQ 4.9.8).
+Differs: every producer and consumer has an instance of its own, as from 4.9 on; a heartbeat also goes out as soon as a broker
+becomes known, so that a new broker can ask us at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
+
+from halfmoon.client.core.ask import ask
+from halfmoon.client.core.names import INNER_PRODUCER, wrap
+from halfmoon.client.core.nameservers import NameServers
+from halfmoon.client.core.route import RouteTable
+from halfmoon.client.settings import ClientSettings
+from halfmoon.effects import Op, Signal, gather, sleep, wait
+from halfmoon.errors import HalfmoonError, PeerError
+from halfmoon.model import MessageQueue, split_addresses
+from halfmoon.wire.bodies import (
+    ConsumerData,
+    ConsumerRunningInfo,
+    ConsumerStatus,
+    HeartbeatData,
+    ProducerData,
+    ResetOffsetBody,
+    from_json,
+    to_json,
+)
+from halfmoon.wire.codes import Language
+from halfmoon.wire.command import Command, reply_command
+from halfmoon.wire.headers.client import (
+    GetConsumerRunningInfo,
+    GetConsumerStatusFromClient,
+    HeartBeat,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+from halfmoon.wire.headers.offset import ResetConsumerClientOffset
+
+log = logging.getLogger("halfmoon.client")
+
+
+class Member(Protocol):
+    """A consumer as its instance knows it. Names are those of the wire."""
+
+    group: str
+
+    def heartbeat_data(self) -> ConsumerData:
+        """What the brokers are told of it."""
+
+    def group_changed(self) -> None:
+        """Other members came or went: share out anew."""
+
+    def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> Op[None]:
+        """Go to other offsets."""
+
+    def progress(self, topic: str) -> dict[MessageQueue, int]:
+        """Its offsets in a topic."""
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """How it is."""
+
+
+class Instance:
+    """The state that one producer, consumer or administration client keeps towards all brokers.
+
+    ``client_id`` names it; `tend` is what must run beside its work; `asked` answers requests of brokers.
+    """
+
+    def __init__(self, settings: ClientSettings, client_id: str, random: Random) -> None:
+        self.settings = settings
+        self.client_id = client_id
+        self.random = random
+        self.name_servers = NameServers(split_addresses(settings.nameserver), random, settings.request_timeout_ms)
+        self.routes = RouteTable(self.name_servers, random, self._route_changed)
+        self.producer_group: str | None = None
+        self.member: Member | None = None
+        self.on_asked: dict[int, Callable[[str, Command], Any]] = {
+            40: self._asked_to_rebalance,
+            220: self._asked_to_reset,
+            221: self._asked_for_progress,
+            307: self._asked_for_info,
+        }
+        self._beat = Signal()
+        self._known: frozenset[str] = frozenset()
+
+    def wire(self, name: str) -> str:
+        """Return a topic or group as it is called on the wire."""
+        return wrap(name, self.settings.namespace)
+
+    # ------------------------------------------------------------ beside the work
+
+    def tend(self) -> list[Op[None]]:
+        """Return the operations that run until they are cancelled: fresh routes and heartbeats."""
+        return [self._keep_routes(), self._keep_beating()]
+
+    def beat_soon(self) -> None:
+        """Send heartbeats at once (a broker forgot us, or something changed)."""
+        self._beat.fire()
+
+    def _keep_routes(self) -> Op[None]:
+        while True:
+            yield from sleep(self.settings.route_refresh_ms)
+            try:
+                yield from self.routes.refresh_all()
+            except HalfmoonError as exc:
+                log.info("routes not refreshed: reason=%s", exc)
+
+    def _keep_beating(self) -> Op[None]:
+        while True:
+            yield from wait(self._beat, self.settings.heartbeat_ms)
+            yield from self.beat()
+
+    def beat(self) -> Op[None]:
+        """Send a heartbeat to every known broker; slaves only matter to consumers. Failures are logged."""
+        if self.producer_group is None and self.member is None:
+            return
+        body = to_json(self.heartbeat_data())
+        addresses = [address for _, _, address in self.routes.addresses(masters_only=self.member is None)]
+        self._known = frozenset(addresses)
+        sends = [ask(address, HeartBeat(), body, self.settings.request_timeout_ms) for address in addresses]
+        for address, outcome in zip(addresses, (yield from gather(sends))):
+            if isinstance(outcome, Exception):
+                log.info("heartbeat failed: broker=%s reason=%s", address, outcome)
+
+    def heartbeat_data(self) -> HeartbeatData:
+        """Return the body of a heartbeat."""
+        producers = [ProducerData(group_name=INNER_PRODUCER)]
+        if self.producer_group is not None:
+            producers.append(ProducerData(group_name=self.producer_group))
+        consumers = [self.member.heartbeat_data()] if self.member is not None else []
+        return HeartbeatData(client_id=self.client_id, producer_data_set=producers, consumer_data_set=consumers)
+
+    def leave(self) -> Op[None]:
+        """Unregister from every known broker. Failures are logged."""
+        if self.producer_group is None and self.member is None:
+            return
+        request = UnregisterClient(
+            client_id=self.client_id,
+            producer_group=self.producer_group,
+            consumer_group=self.member.group if self.member is not None else None,
+        )
+        addresses = [address for _, _, address in self.routes.addresses() if address in self._known]
+        outcomes = yield from gather([ask(address, request, b"", self.settings.request_timeout_ms) for address in addresses])
+        for address, outcome in zip(addresses, outcomes):
+            if isinstance(outcome, Exception):
+                log.info("unregistering failed: broker=%s reason=%s", address, outcome)
+
+    def _route_changed(self, topic: str) -> None:
+        addresses = {address for _, _, address in self.routes.addresses(masters_only=self.member is None)}
+        if addresses - self._known:
+            self._beat.fire()
+        if self.member is not None:
+            self.member.group_changed()
+
+    # ------------------------------------------------------------ what brokers ask
+
+    def asked(self, address: str, command: Command) -> Any:
+        """Return the reply to a broker's request, an operation that gives it, or None for none."""
+        answer = self.on_asked.get(command.code)
+        if answer is None:
+            if command.is_oneway:
+                return None
+            return _reply(command, 3, f" request type {command.code} not supported")
+        try:
+            return answer(address, command)
+        except PeerError as exc:
+            log.warning("request of a broker not understood: code=%s broker=%s reason=%s", command.code, address, exc)
+            return None if command.is_oneway else _reply(command, 1, str(exc))
+
+    def _asked_to_rebalance(self, address: str, command: Command) -> None:
+        header = command.header(NotifyConsumerIdsChanged)
+        if self.member is not None and self.member.group == header.consumer_group:
+            self.member.group_changed()
+
+    def _asked_to_reset(self, address: str, command: Command) -> Op[None] | None:
+        header = command.header(ResetConsumerClientOffset)
+        offsets = from_json(ResetOffsetBody, bytes(command.body)).offset_table if command.body else {}
+        if self.member is not None and self.member.group == header.group:
+            return self.member.reset(header.topic, dict(offsets))
+        return None
+
+    def _asked_for_progress(self, address: str, command: Command) -> Command:
+        header = command.header(GetConsumerStatusFromClient)
+        offsets = self.member.progress(header.topic) if self.member is not None and self.member.group == header.group else {}
+        return _reply(command, 0, None, to_json(ConsumerStatus(message_queue_table=offsets)))
+
+    def _asked_for_info(self, address: str, command: Command) -> Command:
+        header = command.header(GetConsumerRunningInfo)
+        if self.member is None or self.member.group != header.consumer_group:
+            return _reply(command, 1, f"The Consumer Group <{header.consumer_group}> not exist in this consumer")
+        return _reply(command, 0, None, to_json(self.member.running_info()))
+
+
+def _reply(command: Command, code: int, remark: str | None, body: bytes = b"") -> Command:
+    return reply_command(command, code, remark, body=body, language=int(Language.PYTHON))
+
+
+def client_id(ip: str, settings: ClientSettings, process: str, *, stable: bool = False) -> str:
+    """Return ``ip@instance[@unit]``; the instance DEFAULT becomes ``process`` unless the id must be ``stable`` (broadcasting).
+
+    Follows ClientConfig.buildMQClientId and changeInstanceNameToPID (RocketMQ 4.9.8), where ``process`` is ``pid#nanoseconds``.
+    """
+    name = process if settings.instance_name == "DEFAULT" and not stable else settings.instance_name
+    return f"{settings.client_ip or ip}@{name}" + (f"@{settings.unit_name}" if settings.unit_name else "")

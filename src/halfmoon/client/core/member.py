@@ -1,0 +1,291 @@
+"""A member of a consumer group: what it subscribes, which queues are its share, where it begins and how far it came.
+
+Holds no messages: `halfmoon.client.core.push` and `halfmoon.client.core.poll` say what is done with a queue that was gained.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Any
+
+from halfmoon.client.core.ask import call
+from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.names import RETRY_PREFIX, check_topic, unwrap, wrap
+from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.pull import max_offset, offset_at
+from halfmoon.client.core.rebalance import Strategy, strategy
+from halfmoon.client.core.window import Window
+from halfmoon.client.settings import ConsumerSettings
+from halfmoon.effects import Op, Signal, now, sleep, spawn, wait
+from halfmoon.errors import HalfmoonError, NoRoute
+from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, MessageQueue, Subscription, subscription
+from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerIdList, ConsumerRunningInfo, SubscriptionData, from_json
+from halfmoon.wire.headers.client import GetConsumerListByGroup
+
+AGAIN_MS = 1_000
+"""A round that did not come out even (no route, no offset) is repeated after this, then after twice as long, and so on."""
+
+log = logging.getLogger("halfmoon.client")
+
+
+class Held:
+    """A queue that is ours now. ``handle`` stops its pulling; ``next_offset`` is where the next pull begins; ``consumed`` is the
+    offset behind what a pull consumer handed out, -1 for nothing yet."""
+
+    def __init__(self, queue: MessageQueue, next_offset: int) -> None:
+        self.queue = queue
+        self.window = Window(queue)
+        self.next_offset = next_offset
+        self.broker_id = 0
+        self.consumed = -1
+        self.handle: Any = None
+
+
+class GroupMember:
+    """What push and pull consumers share. Names of topics and groups in here are those of the wire."""
+
+    consume_type = ConsumeType.CONSUME_PASSIVELY
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        instance: Instance,
+        offsets: RemoteOffsets | LocalOffsets,
+        allocate: Strategy | None = None,
+    ) -> None:
+        self.settings = settings
+        self.instance = instance
+        self.routes = instance.routes
+        self.offsets = offsets
+        self.group = wrap(settings.group, settings.namespace)
+        self.subscriptions: dict[str, Subscription] = {}
+        self.held: dict[MessageQueue, Held] = {}
+        self.allocate = allocate or strategy(settings.allocation)
+        self.begun_ms = 0
+        self.running = False
+        self._rebalance = Signal()
+        instance.member = self
+
+    @property
+    def clustering(self) -> bool:
+        """Whether the members share the messages."""
+        return self.settings.model is MessageModel.CLUSTERING
+
+    # ------------------------------------------------------------ subscriptions
+
+    def subscribe(self, topic: str, expression: str | None = "*", expression_type: str = "TAG", *, version: int = 0) -> None:
+        """Want messages of a topic (the user's name). Takes effect at the next round, which `group_changed` brings at once."""
+        check_topic(topic)
+        name = wrap(topic, self.settings.namespace)
+        fresh = subscription(name, expression, expression_type, version=version)
+        if name not in self.subscriptions:
+            self.routes.register(name)
+        self.subscriptions[name] = fresh
+        self._subscriptions_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want no more messages of a topic."""
+        name = wrap(topic, self.settings.namespace)
+        if self.subscriptions.pop(name, None) is not None:
+            self.routes.unregister(name)
+            self._subscriptions_changed()
+
+    def _subscriptions_changed(self) -> None:
+        if self.running:
+            self.instance.beat_soon()
+            self.group_changed()
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> Op[None]:
+        """Load offsets, find routes, show ourselves to the brokers: all before the first pull, or they refuse it."""
+        self.begun_ms = yield from now()
+        for name, wanted in self.subscriptions.items():
+            self.subscriptions[name] = _versioned(wanted, self.begun_ms)
+        yield from self.offsets.load()
+        for topic in self.topics():
+            try:
+                yield from self.routes.read_queues(topic)
+            except NoRoute as exc:
+                log.info("no route yet: topic=%s reason=%s", topic, exc)
+        yield from self.instance.beat()
+        self.running = True
+
+    def tend(self) -> list[Op[None]]:
+        """Return the operations that run beside the work until they are cancelled."""
+        return [*self.instance.tend(), self._keep_sharing(), self._keep_storing()]
+
+    def stop(self) -> Op[None]:
+        """Stop pulling, store the progress, leave the group."""
+        self.running = False
+        for held in list(self.held.values()):
+            self._let_go(held)
+        yield from self.offsets.persist(list(self.held))
+        self.held.clear()
+        yield from self.instance.leave()
+
+    def _keep_storing(self) -> Op[None]:
+        while True:
+            yield from sleep(self.settings.persist_offsets_ms)
+            yield from self.offsets.persist(list(self.held))
+
+    def _keep_sharing(self) -> Op[None]:
+        pause = self.settings.rebalance_ms
+        again = AGAIN_MS
+        while True:
+            even = yield from self.rebalance()
+            again = AGAIN_MS if even else min(again * 2, self.settings.rebalance_ms)
+            pause = self.settings.rebalance_ms if even else again
+            if (yield from wait(self._rebalance, pause)):
+                again = AGAIN_MS
+
+    # ------------------------------------------------------------ shares
+
+    def group_changed(self) -> None:
+        """Share out anew, at once."""
+        self._rebalance.fire()
+
+    def rebalance(self) -> Op[bool]:
+        """Take our share of every subscribed topic; return whether all went well. Follows RebalanceImpl (RocketMQ 5.3.3)."""
+        even = True
+        for topic in self.topics():
+            try:
+                queues = yield from self._share(topic)
+                even = (yield from self._take(topic, queues)) and even
+            except HalfmoonError as exc:
+                log.info("share unchanged: group=%s topic=%s reason=%s", self.group, topic, exc)
+                even = False
+        topics = self.topics()
+        for queue in [queue for queue in self.held if queue.topic not in topics]:
+            yield from self._remove(self.held[queue])
+        return even
+
+    def topics(self) -> list[str]:
+        """Return the topics whose queues may be ours."""
+        return list(self.subscriptions)
+
+    def _share(self, topic: str) -> Op[list[MessageQueue]]:
+        queues = sorted((yield from self.routes.read_queues(topic)))
+        if not self.clustering:
+            return queues
+        address = self.routes.any_broker(topic)
+        if address is None:
+            raise NoRoute(topic)
+        reply = yield from call(address, GetConsumerListByGroup(consumer_group=self.group), b"", self.settings.request_timeout_ms)
+        members = sorted(from_json(ConsumerIdList, bytes(reply.body)).consumer_id_list) if reply.code == 0 and reply.body else []
+        if self.instance.client_id not in members:
+            self.instance.beat_soon()
+        if not members:
+            raise HalfmoonError(f"no member is known of the group: {reply.remark}")
+        return self.allocate(self.instance.client_id, queues, members)
+
+    def _take(self, topic: str, queues: Collection[MessageQueue]) -> Op[bool]:
+        mine, even = set(queues), True
+        for queue in [queue for queue in self.held if queue.topic == topic and queue not in mine]:
+            yield from self._remove(self.held[queue])
+        for queue in sorted(mine - self.held.keys()):
+            try:
+                if self.clustering:
+                    self.offsets.forget(queue)
+                offset = yield from self.start_offset(queue)
+            except HalfmoonError as exc:
+                log.info("queue skipped: group=%s queue=%s reason=%s", self.group, queue, exc)
+                even = False
+                continue
+            if queue not in self.held and topic in self.topics():
+                yield from self.gain(queue, offset)
+        return even
+
+    def gain(self, queue: MessageQueue, offset: int) -> Op[None]:
+        """The queue is ours from now on; begin at an offset."""
+        held = self.held[queue] = Held(queue, offset)
+        log.info("queue gained: group=%s queue=%s offset=%s", self.group, queue, offset)
+        held.handle = yield from spawn(self.keep_pulling(held), f"pull {queue.topic} {queue.broker_name} {queue.queue_id}")
+
+    def restart(self, queue: MessageQueue, offset: int) -> Op[None]:
+        """Begin a queue anew at an offset, whatever was held of it; the new progress is stored at once."""
+        old = self.held.get(queue)
+        if old is None:
+            return
+        old.window.dropped = True
+        old.window.clear()
+        self.offsets.update(queue, offset, only_forward=False)
+        yield from self.offsets.persist_one(queue)
+        if self.held.get(queue) is old:
+            yield from self.gain(queue, offset)
+        self._let_go(old)
+
+    def _remove(self, held: Held) -> Op[None]:
+        log.info("queue given up: group=%s queue=%s", self.group, held.queue)
+        self._let_go(held)
+        if self.held.get(held.queue) is held:
+            del self.held[held.queue]
+        if self.clustering:
+            yield from self.offsets.persist_one(held.queue)
+            self.offsets.forget(held.queue)
+
+    def _let_go(self, held: Held) -> None:
+        held.window.dropped = True
+        if held.handle is not None:
+            held.handle.cancel()
+
+    def keep_pulling(self, held: Held) -> Op[None]:
+        """Pull a queue for as long as it is ours."""
+        raise NotImplementedError
+
+    def start_offset(self, queue: MessageQueue) -> Op[int]:
+        """Return where to begin a queue: at the stored progress, else as the settings say. Raises NetworkError, BrokerError.
+
+        Follows RebalancePushImpl.computePullFromWhere (RocketMQ 4.9.8).
+        """
+        stored = yield from self.offsets.fetch(queue)
+        if stored >= 0:
+            return stored
+        retry, where = queue.topic.startswith(RETRY_PREFIX), self.settings.consume_from
+        if where is ConsumeFrom.FIRST_OFFSET or (retry and where is ConsumeFrom.LAST_OFFSET):
+            return 0
+        if where is ConsumeFrom.LAST_OFFSET or retry:
+            return (yield from max_offset(self.routes, queue))
+        return (yield from offset_at(self.routes, queue, self.settings.consume_timestamp_ms or self.begun_ms - 1_800_000))
+
+    # ------------------------------------------------------------ what brokers are told
+
+    def heartbeat_data(self) -> ConsumerData:
+        """Return what heartbeats say of this consumer."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self.consume_type,
+            message_model=self.settings.model,
+            consume_from_where=ConsumeFromWhere(int(self.settings.consume_from)),
+            subscription_data_set=[SubscriptionData.of(wanted) for wanted in self.subscriptions.values()],
+        )
+
+    def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> Op[None]:
+        """Begin the named queues anew at other offsets, as an operator asked.
+
+        Differs: the original waits ten seconds first; here what is still being consumed cannot move the new progress.
+        """
+        for queue, offset in offsets.items():
+            if queue.topic == topic and queue in self.held:
+                yield from self.restart(queue, offset)
+
+    def progress(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the offsets of a topic's queues that are ours."""
+        return {queue: self.offsets.memory(queue) for queue in sorted(self.held) if queue.topic == topic}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return how this consumer is, for operators."""
+        raise NotImplementedError
+
+    def user_queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue with the user's topic name."""
+        return MessageQueue(unwrap(queue.topic, self.settings.namespace), queue.broker_name, queue.queue_id)
+
+    def wire_queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue with the topic's name on the wire."""
+        return MessageQueue(wrap(queue.topic, self.settings.namespace), queue.broker_name, queue.queue_id)
+
+
+def _versioned(wanted: Subscription, version: int) -> Subscription:
+    return Subscription(wanted.topic, wanted.expression, wanted.expression_type, wanted.tags, wanted.codes, version)

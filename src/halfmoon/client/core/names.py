@@ -1,0 +1,111 @@
+"""Names and their rules: what a topic, group or message may be, and how a namespace wraps them. Pure functions."""
+
+from __future__ import annotations
+
+import re
+
+from halfmoon.errors import MessageIllegal, UsageError
+from halfmoon.limits import GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX
+from halfmoon.model import Message
+
+RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
+
+UNSENDABLE_TOPICS = frozenset(
+    (
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    )
+)
+"""Topics that only brokers write. Follows TopicValidator.isNotAllowedSendTopic (RocketMQ 4.9.8)."""
+
+SYSTEM_TOPICS = UNSENDABLE_TOPICS | {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
+"""Topics that cannot be created and that no namespace wraps. Follows TopicValidator (RocketMQ 5.3.3)."""
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+_RULE = r"^[%|a-zA-Z0-9_-]+$"
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether the topic belongs to brokers."""
+    return topic in SYSTEM_TOPICS or topic.startswith("rmq_sys_")
+
+
+def check_topic(topic: object) -> None:
+    """Raise UsageError unless the text may name a topic. Follows Validators.checkTopic."""
+    if not isinstance(topic, str) or not topic.strip():
+        raise UsageError("The specified topic is blank")
+    if not _NAME.match(topic):
+        raise UsageError(f"The specified topic[{topic}] contains illegal characters, allowing only {_RULE}")
+    if len(topic) > TOPIC_LENGTH_MAX:
+        raise UsageError(f"The specified topic is longer than topic max length {TOPIC_LENGTH_MAX}.")
+
+
+def check_sendable(topic: str) -> None:
+    """Raise UsageError for a topic that only brokers write."""
+    if topic in UNSENDABLE_TOPICS:
+        raise UsageError(f"Sending message to topic[{topic}] is forbidden.")
+
+
+def check_group(group: object, forbidden: str = "") -> None:
+    """Raise UsageError unless the text may name a group; ``forbidden`` is the default that nobody may keep."""
+    if not isinstance(group, str) or not group.strip():
+        raise UsageError("the specified group is blank")
+    if len(group) > GROUP_LENGTH_MAX:
+        raise UsageError(f"the specified group is longer than group max length {GROUP_LENGTH_MAX}.")
+    if not _NAME.match(group):
+        raise UsageError(f"the specified group[{group}] contains illegal characters, allowing only {_RULE}")
+    if group == forbidden:
+        raise UsageError(f"the group can not equal {forbidden}, please specify another one.")
+
+
+def check_message(message: Message | None, body_bytes_max: int) -> None:
+    """Raise MessageIllegal or UsageError unless the message can be sent. Follows Validators.checkMessage (RocketMQ 4.9.8)."""
+    if message is None:
+        raise MessageIllegal("the message is null")
+    check_topic(message.topic)
+    check_sendable(message.topic)
+    body = message.body
+    if body is None:
+        raise MessageIllegal("the message body is null")
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise MessageIllegal(f"the message body is {type(body).__name__}, not bytes")
+    if len(body) == 0:
+        raise MessageIllegal("the message body length is zero")
+    if len(body) > body_bytes_max:
+        raise MessageIllegal(f"the message body size over max value, MAX: {body_bytes_max}")
+
+
+# ---------------------------------------------------------------- namespaces
+
+
+def wrap(name: str, namespace: str) -> str:
+    """Return a topic or group as it is called on the wire. Follows NamespaceUtil.wrapNamespace."""
+    if not namespace or not name or is_system_topic(name) or name.startswith("CID_RMQ_SYS_"):
+        return name
+    prefix, rest = _split(name)
+    return name if rest.startswith(namespace + "%") else f"{prefix}{namespace}%{rest}"
+
+
+def unwrap(name: str, namespace: str) -> str:
+    """Return a topic or group as the user calls it."""
+    if not namespace:
+        return name
+    prefix, rest = _split(name)
+    return prefix + rest.removeprefix(namespace + "%")
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic of a group's redeliveries (both as on the wire)."""
+    return RETRY_PREFIX + group
+
+
+def _split(name: str) -> tuple[str, str]:
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name

@@ -1,0 +1,47 @@
+"""Which name server is asked. Keeps the list and the one that answered last; asks the next when it fails."""
+
+from __future__ import annotations
+
+from random import Random
+
+from halfmoon.client.core.ask import call
+from halfmoon.effects import Op
+from halfmoon.errors import NetworkError, NoNameServer, broker_error
+from halfmoon.wire.command import Command
+from halfmoon.wire.table import Header
+
+
+class NameServers:
+    """The name servers of one client. One is chosen and kept while it answers, then the next in turn.
+
+    Follows NettyRemotingClient.getAndCreateNameserverChannel (RocketMQ 4.9.8): the list is shuffled once.
+    """
+
+    def __init__(self, addresses: list[str], random: Random, timeout_ms: int = 3_000) -> None:
+        self.addresses = random.sample(addresses, len(addresses))
+        self.timeout_ms = timeout_ms
+        self._at = 0
+
+    def call(self, request: Header, body: bytes = b"") -> Op[Command]:
+        """Ask one name server, on failure of the network the next, each once; return the reply whatever its code.
+
+        Raises NoNameServer when none is set, NetworkError when none answers.
+        """
+        if not self.addresses:
+            raise NoNameServer("No name server address, please set it.")
+        error: NetworkError | None = None
+        for _ in range(len(self.addresses)):
+            try:
+                return (yield from call(self.addresses[self._at], request, body, self.timeout_ms))
+            except NetworkError as exc:
+                error = exc
+                self._at = (self._at + 1) % len(self.addresses)
+        assert error is not None
+        raise error
+
+    def ask(self, request: Header, body: bytes = b"") -> Op[Command]:
+        """Ask as `call` does and return the reply of code 0. Raises BrokerError besides."""
+        reply = yield from self.call(request, body)
+        if reply.code != 0:
+            raise broker_error(reply.code, reply.remark, self.addresses[self._at])
+        return reply

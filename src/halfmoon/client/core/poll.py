@@ -1,0 +1,318 @@
+"""The pull consumer in the manner of lite pull: queues are assigned or shared out, pulled ahead, and handed out when asked for.
+
+Follows DefaultLitePullConsumerImpl (RocketMQ 4.9.8), with request code 11, which every broker knows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Collection, Mapping
+
+from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.member import GroupMember, Held
+from halfmoon.client.core.names import check_topic, wrap
+from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.pull import max_offset, min_offset, offset_at, pull
+from halfmoon.client.core.rebalance import Strategy
+from halfmoon.client.core.running import running_info
+from halfmoon.client.settings import PullSettings
+from halfmoon.effects import Op, Signal, now, sleep, wait
+from halfmoon.errors import BrokerError, NetworkError, NotRunning, OffsetIllegal, PeerError, UsageError
+from halfmoon.model import ConsumeType, MessageQueue, PullStatus, StoredMessage, Subscription
+from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerRunningInfo
+from halfmoon.wire.flags import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
+
+FULL_PAUSE_MS = 50
+PAUSED_MS = 1_000
+THROTTLED_PAUSE_MS = 20
+IDLE_PAUSE_MS = 100
+
+log = logging.getLogger("halfmoon.client")
+
+
+class PollCore(GroupMember):
+    """A pull consumer without its event loop. Methods take and return queues with the user's topic names."""
+
+    consume_type = ConsumeType.CONSUME_ACTIVELY
+    settings: PullSettings
+
+    def __init__(
+        self, settings: PullSettings, instance: Instance, offsets: RemoteOffsets | LocalOffsets, allocate: Strategy | None = None
+    ) -> None:
+        super().__init__(settings, instance, offsets, allocate)
+        self.paused: set[MessageQueue] = set()
+        self._manual: dict[str, set[MessageQueue]] | None = None
+        self._manual_wanted: dict[str, Subscription] = {}
+        self._ready: deque[tuple[Held, list[StoredMessage]]] = deque()
+        self._cached = 0
+        self._arrived = Signal()
+        self._commit_at_ms = 0
+
+    # ------------------------------------------------------------ which queues
+
+    def subscribe(self, topic: str, expression: str | None = "*", expression_type: str = "TAG", *, version: int = 0) -> None:
+        """Have queues of a topic shared out by the group. Raises UsageError after `assign`."""
+        if self._manual is not None:
+            raise UsageError("Subscribe and assign are mutually exclusive.")
+        super().subscribe(topic, expression, expression_type, version=version)
+
+    def assign(self, queues: Collection[MessageQueue]) -> Op[None]:
+        """Take exactly these queues, whatever the group does. Raises UsageError after `subscribe`."""
+        if self.subscriptions:
+            raise UsageError("Subscribe and assign are mutually exclusive.")
+        fresh: dict[str, set[MessageQueue]] = {}
+        for queue in queues:
+            check_topic(queue.topic)
+            fresh.setdefault(wrap(queue.topic, self.settings.namespace), set()).add(self.wire_queue(queue))
+        for topic in fresh.keys() - (self._manual or {}).keys():
+            self.routes.register(topic)
+        for topic in (self._manual or {}).keys() - fresh.keys():
+            self.routes.unregister(topic)
+        self._manual = fresh
+        if self.running:
+            yield from self.rebalance()
+
+    def topics(self) -> list[str]:
+        """Return the topics whose queues may be ours."""
+        return list(self.subscriptions if self._manual is None else self._manual)
+
+    def _share(self, topic: str) -> Op[list[MessageQueue]]:
+        if self._manual is None:
+            return (yield from super()._share(topic))
+        yield from self.routes.read_queues(topic)
+        return sorted(self._manual.get(topic, ()))
+
+    def assignment(self) -> list[MessageQueue]:
+        """Return the queues that are ours now."""
+        return sorted(self.user_queue(queue) for queue in self.held)
+
+    def queues(self, topic: str) -> Op[list[MessageQueue]]:
+        """Return all queues of a topic that can be read."""
+        self._check_running()
+        found = yield from self.routes.read_queues(wrap(topic, self.settings.namespace))
+        return [self.user_queue(queue) for queue in found]
+
+    # ------------------------------------------------------------ pulling ahead
+
+    def keep_pulling(self, held: Held) -> Op[None]:
+        """Pull a queue for as long as it is ours and there is room."""
+        while not held.window.dropped:
+            if held.queue in self.paused:
+                yield from sleep(PAUSED_MS)
+            elif self._full(held):
+                yield from sleep(FULL_PAUSE_MS)
+            else:
+                yield from self._pull_once(held)
+
+    def _full(self, held: Held) -> bool:
+        window, settings = held.window, self.settings
+        return (
+            self._cached > settings.cached_total_max
+            or len(window) > settings.cached_max
+            or window.size_bytes > settings.cached_bytes_max
+            or (len(window) > 0 and window.span() > settings.span_max)
+        )
+
+    def _pull_once(self, held: Held) -> Op[None]:
+        settings, window = self.settings, held.window
+        wanted = self.subscriptions.get(held.queue.topic) or Subscription(held.queue.topic)
+        wanted = Subscription(wanted.topic, wanted.expression, wanted.expression_type, wanted.tags, wanted.codes, 0)
+        begin = window.last_pull_ms = yield from now()
+        try:
+            result = yield from pull(
+                self.routes,
+                self.group,
+                held.queue,
+                held.next_offset,
+                wanted,
+                count_max=settings.batch_max,
+                sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION | PULL_LITE,
+                suspend_ms=settings.suspend_ms,
+                timeout_ms=settings.pull_timeout_ms,
+                broker_id=held.broker_id,
+                send_expression=True,
+            )
+        except (NetworkError, BrokerError, PeerError) as exc:
+            code = exc.code if isinstance(exc, BrokerError) else 0
+            if code in (24, 25, 26):
+                self.instance.beat_soon()
+            log.info("pull failed: group=%s queue=%s reason=%s", self.group, held.queue, exc)
+            held.broker_id = 0
+            yield from sleep(THROTTLED_PAUSE_MS if code == 215 else settings.pull_pause_ms)
+            return
+        if window.dropped:
+            return
+        moved, held.next_offset, held.broker_id = (
+            result.next_offset != held.next_offset,
+            result.next_offset,
+            result.suggested_broker_id,
+        )
+        if result.messages and (fresh := window.add(result.messages)):
+            self._cached += len(fresh)
+            self._ready.append((held, fresh))
+            self._arrived.fire()
+        elif not len(window) and held.consumed >= 0 and result.status is not PullStatus.OFFSET_ILLEGAL:
+            held.consumed = max(held.consumed, held.next_offset)
+        if not moved and (yield from now()) - begin < IDLE_PAUSE_MS:
+            yield from sleep(IDLE_PAUSE_MS)
+
+    # ------------------------------------------------------------ handing out
+
+    def poll(self, timeout_ms: int | None = None) -> Op[list[StoredMessage]]:
+        """Return the next messages that were pulled (those of one pull, at most ``batch_max``), or none after the time."""
+        self._check_running()
+        at = yield from now()
+        over = at + (self.settings.poll_timeout_ms if timeout_ms is None else timeout_ms)
+        if self.settings.auto_commit and at >= self._commit_at_ms:
+            self._commit_at_ms = at + self.settings.auto_commit_ms
+            self._note_consumed()
+        while True:
+            if messages := self._next_ready():
+                return messages
+            if at >= over:
+                return []
+            yield from wait(self._arrived, over - at)
+            self._check_running()
+            at = yield from now()
+
+    def _next_ready(self) -> list[StoredMessage]:
+        waiting: list[tuple[Held, list[StoredMessage]]] = []
+        found: list[StoredMessage] = []
+        while self._ready and not found:
+            held, messages = self._ready.popleft()
+            if held.window.dropped:
+                self._cached -= len(messages)
+            elif held.queue in self.paused:
+                waiting.append((held, messages))
+            else:
+                found = messages
+                self._cached -= len(messages)
+                held.consumed = held.window.remove(messages)
+        self._ready.extendleft(reversed(waiting))
+        for message in found:
+            message.topic = self.user_queue(message.queue).topic
+        return found
+
+    # ------------------------------------------------------------ progress
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> Op[None]:
+        """Note what was handed out (or the given offsets) as consumed; with ``persist`` the broker is told at once.
+
+        Differs: the original's commit without arguments tells the broker at the next 5 s tick.
+        """
+        self._check_running()
+        if offsets is None:
+            self._note_consumed()
+            queues = list(self.held)
+        else:
+            queues = [self.wire_queue(queue) for queue in offsets]
+            for queue, offset in zip(queues, offsets.values()):
+                self._must_hold(queue)
+                self.offsets.update(queue, offset, only_forward=False)
+        if persist:
+            for queue in queues:
+                yield from self.offsets.persist_one(queue)
+
+    def _note_consumed(self) -> None:
+        for queue, held in self.held.items():
+            if held.consumed >= 0:
+                self.offsets.update(queue, held.consumed, only_forward=False)
+
+    def committed(self, queue: MessageQueue) -> Op[int]:
+        """Return the committed offset of a queue, -1 for none: what is noted here, else what the broker has."""
+        self._check_running()
+        queue = self.wire_queue(queue)
+        found = self.offsets.memory(queue)
+        if found < 0:
+            yield from self.routes.read_queues(queue.topic)
+            found = yield from self.offsets.fetch(queue)
+        return found
+
+    def seek(self, queue: MessageQueue, offset: int) -> Op[None]:
+        """Go on with a queue at an offset within what the broker has. Raises OffsetIllegal, UsageError when it is not ours."""
+        self._check_running()
+        queue = self.wire_queue(queue)
+        self._must_hold(queue)
+        low = yield from min_offset(self.routes, queue)
+        high = yield from max_offset(self.routes, queue)
+        if not low <= offset <= high:
+            raise OffsetIllegal(f"Seek offset illegal, seek offset = {offset}, min offset = {low}, max offset = {high}")
+        yield from self._jump(queue, offset)
+
+    def seek_to_begin(self, queue: MessageQueue) -> Op[None]:
+        """Go on with a queue at its oldest message."""
+        self._check_running()
+        queue = self.wire_queue(queue)
+        self._must_hold(queue)
+        yield from self._jump(queue, (yield from min_offset(self.routes, queue)))
+
+    def seek_to_end(self, queue: MessageQueue) -> Op[None]:
+        """Go on with a queue behind its newest message."""
+        self._check_running()
+        queue = self.wire_queue(queue)
+        self._must_hold(queue)
+        yield from self._jump(queue, (yield from max_offset(self.routes, queue)))
+
+    def _jump(self, queue: MessageQueue, offset: int) -> Op[None]:
+        old = self._must_hold(queue)
+        self._let_go(old)
+        yield from self.gain(queue, offset)
+        self.held[queue].consumed = offset
+
+    def pause(self, queues: Collection[MessageQueue]) -> None:
+        """Pull and hand out nothing of these queues."""
+        self.paused |= {self.wire_queue(queue) for queue in queues}
+
+    def resume(self, queues: Collection[MessageQueue]) -> None:
+        """Go on with these queues."""
+        self.paused -= {self.wire_queue(queue) for queue in queues}
+        self._arrived.fire()
+
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> Op[int]:
+        """Return the offset of the message stored at or near a time (ms since the epoch)."""
+        self._check_running()
+        queue = self.wire_queue(queue)
+        yield from self.routes.read_queues(queue.topic)
+        return (yield from offset_at(self.routes, queue, timestamp_ms))
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> Op[None]:
+        """Show ourselves to the brokers and take the assigned queues."""
+        yield from super().start()
+        self._commit_at_ms = self.begun_ms + self.settings.auto_commit_ms
+        if self._manual is not None:
+            yield from self.rebalance()
+
+    def stop(self) -> Op[None]:
+        """Store the progress and leave. Differs: with auto commit, what was handed out last counts as consumed."""
+        if self.settings.auto_commit:
+            self._note_consumed()
+        yield from super().stop()
+        self._arrived.fire()
+
+    def _remove(self, held: Held) -> Op[None]:
+        if self.settings.auto_commit and held.consumed >= 0:
+            self.offsets.update(held.queue, held.consumed, only_forward=False)
+        yield from super()._remove(held)
+
+    def _must_hold(self, queue: MessageQueue) -> Held:
+        held = self.held.get(queue)
+        if held is None:
+            raise UsageError(f"The message queue is not in assigned list, may be rebalancing, message queue: {queue}")
+        return held
+
+    def _check_running(self) -> None:
+        if not self.running:
+            raise NotRunning("The consumer not running: start it first, and use it before it is closed")
+
+    def heartbeat_data(self) -> ConsumerData:
+        """Return what heartbeats say of this consumer; like the original always with CONSUME_FROM_LAST_OFFSET."""
+        data = super().heartbeat_data()
+        data.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        return data
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return how this consumer is, for operators."""
+        return running_info(self, {"PROP_CONSUMEORDERLY": "false"})

@@ -1,0 +1,133 @@
+"""One pull of one queue: the request, the reply with its messages checked and unpacked, and the two ends of a queue."""
+
+from __future__ import annotations
+
+import logging
+
+from halfmoon.client.core.ask import ask
+from halfmoon.client.core.route import RouteTable
+from halfmoon.effects import Call, Op
+from halfmoon.errors import BadMessage, NetworkError, UsageError, broker_error
+from halfmoon.model import MessageQueue, PullResult, PullStatus, StoredMessage, Subscription
+from halfmoon.wire.command import Command
+from halfmoon.wire.compression import decompress
+from halfmoon.wire.flags import COMPRESSED, PULL_COMMIT_OFFSET
+from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, SearchOffsetByTimestamp
+from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
+from halfmoon.wire.record import decode_records
+
+log = logging.getLogger("halfmoon.client")
+
+_STATUS = {status.value: status for status in PullStatus}
+
+
+def pull(
+    routes: RouteTable,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    subscription: Subscription,
+    *,
+    count_max: int,
+    sys_flag: int,
+    commit_offset: int = 0,
+    suspend_ms: int = 0,
+    timeout_ms: int = 30_000,
+    broker_id: int = 0,
+    send_expression: bool = False,
+) -> Op[PullResult]:
+    """Ask for messages of a queue from an offset on; return them without those that the tags leave out.
+
+    ``commit_offset`` is stored by a master when ``sys_flag`` says so; from a slave that bit is left out.
+    Raises NetworkError, BrokerError.
+    """
+    found = routes.reader(queue.broker_name, broker_id)
+    if found is None:
+        raise NetworkError(f"The broker[{queue.broker_name}] not exist")
+    address, chosen_id = found
+    if chosen_id != 0:
+        sys_flag &= ~PULL_COMMIT_OFFSET
+    request = PullMessage(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=count_max,
+        sys_flag=sys_flag,
+        commit_offset=commit_offset,
+        suspend_timeout_millis=suspend_ms,
+        sub_version=subscription.version,
+        subscription=subscription.expression if send_expression else None,
+        expression_type=subscription.expression_type,
+        broker_name=queue.broker_name,
+    )
+    reply: Command = yield Call(address, request, b"", timeout_ms)
+    return pull_result(reply, queue, subscription, address)
+
+
+def pull_result(reply: Command, queue: MessageQueue, subscription: Subscription, address: str = "") -> PullResult:
+    """Return what a reply to a pull says, messages unpacked and filtered by the exact tag. Raises BrokerError."""
+    status = _STATUS.get(reply.code)
+    if status is None:
+        raise broker_error(reply.code, reply.remark, address)
+    header = reply.header(PullMessageReply)
+    messages: list[StoredMessage] = []
+    if status is PullStatus.FOUND:
+        ends = {"MIN_OFFSET": str(header.min_offset), "MAX_OFFSET": str(header.max_offset)}
+        delta = header.offset_delta or 0
+        for message in decode_records(reply.body):
+            if not wanted(message, subscription):
+                continue
+            message.properties.update(ends)
+            message.broker_name = queue.broker_name
+            message.queue_offset += delta
+            messages.append(unpacked(message))
+    return PullResult(
+        status, header.next_begin_offset, header.min_offset, header.max_offset, messages, header.suggest_which_broker_id
+    )
+
+
+def wanted(message: StoredMessage, subscription: Subscription) -> bool:
+    """Whether the message's tag is one of the subscription's; brokers compare hashes only, which may collide."""
+    return not subscription.tags or subscription.expression_type != "TAG" or message.tag in subscription.tags
+
+
+def unpacked(message: StoredMessage) -> StoredMessage:
+    """Return the message with its body as the sender gave it. One that does not unpack is left as it is, with a warning."""
+    if message.sys_flag & COMPRESSED:
+        try:
+            message.body = decompress(message.body, message.sys_flag)
+            message.sys_flag &= ~COMPRESSED
+        except (BadMessage, UsageError) as exc:
+            log.warning("body left compressed: msg_id=%s topic=%s reason=%s", message.msg_id, message.topic, exc)
+    return message
+
+
+# ---------------------------------------------------------------- ends of a queue
+
+
+def _offset(routes: RouteTable, queue: MessageQueue, request: GetMaxOffset | GetMinOffset | SearchOffsetByTimestamp) -> Op[int]:
+    address = yield from routes.master_or_ask(queue)
+    if address is None:
+        found = routes.reader(queue.broker_name)
+        if found is None:
+            raise NetworkError(f"The broker[{queue.broker_name}] not exist")
+        address = found[0]
+    reply = yield from ask(address, request)
+    return reply.header(OffsetReply).offset
+
+
+def max_offset(routes: RouteTable, queue: MessageQueue) -> Op[int]:
+    """Return the offset that the next message of the queue will get."""
+    return (yield from _offset(routes, queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)))
+
+
+def min_offset(routes: RouteTable, queue: MessageQueue) -> Op[int]:
+    """Return the offset of the oldest message of the queue."""
+    return (yield from _offset(routes, queue, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id)))
+
+
+def offset_at(routes: RouteTable, queue: MessageQueue, timestamp_ms: int) -> Op[int]:
+    """Return the offset of the message stored at or near a time; brokers of 4.x and 5.x round differently."""
+    request = SearchOffsetByTimestamp(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
+    return (yield from _offset(routes, queue, request))

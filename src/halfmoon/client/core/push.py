@@ -1,0 +1,343 @@
+"""The push consumer: pulls its queues without end, hands messages to a listener, and gives back what failed.
+
+Follows DefaultMQPushConsumerImpl and ConsumeMessageConcurrentlyService (RocketMQ 4.9.8). Ordered consumption is not here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from halfmoon.client.core.ask import ask
+from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.member import GroupMember, Held
+from halfmoon.client.core.names import INNER_PRODUCER, retry_topic
+from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.pull import pull
+from halfmoon.client.core.rebalance import Strategy
+from halfmoon.client.core.running import running_info
+from halfmoon.client.core.send import Outgoing, Sender, properties_text
+from halfmoon.client.settings import ProducerSettings, PushSettings
+from halfmoon.effects import Op, Signal, now, run, sleep, spawn, wait
+from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, PeerError, UsageError
+from halfmoon.model import ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription
+from halfmoon.wire.bodies import ConsumerRunningInfo
+from halfmoon.wire.flags import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from halfmoon.wire.headers.send import ConsumerSendMsgBack
+from halfmoon.wire.ids import UniqueIds
+
+FULL_PAUSE_MS = 50
+"""Pause while too much is held in memory. Follows PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL."""
+PAUSED_MS = 1_000
+THROTTLED_PAUSE_MS = 20
+"""Pause after the broker's code 215."""
+IDLE_PAUSE_MS = 100
+"""Pause after an answer that brought nothing and did not wait either, so that no broker is asked in a circle."""
+REDELIVER_MS = 5_000
+"""After this a message that could not be given back is handed to the listener again."""
+SEND_BACK_TIMEOUT_MS = 5_000
+OVERDUE_DELAY_LEVEL = 3
+"""Delay level of messages that the listener held too long."""
+
+log = logging.getLogger("halfmoon.client")
+
+
+class ConsumeContext(msgspec.Struct):
+    """What a listener may say beside its result.
+
+    ``ack_index``: with success, messages behind this index of the list count as failed (None: none). ``delay_level``: when
+    failed messages come again (0: the broker decides by their count, -1: dead letters at once).
+    """
+
+    queue: MessageQueue
+    ack_index: int | None = None
+    delay_level: int = 0
+
+
+class PushCore(GroupMember):
+    """A push consumer without its event loop."""
+
+    settings: PushSettings
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        instance: Instance,
+        offsets: RemoteOffsets | LocalOffsets,
+        ids: UniqueIds,
+        allocate: Strategy | None = None,
+    ) -> None:
+        super().__init__(settings, instance, offsets, allocate)
+        self.listener: Callable[..., Any] | None = None
+        self.paused = False
+        self.consumed_count = self.failed_count = 0
+        self._takes_context = False
+        self._todo: deque[tuple[Held, list[StoredMessage]]] = deque()
+        self._busy = 0
+        self._quiet = Signal()
+        inner = ProducerSettings(group=INNER_PRODUCER, nameserver=settings.nameserver, vip_channel=settings.vip_channel)
+        self._sender = Sender(inner, instance.routes, ids)
+
+    def on_message(self, listener: Callable[..., Any]) -> None:
+        """Set the listener: ``listener(messages)`` or ``listener(messages, context)``, a function or a coroutine function."""
+        try:
+            required = [
+                p for p in inspect.signature(listener).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+            ]
+        except (TypeError, ValueError):
+            required = []
+        self._takes_context = len(required) >= 2
+        self.listener = listener
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> Op[None]:
+        """Subscribe the redeliveries of the group and show ourselves. Raises UsageError without a listener or subscription."""
+        if self.listener is None:
+            raise UsageError("the listener is missing: set one with on_message")
+        if not self.subscriptions:
+            raise UsageError("nothing is subscribed")
+        if self.clustering:
+            topic = retry_topic(self.group)
+            self.subscriptions.setdefault(topic, Subscription(topic))
+            self.routes.register(topic)
+        self._sender.running = True
+        yield from super().start()
+
+    def tend(self) -> list[Op[None]]:
+        """Return what runs beside the work."""
+        return [*super().tend(), self._keep_looking()]
+
+    def stop(self) -> Op[None]:
+        """Stop pulling, wait a while for the listener, store the progress, leave the group."""
+        for held in self.held.values():
+            if held.handle is not None:
+                held.handle.cancel()
+        self._todo.clear()
+        if self._busy and self.settings.close_wait_ms:
+            yield from wait(self._quiet, self.settings.close_wait_ms)
+        self._sender.running = False
+        yield from super().stop()
+
+    # ------------------------------------------------------------ pulling
+
+    def keep_pulling(self, held: Held) -> Op[None]:
+        """Pull a queue for as long as it is ours; the broker holds a pull that finds nothing."""
+        while not held.window.dropped:
+            wanted = self.subscriptions.get(held.queue.topic)
+            if wanted is None or self.paused:
+                yield from sleep(PAUSED_MS)
+            elif self._full(held):
+                yield from sleep(FULL_PAUSE_MS)
+            else:
+                yield from self._pull_once(held, wanted)
+
+    def _full(self, held: Held) -> bool:
+        window, settings = held.window, self.settings
+        return (
+            len(window) > settings.cached_max
+            or window.size_bytes > settings.cached_bytes_max
+            or (len(window) > 0 and window.span() > settings.span_max)
+        )
+
+    def _pull_once(self, held: Held, wanted: Subscription) -> Op[None]:
+        settings, window = self.settings, held.window
+        commit = max(self.offsets.memory(held.queue), 0) if self.clustering else 0
+        flags = PULL_SUSPEND | (PULL_COMMIT_OFFSET if commit else 0) | (PULL_SUBSCRIPTION if settings.post_subscription else 0)
+        begin = window.last_pull_ms = yield from now()
+        try:
+            result = yield from pull(
+                self.routes,
+                self.group,
+                held.queue,
+                held.next_offset,
+                wanted,
+                count_max=settings.batch_max,
+                sys_flag=flags,
+                commit_offset=commit,
+                suspend_ms=settings.suspend_ms,
+                timeout_ms=settings.pull_timeout_ms,
+                broker_id=held.broker_id,
+                send_expression=settings.post_subscription,
+            )
+        except (NetworkError, BrokerError, PeerError) as exc:
+            yield from self._pull_failed(held, exc)
+            return
+        if window.dropped:
+            return
+        held.broker_id = result.suggested_broker_id
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning("offset illegal: queue=%s asked=%s next=%s", held.queue, held.next_offset, result.next_offset)
+            yield from self.restart(held.queue, result.next_offset)
+            return
+        moved, held.next_offset = result.next_offset != held.next_offset, result.next_offset
+        if result.messages:
+            yield from self._submit(held, window.add(result.messages))
+        elif not len(window):
+            self.offsets.update(held.queue, held.next_offset)
+        if settings.pull_interval_ms:
+            yield from sleep(settings.pull_interval_ms)
+        elif not moved and (yield from now()) - begin < IDLE_PAUSE_MS:
+            yield from sleep(IDLE_PAUSE_MS)
+
+    def _pull_failed(self, held: Held, exc: HalfmoonError) -> Op[None]:
+        code = exc.code if isinstance(exc, BrokerError) else 0
+        if code in (24, 25, 26):
+            self.instance.beat_soon()
+        if code != 215:
+            log.info("pull failed: group=%s queue=%s reason=%s", self.group, held.queue, exc)
+        held.broker_id = 0
+        yield from sleep(THROTTLED_PAUSE_MS if code == 215 else self.settings.pull_pause_ms)
+
+    # ------------------------------------------------------------ consuming
+
+    def _submit(self, held: Held, messages: list[StoredMessage]) -> Op[None]:
+        size = self.settings.consume_batch_max
+        for i in range(0, len(messages), size):
+            self._todo.append((held, messages[i : i + size]))
+        for _ in range(min(len(self._todo), self.settings.threads - self._busy)):
+            self._busy += 1
+            yield from spawn(self._work(), f"consume {self.group}")
+
+    def _work(self) -> Op[None]:
+        try:
+            while self._todo and self.running:
+                held, messages = self._todo.popleft()
+                yield from self._consume(held, messages)
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._quiet.fire()
+
+    def _consume(self, held: Held, messages: list[StoredMessage]) -> Op[None]:
+        """Hand messages to the listener once, then finish them or give them back. Nothing it raises goes further."""
+        if held.window.dropped:
+            return
+        assert self.listener is not None
+        begin = yield from now()
+        held.window.started(messages, begin)
+        shown = [self._shown(message, begin) for message in messages]
+        context = ConsumeContext(self.user_queue(held.queue))
+        try:
+            status = yield from run(self.listener, *((shown, context) if self._takes_context else (shown,)))
+        except Exception:
+            log.exception("listener failed: group=%s queue=%s first=%s", self.group, held.queue, messages[0].msg_id)
+            status = ConsumeStatus.RECONSUME_LATER
+        good = len(messages)
+        if status is not None and status is not ConsumeStatus.CONSUME_SUCCESS:
+            if status is not ConsumeStatus.RECONSUME_LATER:
+                log.warning("listener returned no ConsumeStatus: group=%s value=%r", self.group, status)
+            good = 0
+        elif context.ack_index is not None:
+            good = max(0, min(good, context.ack_index + 1))
+        yield from self._finish(held, messages, good, context.delay_level)
+
+    def _shown(self, message: StoredMessage, begin: int) -> StoredMessage:
+        origin = message.properties.get("RETRY_TOPIC")
+        if origin and message.topic == retry_topic(self.group):
+            message.topic = origin
+        message.topic = self.user_queue(MessageQueue(message.topic, "", 0)).topic
+        message.properties["CONSUME_START_TIME"] = str(begin)
+        return message
+
+    def _finish(self, held: Held, messages: list[StoredMessage], good: int, delay_level: int) -> Op[None]:
+        if held.window.dropped:
+            return  # whoever has the queue now gets them again
+        done, failed = messages[:good], messages[good:]
+        self.consumed_count += len(done)
+        self.failed_count += len(failed)
+        for message in failed:
+            if not self.clustering:
+                log.warning("message dropped after a failure, as broadcasting does: msg_id=%s", message.msg_id)
+            elif message.queue_offset not in held.window:
+                continue  # given back already, because the listener held it too long
+            elif not (yield from self.give_back(message, delay_level)):
+                message.reconsume_times += 1
+                yield from spawn(self._again(held, message), f"redeliver {message.msg_id}")
+                continue
+            done.append(message)
+        self._advance(held, done)
+
+    def _advance(self, held: Held, done: list[StoredMessage]) -> None:
+        offset = held.window.remove(done)
+        if offset >= 0 and not held.window.dropped:
+            self.offsets.update(held.queue, offset)
+
+    def _again(self, held: Held, message: StoredMessage) -> Op[None]:
+        yield from sleep(REDELIVER_MS)
+        if not held.window.dropped and message.queue_offset in held.window:
+            yield from self._submit(held, [message])
+
+    # ------------------------------------------------------------ giving back
+
+    def give_back(self, message: StoredMessage, delay_level: int) -> Op[bool]:
+        """Have a message delivered again later: by its broker, else by publishing it to the group's retry topic.
+
+        Returns whether it is in safe hands. Follows DefaultMQPushConsumerImpl.sendMessageBack (RocketMQ 4.9.8).
+        """
+        times_max = 16 if self.settings.reconsume_max < 0 else self.settings.reconsume_max
+        request = ConsumerSendMsgBack(
+            offset=message.physical_offset,
+            group=self.group,
+            delay_level=delay_level,
+            origin_msg_id=message.offset_msg_id,
+            origin_topic=message.topic,
+            unit_mode=False,
+            max_reconsume_times=times_max,
+            broker_name=message.broker_name or None,
+        )
+        try:
+            address = self.routes.master(message.broker_name) or message.store_host
+            yield from ask(address, request, b"", SEND_BACK_TIMEOUT_MS)
+            return True
+        except (NetworkError, BrokerError) as exc:
+            log.info("broker takes no message back: msg_id=%s reason=%s", message.msg_id, exc)
+        try:
+            yield from self._republish(message, times_max)
+            return True
+        except HalfmoonError as exc:
+            log.warning("message could not be given back: msg_id=%s reason=%s", message.msg_id, exc)
+            return False
+
+    def _republish(self, message: StoredMessage, times_max: int) -> Op[None]:
+        """Differs: ORIGIN_MESSAGE_ID is always that of the original; the original client loses it on the way."""
+        times = message.reconsume_times + 1
+        leave_out = ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "TRAN_MSG", "RECONSUME_TIME", "MAX_RECONSUME_TIMES")
+        found = {name: value for name, value in message.properties.items() if name not in leave_out}
+        found.setdefault("ORIGIN_MESSAGE_ID", message.offset_msg_id)
+        found.setdefault("RETRY_TOPIC", self.wire_queue(MessageQueue(message.topic, "", 0)).topic)
+        found["DELAY"] = str(3 + message.reconsume_times)
+        begin = yield from now()
+        outgoing = Outgoing(
+            retry_topic(self.group),
+            message.body,
+            properties_text(found),
+            message.msg_id,
+            message.flag,
+            reconsume_times=times,
+            reconsume_max=times_max,
+        )
+        yield from self._sender.deliver(outgoing, begin, SEND_BACK_TIMEOUT_MS)
+
+    def _keep_looking(self) -> Op[None]:
+        """Give back messages that the listener holds for too long; what it says of them later is ignored."""
+        while True:
+            yield from sleep(self.settings.consume_timeout_ms)
+            at = yield from now()
+            for held in list(self.held.values()):
+                for _ in range(16):
+                    message = held.window.overdue(at, self.settings.consume_timeout_ms)
+                    if message is None or not self.clustering or not (yield from self.give_back(message, OVERDUE_DELAY_LEVEL)):
+                        break
+                    log.warning("message given back, the listener held it too long: msg_id=%s", message.msg_id)
+                    self._advance(held, [message])
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return how this consumer is, for operators."""
+        extra = {"PROP_THREADPOOL_CORE_SIZE": str(self.settings.threads), "PROP_CONSUMEORDERLY": "false"}
+        return running_info(self, extra)

@@ -1,0 +1,113 @@
+"""How the queues of a topic are shared out to the members of a group: the strategies, as pure functions.
+
+Every member computes the shares of all alike, so queues and members must come sorted: queues by (topic, broker name, queue
+number), members by text. Follows AllocateMessageQueueStrategy and its classes (RocketMQ 4.9.8).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Sequence
+from hashlib import md5
+from typing import TypeVar
+
+from halfmoon.errors import UsageError
+from halfmoon.model import MessageQueue
+
+K = TypeVar("K")
+
+Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
+"""Given our client id, all queues and all client ids, both sorted: our queues."""
+
+VIRTUAL_NODES = 10
+"""Points of each member on the ring of CONSISTENT_HASH."""
+
+
+def average(member: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
+    """AVG: neighbouring queues to each; the first members get one more when it does not come out even."""
+    if member not in members:
+        return []
+    count, share_count = len(queues), len(members)
+    index, rest = members.index(member), len(queues) % len(members)
+    size = 1 if count <= share_count else count // share_count + (1 if index < rest else 0)
+    start = index * size if rest and index < rest else index * size + rest
+    return list(queues[start : start + size])
+
+
+def by_circle(member: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
+    """AVG_BY_CIRCLE: one queue to each in turn."""
+    return list(queues[members.index(member) :: len(members)]) if member in members else []
+
+
+def consistent_hash(member: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
+    """CONSISTENT_HASH: a member that joins or leaves moves few queues."""
+    if member not in members:
+        return []
+    ring = sorted((_point(f"{name}-{i}"), name) for name in members for i in range(VIRTUAL_NODES))
+    points = [point for point, _ in ring]
+    return [queue for queue in queues if ring[bisect_left(points, _point(_queue_text(queue))) % len(ring)][1] == member]
+
+
+def fixed(chosen: Collection[MessageQueue]) -> Strategy:
+    """CONFIG: always these queues."""
+    return lambda member, queues, members: list(chosen)
+
+
+def machine_room(rooms: Collection[str]) -> Strategy:
+    """MACHINE_ROOM: queues of brokers named ``room@name`` in these rooms, shared evenly."""
+
+    def allocate(member: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
+        if member not in members:
+            return []
+        near = [queue for queue in queues if queue.broker_name.count("@") == 1 and queue.broker_name.split("@")[0] in rooms]
+        index = members.index(member)
+        size, rest = divmod(len(near), len(members))
+        found = near[size * index : size * index + size]
+        return [*found, near[size * len(members) + index]] if rest > index else found
+
+    return allocate
+
+
+def machine_room_nearby(
+    inner: Strategy, room_of_queue: Callable[[MessageQueue], str], room_of_member: Callable[[str], str]
+) -> Strategy:
+    """MACHINE_ROOM_NEARBY: each room's queues to its own members; rooms without members are shared out to all."""
+
+    def allocate(member: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
+        if member not in members:
+            return []
+        queue_rooms = _grouped(queues, room_of_queue)
+        member_rooms = _grouped(members, room_of_member)
+        room = room_of_member(member)
+        found = inner(member, queue_rooms.get(room, []), member_rooms[room]) if room in queue_rooms else []
+        for other in sorted(queue_rooms.keys() - member_rooms.keys()):
+            found += inner(member, queue_rooms[other], members)
+        return found
+
+    return allocate
+
+
+STRATEGIES: dict[str, Strategy] = {"AVG": average, "AVG_BY_CIRCLE": by_circle, "CONSISTENT_HASH": consistent_hash}
+
+
+def strategy(name: str) -> Strategy:
+    """Return a strategy by its name on the wire. Raises UsageError."""
+    try:
+        return STRATEGIES[name]
+    except KeyError:
+        raise UsageError(f"unknown allocation {name!r}; one of {', '.join(STRATEGIES)}, or a function") from None
+
+
+def _grouped(values: Iterable[K], room_of: Callable[[K], str]) -> dict[str, list[K]]:
+    found: dict[str, list[K]] = {}
+    for value in values:
+        found.setdefault(room_of(value), []).append(value)
+    return found
+
+
+def _queue_text(queue: MessageQueue) -> str:
+    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
+
+
+def _point(text: str) -> int:
+    return int.from_bytes(md5(text.encode(), usedforsecurity=False).digest()[:4], "big")

@@ -1,0 +1,426 @@
+"""Sending: a message made ready, and the attempts until a broker stored it within one budget of time. Knows no transactions.
+
+Codes of failures that no broker sent: 10001 no connection, 10002 no answer in time, 10003 no such broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from halfmoon.client.core.ask import tell
+from halfmoon.client.core.faults import FaultTable, choose_queue
+from halfmoon.client.core.names import RETRY_PREFIX, check_message, check_sendable, check_topic, unwrap, wrap
+from halfmoon.client.core.route import PublishInfo, RouteTable
+from halfmoon.client.settings import ProducerSettings
+from halfmoon.effects import Call, Op, now, run
+from halfmoon.errors import (
+    BadHeader,
+    BrokerError,
+    ConnectFailed,
+    ConnectionLost,
+    MessageIllegal,
+    NetworkError,
+    NotRunning,
+    RequestTimeout,
+    SendFailed,
+    TooManyRequests,
+    UsageError,
+    broker_error,
+)
+from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.model import UNIQ_KEY, WAIT, Message, MessageQueue, SendResult, SendStatus, java_hash
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.command import Command
+from halfmoon.wire.compression import compress
+from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
+from halfmoon.wire.headers.send import SendBatchMessage, SendMessageReply, SendMessageV2
+from halfmoon.wire.ids import UniqueIds
+from halfmoon.wire.record import BatchItem, encode_batch
+
+Selector = Callable[[list[MessageQueue], Message, Any], "MessageQueue | None"]
+"""Chooses a queue from all writable ones (with the user's topic name), the message and the key. Runs in the event loop: quick."""
+
+COMPRESS_IN_THREAD_BYTES = 256 * 1024
+"""Bodies from this size are compressed in a thread, because it takes longer than the hop."""
+
+_KINDS = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
+CONNECT_BROKER, ACCESS_BROKER_TIMEOUT, BROKER_NOT_EXIST = 10001, 10002, 10003
+
+log = logging.getLogger("halfmoon.client")
+
+
+class Outgoing(msgspec.Struct):
+    """A message as it will travel. ``msg_id`` is what the sender knows it by; a retry sends the same again."""
+
+    topic: str
+    body: bytes
+    properties: str
+    msg_id: str
+    flag: int = 0
+    sys_flag: int = 0
+    batch: bool = False
+    reconsume_times: int = 0
+    reconsume_max: int | None = None
+
+
+class Sender:
+    """The sending half of a producer: settings, routes, ids and what is known of slow brokers."""
+
+    def __init__(self, settings: ProducerSettings, routes: RouteTable, ids: UniqueIds) -> None:
+        self.settings = settings
+        self.group = wrap(settings.group, settings.namespace)
+        self.routes = routes
+        self.ids = ids
+        self.faults = FaultTable(enabled=settings.latency_avoidance)
+        self.running = False
+
+    # ------------------------------------------------------------ what users ask for
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+        timeout_ms: int | None = None,
+    ) -> Op[SendResult]:
+        """Send and return where the message went; brokers are tried in turn within one budget of time.
+
+        With an explicit queue or a selector there is one attempt. Raises UsageError, NoRoute, BrokerError, SendFailed,
+        TooManyRequests.
+        """
+        budget = self._budget(timeout_ms)
+        begin = yield from now()
+        self._check(message)
+        if queue is not None or selector is not None:
+            target = yield from self._target(message, queue, selector, key)
+            outgoing = yield from self.prepare(message, begin)
+            return (yield from self._attempt(outgoing, target, begin, budget))
+        outgoing = yield from self.prepare(message, begin)
+        return (yield from self.deliver(outgoing, begin, budget))
+
+    def send_async(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+        timeout_ms: int | None = None,
+    ) -> Op[SendResult]:
+        """Send by the rules of asynchronous sends: only failures of the network are tried again, refusals are raised at once.
+
+        Follows MQClientAPIImpl.onExceptionImpl (RocketMQ 4.9.8): with an explicit queue the same broker is tried again.
+        Differs: another broker gets a queue of its own, where the original keeps the first one's queue number.
+        """
+        budget = self._budget(timeout_ms)
+        begin = yield from now()
+        self._check(message)
+        target = None
+        if queue is not None or selector is not None:
+            target = yield from self._target(message, queue, selector, key)
+        outgoing = yield from self.prepare(message, begin)
+        return (yield from self._deliver_async(outgoing, target, begin, budget))
+
+    def send_oneway(
+        self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, key: Any = None
+    ) -> Op[None]:
+        """Hand the message over to the network and ask for no answer: one attempt, errors only when it cannot leave."""
+        begin = yield from now()
+        self._check(message)
+        target = None
+        if queue is not None or selector is not None:
+            target = yield from self._target(message, queue, selector, key)
+        outgoing = yield from self.prepare(message, begin)
+        if target is None:
+            info = yield from self._publish_info(outgoing.topic)
+            target = choose_queue(info, None, self.faults, begin)
+        address = yield from self._address(target)
+        yield from tell(address, self._header(outgoing, target, begin), outgoing.body, self.settings.send_timeout_ms)
+
+    def send_batch(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> Op[SendResult]:
+        """Send messages of one topic as one request; they get consecutive offsets of one queue. Ids come joined by commas."""
+        budget = self._budget(timeout_ms)
+        begin = yield from now()
+        outgoing = self.prepare_batch(messages, begin)
+        if queue is not None:
+            target = yield from self._target(messages[0], queue, None, None)
+            return (yield from self._attempt(outgoing, target, begin, budget))
+        return (yield from self.deliver(outgoing, begin, budget))
+
+    def queues(self, topic: str) -> Op[list[MessageQueue]]:
+        """Return the queues that messages of a topic may go to, with the user's topic name."""
+        self._check_running()
+        check_topic(topic)
+        info = yield from self._publish_info(wrap(topic, self.settings.namespace))
+        return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in info.queues]
+
+    # ------------------------------------------------------------ made ready
+
+    def prepare(self, message: Message, born_ms: int, extra: dict[str, str] | None = None, *, sys_flag: int = 0) -> Op[Outgoing]:
+        """Return the message as it will travel; the caller's is not changed. ``extra`` are properties of the protocol."""
+        found = message.wire_properties()
+        if extra:
+            found.update(extra)
+        msg_id = found.setdefault(UNIQ_KEY, self.ids.next(born_ms))
+        if self.settings.namespace:
+            found["INSTANCE_ID"] = self.settings.namespace
+        body, flags = yield from self._compressed(bytes(message.body))
+        topic = wrap(message.topic, self.settings.namespace)
+        return Outgoing(topic, body, properties_text(found), msg_id, message.flag, sys_flag | flags)
+
+    def prepare_batch(self, messages: Sequence[Message], born_ms: int) -> Outgoing:
+        """Return several messages as one that travels. Raises UsageError. Follows MessageBatch.generateFromList (4.9.8)."""
+        self._check_running()
+        if not messages:
+            raise UsageError("messages must not be empty")
+        first, parts, ids = messages[0], [], []
+        for message in messages:
+            check_message(message, self.settings.body_bytes_max)
+            if message.delay_level > 0:
+                raise UsageError("TimeDelayLevel is not supported for batching")
+            if message.topic.startswith(RETRY_PREFIX):
+                raise UsageError("Retry Group is not supported for batching")
+            if message.topic != first.topic:
+                raise UsageError("The topic of the messages in one batch should be the same")
+            if message.wait_store != first.wait_store:
+                raise UsageError("The waitStoreMsgOK of the messages in one batch should the same")
+            found = message.wire_properties()
+            ids.append(found.setdefault(UNIQ_KEY, self.ids.next(born_ms)))
+            if self.settings.namespace:
+                found["INSTANCE_ID"] = self.settings.namespace
+            parts.append(BatchItem(bytes(message.body), wire_properties.encode(found), message.flag))
+        body = encode_batch(parts)
+        if len(body) > self.settings.body_bytes_max:
+            raise MessageIllegal(f"the message body size over max value, MAX: {self.settings.body_bytes_max}")
+        wait_store = properties_text({WAIT: "true" if first.wait_store else "false"})
+        return Outgoing(wrap(first.topic, self.settings.namespace), body, wait_store, ",".join(ids), batch=True)
+
+    def _compressed(self, body: bytes) -> Op[tuple[bytes, int]]:
+        """Return a long body compressed with its flags, or as it is when that is no gain."""
+        settings = self.settings
+        if len(body) < settings.compress_over_bytes:
+            return body, 0
+        kind, level = _KINDS[settings.compress_type], settings.compress_level
+        if len(body) >= COMPRESS_IN_THREAD_BYTES:
+            small = yield from run(compress, body, kind, level)
+        else:
+            small = compress(body, kind, level)
+        return (small, COMPRESSED | kind) if len(small) < len(body) else (body, 0)
+
+    # ------------------------------------------------------------ attempts
+
+    def deliver(self, outgoing: Outgoing, begin: int, budget_ms: int) -> Op[SendResult]:
+        """Try brokers in turn until one stored the message. Follows DefaultMQProducerImpl.sendDefaultImpl (RocketMQ 4.9.8).
+
+        Raises NoRoute, BrokerError (a code not worth another try), SendFailed, TooManyRequests (the budget is spent).
+        """
+        info = yield from self._publish_info(outgoing.topic)
+        last: str | None = None
+        tried: list[str] = []
+        result: SendResult | None = None
+        cause: Exception | None = None
+        late = False
+        for _ in range(1 + self.settings.retries_max):
+            at = yield from now()
+            if at - begin > budget_ms:
+                late = True
+                break
+            queue = choose_queue(info, last, self.faults, at)
+            last = queue.broker_name
+            tried.append(last)
+            try:
+                result = yield from self._attempt(outgoing, queue, begin, budget_ms)
+            except NetworkError as exc:
+                cause = exc
+            except BrokerError as exc:
+                if exc.code not in self.settings.retry_codes:
+                    if result is not None:
+                        return result
+                    raise
+                cause = exc
+            else:
+                if result.status is SendStatus.SEND_OK or not self.settings.retry_not_stored:
+                    return result
+            info = yield from self._publish_info(outgoing.topic)
+        if result is not None:
+            return result
+        if late:
+            raise TooManyRequests("sendDefaultImpl call timeout") from cause
+        over = yield from now()
+        raise SendFailed(outgoing.topic, tried, over - begin, failure_code(cause), cause) from cause
+
+    def _deliver_async(self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int) -> Op[SendResult]:
+        last: str | None = None
+        for left in range(self.settings.retries_async_max, -1, -1):
+            queue = target
+            if queue is None:
+                info = yield from self._publish_info(outgoing.topic)
+                queue = choose_queue(info, last, self.faults, (yield from now()))
+            last = queue.broker_name
+            try:
+                return (yield from self._attempt(outgoing, queue, begin, budget_ms))
+            except NetworkError as exc:
+                at = yield from now()
+                if not left or not exc.retry or at - begin >= budget_ms:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int) -> Op[SendResult]:
+        """Send once, with what is left of the budget, and note how long it took or that it failed."""
+        address = yield from self._address(queue)
+        start = yield from now()
+        left = budget_ms - (start - begin)
+        if left <= 0:
+            raise TooManyRequests("sendKernelImpl call timeout", address)
+        try:
+            reply: Command = yield Call(address, self._header(outgoing, queue, start), outgoing.body, left)
+            result = send_result(reply, outgoing, queue, address, self.settings.namespace)
+        except (NetworkError, BrokerError):
+            if self.faults.enabled:
+                over = yield from now()
+                self.faults.record(queue.broker_name, over - start, over, failed=True)
+            raise
+        if self.faults.enabled:
+            over = yield from now()
+            self.faults.record(queue.broker_name, over - start, over)
+        return result
+
+    def _header(self, outgoing: Outgoing, queue: MessageQueue, at: int) -> SendMessageV2:
+        settings = self.settings
+        return (SendBatchMessage if outgoing.batch else SendMessageV2)(
+            producer_group=self.group,
+            topic=outgoing.topic,
+            default_topic=settings.create_topic_key,
+            default_topic_queue_nums=settings.default_topic_queue_count,
+            queue_id=queue.queue_id,
+            sys_flag=outgoing.sys_flag,
+            born_timestamp=at,
+            flag=outgoing.flag,
+            properties=outgoing.properties,
+            reconsume_times=outgoing.reconsume_times,
+            unit_mode=False,
+            max_reconsume_times=outgoing.reconsume_max,
+            batch=outgoing.batch,
+            broker_name=queue.broker_name,
+        )
+
+    def _address(self, queue: MessageQueue) -> Op[str]:
+        address = self.routes.master(queue.broker_name)
+        if address is None:
+            address = yield from self.routes.master_or_ask(queue)
+        if address is None:
+            raise NetworkError(f"The broker[{queue.broker_name}] not exist")
+        return vip_address(address) if self.settings.vip_channel else address
+
+    def _publish_info(self, topic: str) -> Op[PublishInfo]:
+        return (yield from self.routes.publish_info(topic, self.settings.create_topic_key, self.settings.default_topic_queue_count))
+
+    def _target(self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any) -> Op[MessageQueue]:
+        if queue is not None:
+            if unwrap(queue.topic, self.settings.namespace) != unwrap(message.topic, self.settings.namespace):
+                raise UsageError("message topic not equal with message queue topic")
+            chosen: MessageQueue | None = queue
+        else:
+            assert selector is not None
+            chosen = selector((yield from self.queues(message.topic)), message, key)
+            if chosen is None:
+                raise UsageError("select message queue return null.")
+        assert chosen is not None
+        topic = wrap(message.topic, self.settings.namespace)
+        if self.routes.master(chosen.broker_name) is None:
+            yield from self._publish_info(topic)
+        return MessageQueue(topic, chosen.broker_name, chosen.queue_id)
+
+    def _budget(self, timeout_ms: int | None) -> int:
+        return self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+
+    def _check_running(self) -> None:
+        if not self.running:
+            raise NotRunning("The producer service state not OK: start it first, and send before it is closed")
+
+    def _check(self, message: Message) -> None:
+        self._check_running()
+        check_message(message, self.settings.body_bytes_max)
+        check_sendable(wrap(message.topic, self.settings.namespace))
+
+
+# ---------------------------------------------------------------- pure
+
+
+def send_result(reply: Command, outgoing: Outgoing, queue: MessageQueue, address: str, namespace: str = "") -> SendResult:
+    """Return what a reply says; codes 10, 11 and 12 are results too. Raises BrokerError, and NetworkError for a broken reply."""
+    if reply.code not in _STATUS:
+        raise broker_error(reply.code, reply.remark, address)
+    try:
+        header = reply.header(SendMessageReply)
+    except BadHeader as exc:
+        raise NetworkError(f"reply of a send without its fields: {exc}", address) from exc
+    queue_id = header.queue_id if header.queue_id >= 0 else queue.queue_id
+    return SendResult(
+        _STATUS[reply.code],
+        outgoing.msg_id,
+        header.msg_id,
+        MessageQueue(unwrap(queue.topic, namespace), queue.broker_name, queue_id),
+        header.queue_offset,
+        header.transaction_id,
+        header.region_id or "DefaultRegion",
+        header.trace_on is not False,
+    )
+
+
+_STATUS = {status.value: status for status in SendStatus}
+
+
+def failure_code(cause: Exception | None) -> int:
+    """Return the code that tells callers why the last attempt failed. Follows ClientErrorCode."""
+    if isinstance(cause, BrokerError):
+        return cause.code
+    if isinstance(cause, RequestTimeout):
+        return ACCESS_BROKER_TIMEOUT
+    if isinstance(cause, ConnectFailed | ConnectionLost):
+        return CONNECT_BROKER
+    return BROKER_NOT_EXIST
+
+
+def properties_text(properties: dict[str, str]) -> str:
+    """Return properties as a header carries them. Raises MessageIllegal when they are too long to be stored."""
+    data = wire_properties.encode(properties)
+    if len(data) > PROPERTIES_BYTES_MAX:
+        raise MessageIllegal(f"the message properties are {len(data)} bytes long, MAX: {PROPERTIES_BYTES_MAX}")
+    return data.decode()
+
+
+def vip_address(address: str) -> str:
+    """Return the broker's second port, two below the first. Follows MixAll.brokerVIPChannel."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 2}"
+
+
+def select_by_hash(queues: list[MessageQueue], message: Message, key: Any) -> MessageQueue | None:
+    """Choose by the key's Java hash: equal keys go to one queue. Follows SelectMessageQueueByHash (RocketMQ 4.9.8).
+
+    ``key`` is a str, or an int taken as a Java Integer or Long.
+    """
+    value = java_key_hash(key)
+    return queues[abs(value) % len(queues)]
+
+
+def java_key_hash(key: Any) -> int:
+    """Return Java's hashCode of a str or an int. Raises UsageError for other types."""
+    if isinstance(key, str):
+        return java_hash(key)
+    if isinstance(key, bool) or not isinstance(key, int) or not -(2**63) <= key < 2**63:
+        raise UsageError(f"expected a str or a 64-bit int as key, got {key!r}")
+    if not -(2**31) <= key < 2**31:
+        key &= 2**64 - 1
+        key = (key ^ key >> 32) & 0xFFFFFFFF
+        key = key - 2**32 if key & 0x80000000 else key
+    return int(key)

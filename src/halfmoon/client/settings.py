@@ -1,0 +1,167 @@
+"""Settings of producers, consumers and administration clients, with RocketMQ's own keys and reasons. Checks values only."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from halfmoon.errors import SettingError
+from halfmoon.model import ConsumeFrom, MessageModel, split_addresses
+from halfmoon.settings import setting
+
+S = TypeVar("S", bound="ClientSettings")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """What every client has. Defaults follow ClientConfig (RocketMQ 4.9.8) unless a reason says otherwise."""
+
+    nameserver: str = setting("", java="namesrvAddr", why="Name servers, host:port joined by ';'; empty: NAMESRV_ADDR.")
+    client_ip: str = setting("", java="clientIP", why="Our address in ids; empty: the one on the way to the name server.")
+    instance_name: str = setting("DEFAULT", java="instanceName", why="Part of the client id; DEFAULT becomes one of this process.")
+    unit_name: str = setting("", java="unitName", why="Unit of the client, part of its id.")
+    namespace: str = setting("", java="namespace", why="Prefix of topics and groups on the wire, unseen by the user.")
+    serialization: str = setting("JSON", java="rocketmq.serialize.type", why="Header of requests: JSON (every broker) or ROCKETMQ.")
+    vip_channel: bool = setting(False, java="vipChannelEnabled", why="Send to the broker's second port, which is two lower.")
+    route_refresh_ms: int = setting(30_000, java="pollNameServerInterval", why="How often routes are asked again.", low=10)
+    heartbeat_ms: int = setting(30_000, java="heartbeatBrokerInterval", why="Brokers forget clients after 120 s.", low=10)
+    persist_offsets_ms: int = setting(5_000, java="persistConsumerOffsetInterval", why="How often progress is stored.", low=10)
+    request_timeout_ms: int = setting(3_000, java="mqClientApiTimeout", why="Name server and small broker requests.", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerSettings(ClientSettings):
+    """Settings of a producer. Defaults follow DefaultMQProducer (RocketMQ 4.7.1)."""
+
+    group: str = setting("", java="producerGroup", why="Names the producer; needed by transactions and shown to operators.")
+    create_topic_key: str = setting("TBW102", java="createTopicKey", why="Topic whose route serves for topics not made yet.")
+    default_topic_queue_count: int = setting(4, java="defaultTopicQueueNums", why="Queues of a topic made by sending.", low=1)
+    send_timeout_ms: int = setting(3_000, java="sendMsgTimeout", why="Budget of one send, retries included.", low=1)
+    compress_over_bytes: int = setting(4_096, java="compressMsgBodyOverHowmuch", why="Bodies from this size are compressed.", low=0)
+    compress_level: int = setting(5, java="rocketmq.message.compressLevel", why="zlib level.", low=0, high=9)
+    compress_type: str = setting(
+        "ZLIB", java="rocketmq.message.compressType", why="ZLIB is read by every version; LZ4, ZSTD by 4.9+."
+    )
+    retries_max: int = setting(2, java="retryTimesWhenSendFailed", why="Further attempts of a send that is waited for.", low=0)
+    retries_async_max: int = setting(
+        2, java="retryTimesWhenSendAsyncFailed", why="Further attempts of an asynchronous send.", low=0
+    )
+    retry_not_stored: bool = setting(
+        False, java="retryAnotherBrokerWhenNotStoreOK", why="Also retry after a broken promise of flushing."
+    )
+    retry_codes: tuple[int, ...] = setting(
+        (1, 2, 14, 16, 17, 204, 205, 1500),
+        java="retryResponseCodes",
+        why="Codes worth another broker: those of 4.x, and 2 and 1500 of 5.x, after which nothing was stored.",
+    )
+    body_bytes_max: int = setting(4_194_304, java="maxMessageSize", why="Longest body; the broker has the same bound.", low=1)
+    latency_avoidance: bool = setting(False, java="sendLatencyFaultEnable", why="Avoid slow and failing brokers for a while.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerSettings(ClientSettings):
+    """Settings that all consumers share. Defaults follow DefaultMQPushConsumer (RocketMQ 4.9.8)."""
+
+    group: str = setting("", java="consumerGroup", why="The members of a group share its messages.")
+    model: MessageModel = setting(MessageModel.CLUSTERING, java="messageModel", why="Share the messages, or each member gets all.")
+    consume_from: ConsumeFrom = setting(
+        ConsumeFrom.LAST_OFFSET, java="consumeFromWhere", why="Where a group without progress begins."
+    )
+    consume_timestamp_ms: int = setting(
+        0, java="consumeTimestamp", why="For TIMESTAMP, ms; 0: half an hour before the start.", low=0
+    )
+    allocation: str = setting("AVG", java="allocateMessageQueueStrategy", why="How queues are shared out.")
+    rebalance_ms: int = setting(20_000, java="rocketmq.client.rebalance.waitInterval", why="How often shares are checked.", low=10)
+    batch_max: int = setting(32, java="pullBatchSize", why="Messages of one pull.", low=1, high=1024)
+    cached_max: int = setting(1_000, java="pullThresholdForQueue", why="Messages of one queue held in memory.", low=1, high=65_535)
+    cached_bytes_max: int = setting(
+        100 * 1024 * 1024, java="pullThresholdSizeForQueue", why="Bytes of one queue held in memory.", low=1, high=1024**3
+    )
+    span_max: int = setting(
+        2_000, java="consumeConcurrentlyMaxSpan", why="Offsets between oldest and newest held.", low=1, high=65_535
+    )
+    suspend_ms: int = setting(
+        15_000, java="brokerSuspendMaxTimeMillis", why="How long the broker may hold a pull.", low=0, high=120_000
+    )
+    pull_timeout_ms: int = setting(30_000, java="consumerTimeoutMillisWhenSuspend", why="Must exceed suspend_ms by 10 s.", low=100)
+    offsets_dir: str = setting("", java="rocketmq.client.localOffsetStoreDir", why="For broadcasting; empty: ~/.rocketmq_offsets.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushSettings(ConsumerSettings):
+    """Settings of a consumer that is handed its messages."""
+
+    threads: int = setting(20, java="consumeThreadMax", why="Calls of the listener side by side.", low=1, high=1_000)
+    consume_batch_max: int = setting(1, java="consumeMessageBatchMaxSize", why="Messages of one call.", low=1, high=1_024)
+    reconsume_max: int = setting(16, java="maxReconsumeTimes", why="Redeliveries before the dead letters.", low=-1)
+    consume_timeout_ms: int = setting(900_000, java="consumeTimeout", why="After this a message is given back.", low=1_000)
+    pull_interval_ms: int = setting(0, java="pullInterval", why="Pause between pulls of one queue.", low=0, high=65_535)
+    pull_pause_ms: int = setting(3_000, java="pullTimeDelayMillsWhenException", why="Pause after a failed pull.", low=1)
+    post_subscription: bool = setting(False, java="postSubscriptionWhenPull", why="Send the expression with each pull.")
+    close_wait_ms: int = setting(
+        3_000,
+        java="awaitTerminationMillisWhenShutdown",
+        why="Wait at close for running calls, so that their progress is stored.",
+        low=0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullSettings(ConsumerSettings):
+    """Settings of a consumer that asks for its messages. Defaults follow DefaultLitePullConsumer (RocketMQ 4.9.8)."""
+
+    batch_max: int = setting(10, java="pullBatchSize", why="Messages of one pull.", low=1, high=1024)
+    suspend_ms: int = setting(
+        20_000, java="brokerSuspendMaxTimeMillis", why="How long the broker may hold a pull.", low=0, high=120_000
+    )
+    cached_total_max: int = setting(10_000, java="pullThresholdForAll", why="Messages of all queues held in memory.", low=1)
+    auto_commit: bool = setting(True, java="autoCommit", why="Poll commits what was polled before.")
+    auto_commit_ms: int = setting(5_000, java="autoCommitIntervalMillis", why="How often it does.", low=1)
+    poll_timeout_ms: int = setting(5_000, java="pollTimeoutMillis", why="How long a poll waits unless told.", low=0)
+    pull_pause_ms: int = setting(1_000, java="pullTimeDelayMillsWhenException", why="Pause after a failed pull.", low=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminSettings(ClientSettings):
+    """Settings of an administration client."""
+
+    request_timeout_ms: int = setting(5_000, java="mqClientApiTimeout", why="Follows DefaultMQAdminExt.", low=1)
+
+
+def settings_of(cls: type[S], values: dict[str, Any]) -> S:
+    """Return checked settings from keyword arguments. Raises SettingError, which names the setting and the nearest right one."""
+    known = {field.name: field for field in fields(cls)}
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise SettingError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    found = cls(**values)
+    for name, field in known.items():
+        value, default = getattr(found, name), field.default
+        if isinstance(default, bool) is not isinstance(value, bool) or not isinstance(value, (type(default), *_also(default))):
+            raise SettingError(f"{name}: expected {type(default).__name__}, got {value!r}")
+        low, high = field.metadata["low"], field.metadata["high"]
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise SettingError(f"{name}: {value!r} is outside {low} to {'any' if high is None else high}")
+    return _normal(found)
+
+
+def _also(default: Any) -> tuple[type, ...]:
+    return (list, frozenset, set) if isinstance(default, tuple) else (list, tuple) if default == "" else ()
+
+
+def _normal(found: S) -> S:
+    """Return the settings with the name servers as plain addresses, and the namespace that their names may carry."""
+    texts = found.nameserver.replace(",", ";").split(";") if isinstance(found.nameserver, str) else list(found.nameserver)
+    plain = [text.strip().removeprefix("http://").removeprefix("https://").rstrip("/") for text in texts if text.strip()]
+    changes: dict[str, Any] = {"nameserver": ";".join(split_addresses(plain))}
+    if not found.namespace and plain and plain[0].startswith("MQ_INST_") and plain[0] != texts[0].strip():
+        changes["namespace"] = plain[0].split(".")[0]
+    if found.serialization not in ("JSON", "ROCKETMQ"):
+        raise SettingError(f"serialization: expected JSON or ROCKETMQ, got {found.serialization!r}")
+    if isinstance(found, ProducerSettings):
+        if found.compress_type not in ("ZLIB", "LZ4", "ZSTD"):
+            raise SettingError(f"compress_type: expected ZLIB, LZ4 or ZSTD, got {found.compress_type!r}")
+        changes["retry_codes"] = tuple(found.retry_codes)
+    return replace(found, **changes)
