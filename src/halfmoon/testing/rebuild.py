@@ -21,7 +21,7 @@ _ENTRY = Struct(">qiq")
 _TWO = Struct(">ii")
 _KEY_ENTRY = Struct(">iqii")  # | key hash i32 | physical offset i64 | seconds i32 | previous entry i32 |
 _BLANK, _V1, _V2 = -875286124, -626843481, -626843477
-_FILLER = (0, 0x7FFFFFFF, 0)
+_FILLER_BYTES = 0x7FFFFFFF  # as a size: a place without a message, left by lost or deleted ones
 _NOT_INDEXED = (4, 12)  # prepared and rolled back records of the 3.x kind
 
 
@@ -126,7 +126,7 @@ def _queue_entries(disk: Disk, path: str, file_bytes: int) -> Iterator[tuple[int
         base = int(name) // 20
         for i in range(min(size, file_bytes) // 20):
             entry = _ENTRY.unpack_from(view, i * 20)
-            if entry[1] and entry != _FILLER:
+            if entry[1] not in (0, _FILLER_BYTES):
                 yield base + i, entry
 
 
@@ -148,9 +148,10 @@ def _keys_differ(disk: Disk, records: list[LogRecord], first: int, slots: int, e
             actual[key_hash, physical_offset] += 1
             if number not in linked:
                 problems.append(f"{path}: entry {number} is in no chain")
-    for what, count in (expected - actual).items():
-        problems.append(f"key index: {count} x hash {what[0]} of the record at {what[1]} is missing")
-    for what, count in (actual - expected).items():
+    missing, foreign = expected - actual, actual - expected
+    for what, count in list(missing.items())[:3]:
+        problems.append(f"key index: {count} x hash {what[0]} of the record at {what[1]} is missing (one of {len(missing)})")
+    for what, count in foreign.items():
         if what[1] >= first:
             problems.append(f"key index: {count} x hash {what[0]} at {what[1]}, which the log does not say")
     return problems

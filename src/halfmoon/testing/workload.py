@@ -188,9 +188,8 @@ def puller(plan: Plan, place: Place, random: Random, *, tag: str | None = None) 
             yield from sleep(random.randint(20, 300))
             continue
         count += moved[1]
-        offset = 0 if random.random() < 0.02 else moved[0]
-        if not moved[1]:
-            yield from sleep(random.randint(1, 50))
+        offset = random.randint(0, moved[0]) if random.random() < 0.01 else moved[0]
+        yield from sleep(random.randint(1, 80))
     return count
 
 

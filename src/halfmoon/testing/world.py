@@ -63,6 +63,11 @@ class World:
         """The time, in whole milliseconds since the epoch."""
         return self.now_us // 1000
 
+    @property
+    def elapsed_ms(self) -> int:
+        """Milliseconds of virtual time since the beginning."""
+        return (self.now_us - self._start_us) // 1000
+
     def split(self, name: str) -> Random:
         """Return a generator of its own for a name: the same seed and name give the same numbers."""
         return Random(f"{self._root}/{name}")

@@ -1,0 +1,177 @@
+"""What goes wrong in a simulated cluster, chosen from a seed: crashes, disks, networks and clocks. Injects, never judges.
+
+Each history uses only some kinds of faults, drawn from its seed: a history with one kind of trouble finds what many kinds at once
+would hide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from halfmoon.testing.cluster import BrokerNode, Cluster
+from halfmoon.testing.ledger import Fault, Ledger
+
+SLOW_US = (20_000, 2_000_000)
+"""What a sync takes on a disk that is slow: up to 2 s."""
+
+STUCK_US = (3_000_000, 8_000_000)
+"""What a sync takes on a disk that hardly goes on: longer than a send waits."""
+
+
+class Faults:
+    """Does one thing after another to a cluster. ``kinds`` are the names of the methods below that may be chosen."""
+
+    KINDS = ("kill", "power", "stop", "slow_disk", "stuck_disk", "failed_sync", "cut", "lose", "half_open", "clock", "nameserver")
+
+    def __init__(self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: tuple[str, ...] | None = None) -> None:
+        self.cluster, self._ledger, self._random = cluster, ledger, random
+        chosen = random.sample(self.KINDS, random.randint(1, 5)) if kinds is None else list(kinds)
+        self.kinds = sorted(chosen)
+        self.count = 0
+
+    def begin(self, count: int, gap_ms: tuple[int, int]) -> None:
+        """Let ``count`` faults happen from now on, with pauses between them drawn from ``gap_ms``."""
+        self._left, self._gap_ms = count, gap_ms
+        self._next()
+
+    def _next(self) -> None:
+        if self._left > 0 and self.kinds:
+            self._left -= 1
+            self.cluster.world.after(self._random.randint(*self._gap_ms), self._strike)
+
+    def _strike(self) -> None:
+        self.count += 1
+        action: Callable[[], None] = getattr(self, self._random.choice(self.kinds))
+        action()
+        self._next()
+
+    # ---------------------------------------------------------------- processes
+
+    def kill(self) -> None:
+        """Kill a broker's process and start it again."""
+        self._crash(power=False)
+
+    def power(self) -> None:
+        """Take a broker's power and give it back."""
+        self._crash(power=True)
+
+    def _crash(self, *, power: bool) -> None:
+        broker = self._random.choice(self.cluster.brokers)
+        self._note(broker, "power" if power else "kill")
+        self.cluster.crash(broker, power=power)
+        self._later((10, 2500), partial(self._restart, broker))
+
+    def stop(self) -> None:
+        """Stop a broker cleanly and start it again."""
+        broker = self._random.choice(self.cluster.brokers)
+        if broker.running and not broker.leaving:
+            self._note(broker, "stop")
+            self.cluster.begin_stop(broker, lambda: self._later((10, 1000), partial(self._restart, broker)))
+
+    def _restart(self, broker: BrokerNode, tries: int = 3) -> None:
+        if broker.running:
+            return
+        try:
+            self.cluster.restart(broker)
+        except OSError as exc:  # a sync that fails at the start: somebody tries again
+            if not tries:
+                raise
+            self.cluster.world.note(broker.name, f"does not start: {exc}")
+            self.cluster.crash(broker)
+            self._later((100, 400), partial(self._restart, broker, tries - 1))
+
+    def nameserver(self) -> None:
+        """Kill a name server and start it again, empty."""
+        node = self._random.choice(self.cluster.nameservers)
+        if node.core is not None:
+            node.kill(power=self._random.random() < 0.3)
+            self._later((10, 3000), lambda: self.cluster.start_nameserver(node))
+
+    # ---------------------------------------------------------------- disks and clocks
+
+    def slow_disk(self) -> None:
+        """Let a broker's disk be slow for a while."""
+        self._slow(SLOW_US)
+
+    def stuck_disk(self) -> None:
+        """Let a broker's disk hardly go on for a while."""
+        self._slow(STUCK_US)
+
+    def _slow(self, work_us: tuple[int, int]) -> None:
+        host = self._random.choice(self.cluster.brokers).host
+        before, host.work_us = host.work_us, work_us
+        self.cluster.world.note(host.name, f"has a slow disk: a sync takes {work_us[0] // 1000} to {work_us[1] // 1000} ms")
+
+        def heal() -> None:
+            host.work_us = min(before, host.work_us)
+
+        self._later((200, 5000), heal)
+
+    def failed_sync(self) -> None:
+        """Let a broker's next sync fail; somebody starts the broker again some time later."""
+        broker = self._random.choice(self.cluster.brokers)
+        self._note(broker, "sync")
+        self.cluster.fail_sync(broker)
+        self._later((300, 4000), partial(self._replace, broker))
+
+    def _replace(self, broker: BrokerNode) -> None:
+        self._note(broker, "kill")
+        self.cluster.crash(broker)
+        self._later((10, 500), partial(self._restart, broker))
+
+    def clock(self) -> None:
+        """Let a broker's clock step forward."""
+        self._random.choice(self.cluster.brokers).host.step_clock(self._random.choice((1, 50, 2_000, 60_000, 600_000)))
+
+    # ---------------------------------------------------------------- network
+
+    def cut(self) -> None:
+        """Cut hosts off from each other for a while."""
+        hosts = [node.host for node in self.cluster.nameservers] + [broker.host.host for broker in self.cluster.brokers]
+        one = self._random.choice(hosts)
+        others = [host for host in hosts + self.cluster.client_hosts if host != one]
+        for other in self._random.sample(others, self._random.randint(1, len(others))):
+            self.cluster.world.note("network", f"{one} and {other} are cut off")
+            self.cluster.network.cut(one, other)
+        self._later((50, 6000), self._heal)
+
+    def _heal(self) -> None:
+        self.cluster.world.note("network", "is whole")
+        self.cluster.network.heal()
+
+    def lose(self) -> None:
+        """Break some of a broker's connections."""
+        ends = self.cluster.network.connections(self._random.choice(self.cluster.brokers).host.host)
+        for end in self._random.sample(ends, min(len(ends), self._random.randint(1, 4))):
+            self.cluster.world.note("network", f"{end.local} and {end.remote} lose their connection")
+            self.cluster.network.lose(end)
+
+    def half_open(self) -> None:
+        """Break one connection for one side only."""
+        ends = self.cluster.network.connections(self._random.choice(self.cluster.brokers).host.host)
+        if ends:
+            end = self._random.choice(ends)
+            end = end if self._random.random() < 0.5 else end.other
+            self.cluster.world.note("network", f"{end.local} is told that {end.remote} is gone")
+            self.cluster.network.half_open(end)
+
+    # ---------------------------------------------------------------- ending
+
+    def end(self) -> None:
+        """Undo everything that does not end by itself, and start whoever does not run."""
+        self._left = 0
+        self._heal()
+        for node in self.cluster.nameservers:
+            if node.core is None:
+                self.cluster.start_nameserver(node)
+        for broker in self.cluster.brokers:
+            broker.host.work_us = self.cluster.work_us
+            self._restart(broker)
+
+    def _later(self, between_ms: tuple[int, int], action: Callable[[], None]) -> None:
+        self.cluster.world.after(self._random.randint(*between_ms), action)
+
+    def _note(self, broker: BrokerNode, kind: str) -> None:
+        self._ledger.faults.append(Fault(self.cluster.world.now, broker.name, kind))

@@ -1,0 +1,244 @@
+"""One simulated history from a seed: a cluster, users, faults, an end, and the verdict. The same seed is the same history.
+
+    verdict = simulate(seed=7)
+    assert verdict.problems == []
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from halfmoon.effects import Call, Op
+from halfmoon.errors import NetworkError
+from halfmoon.testing.checkers import check
+from halfmoon.testing.cluster import SMALL, BrokerNode, Cluster
+from halfmoon.testing.drive import Task
+from halfmoon.testing.faults import Faults
+from halfmoon.testing.ledger import Contents, Ledger, Place, Queue, Seen
+from halfmoon.testing.rebuild import indexes_differ
+from halfmoon.testing.workload import QUEUES, Plan, consumer, producer, puller, read_queue
+from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, QueryConsumerOffset
+
+TOPICS = ("orders", "payments")
+GROUP = "consumers"
+STEPS = 6
+"""Faults of one history."""
+
+
+@dataclass
+class Verdict:
+    """What came of a history: ``problems`` is empty when everything held."""
+
+    seed: int
+    flush: str
+    kinds: list[str]
+    problems: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+    read: int = 0
+    committed: int = 0
+    virtual_ms: int = 0
+    events: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    def summary(self) -> str:
+        """Return one line about it."""
+        said = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
+        return (
+            f"seed {self.seed}: {said}; {self.flush} flush, {self.acknowledged} acknowledged, {self.read} read,"
+            f" {self.committed} commits, {self.virtual_ms / 1000:.1f} s, {self.events} events; {', '.join(self.kinds)}"
+        )
+
+
+def simulate(
+    seed: int, *, steps: int = STEPS, flush: str | None = None, kinds: tuple[str, ...] | None = None, **options: Any
+) -> Verdict:
+    """Run the history of a seed and judge it.
+
+    ``steps`` is the number of faults; ``flush`` and ``kinds`` (of `Faults.KINDS`) are drawn from the seed when not given; ``options``
+    go to `Cluster`. What a core raises becomes a problem, as do errors that it logs.
+    """
+    chance = Random(f"history {seed}")
+    flush = flush or chance.choice(("sync", "async"))
+    options = {"brokers": chance.choice((1, 1, 2)), "nameservers": chance.choice((1, 2)), **options}
+    cluster = Cluster(seed, flush=flush, **options)
+    history = _History(cluster, Ledger(flush), chance, kinds)
+    verdict = Verdict(seed, flush, history.faults.kinds)
+    with _errors_logged(cluster, history.ledger):
+        try:
+            verdict.problems = history.run(steps, chance)
+        except Exception as exc:
+            verdict.problems = [*history.ledger.unexpected, f"raised: {type(exc).__name__}: {exc}"]
+            logging.getLogger("halfmoon.simulation").info("seed %d", seed, exc_info=True)
+    verdict.acknowledged, verdict.read = len(history.ledger.acked), len(history.ledger.seen)
+    verdict.committed = len(history.ledger.commits)
+    verdict.virtual_ms, verdict.events = cluster.world.elapsed_ms, cluster.world.steps
+    verdict.lines = list(cluster.world.history)
+    return verdict
+
+
+class _History:
+    def __init__(self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: tuple[str, ...] | None) -> None:
+        self.cluster, self.ledger = cluster, ledger
+        self.faults = Faults(cluster, ledger, cluster.world.split("faults"), kinds=kinds)
+        self.plan = Plan(
+            {broker.name: broker.address for broker in cluster.brokers}, ledger, lambda: cluster.world.now, on_seen=self._on_seen
+        )
+        self._users: list[Task[Any]] = []
+        self._chance = chance
+        self._stopped_badly: list[str] = []
+
+    def run(self, steps: int, chance: Random) -> list[str]:
+        cluster = self.cluster
+        self._start_users(chance)
+        cluster.run(ms=300)
+        self.faults.begin(steps, (20, 1500))
+        cluster.run(ms=steps * 1500)
+        self.faults.end()
+        cluster.run(ms=4000)
+        self.faults.end()
+        cluster.run(ms=1500)
+        self.plan.closing = True
+        if not cluster.world.run_until(lambda: all(user.done for user in self._users), 30_000):
+            self.ledger.unexpected.append(f"users hang: {[user.name for user in self._users if not user.done]}")
+        self.ledger.unexpected += [f"user {user.name} raised {user.error!r}" for user in self._users if user.error is not None]
+        cluster.run(ms=2500)
+        contents, offsets = self._contents(), self._offsets()
+        problems = check(self.ledger, contents, offsets)
+        return problems + self._after_a_clean_stop(contents, offsets)
+
+    # ---------------------------------------------------------------- users
+
+    def _start_users(self, chance: Random) -> None:
+        split = self.cluster.world.split
+        for i in range(chance.randint(2, 4)):
+            name, serialization = f"sender-{i}", chance.choice((JSON, ROCKETMQ))
+            users = self.cluster.driver(name, serialization)
+            operation = producer(self.plan, name, chance.choice(TOPICS), split(name), pause_ms=(0, chance.choice((30, 100, 300))))
+            self._users.append(users.start(operation, name))
+        for i in range(chance.randint(2, 5)):
+            name, tag = f"puller-{i}", chance.choice((None, None, "paid", "sent||lost"))
+            users = self.cluster.driver(name, chance.choice((JSON, ROCKETMQ)))
+            self._users.append(users.start(puller(self.plan, self._place(chance), split(name), tag=tag), name))
+        for place in {self._place(chance): None for _ in range(chance.randint(1, 4))}:
+            name = f"consumer-{place}"
+            self._users.append(self.cluster.driver(name).start(consumer(self.plan, GROUP, place, split(name)), name))
+
+    def _place(self, chance: Random) -> Place:
+        return Place(chance.choice(sorted(self.plan.brokers)), chance.choice(TOPICS), chance.randrange(QUEUES))
+
+    def _on_seen(self, seen: Seen) -> None:
+        """With sync flush a record that anybody reads lies on the device already."""
+        if self.ledger.flush == "sync":
+            broker = next(broker for broker in self.cluster.brokers if broker.name == seen.place.broker)
+            if not durable(broker, seen):
+                self.ledger.unexpected.append(f"{seen.place}@{seen.queue_offset} was read before it was durable: {seen.body[:40]!r}")
+
+    # ---------------------------------------------------------------- the end
+
+    def _ask(self, operation: Op[Any]) -> Any:
+        task = self.cluster.client.start(operation, "asking")
+        self.cluster.world.run_until(lambda: task.done, 30_000)
+        return task.result()
+
+    def _places(self) -> list[Place]:
+        return [Place(broker.name, topic, queue_id) for broker in self.cluster.brokers for topic in TOPICS for queue_id in range(QUEUES)]
+
+    def _contents(self) -> Contents:
+        found: Contents = {}
+        for place in self._places():
+            address = self.plan.brokers[place.broker]
+            ends = [self._end_of(address, cls(topic=place.topic, queue_id=place.queue_id)) for cls in (GetMinOffset, GetMaxOffset)]
+            messages = self._ask(read_queue(self.plan, place))
+            if messages or ends[1]:
+                found[place] = Queue(ends[0], ends[1], messages)
+        return found
+
+    def _end_of(self, address: str, request: GetMinOffset | GetMaxOffset) -> int:
+        reply = self._ask(_call(address, request))
+        return reply.header(OffsetReply).offset if reply.code == 0 else 0
+
+    def _offsets(self) -> dict[tuple[str, Place], int]:
+        found = {}
+        for place in self._places():
+            request = QueryConsumerOffset(consumer_group=GROUP, topic=place.topic, queue_id=place.queue_id)
+            reply = self._ask(_call(self.plan.brokers[place.broker], request))
+            if reply.code == 0:
+                found[GROUP, place] = reply.header(OffsetReply).offset
+        return found
+
+    def _after_a_clean_stop(self, contents: Contents, offsets: dict[tuple[str, Place], int]) -> list[str]:
+        """Stop every broker, compare its indexes with its log, start it, and find everything as it was."""
+        problems = []
+        for broker in self.cluster.brokers:
+            self.cluster.stop(broker)
+            problems += [f"indexes: {broker.name}: {problem}" for problem in indexes_of(broker)]
+            self.cluster.restart(broker)
+        self.cluster.run(ms=1000)
+        again, offsets_again = self._contents(), self._offsets()
+        for place in sorted({*contents, *again}):
+            before, after = contents.get(place), again.get(place)
+            if before is None or after is None or before[:2] != after[:2] or _records(before) != _records(after):
+                problems.append(f"restart: {place} was {_brief(before)} and is {_brief(after)} after a clean restart")
+        if offsets != offsets_again:
+            problems.append(f"restart: consumer offsets were {offsets} and are {offsets_again} after a clean restart")
+        return problems
+
+
+def durable(broker: BrokerNode, seen: Seen) -> bool:
+    """Whether the record lies on the broker's device, at its place in the log."""
+    file_bytes = SMALL["commit_log_file_bytes"]
+    at = seen.physical_offset % file_bytes
+    return broker.disk.durable(f"commitlog/{seen.physical_offset - at:020d}", at, len(seen.record)) == seen.record
+
+
+def indexes_of(broker: BrokerNode) -> list[str]:
+    """Return how the indexes of a stopped broker differ from its log."""
+    return indexes_differ(
+        broker.disk, queue_file_bytes=SMALL["queue_file_bytes"], hash_slots=SMALL["hash_slots"],
+        index_entries_max=SMALL["index_entries_max"],
+    )  # fmt: skip
+
+
+def _records(queue: Queue) -> dict[int, bytes]:
+    return {offset: seen.record for offset, seen in queue.messages.items()}
+
+
+def _brief(queue: Queue | None) -> str:
+    return "missing" if queue is None else f"[{queue.min_offset}, {queue.max_offset}) with {len(queue.messages)} messages"
+
+
+def _call(address: str, request: Any) -> Op[Any]:
+    for _ in range(3):
+        try:
+            return (yield Call(address, request, b"", 5000))
+        except NetworkError:
+            continue
+    return (yield Call(address, request, b"", 5000))
+
+
+class _errors_logged(logging.Handler):
+    """While it is entered, errors that the servers log become problems of the history."""
+
+    def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
+        super().__init__(logging.ERROR)
+        self._world, self._ledger = cluster.world, ledger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            text += f" ({record.exc_info[1]!r})"
+        self._world.note("log", text)
+        self._ledger.unexpected.append(f"logged: {text}")
+
+    def __enter__(self) -> None:
+        logging.getLogger("halfmoon").addHandler(self)
+
+    def __exit__(self, *error: object) -> None:
+        logging.getLogger("halfmoon").removeHandler(self)
+
+
