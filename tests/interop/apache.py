@@ -1,0 +1,100 @@
+"""Apache RocketMQ name server and brokers, started from their published jars with a configuration of ours.
+
+Each cluster has a directory of its own for stores, configuration and logs, ports of its own, and ends with `Cluster.stop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.interop.jars import JAVA_FLAGS, jars
+from tests.interop.process import Server, free_port
+
+_LOGBACK = """<configuration><appender name="C" class="ch.qos.logback.core.ConsoleAppender"><encoder>
+<pattern>%d %p %c - %m%n</pattern></encoder></appender><root level="WARN"><appender-ref ref="C"/></root></configuration>
+"""
+
+
+class Cluster:
+    """A name server and ``masters`` brokers named broker-a, broker-b, … of cluster DefaultCluster.
+
+    ``store`` is the data directory of the first broker (default: in ``home``); ``settings`` go into every ``broker.conf``.
+    """
+
+    def __init__(
+        self, version: str, home: Path, *, masters: int = 1, store: Path | None = None, settings: Mapping[str, object] | None = None
+    ) -> None:
+        self.version, self.home, self.settings = version, home, dict(settings or {})
+        self.nameserver_port = free_port()
+        self.broker_ports = [free_port() for _ in range(masters)]
+        self.stores = [home / f"store-{i}" for i in range(masters)]
+        if store is not None:
+            self.stores[0] = store
+        self._servers: list[Server] = []
+        (home / "conf").mkdir(parents=True, exist_ok=True)
+        for name in ("namesrv", "broker", "tools", "proxy"):
+            (home / "conf" / f"logback_{name}.xml").write_text(_LOGBACK)
+
+    @property
+    def nameserver(self) -> str:
+        """Address of the name server."""
+        return f"127.0.0.1:{self.nameserver_port}"
+
+    @property
+    def broker_pids(self) -> list[int]:
+        """Process ids of the brokers."""
+        return [server.pid for server in self._servers[1:]]
+
+    def start(self) -> Cluster:
+        """Start everything and wait until each port answers."""
+        try:
+            conf = {
+                "listenPort": self.nameserver_port,
+                "kvConfigPath": self.home / "kv.json",
+                "configStorePath": self.home / "ns.properties",
+            }
+            self._launch("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", 128, conf, self.nameserver_port)
+            for i, port in enumerate(self.broker_ports):
+                self._launch(f"broker-{chr(97 + i)}", "org.apache.rocketmq.broker.BrokerStartup", 512, self._broker(i), port)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop the brokers cleanly, then the name server."""
+        while self._servers:
+            self._servers.pop().stop()
+
+    def _broker(self, number: int) -> dict[str, object]:
+        return {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": f"broker-{chr(97 + number)}",
+            "brokerId": 0,
+            "listenPort": self.broker_ports[number],
+            "namesrvAddr": self.nameserver,
+            "brokerIP1": "127.0.0.1",
+            "storePathRootDir": self.stores[number],
+            "storePathCommitLog": self.stores[number] / "commitlog",
+            "flushDiskType": "ASYNC_FLUSH",
+            "brokerRole": "ASYNC_MASTER",
+            "enablePropertyFilter": "true",
+            "autoCreateTopicEnable": "true",
+            **self.settings,
+        }
+
+    def _launch(self, name: str, main: str, heap_mb: int, settings: Mapping[str, object], port: int) -> None:
+        conf = self.home / f"{name}.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        command = [
+            "java",
+            f"-Xms{heap_mb}m",
+            f"-Xmx{heap_mb}m",
+            "-XX:MaxDirectMemorySize=512m",
+            f"-Duser.home={self.home}",
+            *JAVA_FLAGS,
+        ]
+        command += ["-cp", f"{jars(self.version)}/*", main, "-c", str(conf)]
+        self._servers.append(Server(command, self.home / f"{name}.log", {"ROCKETMQ_HOME": str(self.home)}))
+        self._servers[-1].wait_port(port)

@@ -1,0 +1,147 @@
+import com.alibaba.fastjson.JSONObject;
+import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Push consumers and lite pull consumers by name. What they receive is kept until it is asked for. */
+final class Receivers {
+    private static final Map<String, DefaultMQPushConsumer> PUSH = new ConcurrentHashMap<>();
+    private static final Map<String, List<Object>> RECEIVED = new ConcurrentHashMap<>();
+    private static final Map<String, DefaultLitePullConsumer> LITE = new ConcurrentHashMap<>();
+
+    private Receivers() {
+    }
+
+    static void verbs() {
+        Peer.verb("push", Receivers::push);
+        Peer.verb("push.wait", Receivers::await);
+        Peer.verb("push.stop", order -> {
+            PUSH.remove(order.getString("name")).shutdown();
+            return RECEIVED.remove(order.getString("name"));
+        });
+        Peer.verb("lite", Receivers::lite);
+        Peer.verb("lite.queues", order -> Senders.queues(queues(order)));
+        Peer.verb("lite.poll", Receivers::poll);
+        Peer.verb("lite.seek", Receivers::seek);
+        Peer.verb("lite.commit", order -> {
+            LITE.get(order.getString("name")).commitSync();
+            return true;
+        });
+        Peer.verb("lite.committed", order -> LITE.get(order.getString("name")).committed(queue(order)));
+        Peer.verb("lite.offset_at", order -> LITE.get(order.getString("name")).offsetForTimestamp(queue(order), order.getLong("at_ms")));
+        Peer.verb("lite.stop", order -> {
+            LITE.remove(order.getString("name")).shutdown();
+            return true;
+        });
+    }
+
+    private static Object push(JSONObject order) throws Exception {
+        String name = order.getString("name");
+        List<Object> received = Collections.synchronizedList(new ArrayList<>());
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(order.getString("group"));
+        consumer.setNamesrvAddr(order.getString("nameserver"));
+        consumer.setInstanceName("peer-" + name);
+        consumer.setVipChannelEnabled(false);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(order.containsKey("from") ? order.getString("from") : "CONSUME_FROM_FIRST_OFFSET"));
+        if (order.getBooleanValue("broadcast")) {
+            broadcast(consumer);
+        }
+        consumer.subscribe(order.getString("topic"), order.containsKey("expression") ? order.getString("expression") : "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                Map<String, Object> facts = Bodies.facts(message);
+                facts.put("broker_name", context.getMessageQueue().getBrokerName());
+                received.add(facts);
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        RECEIVED.put(name, received);
+        consumer.start();
+        PUSH.put(name, consumer);
+        return true;
+    }
+
+    /** The enum MessageModel lives in another package in 5.x. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static void broadcast(DefaultMQPushConsumer consumer) throws ReflectiveOperationException {
+        for (Method method : consumer.getClass().getMethods()) {
+            if (method.getName().equals("setMessageModel")) {
+                method.invoke(consumer, Enum.valueOf((Class<Enum>) method.getParameterTypes()[0], "BROADCASTING"));
+            }
+        }
+    }
+
+    /** Wait until "count" messages came or "timeout_ms" passed; answer all that came. */
+    private static Object await(JSONObject order) throws InterruptedException {
+        List<Object> received = RECEIVED.get(order.getString("name"));
+        long end = System.currentTimeMillis() + order.getLongValue("timeout_ms");
+        while (received.size() < order.getIntValue("count") && System.currentTimeMillis() < end) {
+            Thread.sleep(5);
+        }
+        synchronized (received) {
+            return new ArrayList<>(received);
+        }
+    }
+
+    private static Object lite(JSONObject order) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(order.getString("group"));
+        consumer.setNamesrvAddr(order.getString("nameserver"));
+        consumer.setInstanceName("peer-" + order.getString("name"));
+        consumer.setVipChannelEnabled(false);
+        consumer.setAutoCommit(order.getBooleanValue("auto_commit"));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        LITE.put(order.getString("name"), consumer);
+        if (order.getBooleanValue("subscribe")) {
+            consumer.subscribe(order.getString("topic"), order.containsKey("expression") ? order.getString("expression") : "*");
+            consumer.start();
+        } else {
+            consumer.start();
+            consumer.assign(queues(order));
+        }
+        return true;
+    }
+
+    private static Collection<MessageQueue> queues(JSONObject order) throws Exception {
+        return LITE.get(order.getString("name")).fetchMessageQueues(order.getString("topic"));
+    }
+
+    private static MessageQueue queue(JSONObject order) {
+        return new MessageQueue(order.getString("topic"), order.getString("broker_name"), order.getIntValue("queue_id"));
+    }
+
+    private static Object seek(JSONObject order) throws Exception {
+        DefaultLitePullConsumer consumer = LITE.get(order.getString("name"));
+        if ("begin".equals(order.getString("to"))) {
+            consumer.seekToBegin(queue(order));
+        } else if ("end".equals(order.getString("to"))) {
+            consumer.seekToEnd(queue(order));
+        } else {
+            consumer.seek(queue(order), order.getLongValue("to"));
+        }
+        return true;
+    }
+
+    /** Poll until "count" messages came or "timeout_ms" passed. */
+    private static Object poll(JSONObject order) {
+        DefaultLitePullConsumer consumer = LITE.get(order.getString("name"));
+        List<Object> found = new ArrayList<>();
+        long end = System.currentTimeMillis() + order.getLongValue("timeout_ms");
+        while (found.size() < order.getIntValue("count") && System.currentTimeMillis() < end) {
+            for (MessageExt message : consumer.poll(200)) {
+                found.add(Bodies.facts(message));
+            }
+        }
+        return found;
+    }
+}

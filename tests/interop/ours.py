@@ -1,0 +1,59 @@
+"""Our own servers as a user starts them: the command `halfmoon serve` in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.interop.process import Server, free_port
+
+COMMAND = Path(sys.executable).with_name("halfmoon")
+
+
+class Serve:
+    """`halfmoon serve` on a data directory: name server and one broker named broker-a. Ports stay the same over restarts."""
+
+    def __init__(self, data: Path, *, settings: dict[str, object] | None = None) -> None:
+        self.data, self.settings = data, dict(settings or {})
+        self.nameserver_port, self.broker_port = free_port(), free_port()
+        self._server: Server | None = None
+
+    @property
+    def nameserver(self) -> str:
+        """Address of the name server."""
+        return f"127.0.0.1:{self.nameserver_port}"
+
+    @property
+    def broker_pids(self) -> list[int]:
+        """Process id of the one process."""
+        return [self._server.pid] if self._server else []
+
+    def start(self) -> Serve:
+        """Start it and wait until both ports answer."""
+        command = [str(COMMAND), "serve", "--data", str(self.data), "--host", "127.0.0.1", "--broker-name", "broker-a"]
+        command += [
+            "--nameserver-port",
+            str(self.nameserver_port),
+            "--broker-port",
+            str(self.broker_port),
+            "--cluster",
+            "DefaultCluster",
+        ]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        self._server = Server(command, self.data.with_suffix(".log"))
+        self._server.wait_port(self.nameserver_port)
+        self._server.wait_port(self.broker_port)
+        return self
+
+    def stop(self) -> int:
+        """Stop it cleanly and return its exit code."""
+        server, self._server = self._server, None
+        return server.stop() if server else 0
+
+    def kill(self) -> None:
+        """Kill it as a crash would."""
+        server, self._server = self._server, None
+        if server:
+            server.kill()

@@ -1,0 +1,74 @@
+"""Server processes for interop tests: free ports, waiting for a port, ending for certain. Knows no particular server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+def free_port() -> int:
+    """Return a port that is free together with its neighbours: brokers also listen two below (VIP) and one above (replication)."""
+    for _ in range(200):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if 10_000 < port < 65_000 and all(_is_free(port + step) for step in (-2, -1, 0, 1, 2)):
+            return port
+    raise RuntimeError("no free port")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+class Server:
+    """One process with its log file. Use `stop` in every case: it never leaves the process running."""
+
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.log = log
+        with open(log, "ab") as out:
+            self.process = subprocess.Popen(
+                list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=out, env={**os.environ, **(environment or {})}
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.process.pid
+
+    def wait_port(self, port: int, timeout_s: float = 60) -> None:
+        """Wait until the process accepts connections. Raises RuntimeError with the end of its log when it died or took too long."""
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        self.kill()
+        raise RuntimeError(f"no answer on port {port}:\n{self.log.read_text(errors='replace')[-3000:]}")
+
+    def stop(self, timeout_s: float = 20) -> int:
+        """End it with SIGTERM, and with SIGKILL when that takes too long. Returns its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return self.process.returncode
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self.process.kill()
+        self.process.wait(10)
