@@ -16,6 +16,9 @@ from halfmoon.wire.flags import COMPRESSED, COMPRESSION_MASK, LZ4, ZLIB, ZSTD
 INFLATED_BYTES_MAX = 4 * FRAME_BYTES_MAX
 """A body after decompression. Senders bound a body before they compress it, so that none of theirs comes near."""
 
+ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
+"""Memory that a zstd frame may ask for whatever it holds. Every decoder should grant as much (RFC 8878, 3.1.1.1.2)."""
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -85,7 +88,7 @@ def _decompress_lz4(body: bytes, size_max: int) -> bytes:
 
 def _decompress_zstd(body: bytes, size_max: int) -> bytes:
     zstd = _optional("zstandard")
-    window_max = max(size_max, 1 << 10)
+    window_max = max(size_max, ZSTD_WINDOW_BYTES)
     try:
         with zstd.ZstdDecompressor(max_window_size=window_max).stream_reader(body) as reader:
             found = reader.read(size_max + 1)
