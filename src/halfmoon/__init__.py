@@ -1,1 +1,83 @@
-"""Halfmoon: transactional messaging for Python on the RocketMQ protocol."""
+"""Halfmoon: transactional messaging for Python on the RocketMQ protocol.
+
+The public names of the client stand here; they are loaded when first used, so that servers and tools start fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from halfmoon.client.aio import AsyncAdmin, AsyncProducer, AsyncPullConsumer, AsyncPushConsumer
+    from halfmoon.client.core.push import ConsumeContext
+    from halfmoon.client.core.send import select_by_hash
+    from halfmoon.client.settings import AdminSettings, ProducerSettings, PullSettings, PushSettings
+    from halfmoon.client.sync import Admin, Producer, PullConsumer, PushConsumer
+    from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, NoNameServer, NoRoute, SendFailed, UsageError
+    from halfmoon.model import (
+        ConsumeFrom,
+        ConsumeStatus,
+        Message,
+        MessageModel,
+        MessageQueue,
+        SendResult,
+        SendStatus,
+        StoredMessage,
+    )
+
+_PLACES = {
+    "halfmoon.client.aio": "AsyncAdmin AsyncProducer AsyncPullConsumer AsyncPushConsumer",
+    "halfmoon.client.core.push": "ConsumeContext",
+    "halfmoon.client.core.send": "select_by_hash",
+    "halfmoon.client.settings": "AdminSettings ProducerSettings PullSettings PushSettings",
+    "halfmoon.client.sync": "Admin Producer PullConsumer PushConsumer",
+    "halfmoon.errors": "BrokerError HalfmoonError NetworkError NoNameServer NoRoute SendFailed UsageError",
+    "halfmoon.model": "ConsumeFrom ConsumeStatus Message MessageModel MessageQueue SendResult SendStatus StoredMessage",
+}
+_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Admin",
+    "AdminSettings",
+    "AsyncAdmin",
+    "AsyncProducer",
+    "AsyncPullConsumer",
+    "AsyncPushConsumer",
+    "BrokerError",
+    "ConsumeContext",
+    "ConsumeFrom",
+    "ConsumeStatus",
+    "HalfmoonError",
+    "Message",
+    "MessageModel",
+    "MessageQueue",
+    "NetworkError",
+    "NoNameServer",
+    "NoRoute",
+    "Producer",
+    "ProducerSettings",
+    "PullConsumer",
+    "PullSettings",
+    "PushConsumer",
+    "PushSettings",
+    "SendFailed",
+    "SendResult",
+    "SendStatus",
+    "StoredMessage",
+    "UsageError",
+    "select_by_hash",
+]
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACE_OF.get(name)
+    if place is None:
+        raise AttributeError(f"module 'halfmoon' has no attribute {name!r}")
+    return getattr(import_module(place), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -150,7 +150,7 @@ class AsyncProducer(_AsyncClient[ProducerSettings]):
         async with AsyncProducer(group="P_shop", nameserver="127.0.0.1:9876") as producer:
             result = await producer.send(Message("orders", b"paid", tag="A", keys=["k1"]))
 
-    Settings are those of `halfmoon.client.settings.ProducerSettings`, by keyword. Safe for many tasks at once.
+    Settings are those of `halfmoon.client.settings.ProducerSettings`, by keyword. May be shared by everything that sends.
     """
 
     def __init__(self, settings: ProducerSettings | None = None, **values: Any) -> None:
@@ -301,7 +301,7 @@ class AsyncPullConsumer(_AsyncClient[PullSettings]):
     ::
 
         async with AsyncPullConsumer(group="C_shop", nameserver="127.0.0.1:9876") as consumer:
-            await consumer.subscribe("orders")          # queues shared out by the group, or: await consumer.assign(queues)
+            consumer.subscribe("orders")                # queues shared out by the group, or: await consumer.assign(queues)
             messages = await consumer.poll(timeout_ms=1000)
             await consumer.commit()
 
