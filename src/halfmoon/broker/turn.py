@@ -6,14 +6,12 @@ A frame that is not an ordinary send or pull, and a group that may not be stored
 
 from __future__ import annotations
 
-from struct import error as struct_error
-
 from halfmoon.broker.acks import Sender, Stored
 from halfmoon.broker.names import DEAD_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX
 from halfmoon.broker.send import MULTI_TAG, Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import Topics
-from halfmoon.errors import BrokerError
+from halfmoon.errors import BrokerError, MessageRefused
 from halfmoon.hot import send_header_json, send_header_rocketmq, stored_properties
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Draft
@@ -127,11 +125,14 @@ class Turn:
             if now < self._settings.start_accept_ms:
                 raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
             appended = self._sends.append(topic, queue_id, group.drafts, now)
+        except MessageRefused as exc:  # one of them cannot be stored, and so none was: find out which
+            if len(group.drafts) > 1:
+                self._one_by_one(topic, queue_id, group, now)
+            else:
+                self._sends.refuse([sender for sender in group.senders if sender is not None], exc)
+            return
         except BrokerError as exc:
             self._sends.refuse([sender for sender in group.senders if sender is not None], exc)
-            return
-        except struct_error:  # a number of one message does not fit its field: find out which
-            self._one_by_one(topic, queue_id, group, now)
             return
         places = appended.physical_offsets
         if not group.impatient:
@@ -144,10 +145,6 @@ class Turn:
                 self._sends.acknowledge(one, now, wait=index not in group.impatient)
 
     def _one_by_one(self, topic: str, queue_id: int, group: Group, now: int) -> None:
-        if len(group.drafts) == 1:
-            refusal = BrokerError("a number of the message does not fit its field")
-            self._sends.refuse([sender for sender in group.senders if sender is not None], refusal)
-            return
         for index, (sender, draft) in enumerate(zip(group.senders, group.drafts)):
             one = Group()
             one.drafts, one.senders = [draft], [sender]

@@ -1,0 +1,173 @@
+"""A broker without sockets: connections are numbers, requests go in as frames, what comes out is read back as commands."""
+
+from __future__ import annotations
+
+from random import Random
+
+from halfmoon.broker.broker import Broker
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.effects import Close, Work, Write
+from halfmoon.model import ConsumeType, MessageModel, subscription
+from halfmoon.shell.disk import RealDisk
+from halfmoon.store.settings import StoreSettings
+from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, HeartbeatData, ProducerData, SubscriptionData, to_json
+from halfmoon.wire.codes import JSON
+from halfmoon.wire.command import Command, decode, encode, request_command
+from halfmoon.wire.frame import Inbox
+from halfmoon.wire.headers.client import HeartBeat
+from halfmoon.wire.headers.pull import PullMessage
+from halfmoon.wire.headers.send import SendMessageV2
+
+START_MS = 1_700_000_000_000
+SMALL = {"commit_log_file_bytes": 256 * 1024, "queue_file_bytes": 2000, "hash_slots": 1000, "index_entries_max": 4000}
+
+
+class Talk:
+    """One broker and what its peers were sent."""
+
+    def __init__(self, root, *, store=None, **settings):
+        self.root, self.now = root, START_MS
+        self.settings = BrokerSettings(**settings)
+        self.store_settings = StoreSettings(**{**SMALL, **(store or {})})
+        self.disk = RealDisk(str(root))
+        self.held_back: list[Work] | None = None  # a list: works are kept in it instead of being run
+        self.open()
+
+    def open(self):
+        self.broker = Broker(self.settings, self.store_settings, self.disk, Random(1), self.now)
+        self.inboxes: dict[int, Inbox] = {}
+        self.received: dict[int, list[Command]] = {}
+        self.closed: dict[int, str] = {}
+        self.opaque = 0
+        self.broker.start(self.now)
+        self.run_effects()
+
+    def restart(self):
+        """Stop cleanly and open the directory again."""
+        self.broker.stop(self.now)
+        self.run_effects()
+        self.broker.store.close(self.now)
+        self.open()
+
+    def connect(self, peer, remote=None):
+        self.broker.connected(peer, remote or f"10.0.0.{peer}:5000", self.now)
+        self.inboxes[peer], self.received[peer] = Inbox(), []
+        return peer
+
+    def feed(self, peer, data):
+        if peer not in self.inboxes:
+            self.connect(peer)
+        self.broker.feed(peer, data)
+
+    def turn(self):
+        self.broker.commit(self.now)
+        self.run_effects()
+
+    def wait(self, ms):
+        """Let time pass, with every tick that the broker asks for."""
+        until = self.now + ms
+        while (due := self.broker.due()) is not None and due <= until:
+            self.now = max(self.now, due)
+            self.broker.tick(self.now)
+            self.run_effects()
+        self.now = until
+
+    def lose(self, peer):
+        self.broker.lost(peer, self.now)
+        self.run_effects()
+
+    def run_effects(self):
+        while effects := self.broker.effects():
+            for effect in effects:
+                if isinstance(effect, Write):
+                    self.inboxes[effect.peer].feed(b"".join(bytes(piece) for piece in effect.pieces))
+                    for serialization, header, body in self.inboxes[effect.peer].frames():
+                        self.received[effect.peer].append(decode(header, bytes(body), serialization))
+                elif isinstance(effect, Close):
+                    self.closed[effect.peer] = effect.reason
+                elif isinstance(effect, Work):
+                    if self.held_back is not None:
+                        self.held_back.append(effect)
+                    else:
+                        self.run_work(effect)
+
+    def run_work(self, work):
+        try:
+            result = work.run()
+        except Exception as exc:
+            result = exc
+        work.done(result, self.now)
+
+    def release(self):
+        """Run the works that were held back."""
+        works, self.held_back = self.held_back, None
+        for work in works:
+            self.run_work(work)
+        self.run_effects()
+
+    # ------------------------------------------------------------ requests
+
+    def post(self, header, body=b"", *, peer=1, serialization=JSON, oneway=False, version=409, code=None):
+        """Send a request without looking for its answer; return its opaque."""
+        self.opaque += 1
+        command = request_command(header, body, opaque=self.opaque, serialization=serialization, oneway=oneway)
+        command.version = version
+        if code is not None:
+            command.code = code
+        self.feed(peer, encode(command))
+        return self.opaque
+
+    def answer(self, opaque, *, peer=1):
+        """Take out the answer to a request, or None while there is none."""
+        for command in self.received[peer]:
+            if command.is_response and command.opaque == opaque:
+                self.received[peer].remove(command)
+                return command
+        return None
+
+    def ask(self, header, body=b"", **kw):
+        """Send a request, let a turn pass and return its answer."""
+        opaque = self.post(header, body, **kw)
+        self.turn()
+        return self.answer(opaque, peer=kw.get("peer", 1))
+
+    def send(self, topic="T", body=b"x", *, queue_id=0, properties="", **kw):
+        return self.ask(send_header(topic, queue_id=queue_id, properties=properties), body, **kw)
+
+    def pull(self, topic="T", *, offset=0, queue_id=0, group="G", wait_ms=0, expression="*", **kw):
+        return self.ask(
+            pull_header(topic, offset=offset, queue_id=queue_id, group=group, wait_ms=wait_ms, expression=expression), **kw
+        )
+
+    def consume(self, *topics, group="G", peer=1, client_id=None, model=MessageModel.CLUSTERING, expression="*", version=1):
+        """Send a consumer's heartbeat."""
+        data = HeartbeatData(
+            client_id=client_id or f"client-{peer}",
+            producer_data_set=[ProducerData("CLIENT_INNER_PRODUCER")],
+            consumer_data_set=[
+                ConsumerData(
+                    group_name=group, consume_type=ConsumeType.CONSUME_PASSIVELY, message_model=model,
+                    consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+                    subscription_data_set=[SubscriptionData.of(subscription(t, expression, version=version)) for t in topics],
+                )
+            ],
+        )  # fmt: skip
+        return self.ask(HeartBeat(), to_json(data), peer=peer)
+
+
+def send_header(topic="T", **changed):
+    fields = {
+        "producer_group": "P", "topic": topic, "default_topic": "TBW102", "default_topic_queue_nums": 4, "queue_id": 0,
+        "sys_flag": 0, "born_timestamp": START_MS - 5, "flag": 0, "properties": "", "reconsume_times": 0, "unit_mode": False,
+        "batch": False,
+    }  # fmt: skip
+    return SendMessageV2(**{**fields, **changed})
+
+
+def pull_header(topic="T", *, offset=0, queue_id=0, group="G", wait_ms=0, expression="*", version=0, commit=None):
+    flag = (2 if wait_ms else 0) | (4 if expression is not None else 0) | (1 if commit is not None else 0)
+    return PullMessage(
+        consumer_group=group, topic=topic, queue_id=queue_id, queue_offset=offset, max_msg_nums=32, sys_flag=flag,
+        commit_offset=commit or 0, suspend_timeout_millis=wait_ms, sub_version=version, subscription=expression,
+        expression_type=None if expression is None else "TAG",
+    )  # fmt: skip

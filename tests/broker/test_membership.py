@@ -1,0 +1,161 @@
+"""Heartbeats: groups and retry topics made, members told of changes at once, and who may ask."""
+
+from halfmoon.model import subscription
+from halfmoon.wire.bodies import (
+    CheckClientBody,
+    ConsumerConnection,
+    ConsumerIdList,
+    HeartbeatData,
+    ProducerConnection,
+    ProducerData,
+    ProducerTable,
+    SubscriptionData,
+    from_json,
+    to_json,
+)
+from halfmoon.wire.command import encode, reply_command
+from halfmoon.wire.headers.client import (
+    CheckClientConfig,
+    GetAllProducerInfo,
+    GetConsumerConnectionList,
+    GetConsumerListByGroup,
+    GetConsumerRunningInfo,
+    GetProducerConnectionList,
+    HeartBeat,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+
+
+def notices(talk, peer):
+    found = [command for command in talk.received.get(peer, []) if command.code == 40 and not command.is_response]
+    for command in found:
+        talk.received[peer].remove(command)
+    return [command.header(NotifyConsumerIdsChanged).consumer_group for command in found]
+
+
+def test_a_heartbeat_makes_the_group_and_its_retry_topic(talk):
+    assert talk.consume("T", group="G").code == 0
+
+    assert talk.broker.groups.get("G").retry_max_times == 16
+    config = talk.broker.topics.get("%RETRY%G")
+    assert (config.read_queue_nums, config.perm) == (1, 6)
+
+
+def test_every_member_is_told_at_once_when_the_group_changes(talk):
+    talk.consume("T", peer=1)
+    assert notices(talk, 1) == ["G"]
+
+    talk.consume("T", peer=2)
+    assert (notices(talk, 1), notices(talk, 2)) == (["G"], ["G"])
+    talk.consume("T", peer=2)
+    assert (notices(talk, 1), notices(talk, 2)) == ([], [])
+
+
+def test_a_notice_is_one_way_and_says_java(talk):
+    talk.consume("T")
+
+    [command] = [c for c in talk.received[1] if c.code == 40]
+    assert (command.is_oneway, command.is_response, command.language) == (True, False, 0)
+
+
+def test_the_others_are_told_when_a_member_unregisters_or_is_lost(talk):
+    for peer in (1, 2, 3):
+        talk.consume("T", peer=peer)
+    for peer in (1, 2, 3):
+        notices(talk, peer)
+
+    talk.ask(UnregisterClient(client_id="client-2", consumer_group="G"), peer=2)
+    assert (notices(talk, 1), notices(talk, 2), notices(talk, 3)) == (["G"], [], ["G"])
+    talk.lose(3)
+    assert notices(talk, 1) == ["G"]
+
+
+def test_members_that_fall_silent_are_dropped_and_closed(talk):
+    talk.consume("T", peer=1)
+    talk.wait(60_000)
+    talk.consume("T", peer=2)
+    notices(talk, 2)
+
+    talk.wait(75_000)
+
+    assert 1 in talk.closed
+    reply = talk.ask(GetConsumerListByGroup(consumer_group="G"), peer=3)
+    assert from_json(ConsumerIdList, reply.body).consumer_id_list == ["client-2"]
+    assert "G" in notices(talk, 2)
+
+
+def test_a_group_nobody_is_in_has_no_members_to_list(talk):
+    reply = talk.ask(GetConsumerListByGroup(consumer_group="G"))
+
+    assert (reply.code, reply.remark) == (1, "no consumer for this group, G")
+
+
+def test_connections_of_a_group_are_listed(talk):
+    talk.consume("T", "U")
+
+    found = from_json(ConsumerConnection, talk.ask(GetConsumerConnectionList(consumer_group="G")).body)
+
+    assert [(c.client_id, c.client_addr, c.version) for c in found.connection_set] == [("client-1", "10.0.0.1:5000", 409)]
+    assert set(found.subscription_table) == {"T", "U"}
+    assert talk.ask(GetConsumerConnectionList(consumer_group="nobody")).code == 206
+
+
+def test_producers_are_listed(talk):
+    talk.ask(HeartBeat(), to_json(HeartbeatData(client_id="me", producer_data_set=[ProducerData("P")])))
+
+    found = from_json(ProducerConnection, talk.ask(GetProducerConnectionList(producer_group="P")).body)
+    everything = from_json(ProducerTable, talk.ask(GetAllProducerInfo()).body)
+
+    assert [c.client_id for c in found.connection_set] == ["me"]
+    assert [p.client_id for p in everything.data["P"]] == ["me"]
+    assert talk.ask(GetProducerConnectionList(producer_group="nobody")).code == 1
+
+
+def test_heartbeats_that_are_not_ones_are_refused(talk):
+    assert talk.ask(HeartBeat()).code == 1
+    assert talk.ask(HeartBeat(), b"\xff\xfe{").code == 1
+    assert talk.ask(HeartBeat(), b'{"clientID":"c","producerDataSet":[{"groupName":"../x"}]}').code == 1
+    assert talk.consume("T", group="a b").code == 1
+    assert talk.broker.topics.get("%RETRY%a b") is None
+
+
+def test_a_client_may_ask_whether_its_subscription_would_be_taken(talk):
+    good = CheckClientBody(subscription_data=SubscriptionData.of(subscription("T", "A")))
+    bad = CheckClientBody(subscription_data=SubscriptionData(topic="T", sub_string="||"))
+
+    assert talk.ask(CheckClientConfig(), to_json(good)).code == 0
+    assert talk.ask(CheckClientConfig(), to_json(bad)).code == 23
+
+
+def test_a_request_for_a_client_is_passed_on_and_its_answer_comes_back(talk):
+    talk.consume("T", peer=1)
+    opaque = talk.post(GetConsumerRunningInfo(consumer_group="G", client_id="client-1"), peer=2)
+    talk.turn()
+    [asked] = [c for c in talk.received[1] if c.code == 307]
+
+    talk.feed(1, encode(reply_command(asked, body=b'{"how":"well"}')))
+    talk.turn()
+
+    assert talk.answer(opaque, peer=2).body == b'{"how":"well"}'
+
+
+def test_a_client_that_does_not_answer_is_given_up_after_ten_seconds(talk):
+    talk.consume("T", peer=1)
+    opaque = talk.post(GetConsumerRunningInfo(consumer_group="G", client_id="client-1"), peer=2)
+    talk.turn()
+
+    talk.wait(9_999)
+    assert talk.answer(opaque, peer=2) is None
+    talk.wait(1)
+    assert talk.answer(opaque, peer=2).code == 207
+
+
+def test_a_client_that_is_lost_is_given_up_at_once_and_one_that_is_not_there_too(talk):
+    talk.consume("T", peer=1)
+    opaque = talk.post(GetConsumerRunningInfo(consumer_group="G", client_id="client-1"), peer=2)
+    talk.turn()
+    talk.lose(1)
+
+    assert talk.answer(opaque, peer=2).code == 1
+    assert talk.ask(GetConsumerRunningInfo(consumer_group="G", client_id="client-1"), peer=2).code == 1
