@@ -1,0 +1,70 @@
+"""The command that holds all others, its help and its errors. Knows commands by the table of `halfmoon.cli.main` only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from halfmoon.cli.main import COMMANDS, module
+from halfmoon.cli.output import report
+from halfmoon.errors import HalfmoonError
+
+
+class Commands(TyperGroup):
+    """Loads a command when it is named."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return all names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return one command, or None."""
+        if cmd_name not in COMMANDS:
+            near = get_close_matches(cmd_name, COMMANDS, 1)
+            ctx.fail(f"No such command {cmd_name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        apps = module(cmd_name).app
+        found = typer.main.get_command(apps[cmd_name] if isinstance(apps, dict) else apps)
+        found.name = cmd_name
+        return found
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"halfmoon {version('halfmoon')}")
+        raise typer.Exit
+
+
+@app.callback()
+def halfmoon(
+    show_version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Transactional messaging for Python on the RocketMQ protocol.
+
+    Exit codes: 0 done, 1 refused or found something, 2 a wrong argument or setting.
+
+    Example: halfmoon serve --data ./data
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run what the arguments ask for and return the exit code."""
+    command = typer.main.get_command(app)
+    try:
+        command.main(args=list(arguments), prog_name="halfmoon")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    except HalfmoonError as exc:
+        return report(exc, as_json="--json" in arguments)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    return 0

@@ -1,0 +1,89 @@
+"""How commands show what they found: JSON for programs, tables for people. Writes to standard output and error, asks nobody."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from halfmoon.errors import BrokerError, HalfmoonError, UsageError
+from halfmoon.model import StoredMessage
+
+
+def show_json(value: Any) -> None:
+    """Write one value as one line of JSON."""
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table; numbers stand to the right. Without a terminal it is as wide as it needs."""
+    table = Table(*columns, title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    cells = [list(row) for row in rows]
+    for at, column in enumerate(table.columns):
+        if cells and all(isinstance(row[at], int | float) for row in cells):
+            column.justify = "right"
+    for row in cells:
+        table.add_row(*(escape(f"{each:,}" if type(each) is int else str(each)) for each in row))
+    console().print(table)
+
+
+def console() -> Console:
+    """Return a console on standard output; without a terminal it neither colours nor wraps."""
+    return Console() if sys.stdout.isatty() else Console(width=200, no_color=True, highlight=False)
+
+
+def report(error: HalfmoonError, *, as_json: bool) -> int:
+    """Write an error to standard error and return the exit code: 2 when the caller must change something, else 1."""
+    if as_json:
+        facts: dict[str, Any] = {"error": str(error), "kind": type(error).__name__, "code": getattr(error, "code", None)}
+        sys.stderr.write(msgspec.json.encode(facts).decode() + "\n")
+    else:
+        text = f"{error.remark or 'refused'} (code {error.code})" if isinstance(error, BrokerError) else str(error)
+        sys.stderr.write(f"halfmoon: {text}\n")
+    return 2 if isinstance(error, UsageError) else 1
+
+
+def time_text(ms: int) -> str:
+    """Return a time of milliseconds since the epoch as ISO 8601 in UTC, empty for none."""
+    if ms <= 0:
+        return ""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def message_facts(message: StoredMessage) -> dict[str, Any]:
+    """Return what JSON output says of a message. The body is text; where it is no UTF-8, ``body`` is None and ``body_hex`` has it."""
+    facts: dict[str, Any] = {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "msg_id": message.msg_id,
+        "offset_msg_id": message.offset_msg_id,
+        "tag": message.tag,
+        "keys": list(message.keys),
+        "properties": message.properties,
+        "born_ms": message.born_ms,
+        "store_ms": message.store_ms,
+        "reconsume_times": message.reconsume_times,
+    }
+    try:
+        facts["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        facts["body"], facts["body_hex"] = None, message.body.hex()
+    return facts
+
+
+def body_text(body: bytes, width: int) -> str:
+    """Return a body as one line of at most ``width`` characters, for people."""
+    text = body[: width * 4].decode("utf-8", "backslashreplace")
+    line = "".join(each if each.isprintable() else "\u00b7" for each in text)
+    return line if len(line) <= width else line[: width - 1] + "…"

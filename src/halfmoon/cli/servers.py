@@ -1,0 +1,187 @@
+"""`halfmoon serve`, `nameserver` and `broker`: their options, read quickly, and the line that says they are ready.
+
+The options stand in one table. The usual way reads them by itself, because loading the machinery of the other commands takes longer
+than starting a broker; help and everything unusual go the long way, through commands made from the same table (`halfmoon.cli.server_help`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration, is_loopback
+from halfmoon.programs.embedded import Part, Parts, both, broker, name_server, run
+
+
+class Option(NamedTuple):
+    """One option of a server: its flag, what its value is called (empty: it is a switch), the setting it stands for, its help."""
+
+    flag: str
+    metavar: str
+    setting: str | None
+    why: str
+    default: str = ""
+    many: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of its value."""
+        return self.flag.strip("-").replace("-", "_")
+
+
+DATA = Option("--data", "DIR", None, "Where messages are kept.", "~/.local/share/halfmoon")
+CONFIG = Option("--config", "FILE", None, "Settings: TOML, or a RocketMQ broker.conf.", many=True)
+HOST = Option("--host", "ADDRESS", None, "Where to listen; other than loopback needs --allow-remote.", "127.0.0.1")
+NAME_SERVER_PORT = Option("--nameserver-port", "PORT", "nameserver.port", "Port of the name server; 0 takes a free one.", "9876")
+BROKER_PORT = Option("--broker-port", "PORT", "broker.port", "Port of the broker; 0 takes a free one.", "10911")
+BROKER_NAME = Option("--broker-name", "NAME", "broker.name", "Name of the broker.", "broker-a")
+CLUSTER = Option("--cluster", "NAME", "broker.cluster", "Cluster of the broker.", "DefaultCluster")
+REGISTER_WITH = Option("--nameserver", "ADDRESSES", "broker.nameserver", "Name servers to register with, joined by ';'.")
+SET = Option("--set", "KEY=VALUE", None, "Any setting, by our name or RocketMQ's.", many=True)
+ALLOW_REMOTE = Option("--allow-remote", "", None, "Let other machines connect, though nobody is asked who they are.")
+LOG = Option("--log", "LEVEL", None, "What is told on standard error: error, warning, info or debug.", "warning")
+JSON = Option("--json", "", None, "The line that says it is ready is JSON.")
+
+OPTIONS = {
+    "serve": (DATA, CONFIG, HOST, NAME_SERVER_PORT, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ALLOW_REMOTE, LOG, JSON),
+    "nameserver": (DATA, CONFIG, HOST, NAME_SERVER_PORT, SET, ALLOW_REMOTE, LOG, JSON),
+    "broker": (DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ALLOW_REMOTE, LOG, JSON),
+}
+
+HELP = {
+    "serve": """Run a name server and a broker in one process.
+
+    Prints one line when clients may connect. SIGTERM or Ctrl-C stops it cleanly, a second one at once.
+
+    Example: halfmoon serve --data ./data --set flushDiskType=SYNC_FLUSH""",
+    "nameserver": """Run a name server alone.
+
+    Example: halfmoon nameserver --data ./names --nameserver-port 9876""",
+    "broker": """Run a broker alone: another master of a cluster.
+
+    Example: halfmoon broker --nameserver 127.0.0.1:9876 --broker-name broker-b --broker-port 10921 --data ./data-b""",
+}
+
+LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
+
+
+# ---------------------------------------------------------------- reading options
+
+
+def run_quickly(name: str, arguments: Sequence[str]) -> int | None:
+    """Run a server when its options read plainly and return the exit code; None when help or an error message is wanted."""
+    values = read_options(OPTIONS[name], arguments)
+    return None if values is None else serve(name, values)
+
+
+def read_options(options: Sequence[Option], arguments: Sequence[str]) -> dict[str, Any] | None:
+    """Return the values of ``--flag value``, ``--flag=value`` and switches by name; None for anything else."""
+    known = {option.flag: option for option in options}
+    values: dict[str, Any] = {option.name: [] if option.many else None if option.metavar else False for option in options}
+    rest = iter(arguments)
+    for argument in rest:
+        flag, equals, value = argument.partition("=")
+        option = known.get(flag)
+        if option is None or (equals and not option.metavar):
+            return None
+        if not option.metavar:
+            values[option.name] = True
+            continue
+        text = value if equals else next(rest, None)
+        if text is None or (not equals and text.startswith("--")):
+            return None
+        if option.many:
+            values[option.name].append(text)
+        else:
+            values[option.name] = text
+    return values
+
+
+# ---------------------------------------------------------------- running
+
+
+def serve(name: str, values: Mapping[str, Any]) -> int:
+    """Run a server until it is told to stop; return the exit code: 0, 1 (a port or directory is taken) or 2 (a wrong setting)."""
+    try:
+        settings = settings_from(name, values, os.environ)
+        data = data_directory(name, values.get("data"), os.environ)
+        _begin_log(values.get("log") or "warning", settings)
+        run(lambda: _parts(name, settings, data), lambda parts: _say_ready(parts, data, as_json=bool(values.get("json"))))
+    except HalfmoonError as exc:
+        return _refused(name, exc, as_json=bool(values.get("json")))
+    except OSError as exc:
+        return _refused(name, exc, as_json=bool(values.get("json")))
+    return 0
+
+
+def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:
+    """Return the checked settings that options, files and environment ask for. Raises SettingError, UsageError."""
+    sections = {"serve": {**NAME_SERVER, **BROKER}, "nameserver": NAME_SERVER, "broker": BROKER}[name]
+    files = [*filter(None, [environment.get("HALFMOON_CONFIG")]), *values.get("config", [])]
+    flags = [f"{o.setting}={values[o.name]}" for o in OPTIONS[name] if o.setting and values.get(o.name) is not None]
+    found = configuration(
+        sections, host=values.get("host"), files=files, environment=environment, assignments=[*values.get("set", []), *flags]
+    )
+    if not is_loopback(found.host) and not values.get("allow_remote"):
+        raise UsageError(
+            f"--host {found.host} lets other machines in, and nobody is asked who they are yet: add --allow-remote if that is meant"
+        )
+    return found
+
+
+def data_directory(name: str, given: str | None, environment: Mapping[str, str]) -> Path:
+    """Return where a server keeps its data: as given, else ``HALFMOON_DATA``, else the user's data directory (XDG)."""
+    if given or environment.get("HALFMOON_DATA"):
+        return Path(given or environment["HALFMOON_DATA"]).expanduser()
+    home = environment.get("XDG_DATA_HOME", "")
+    root = Path(home if os.path.isabs(home) else "~/.local/share").expanduser() / "halfmoon"
+    return root / "nameserver" if name == "nameserver" else root
+
+
+async def _parts(name: str, settings: Configuration, data: Path) -> Parts:
+    if name == "serve":
+        return await both(settings, data)
+    return (await name_server(settings, data),) if name == "nameserver" else (await broker(settings, data),)
+
+
+def _begin_log(level: str, settings: Configuration) -> None:
+    if level not in LEVELS:
+        raise UsageError(f"--log {level}: must be one of {', '.join(LEVELS)}")
+    logging.basicConfig(level=LEVELS[level], format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log = logging.getLogger("halfmoon.cli")
+    for each in settings.ignored:
+        log.info("setting ignored: key=%s source=%s reason=%s", *each)
+    if not is_loopback(settings.host):
+        log.warning("listening on %s: other machines may read, send and administer without being asked who they are", settings.host)
+
+
+def _say_ready(parts: Parts, data: Path, *, as_json: bool) -> None:
+    """Write the one line that says clients may connect."""
+    names = next((part for part in parts if part.broker is None), None)
+    brokers: list[Part] = [part for part in parts if part.broker is not None]
+    facts: dict[str, Any] = {"ready": True, "pid": os.getpid(), "data": str(data)}
+    texts = []
+    if names is not None:
+        facts["nameserver"] = names.address
+        texts.append(f"name server {names.address}")
+    for part in brokers:
+        assert part.broker is not None
+        own = part.broker.settings
+        facts |= {"broker": part.address, "broker_name": own.name, "cluster": own.cluster}
+        facts.setdefault("nameserver", own.nameserver)
+        texts.append(f"broker {own.name} {part.address}")
+    line = json.dumps(facts) if as_json else f"halfmoon ready: {', '.join(texts)}, data in {data}"
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _refused(name: str, error: Exception, *, as_json: bool) -> int:
+    text = json.dumps({"error": str(error), "kind": type(error).__name__}) if as_json else f"halfmoon {name}: {error}"
+    sys.stderr.write(text + "\n")
+    return 2 if isinstance(error, UsageError) else 1

@@ -1,0 +1,99 @@
+"""What a server is started with: the settings of all its parts, from files, environment and assignments. Opens only those files."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.errors import SettingError
+from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.settings import Ignored, Sections, check, load
+from halfmoon.store.settings import StoreSettings
+
+BROKER: Sections = {"broker": BrokerSettings, "store": StoreSettings}
+NAME_SERVER: Sections = {"nameserver": NameServerSettings}
+CONFIG_BYTES_MAX = 1024 * 1024
+"""Longest configuration file; RocketMQ's own with every key is under 20 KiB."""
+
+
+class Configuration(NamedTuple):
+    """Checked settings of a name server, a broker and its store. ``host`` is where servers listen."""
+
+    host: str = "127.0.0.1"
+    nameserver: NameServerSettings = NameServerSettings()
+    broker: BrokerSettings = BrokerSettings()
+    store: StoreSettings = StoreSettings()
+    ignored: tuple[Ignored, ...] = ()
+
+
+def configuration(
+    sections: Sections,
+    *,
+    host: str | None = None,
+    files: Iterable[str | Path] = (),
+    environment: Mapping[str, str] | None = None,
+    assignments: Iterable[str] = (),
+) -> Configuration:
+    """Return the settings of the programs whose sections are given; what comes later wins: files, environment, assignments.
+
+    ``sections`` are `BROKER`, `NAME_SERVER` or both joined. ``host`` None takes the name server's setting. A broker tells clients
+    the host that it listens on, unless its setting ``address`` (brokerIP1) says otherwise; listening on every address, it tells
+    the one that leads out.
+
+    Raises:
+        SettingError: an unknown key or a value that does not fit, named with the nearest right one; a file that cannot be read.
+    """
+    everything = {**NAME_SERVER, **BROKER}
+    loaded = load(
+        sections,
+        files=[(str(path), _text(Path(path))) for path in files],
+        environment=environment,
+        assignments=assignments,
+        java_sections=[name for name in BROKER if name in sections] or None,
+        others={name: cls for name, cls in everything.items() if name not in sections},
+    )
+    values: dict[str, Any] = {name: loaded.values.get(name, cls()) for name, cls in everything.items()}
+    for each in values.values():
+        check(each)
+    name_server: NameServerSettings = values["nameserver"]
+    broker: BrokerSettings = values["broker"]
+    where = host if host is not None else name_server.host
+    if broker.address == BrokerSettings().address and not is_loopback(where):
+        values["broker"] = replace(broker, address=outward_address(where))
+    return Configuration(where, ignored=tuple(loaded.ignored), **values)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to what listens on a host name or address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def outward_address(host: str) -> str:
+    """Return the address that other machines may use for a listener: the host itself, or for a wildcard that of the default route."""
+    if host not in ("", "0.0.0.0", "::", "[::]"):
+        return host.strip("[]")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a documentation address: nothing is sent, the kernel only chooses the way
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > CONFIG_BYTES_MAX:
+            raise SettingError(f"{path}: a configuration file has at most {CONFIG_BYTES_MAX} bytes")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SettingError(f"{path}: cannot be read: {exc}") from None

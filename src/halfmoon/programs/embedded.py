@@ -1,0 +1,162 @@
+"""Name server and broker as programs: alone, or both in one process on one event loop. Joins cores to sockets, disk and clock.
+
+Used by the commands, by the pytest plugin and by the ``__main__`` modules. Everything belongs to the event loop it was made in.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import NamedTuple
+
+from halfmoon.broker.broker import Broker
+from halfmoon.nameserver.nameserver import NameServer
+from halfmoon.programs.configuration import Configuration
+from halfmoon.programs.ports import release, server_on
+from halfmoon.shell.aio import Connections
+from halfmoon.shell.clock import Clock
+from halfmoon.shell.disk import RealDisk
+from halfmoon.shell.drive import Driver
+from halfmoon.shell.serve import STOP_MS, Address, Server, run_loop, run_until_signal
+from halfmoon.store.settings import StoreSettings
+
+NAME_SERVER_DIRECTORY = "nameserver"
+"""Where, inside the data directory, an embedded name server keeps its table: beside the store, under a name no store uses."""
+
+
+class Part(NamedTuple):
+    """One server that is bound and not started yet, or running. ``broker`` is its core when it is a broker."""
+
+    server: Server
+    host: str
+    port: int
+    broker: Broker | None = None
+    connections: Connections | None = None
+    driver: Driver | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where it is reached; for a broker, the one that clients are told."""
+        if self.broker is not None:
+            return f"{self.broker.settings.address}:{self.port}"
+        return f"{self.host}:{self.port}"
+
+    async def close(self) -> None:
+        """Give back what outlives the server's stop: outgoing connections, then the store's directory."""
+        if self.driver is not None:
+            await self.driver.close()
+        if self.connections is not None:
+            await self.connections.close()
+        if self.broker is not None:
+            self.broker.store.close(self.server.clock.now())
+
+
+async def name_server(settings: Configuration, data: Path | None) -> Part:
+    """Return a name server, bound. ``data`` is its directory; None keeps nothing.
+
+    Raises:
+        PortTaken: the port is in use.
+        StoreError: what was saved does not read.
+    """
+    disk = RealDisk(data) if data is not None else None
+
+    def make(host: str, port: int) -> NameServer:
+        return NameServer(replace(settings.nameserver, port=port), disk)
+
+    server = await server_on(settings.host, settings.nameserver.port, make, Clock(), None)
+    return Part(server, settings.host, server.bound[0][1])
+
+
+async def broker(settings: Configuration, data: Path, random: Random | None = None) -> Part:
+    """Return a broker, bound, its store open and recovered. It registers with the name servers of its settings once started.
+
+    Raises:
+        PortTaken: the port is in use; the directory was not touched then.
+        StoreLocked: another process has the directory.
+        StoreError: the store does not open.
+    """
+    clock = Clock()
+    connections = Connections()
+    driver = Driver(connections, clock)
+    chosen = random if random is not None else Random(SystemRandom().getrandbits(64))
+
+    def make(_host: str, port: int) -> Broker:
+        return Broker(replace(settings.broker, port=port), _with_memory(settings.store), RealDisk(data), chosen, clock.now())
+
+    server = await server_on(settings.host, settings.broker.port, make, clock, driver)
+    core = server.core
+    assert isinstance(core, Broker)
+    return Part(server, settings.host, server.bound[0][1], core, connections, driver)
+
+
+async def both(settings: Configuration, data: Path) -> tuple[Part, Part]:
+    """Return a name server and a broker that registers with it (and with those of its settings), bound, in the order of starting.
+
+    Raises as `name_server` and `broker` do; nothing stays bound then.
+    """
+    names = await name_server(settings, data / NAME_SERVER_DIRECTORY)
+    servers = ";".join(part for part in (f"{_reachable(names.host)}:{names.port}", settings.broker.nameserver) if part)
+    try:
+        return names, await broker(settings._replace(broker=replace(settings.broker, nameserver=servers)), data)
+    except BaseException:
+        release(names.server)
+        raise
+
+
+async def start(parts: tuple[Part, ...]) -> None:
+    """Start what is bound, in order."""
+    for part in parts:
+        await part.server.start()
+
+
+async def stop(parts: tuple[Part, ...], within_ms: int = STOP_MS) -> None:
+    """Stop cleanly, last first."""
+    for part in reversed(parts):
+        await part.server.stop(within_ms)
+        await part.close()
+
+
+Parts = tuple[Part, ...]
+
+
+def run(make: Callable[[], Awaitable[Parts]], ready: Callable[[tuple[Part, ...]], None]) -> None:
+    """Run servers in this process until SIGTERM or SIGINT stops them cleanly; a second signal ends the process at once.
+
+    ``make`` returns the coroutine that makes the parts; ``ready`` is told of them once all of them listen.
+    """
+    run_loop(_run(make, ready))
+
+
+async def _run(make: Callable[[], Awaitable[Parts]], ready: Callable[[tuple[Part, ...]], None]) -> None:
+    parts = await make()
+
+    def all_listen(_bound: list[list[Address]]) -> None:
+        ready(parts)
+        gc.freeze()  # what lives since the start lives to the end: collections need not walk it
+
+    try:
+        await run_until_signal([part.server for part in parts], all_listen)
+    finally:
+        for part in reversed(parts):
+            await part.close()
+
+
+def _reachable(host: str) -> str:
+    """The host under which this process reaches its own listener."""
+    if host in ("", "0.0.0.0", "::", "[::]"):
+        return "127.0.0.1"
+    return f"[{host.strip('[]')}]" if ":" in host else host
+
+
+def _with_memory(settings: StoreSettings) -> StoreSettings:
+    """The same settings with the machine's memory, where it was not set."""
+    if settings.memory_bytes:
+        return settings
+    try:
+        return replace(settings, memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError):
+        return settings
