@@ -1,0 +1,237 @@
+"""What tools ask: topics, groups, figures. And what happens to them over a restart."""
+
+import pytest
+
+from halfmoon.model import MessageQueue
+from halfmoon.wire.bodies import (
+    BrokerStatsData,
+    KVTable,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+    TopicStatsTable,
+    from_json,
+    parse_config_text,
+    to_json,
+)
+from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerRuntimeInfo, ViewBrokerStatsData
+from halfmoon.wire.headers.group import (
+    DeleteSubscriptiongroup,
+    GetAllSubscriptiongroupConfig,
+    GetSubscriptiongroupConfig,
+    UpdateAndCreateSubscriptiongroup,
+)
+from halfmoon.wire.headers.offset import GetMaxOffset, OffsetReply, UpdateConsumerOffset
+from halfmoon.wire.headers.topic import (
+    DeleteTopicInBroker,
+    GetAllTopicConfig,
+    GetSystemTopicListFromBroker,
+    GetTopicConfig,
+    GetTopicStatsInfo,
+    UpdateAndCreateTopic,
+)
+from tests.broker.talk import START_MS
+
+
+def create(talk, topic="orders", **changed):
+    fields = {
+        "topic": topic, "default_topic": "TBW102", "read_queue_nums": 3, "write_queue_nums": 2, "perm": 6,
+        "topic_filter_type": "SINGLE_TAG", "order": False,
+    }  # fmt: skip
+    return talk.ask(UpdateAndCreateTopic(**{**fields, **changed}))
+
+
+def test_a_topic_made_by_command_is_there_also_after_a_restart(talk):
+    assert create(talk).code == 0
+
+    talk.restart()
+
+    config = from_json(TopicConfig, talk.ask(GetTopicConfig(topic="orders")).body)
+    assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (3, 2, 6)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"topic": "TBW102"}, {"topic": "rmq_sys_x"}, {"topic": "DefaultCluster"}, {"topic": "a/b"}, {"topic": ""}, {"perm": 99},
+        {"topic_filter_type": "NOPE"}, {"read_queue_nums": -1}, {"write_queue_nums": 10**6},
+    ],
+)  # fmt: skip
+def test_a_topic_that_cannot_be_is_refused(talk, changed):
+    epoch = talk.broker.topics.epoch
+
+    assert create(talk, **changed).code == 1
+    assert talk.broker.topics.epoch == epoch
+
+
+def test_each_change_of_a_topic_moves_the_version(talk):
+    before = from_json(TopicConfigTable, talk.ask(GetAllTopicConfig()).body).data_version
+
+    create(talk)
+
+    after = from_json(TopicConfigTable, talk.ask(GetAllTopicConfig()).body).data_version
+    assert after.counter == before.counter + 1
+
+
+def test_a_deleted_topic_is_gone_with_its_queues(talk):
+    talk.send("orders")
+    assert talk.ask(DeleteTopicInBroker(topic="orders")).code == 0
+
+    assert talk.ask(GetTopicConfig(topic="orders")).code == 17
+    assert talk.pull("orders").code == 17
+    talk.restart()
+    assert talk.ask(GetTopicConfig(topic="orders")).code == 17
+    talk.send("orders", b"again")
+    assert talk.ask(GetMaxOffset(topic="orders", queue_id=0)).header(OffsetReply).offset == 1
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
+def test_a_system_topic_cannot_be_deleted(talk, topic):
+    assert talk.ask(DeleteTopicInBroker(topic=topic)).code == 1
+
+
+def test_topics_with_messages_are_known_again_when_the_table_was_not_saved_before_a_crash(talk):
+    talk.held_back = []
+    talk.send("orders", queue_id=3)
+    talk.held_back = None
+    talk.broker.store.close(talk.now)
+
+    talk.open()
+
+    assert talk.broker.topics.get("orders").read_queue_nums == 4
+    assert talk.pull("orders", queue_id=3).code == 0
+
+
+def test_topic_statistics_tell_the_ends_of_each_queue(talk):
+    talk.send("orders", queue_id=1)
+
+    found = from_json(TopicStatsTable, talk.ask(GetTopicStatsInfo(topic="orders")).body)
+
+    assert set(found.offset_table) == {MessageQueue("orders", "broker-a", q) for q in range(4)}
+    second = found.offset_table[MessageQueue("orders", "broker-a", 1)]
+    assert (second.min_offset, second.max_offset, second.last_update_timestamp) == (0, 1, START_MS)
+    assert talk.ask(GetTopicStatsInfo(topic="nothing")).code == 17
+
+
+def test_system_topics_are_listed(talk):
+    found = from_json(TopicList, talk.ask(GetSystemTopicListFromBroker()).body).topic_list
+
+    assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "DefaultCluster", "broker-a"} <= set(found)
+
+
+# ---------------------------------------------------------------- groups
+
+
+def test_a_group_made_by_command_is_there_also_after_a_restart(talk):
+    assert (
+        talk.ask(UpdateAndCreateSubscriptiongroup(), to_json(SubscriptionGroupConfig(group_name="G", retry_max_times=3))).code == 0
+    )
+
+    talk.restart()
+
+    assert from_json(SubscriptionGroupConfig, talk.ask(GetSubscriptiongroupConfig(group="G")).body).retry_max_times == 3
+    assert "G" in from_json(SubscriptionGroupTable, talk.ask(GetAllSubscriptiongroupConfig()).body).subscription_group_table
+
+
+def test_a_deleted_group_is_gone_and_its_progress_when_asked(talk):
+    talk.send("orders")
+    for group in ("G", "H"):
+        talk.ask(UpdateConsumerOffset(consumer_group=group, topic="orders", queue_id=0, commit_offset=1))
+
+    talk.ask(DeleteSubscriptiongroup(group_name="G"))
+    talk.ask(DeleteSubscriptiongroup(group_name="H", remove_offset=True))
+
+    assert talk.ask(GetSubscriptiongroupConfig(group="G")).code == 26
+    assert talk.broker.offsets.get("G", "orders", 0) == 1
+    assert talk.broker.offsets.get("H", "orders", 0) is None
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"nope", b'{"groupName":"a b"}', b'{"groupName":""}'])
+def test_a_group_that_cannot_be_is_refused(talk, body):
+    assert talk.ask(UpdateAndCreateSubscriptiongroup(), body).code == 1
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_figures_count_what_was_put_and_read(talk):
+    for _ in range(3):
+        talk.send("orders")
+    talk.wait(10_000)
+    talk.send("orders")
+    talk.pull("orders", group="G")
+    talk.wait(10_000)
+
+    info = from_json(KVTable, talk.ask(GetBrokerRuntimeInfo()).body).table
+    put = from_json(BrokerStatsData, talk.ask(ViewBrokerStatsData(stats_name="TOPIC_PUT_NUMS", stats_key="orders")).body)
+
+    assert info["msgPutTotalTodayNow"] == "4"
+    assert info["msgGetTotalTodayNow"] == "4"
+    assert put.stats_minute.sum == 1
+    assert put.stats_minute.tps == pytest.approx(0.1)
+    assert talk.ask(ViewBrokerStatsData(stats_name="TOPIC_PUT_NUMS", stats_key="nothing")).code == 1
+
+
+def test_rates_are_three_numbers_as_tools_split_them(talk):
+    info = from_json(KVTable, talk.ask(GetBrokerRuntimeInfo()).body).table
+
+    for name in ("putTps", "getTransferedTps", "getTotalTps", "getFoundTps", "getMissTps"):
+        assert len([float(part) for part in info[name].split(" ")]) == 3
+    for name in ("brokerVersionDesc", "sendThreadPoolQueueSize", "commitLogDiskRatio", "earliestMessageTimeStamp", "runtime"):
+        assert name in info
+
+
+def test_settings_are_told_under_their_java_keys(talk):
+    found = parse_config_text(talk.ask(GetBrokerConfig()).body)
+
+    assert (found["brokerName"], found["flushDiskType"], found["listenPort"]) == ("broker-a", "ASYNC_FLUSH", "10911")
+
+
+# ---------------------------------------------------------------- what is no request
+
+
+def test_an_unknown_request_gets_code_3(talk):
+    reply = talk.ask(GetBrokerConfig(), code=9999)
+
+    assert (reply.code, reply.remark) == (3, " request type 9999 not supported")
+
+
+def test_an_unknown_request_that_is_one_way_gets_nothing(talk):
+    opaque = talk.post(GetBrokerConfig(), code=9999, oneway=True)
+    talk.turn()
+
+    assert talk.answer(opaque) is None
+
+
+def test_a_header_that_does_not_decode_closes_its_connection_only(talk):
+    talk.feed(1, bytes.fromhex("0000000800000004") + b"nope")
+    talk.turn()
+
+    assert 1 in talk.closed
+    assert talk.ask(GetBrokerConfig(), peer=2).code == 0
+
+
+def test_a_missing_field_gets_code_1_and_names_it(talk):
+    opaque = talk.post(GetBrokerConfig(), code=30)
+    talk.turn()
+
+    reply = talk.answer(opaque)
+    assert reply.code == 1
+    assert "topic" in reply.remark
+
+
+def test_an_answer_nobody_asked_for_is_ignored(talk):
+    reply = encode_reply()
+    talk.feed(1, reply)
+    talk.turn()
+
+    assert talk.received[1] == []
+    assert talk.closed == {}
+
+
+def encode_reply():
+    from halfmoon.wire.command import Command, encode
+
+    return encode(Command(0, 1, 424242))

@@ -1,0 +1,191 @@
+"""Offsets of groups: where a new group starts, what is stored and survives, lag, reset."""
+
+import pytest
+
+from halfmoon.model import MessageQueue
+from halfmoon.wire.bodies import (
+    BrokerConsumeStats,
+    ConsumerOffsetTable,
+    ConsumeStats,
+    ConsumeTimeSpans,
+    GroupList,
+    ResetOffsetBody,
+    from_json,
+)
+from halfmoon.wire.headers.group import GetBrokerConsumeStats, GetConsumeStats
+from halfmoon.wire.headers.offset import (
+    GetAllConsumerOffset,
+    InvokeBrokerToResetOffset,
+    OffsetReply,
+    QueryConsumerOffset,
+    UpdateConsumerOffset,
+)
+from halfmoon.wire.headers.topic import DeleteTopicInBroker, QueryConsumeTimeSpan, QueryTopicConsumeByWho
+from tests.broker.talk import START_MS
+
+T = "orders"
+
+
+def made(talk, count=3):
+    for k in range(count):
+        talk.send(T, b"%d" % k)
+        talk.wait(1000)
+    return talk
+
+
+def query(talk, group="G", queue_id=0, **kw):
+    return talk.ask(QueryConsumerOffset(consumer_group=group, topic=T, queue_id=queue_id, **kw))
+
+
+def update(talk, offset, group="G", queue_id=0, topic=T):
+    return talk.ask(UpdateConsumerOffset(consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset))
+
+
+def test_a_new_group_begins_at_0_while_the_first_message_is_there(talk):
+    made(talk)
+
+    assert query(talk).header(OffsetReply).offset == 0
+
+
+def test_a_5x_client_may_ask_not_to_be_given_a_0(talk):
+    made(talk)
+
+    reply = query(talk, set_zero_if_not_found=False)
+
+    assert (reply.code, reply.remark) == (22, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+
+
+def test_progress_is_stored_also_backwards(talk):
+    made(talk)
+
+    for offset in (3, 1):
+        assert update(talk, offset).code == 0
+        assert query(talk).header(OffsetReply).offset == offset
+
+
+@pytest.mark.parametrize(("topic", "queue_id", "code"), [("nothing", 0, 17), (T, -1, 1), (T, 10**6, 1)])
+def test_progress_in_what_does_not_exist_is_refused(talk, topic, queue_id, code):
+    made(talk)
+
+    assert update(talk, 1, topic=topic, queue_id=queue_id).code == code
+
+
+def test_progress_survives_a_restart(talk):
+    made(talk)
+    update(talk, 2)
+
+    talk.restart()
+
+    assert query(talk).header(OffsetReply).offset == 2
+
+
+def test_progress_survives_a_crash_once_the_period_of_saving_is_over(talk):
+    made(talk)
+    update(talk, 2)
+    talk.wait(5000)
+    talk.broker.store.close(talk.now)
+
+    talk.open()
+
+    assert query(talk).header(OffsetReply).offset == 2
+
+
+def test_progress_beyond_the_end_of_a_queue_is_brought_back_at_the_start(talk):
+    made(talk)
+    update(talk, 3)
+    talk.broker.offsets.put("G", T, 0, 99)
+    talk.restart()
+
+    assert query(talk).header(OffsetReply).offset == 3
+
+
+def test_all_progress_is_given_with_numbers_as_raw_keys(talk):
+    made(talk)
+    update(talk, 2)
+
+    body = talk.ask(GetAllConsumerOffset()).body
+
+    assert b'"orders@G":{0:2}' in body
+    assert from_json(ConsumerOffsetTable, body).offset_table == {"orders@G": {0: 2}}
+
+
+def test_deleting_a_topic_forgets_the_progress_in_it(talk):
+    made(talk)
+    update(talk, 3)
+
+    talk.ask(DeleteTopicInBroker(topic=T))
+    made(talk, 1)
+
+    assert query(talk).header(OffsetReply).offset == 0
+
+
+def test_lag_is_told_for_every_queue_of_every_topic_of_the_group(talk):
+    made(talk)
+    update(talk, 2)
+
+    found = from_json(ConsumeStats, talk.ask(GetConsumeStats(consumer_group="G")).body)
+
+    assert set(found.offset_table) == {MessageQueue(T, "broker-a", q) for q in range(4)}
+    first = found.offset_table[MessageQueue(T, "broker-a", 0)]
+    assert (first.broker_offset, first.consumer_offset, first.last_timestamp) == (3, 2, START_MS + 1000)
+
+
+def test_the_lag_of_all_groups_is_told(talk):
+    made(talk)
+    update(talk, 1)
+
+    found = from_json(BrokerConsumeStats, talk.ask(GetBrokerConsumeStats(is_order=False)).body)
+
+    assert found.total_diff == 2
+
+
+def test_who_consumes_a_topic_counts_those_online_and_those_with_progress(talk):
+    made(talk)
+    update(talk, 1, group="past")
+    talk.consume(T, group="now", peer=2)
+
+    assert from_json(GroupList, talk.ask(QueryTopicConsumeByWho(topic=T)).body).group_list == ["now", "past"]
+
+
+def test_the_time_span_says_how_old_the_messages_are_that_the_group_is_at(talk):
+    made(talk)
+    update(talk, 1)
+
+    found = from_json(ConsumeTimeSpans, talk.ask(QueryConsumeTimeSpan(topic=T, group="G")).body)
+
+    span = found.consume_time_span_set[0]
+    assert (span.min_time_stamp, span.max_time_stamp) == (START_MS, START_MS + 2000)
+    assert span.delay_time == 2000
+
+
+def test_a_reset_tells_every_member_and_answers_the_offsets(talk):
+    made(talk)
+    talk.consume(T, peer=2)
+    for queue_id in range(4):
+        update(talk, 3 if queue_id == 0 else 0, queue_id=queue_id)
+
+    reply = talk.ask(InvokeBrokerToResetOffset(topic=T, group="G", timestamp=START_MS + 1000, is_force=True))
+
+    table = from_json(ResetOffsetBody, reply.body).offset_table
+    assert table[MessageQueue(T, "broker-a", 0)] == 1
+    [told] = [c for c in talk.received[2] if c.code == 220]
+    assert from_json(ResetOffsetBody, told.body).offset_table == table
+
+
+def test_a_reset_without_force_never_skips_messages(talk):
+    made(talk)
+    talk.consume(T, peer=2)
+    for queue_id in range(4):
+        update(talk, 1 if queue_id == 0 else 0, queue_id=queue_id)
+
+    reply = talk.ask(InvokeBrokerToResetOffset(topic=T, group="G", timestamp=-1, is_force=False))
+
+    assert from_json(ResetOffsetBody, reply.body).offset_table[MessageQueue(T, "broker-a", 0)] == 1
+
+
+def test_a_reset_of_a_group_that_is_not_online_is_refused(talk):
+    made(talk)
+    for queue_id in range(4):
+        update(talk, 1, queue_id=queue_id)
+
+    assert talk.ask(InvokeBrokerToResetOffset(topic=T, group="G", timestamp=-1, is_force=True)).code == 206

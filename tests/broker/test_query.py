@@ -1,0 +1,98 @@
+"""Finding messages without consuming: by key, id and time, and the ends of queues."""
+
+import pytest
+
+from halfmoon.wire.headers.offset import (
+    GetEarliestMsgStoretime,
+    GetEarliestMsgStoretimeReply,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetReply,
+    SearchOffsetByTimestamp,
+)
+from halfmoon.wire.headers.pull import QueryMessage, QueryMessageReply, ViewMessageById
+from halfmoon.wire.headers.send import SendMessageReply
+from halfmoon.wire.ids import parse_offset_msg_id
+from halfmoon.wire.record import decode_records
+from tests.broker.talk import START_MS
+
+T = "orders"
+
+
+@pytest.fixture
+def filled(talk):
+    for k in range(5):
+        talk.send(T, b"%d" % k, properties=f"KEYS\x01k{k} all\x02UNIQ_KEY\x01ID{k}\x02")
+        talk.wait(1000)
+    return talk
+
+
+def by_key(talk, key, **changed):
+    fields = {"topic": T, "key": key, "max_num": 32, "begin_timestamp": 0, "end_timestamp": 2**62, **changed}
+    return talk.ask(QueryMessage(**fields))
+
+
+def test_a_message_is_found_by_each_of_its_keys_and_by_its_unique_key(filled):
+    assert [m.body for m in decode_records(by_key(filled, "k3").body)] == [b"3"]
+    assert [m.body for m in decode_records(by_key(filled, "ID3", unique_key_query=True).body)] == [b"3"]
+    assert sorted(m.body for m in decode_records(by_key(filled, "all").body)) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_query_keeps_to_its_times_and_its_count(filled):
+    found = by_key(filled, "all", begin_timestamp=START_MS + 1000, end_timestamp=START_MS + 3000)
+
+    assert sorted(m.body for m in decode_records(found.body)) == [b"1", b"2", b"3"]
+    assert len(decode_records(by_key(filled, "all", max_num=2).body)) == 2
+
+
+def test_a_key_that_nobody_has_is_not_found(filled):
+    reply = by_key(filled, "nobody")
+
+    assert (reply.code, reply.remark) == (22, "can not find message, maybe time range not correct")
+    assert reply.header(QueryMessageReply)
+
+
+def test_a_message_is_found_by_its_id(talk):
+    sent = talk.send(T, b"hello").header(SendMessageReply)
+
+    reply = talk.ask(ViewMessageById(offset=parse_offset_msg_id(sent.msg_id).physical_offset))
+
+    assert [m.offset_msg_id for m in decode_records(reply.body)] == [sent.msg_id]
+
+
+@pytest.mark.parametrize("offset", [1, -5, 2**62])
+def test_an_id_where_no_message_begins_is_refused(filled, offset):
+    reply = filled.ask(ViewMessageById(offset=offset))
+
+    assert (reply.code, reply.remark) == (1, f"can not find message by the offset, {offset}")
+
+
+@pytest.mark.parametrize(("after_ms", "offset"), [(-5000, 0), (0, 0), (1400, 1), (1500, 1), (1600, 2), (4000, 4), (99_000, 4)])
+def test_the_offset_of_a_time_is_the_nearest_messages(filled, after_ms, offset):
+    reply = filled.ask(SearchOffsetByTimestamp(topic=T, queue_id=0, timestamp=START_MS + after_ms))
+
+    assert reply.header(OffsetReply).offset == offset
+
+
+@pytest.mark.parametrize(
+    ("boundary", "after_ms", "offset"),
+    [("LOWER", 1400, 2), ("lower", 2000, 2), ("LOWER", 99_000, 5), ("UPPER", 1600, 1), ("UPPER", 2000, 2), ("UPPER", -1, 0)],
+)
+def test_a_5x_client_gets_the_bound_it_asks_for(filled, boundary, after_ms, offset):
+    header = SearchOffsetByTimestamp(topic=T, queue_id=0, timestamp=START_MS + after_ms, boundary_type=boundary)
+
+    assert filled.ask(header).header(OffsetReply).offset == offset
+
+
+def test_the_ends_of_a_queue_are_told(filled):
+    assert filled.ask(GetMaxOffset(topic=T, queue_id=0)).header(OffsetReply).offset == 5
+    assert filled.ask(GetMinOffset(topic=T, queue_id=0)).header(OffsetReply).offset == 0
+    reply = filled.ask(GetEarliestMsgStoretime(topic=T, queue_id=0))
+    assert reply.header(GetEarliestMsgStoretimeReply).timestamp == START_MS
+
+
+def test_a_queue_without_messages_has_its_ends_at_0(filled):
+    assert filled.ask(GetMaxOffset(topic=T, queue_id=3)).header(OffsetReply).offset == 0
+    assert filled.ask(GetMinOffset(topic=T, queue_id=3)).header(OffsetReply).offset == 0
+    reply = filled.ask(GetEarliestMsgStoretime(topic=T, queue_id=3))
+    assert reply.header(GetEarliestMsgStoretimeReply).timestamp == -1
