@@ -1,7 +1,7 @@
-"""Writes the blocking client (`halfmoon.client.sync`) from the asyncio one (`halfmoon.client.aio`).
+"""Writes the blocking client (`halfmoon.client.sync` and `sync_admin`) from the asyncio one (`aio` and `aio_admin`).
 
-    python tools/generate_sync.py            write it
-    python tools/generate_sync.py --check    exit with 1 when it is stale
+    python tools/generate_sync.py            write both files
+    python tools/generate_sync.py --check    exit with 1 when one is stale
 
 Every public method keeps its signature and docstring. A coroutine is run to its end on the background loop, a plain function
 is run in the loop's thread, and an asyncio.Future becomes a concurrent.futures.Future. Names lose ``Async``, and ``async with``,
@@ -16,10 +16,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SOURCE = ROOT / "src" / "halfmoon" / "client" / "aio.py"
-TARGET = ROOT / "src" / "halfmoon" / "client" / "sync.py"
+CLIENT = ROOT / "src" / "halfmoon" / "client"
+FILES = {"aio.py": "sync.py", "aio_admin.py": "sync_admin.py"}
 
-HEAD = '''"""The blocking API: producers, consumers and administration. Generated from `halfmoon.client.aio`; do not edit.
+HEAD = '''"""The blocking API. Generated from `halfmoon.client.NAME`; do not edit.
 
 Every call runs on one background event loop of the process (`halfmoon.shell.threads`); safe to use from many threads.
 """
@@ -28,76 +28,42 @@ from __future__ import annotations
 
 '''
 
-COMMON = '''
-T = TypeVar("T")
 
-
-class _Client:
-    """What all blocking clients share: the asyncio client behind them, and the loop on which it lives."""
-
-    _client: _AsyncClient[Any]
-
-    def __init__(self, client: _AsyncClient[Any], loop: BackgroundLoop) -> None:
-        self._client = client
-        self._loop = loop
-
-    @property
-    def settings(self) -> Any:
-        """The settings it was made with, checked."""
-        return self._client.settings
-
-    @property
-    def client_id(self) -> str:
-        """What brokers know it by."""
-        return self._client.client_id
-
-    def start(self) -> None:
-        """Open for business: find routes, show the client to the brokers, begin what runs beside. Once in a life."""
-        self._loop.call(self._client.start())
-
-    def close(self) -> None:
-        """Finish what is under way, leave the brokers, close all connections. Closing again does nothing."""
-        self._loop.call(self._client.close())
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-'''
-
-
-def generate() -> str:
-    """Return the text of the blocking client, before formatting."""
-    tree = ast.parse(SOURCE.read_text())
+def generate(source: Path) -> str:
+    """Return the text of the blocking twin of a file, before formatting."""
+    tree = ast.parse(source.read_text())
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.startswith("Async")]
-    bodies = [_class(node) for node in classes]
-    text = COMMON + "".join(bodies)
-    return HEAD + _imports(tree, text, [node.name for node in classes]) + text
+    text = "".join(_class(node) for node in classes)
+    return HEAD.replace("NAME", source.stem) + _imports(tree, source.stem, text) + text
 
 
-def _imports(tree: ast.Module, text: str, names: list[str]) -> str:
-    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-    found = [
-        "from concurrent.futures import Future\n",
-        "from typing import Any, Self, TypeVar\n",
-        f"from halfmoon.client.aio import Callback, _AsyncClient, {', '.join(names)}\n",
-        "from halfmoon.shell.threads import BackgroundLoop, background\n",
+def _imports(tree: ast.Module, module: str, text: str) -> str:
+    used = {node.id for node in ast.walk(ast.parse("from __future__ import annotations\n" + text)) if isinstance(node, ast.Name)}
+    own = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    own += [
+        target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, ast.Name)
     ]
+    found = {
+        "concurrent.futures": ["Future"],
+        "typing": ["Any"],
+        "collections.abc": ["Iterator"],
+        f"halfmoon.client.{module}": own,
+        "halfmoon.client.blocking": ["Blocking"],
+        "halfmoon.shell.threads": ["background"],
+    }
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module not in ("typing", "__future__"):
-            wanted = [alias.name for alias in node.names if alias.name in used]
-            if wanted:
-                found.append(f"from {node.module} import {', '.join(wanted)}\n")
-    if "Iterator" in used:
-        found.append("from collections.abc import Iterator\n")
-    return "".join(found)
+        if isinstance(node, ast.ImportFrom) and node.module not in (None, "__future__"):
+            found.setdefault(str(node.module), []).extend(alias.name for alias in node.names)
+    lines = []
+    for name, names in found.items():
+        if wanted := sorted({one for one in names if one in used}):
+            lines.append(f"from {name} import {', '.join(wanted)}\n")
+    return "".join(lines)
 
 
 def _class(node: ast.ClassDef) -> str:
     name = node.name.removeprefix("Async")
-    pieces = [f"\n\nclass {name}(_Client):\n", _docstring(node, "    "), f"\n    _client: {node.name}\n"]
+    pieces = [f"\n\nclass {name}(Blocking):\n", _docstring(node, "    "), f"\n    _client: {node.name}\n"]
     for item in node.body:
         if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -166,25 +132,27 @@ def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, inde
     return f'{indent}"""{inner}\n{indent}"""\n'
 
 
-def formatted(text: str) -> str:
+def formatted(text: str, target: Path) -> str:
     """Return the text as the project formats it."""
-    base = [sys.executable, "-m", "ruff"]
-    where = ["--stdin-filename", str(TARGET)]
+    where = ["--stdin-filename", str(target), "-"]
     for verb in (["check", "-q", "--fix-only"], ["format", "-q"]):
-        text = subprocess.run([*base, *verb, *where, "-"], input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+        command = [sys.executable, "-m", "ruff", *verb, *where]
+        text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     return text
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the file; return the exit code."""
-    text = formatted(generate())
-    if "--check" in arguments:
-        if TARGET.read_text() == text:
-            return 0
-        print(f"{TARGET.relative_to(ROOT)} is stale: run python tools/generate_sync.py", file=sys.stderr)
-        return 1
-    TARGET.write_text(text)
-    return 0
+    """Write or check the files; return the exit code."""
+    stale = []
+    for source, name in FILES.items():
+        target = CLIENT / name
+        text = formatted(generate(CLIENT / source), target)
+        if "--check" not in arguments:
+            target.write_text(text)
+        elif target.read_text() != text:
+            stale.append(name)
+            print(f"client/{name} is stale: run python tools/generate_sync.py", file=sys.stderr)
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

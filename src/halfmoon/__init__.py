@@ -9,11 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from halfmoon.client.aio import AsyncAdmin, AsyncProducer, AsyncPullConsumer, AsyncPushConsumer
-    from halfmoon.client.core.push import ConsumeContext
-    from halfmoon.client.core.send import select_by_hash
-    from halfmoon.client.settings import AdminSettings, ProducerSettings, PullSettings, PushSettings
-    from halfmoon.client.sync import Admin, Producer, PullConsumer, PushConsumer
+    from halfmoon.client.aio import (
+        AdminSettings,
+        AsyncAdmin,
+        AsyncProducer,
+        AsyncPullConsumer,
+        AsyncPushConsumer,
+        ConsumeContext,
+        ProducerSettings,
+        PullSettings,
+        PushSettings,
+        select_by_hash,
+    )
+    from halfmoon.client.sync import Producer, PullConsumer, PushConsumer
+    from halfmoon.client.sync_admin import Admin
     from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, NoNameServer, NoRoute, SendFailed, UsageError
     from halfmoon.model import (
         ConsumeFrom,
@@ -27,11 +36,10 @@ if TYPE_CHECKING:
     )
 
 _PLACES = {
-    "halfmoon.client.aio": "AsyncAdmin AsyncProducer AsyncPullConsumer AsyncPushConsumer",
-    "halfmoon.client.core.push": "ConsumeContext",
-    "halfmoon.client.core.send": "select_by_hash",
-    "halfmoon.client.settings": "AdminSettings ProducerSettings PullSettings PushSettings",
-    "halfmoon.client.sync": "Admin Producer PullConsumer PushConsumer",
+    "halfmoon.client.aio": "AsyncAdmin AsyncProducer AsyncPullConsumer AsyncPushConsumer ConsumeContext select_by_hash "
+    "AdminSettings ProducerSettings PullSettings PushSettings",
+    "halfmoon.client.sync": "Producer PullConsumer PushConsumer",
+    "halfmoon.client.sync_admin": "Admin",
     "halfmoon.errors": "BrokerError HalfmoonError NetworkError NoNameServer NoRoute SendFailed UsageError",
     "halfmoon.model": "ConsumeFrom ConsumeStatus Message MessageModel MessageQueue SendResult SendStatus StoredMessage",
 }

@@ -12,6 +12,11 @@ from typing import Any, TypeVar
 
 from halfmoon.errors import UsageError
 
+try:
+    import uvloop
+except ImportError:  # not made for this platform
+    uvloop = None  # type: ignore[assignment]
+
 T = TypeVar("T")
 
 STOP_S = 2.0
@@ -89,8 +94,4 @@ def background() -> BackgroundLoop:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+    return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()

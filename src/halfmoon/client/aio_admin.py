@@ -1,0 +1,189 @@
+"""Administration on asyncio. Thin, as `halfmoon.client.aio`; `halfmoon.client.sync_admin` is generated from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.client.core.admin import AdminCore
+from halfmoon.client.core.find import message_by_id, message_by_offset_id, messages_by_key
+from halfmoon.client.core.pull import max_offset, min_offset, offset_at
+from halfmoon.client.life import Client, values_of
+from halfmoon.client.settings import (
+    AdminSettings,
+    settings_of,
+)
+from halfmoon.model import MessageQueue, StoredMessage
+from halfmoon.shell.drive import Driver
+from halfmoon.wire.bodies import (
+    ClusterInfo,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    OffsetWrapper,
+    ProducerConnection,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicOffset,
+    TopicRouteData,
+)
+
+
+class AsyncAdmin(Client[AdminSettings]):
+    """Looks into a cluster and changes it: topics, groups, progress, messages, brokers.
+
+    ::
+
+        async with AsyncAdmin(nameserver="127.0.0.1:9876") as admin:
+            await admin.create_topic("orders", queue_count=4)
+            print(await admin.lag("C_shop"))
+    """
+
+    def __init__(self, settings: AdminSettings | None = None, **values: Any) -> None:
+        super().__init__(settings_of(AdminSettings, {**(values_of(settings) if settings else {}), **values}))
+        self._core = AdminCore(self._instance)
+
+    async def _begin(self, driver: Driver) -> None:
+        pass
+
+    async def _finish(self, driver: Driver) -> None:
+        pass
+
+    async def cluster(self) -> ClusterInfo:
+        """Return all brokers, by cluster."""
+        return await self._run(self._core.cluster())
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queue_count: int = 8,
+        write_queue_count: int | None = None,
+        perm: int = 6,
+        order: bool = False,
+        cluster: str | None = None,
+        broker_address: str | None = None,
+    ) -> None:
+        """Make or change a topic on one broker, or on all masters (of a cluster). ``perm``: 2 write, 4 read, 6 both."""
+        await self._run(
+            self._core.create_topic(
+                topic,
+                queue_count=queue_count,
+                write_queue_count=write_queue_count,
+                perm=perm,
+                order=order,
+                cluster=cluster,
+                broker_address=broker_address,
+            )
+        )
+
+    async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Delete a topic and its messages."""
+        await self._run(self._core.delete_topic(topic, cluster=cluster))
+
+    async def topics(self, cluster: str | None = None) -> list[str]:
+        """Return the names of all topics, those of the protocol included."""
+        return await self._run(self._core.topics(cluster))
+
+    async def topic_configs(self, broker_address: str) -> dict[str, TopicConfig]:
+        """Return the configuration of a broker's topics."""
+        return await self._run(self._core.topic_configs(broker_address))
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        """Return which brokers hold a topic, with how many queues."""
+        return await self._run(self._core.topic_route(topic))
+
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """Return the ends of every queue of a topic."""
+        return await self._run(self._core.topic_stats(topic))
+
+    async def groups(self, topic: str | None = None) -> list[str]:
+        """Return the names of all consumer groups, or of those that consume a topic."""
+        return await self._run(self._core.groups(topic))
+
+    async def create_group(self, group: str, *, cluster: str | None = None, config: SubscriptionGroupConfig | None = None) -> None:
+        """Make or change a consumer group."""
+        await self._run(self._core.create_group(group, cluster=cluster, config=config))
+
+    async def delete_group(self, group: str, *, cluster: str | None = None, delete_offsets: bool = True) -> None:
+        """Delete a consumer group, its retry and dead-letter topics, and its progress."""
+        await self._run(self._core.delete_group(group, cluster=cluster, delete_offsets=delete_offsets))
+
+    async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
+        """Return a group's progress against the end of every queue."""
+        return await self._run(self._core.consume_stats(group, topic))
+
+    async def lag(self, group: str, topic: str | None = None) -> int:
+        """Return how many messages a group has not consumed yet."""
+        return await self._run(self._core.lag(group, topic))
+
+    async def reset_offsets(self, group: str, topic: str, timestamp_ms: int = -1, *, force: bool = True) -> dict[MessageQueue, int]:
+        """Move a group to the messages of a time (ms; -1: the end), online or not; return the new offsets."""
+        return await self._run(self._core.reset_offsets(group, topic, timestamp_ms, force=force))
+
+    async def consumer_connections(self, group: str) -> ConsumerConnection:
+        """Return who consumes in a group. Raises ConsumerNotOnline."""
+        return await self._run(self._core.consumer_connections(group))
+
+    async def producer_connections(self, group: str, topic: str) -> ProducerConnection:
+        """Return who produces in a group, at the brokers of a topic."""
+        return await self._run(self._core.producer_connections(group, topic))
+
+    async def consumer_running_info(self, group: str, client_id: str) -> ConsumerRunningInfo:
+        """Ask one consumer how it is."""
+        return await self._run(self._core.consumer_running_info(group, client_id))
+
+    async def broker_runtime_info(self, broker_address: str) -> dict[str, str]:
+        """Return the figures of a broker."""
+        return await self._run(self._core.broker_runtime_info(broker_address))
+
+    async def broker_config(self, broker_address: str) -> dict[str, str]:
+        """Return the settings of a broker."""
+        return await self._run(self._core.broker_config(broker_address))
+
+    async def update_broker_config(self, broker_address: str, settings: dict[str, str]) -> None:
+        """Change settings of a running broker."""
+        await self._run(self._core.update_broker_config(broker_address, settings))
+
+    async def messages_by_key(
+        self, topic: str, key: str, *, count_max: int = 64, begin_ms: int = 0, end_ms: int | None = None
+    ) -> list[StoredMessage]:
+        """Return messages of a topic that carry a key, stored between two times, oldest first."""
+        return await self._run(messages_by_key(self._core, topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms))
+
+    async def message_by_id(self, topic: str, msg_id: str) -> StoredMessage:
+        """Return the message with a sender's id, or a broker's. Raises QueryNotFound."""
+        return await self._run(message_by_id(self._core, topic, msg_id))
+
+    async def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
+        """Return the message with a broker's id, which names the broker itself."""
+        return await self._run(message_by_offset_id(self._core, offset_msg_id))
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the oldest message of a queue."""
+        return await self._run(min_offset(self._instance.routes, self._wire(queue)))
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the next message of a queue will get."""
+        return await self._run(max_offset(self._instance.routes, self._wire(queue)))
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the message stored at or near a time, ms since the epoch."""
+        return await self._run(offset_at(self._instance.routes, self._wire(queue), timestamp_ms))
+
+    def _wire(self, queue: MessageQueue) -> MessageQueue:
+        return self._core.wire_queue(queue)
+
+    async def kv(self, namespace: str, key: str) -> str | None:
+        """Return a value that the name servers keep, or None."""
+        return await self._run(self._core.kv(namespace, key))
+
+    async def kv_list(self, namespace: str) -> dict[str, str]:
+        """Return all keys and values of a namespace of the name servers."""
+        return await self._run(self._core.kv_list(namespace))
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Store a value at every name server."""
+        await self._run(self._core.put_kv(namespace, key, value))
+
+    async def delete_kv(self, namespace: str, key: str) -> None:
+        """Forget a value at every name server."""
+        await self._run(self._core.delete_kv(namespace, key))

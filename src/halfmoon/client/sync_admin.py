@@ -1,0 +1,180 @@
+"""The blocking API. Generated from `halfmoon.client.aio_admin`; do not edit.
+
+Every call runs on one background event loop of the process (`halfmoon.shell.threads`); safe to use from many threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.client.aio_admin import AsyncAdmin
+from halfmoon.client.blocking import Blocking
+from halfmoon.client.settings import AdminSettings
+from halfmoon.model import MessageQueue, StoredMessage
+from halfmoon.shell.threads import background
+from halfmoon.wire.bodies import (
+    ClusterInfo,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    OffsetWrapper,
+    ProducerConnection,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicOffset,
+    TopicRouteData,
+)
+
+
+class Admin(Blocking):
+    """Looks into a cluster and changes it: topics, groups, progress, messages, brokers.
+
+    ::
+
+        with Admin(nameserver="127.0.0.1:9876") as admin:
+            admin.create_topic("orders", queue_count=4)
+            print(admin.lag("C_shop"))
+    """
+
+    _client: AsyncAdmin
+
+    def __init__(self, settings: AdminSettings | None = None, **values: Any) -> None:
+        loop = background()
+        super().__init__(loop.plain(AsyncAdmin, settings, **values), loop)
+
+    def cluster(self) -> ClusterInfo:
+        """Return all brokers, by cluster."""
+        return self._loop.call(self._client.cluster())
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        queue_count: int = 8,
+        write_queue_count: int | None = None,
+        perm: int = 6,
+        order: bool = False,
+        cluster: str | None = None,
+        broker_address: str | None = None,
+    ) -> None:
+        """Make or change a topic on one broker, or on all masters (of a cluster). ``perm``: 2 write, 4 read, 6 both."""
+        self._loop.call(
+            self._client.create_topic(
+                topic,
+                queue_count=queue_count,
+                write_queue_count=write_queue_count,
+                perm=perm,
+                order=order,
+                cluster=cluster,
+                broker_address=broker_address,
+            )
+        )
+
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Delete a topic and its messages."""
+        self._loop.call(self._client.delete_topic(topic, cluster=cluster))
+
+    def topics(self, cluster: str | None = None) -> list[str]:
+        """Return the names of all topics, those of the protocol included."""
+        return self._loop.call(self._client.topics(cluster))
+
+    def topic_configs(self, broker_address: str) -> dict[str, TopicConfig]:
+        """Return the configuration of a broker's topics."""
+        return self._loop.call(self._client.topic_configs(broker_address))
+
+    def topic_route(self, topic: str) -> TopicRouteData:
+        """Return which brokers hold a topic, with how many queues."""
+        return self._loop.call(self._client.topic_route(topic))
+
+    def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """Return the ends of every queue of a topic."""
+        return self._loop.call(self._client.topic_stats(topic))
+
+    def groups(self, topic: str | None = None) -> list[str]:
+        """Return the names of all consumer groups, or of those that consume a topic."""
+        return self._loop.call(self._client.groups(topic))
+
+    def create_group(self, group: str, *, cluster: str | None = None, config: SubscriptionGroupConfig | None = None) -> None:
+        """Make or change a consumer group."""
+        self._loop.call(self._client.create_group(group, cluster=cluster, config=config))
+
+    def delete_group(self, group: str, *, cluster: str | None = None, delete_offsets: bool = True) -> None:
+        """Delete a consumer group, its retry and dead-letter topics, and its progress."""
+        self._loop.call(self._client.delete_group(group, cluster=cluster, delete_offsets=delete_offsets))
+
+    def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
+        """Return a group's progress against the end of every queue."""
+        return self._loop.call(self._client.consume_stats(group, topic))
+
+    def lag(self, group: str, topic: str | None = None) -> int:
+        """Return how many messages a group has not consumed yet."""
+        return self._loop.call(self._client.lag(group, topic))
+
+    def reset_offsets(self, group: str, topic: str, timestamp_ms: int = -1, *, force: bool = True) -> dict[MessageQueue, int]:
+        """Move a group to the messages of a time (ms; -1: the end), online or not; return the new offsets."""
+        return self._loop.call(self._client.reset_offsets(group, topic, timestamp_ms, force=force))
+
+    def consumer_connections(self, group: str) -> ConsumerConnection:
+        """Return who consumes in a group. Raises ConsumerNotOnline."""
+        return self._loop.call(self._client.consumer_connections(group))
+
+    def producer_connections(self, group: str, topic: str) -> ProducerConnection:
+        """Return who produces in a group, at the brokers of a topic."""
+        return self._loop.call(self._client.producer_connections(group, topic))
+
+    def consumer_running_info(self, group: str, client_id: str) -> ConsumerRunningInfo:
+        """Ask one consumer how it is."""
+        return self._loop.call(self._client.consumer_running_info(group, client_id))
+
+    def broker_runtime_info(self, broker_address: str) -> dict[str, str]:
+        """Return the figures of a broker."""
+        return self._loop.call(self._client.broker_runtime_info(broker_address))
+
+    def broker_config(self, broker_address: str) -> dict[str, str]:
+        """Return the settings of a broker."""
+        return self._loop.call(self._client.broker_config(broker_address))
+
+    def update_broker_config(self, broker_address: str, settings: dict[str, str]) -> None:
+        """Change settings of a running broker."""
+        self._loop.call(self._client.update_broker_config(broker_address, settings))
+
+    def messages_by_key(
+        self, topic: str, key: str, *, count_max: int = 64, begin_ms: int = 0, end_ms: int | None = None
+    ) -> list[StoredMessage]:
+        """Return messages of a topic that carry a key, stored between two times, oldest first."""
+        return self._loop.call(self._client.messages_by_key(topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms))
+
+    def message_by_id(self, topic: str, msg_id: str) -> StoredMessage:
+        """Return the message with a sender's id, or a broker's. Raises QueryNotFound."""
+        return self._loop.call(self._client.message_by_id(topic, msg_id))
+
+    def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
+        """Return the message with a broker's id, which names the broker itself."""
+        return self._loop.call(self._client.message_by_offset_id(offset_msg_id))
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the oldest message of a queue."""
+        return self._loop.call(self._client.min_offset(queue))
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the next message of a queue will get."""
+        return self._loop.call(self._client.max_offset(queue))
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the message stored at or near a time, ms since the epoch."""
+        return self._loop.call(self._client.search_offset(queue, timestamp_ms))
+
+    def kv(self, namespace: str, key: str) -> str | None:
+        """Return a value that the name servers keep, or None."""
+        return self._loop.call(self._client.kv(namespace, key))
+
+    def kv_list(self, namespace: str) -> dict[str, str]:
+        """Return all keys and values of a namespace of the name servers."""
+        return self._loop.call(self._client.kv_list(namespace))
+
+    def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Store a value at every name server."""
+        self._loop.call(self._client.put_kv(namespace, key, value))
+
+    def delete_kv(self, namespace: str, key: str) -> None:
+        """Forget a value at every name server."""
+        self._loop.call(self._client.delete_kv(namespace, key))
