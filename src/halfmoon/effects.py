@@ -136,7 +136,7 @@ class Start(msgspec.Struct):
 
 
 class Work(msgspec.Struct, Generic[T]):
-    """Run ``run`` where waiting is allowed (a sync, a saved table), then call ``done(result or exception, now)`` in the core's turn.
+    """Run ``run`` where waiting is allowed (a sync, a saved table), then ``done(result or exception, now)`` in the core's turn.
 
     ``inline`` says that the hop to a thread would cost more than the wait: the shell may run it at once.
     """
@@ -160,12 +160,14 @@ def sleep(ms: int) -> Op[None]:
 
 def now() -> Op[int]:
     """Return the time in milliseconds since the epoch."""
-    return (yield Now())
+    found: int = yield Now()
+    return found
 
 
 def gather(operations: Sequence[Op[T]]) -> Op[list[T | Exception]]:
     """Run operations side by side and return each one's result or exception, in order."""
-    return (yield Gather(operations))
+    found: list[T | Exception] = yield Gather(operations)
+    return found
 
 
 def spawn(operation: Op[Any], name: str = "") -> Op[Any]:
@@ -175,9 +177,11 @@ def spawn(operation: Op[Any], name: str = "") -> Op[Any]:
 
 def run(function: Callable[..., T], *arguments: Any) -> Op[T]:
     """Run the user's code where waiting is allowed and return its result."""
-    return (yield Run(function, arguments))
+    found: T = yield Run(function, arguments)
+    return found
 
 
 def wait(signal: Signal, timeout_ms: int | None = None) -> Op[bool]:
     """Wait for a signal; return whether it fired before the time was over."""
-    return (yield Wait(signal, timeout_ms))
+    found: bool = yield Wait(signal, timeout_ms)
+    return found

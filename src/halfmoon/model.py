@@ -14,13 +14,14 @@ import msgspec
 from halfmoon.errors import MessageIllegal, UsageError
 
 KEYS, TAGS, WAIT, DELAY, UNIQ_KEY = "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY"
-RESERVED_PROPERTIES = frozenset(
-    """KEYS TAGS WAIT DELAY UNIQ_KEY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID
-    ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON MAX_RECONSUME_TIMES
-    CONSUME_START_TIME TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS INSTANCE_ID
-    CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_DISPATCH
-    INNER_MULTI_QUEUE_OFFSET EXTEND_UNIQ_INFO POP_CK POP_CK_OFFSET 1ST_POP_TIME DUP_INFO __CRC32#""".split()
-)
+RESERVED_PROPERTIES = frozenset({
+    "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
+    "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
+    "MSG_REGION", "TRACE_ON", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "TRAN_PREPARED_QUEUE_OFFSET",
+    "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "INSTANCE_ID", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL",
+    "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET",
+    "EXTEND_UNIQ_INFO", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", "DUP_INFO", "__CRC32#",
+})  # fmt: skip
 """Property names that belong to the protocol. Follows MessageConst.STRING_HASH_SET (4.9.8), with the 5.x receipt names."""
 
 
@@ -132,7 +133,7 @@ class SendStatus(Enum):
 
 
 class SendResult(msgspec.Struct):
-    """Where a message went. ``msg_id`` is the sender's id, ``offset_msg_id`` the broker's (for a batch both are joined by commas)."""
+    """Where a message went. ``msg_id`` is the sender's id, ``offset_msg_id`` the broker's (of a batch: joined by commas)."""
 
     status: SendStatus
     msg_id: str

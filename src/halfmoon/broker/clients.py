@@ -123,7 +123,7 @@ class Clients:
         return changed
 
     def expire(self, before_ms: int) -> tuple[list[str], list[Peer]]:
-        """Forget members not heard from since ``before_ms``; return the consumer groups that changed and the connections to close."""
+        """Forget members not heard from since ``before_ms``; return the groups that changed and the connections to close."""
         changed: list[str] = []
         silent: dict[int, Peer] = {}
         for kind, group, member in list(self._everybody()):

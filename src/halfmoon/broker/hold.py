@@ -16,7 +16,7 @@ QueueKey = tuple[str, int]
 
 
 class Hold(msgspec.Struct, eq=False):
-    """One waiting pull: whose, from which queue offset, for which tag codes (None: all), until when. ``pull`` is the pull itself."""
+    """One waiting pull: whose, from which queue offset, for which tag codes (None: all), until when; ``pull`` is itself."""
 
     peer: int
     key: QueueKey

@@ -178,7 +178,8 @@ class Progress:
         info = self._clients.group(header.group)
         if info is None:
             raise ConsumerNotOnline(
-                f"Consumer not online, so can not reset offset. Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}"
+                f"Consumer not online, so can not reset offset. Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp}"
             )
         reset = ResetOffsetBody(offset_table=table)
         body, as_list = to_json(reset), reset.list_json()

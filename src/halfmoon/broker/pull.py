@@ -89,7 +89,8 @@ class Pulls:
         plan = self._plan(header, now)
         if not 0 <= header.queueId < plan.queue_count:
             raise BrokerError(
-                f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:[{plan.queue_count}] consumer:[{peer.remote}]"
+                f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{plan.queue_count}] consumer:[{peer.remote}]"
             )
         found = self._read(header, plan)
         if header.sysFlag & COMMIT:
@@ -126,8 +127,8 @@ class Pulls:
             self._epochs = epochs
         carried = header.sysFlag & SUBSCRIPTION
         key = (
-            header.consumerGroup, header.topic, header.subscription if carried else None, header.expressionType if carried else None,
-            -1 if carried else header.subVersion,
+            header.consumerGroup, header.topic, header.subscription if carried else None,
+            header.expressionType if carried else None, -1 if carried else header.subVersion,
         )  # fmt: skip
         plan = self._plans.get(key)
         if plan is None:

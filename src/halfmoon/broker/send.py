@@ -1,4 +1,4 @@
-"""Sends: what may be stored, as which record, and how it is answered. The plain road of one message, and the rules both roads share.
+"""Sends: what may be stored, as which record, how it is answered. The plain road of one message, and the rules both roads share.
 
 Follows SendMessageProcessor and AbstractSendMessageProcessor (RocketMQ 4.9.8).
 Differs: a delayed or transactional message is refused until the broker can honour it, rather than stored as an ordinary one; the
@@ -45,7 +45,7 @@ class Sends:
             BrokerError: the refusals of the specification, in its order.
         """
         code = request.command.code
-        header: SendMessage | SendMessageV2 = request.header(SendMessage if code == 10 else SendMessageV2)
+        header = request.header(SendMessage) if code == 10 else request.header(SendMessageV2)
         if request.now < self._settings.start_accept_ms:
             raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
         check_topic(header.topic)
@@ -118,7 +118,7 @@ class Sends:
         sys_flag = header.sys_flag | (BORN_HOST_V6 if len(host) > 8 else 0)
         if config.topic_filter_type == MULTI_TAG:
             sys_flag |= MULTI_TAGS
-        body = request.command.body
+        body = bytes(request.command.body)
         if len(body) > self.message_bytes_max:
             raise MessageRefused(self._too_large())
         born, reconsume = header.born_timestamp, header.reconsume_times or 0
@@ -129,7 +129,7 @@ class Sends:
             raise MessageRefused("a batch may not go to a retry or dead-letter topic")
         _, _, wait = self.prepare((header.properties or "").encode())
         try:
-            items = batch_items(bytes(body))
+            items = batch_items(body)
         except ValueError as exc:
             raise MessageRefused(f"the batch does not parse: {exc}") from exc
         if not items:

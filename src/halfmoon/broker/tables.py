@@ -59,7 +59,7 @@ class Tables:
         return partial(setattr, table, "changed", True)
 
     def save_changed(self, *, everything_changed: bool = False) -> list[Work[None]]:
-        """Return the saves that are due: changed tables with no save under way, the patient ones only with ``everything_changed``."""
+        """Return the saves that are due: changed tables with no save under way; patient ones only with ``everything_changed``."""
         works = []
         for table in self._tables.values():
             patient = table.patient or table.path in self.failed

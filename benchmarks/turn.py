@@ -1,0 +1,126 @@
+"""What one message costs in a turn of the broker core: bytes in, bytes out, a real disk, no sockets.
+
+    python benchmarks/turn.py [--messages 200000] [--profile]
+
+Prints CPU microseconds a message for each kind of turn, the median of five rounds. Compare on one machine only, and in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import statistics
+import tempfile
+from collections.abc import Callable
+from random import Random
+from time import process_time, time
+
+from halfmoon.broker.broker import Broker
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.effects import Work
+from halfmoon.shell.disk import RealDisk
+from halfmoon.store.settings import StoreSettings
+from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.command import encode, request_command
+from halfmoon.wire.headers.pull import PullMessage
+from halfmoon.wire.headers.send import SendMessageV2
+from halfmoon.wire.record import encode_batch
+
+TOPIC = "BenchmarkTest"
+
+
+def send_frames(connections: int, window: int, size: int, serialization: int, batch: int = 1) -> list[bytes]:
+    """Return what each connection sends in one turn."""
+    found = []
+    for c in range(connections):
+        frames = []
+        for w in range(window):
+            unique = f"7F000001{c:04X}{w:020X}"
+            header = SendMessageV2(
+                producer_group="P", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4, queue_id=(c + w) % 4, sys_flag=0,
+                born_timestamp=int(time() * 1000), flag=0, properties=f"UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02", reconsume_times=0,
+                unit_mode=False, batch=batch > 1,
+            )  # fmt: skip
+            body = bytes(size) if batch == 1 else encode_batch([(bytes(size), f"UNIQ_KEY\x01{unique}\x02".encode(), 0)] * batch)
+            frames.append(encode(request_command(header, body, opaque=c * 1000 + w, serialization=serialization)))
+        found.append(b"".join(frames))
+    return found
+
+
+def pull_frame(queue_id: int, offset: int) -> bytes:
+    """Return one pull of 32 messages."""
+    header = PullMessage(
+        consumer_group="G", topic=TOPIC, queue_id=queue_id, queue_offset=offset, max_msg_nums=32, sys_flag=4, commit_offset=0,
+        suspend_timeout_millis=0, sub_version=0, subscription="*", expression_type="TAG",
+    )  # fmt: skip
+    return encode(request_command(header, opaque=offset))
+
+
+def turns(broker: Broker, chunks: list[bytes], count: int) -> None:
+    """Run turns in which every connection brings its chunk."""
+    now = int(time() * 1000)
+    for turn in range(count):
+        for peer, chunk in enumerate(chunks):
+            broker.feed(peer, chunk)
+        broker.commit(now + turn // 100)
+        for effect in broker.effects():
+            if isinstance(effect, Work):
+                effect.done(effect.run(), now)
+
+
+def pulls(broker: Broker, rounds: int) -> int:
+    """Pull the backlog of four queues; return how many messages that was."""
+    ends = [broker.store.queue_max(TOPIC, q) for q in range(4)]
+    now, count = int(time() * 1000), 0
+    for number in range(rounds):
+        for queue_id in range(4):
+            offset = number * 32 % max(1, ends[queue_id] - 32)
+            broker.feed(queue_id, pull_frame(queue_id, offset))
+        broker.commit(now)
+        broker.effects()
+        count += 128
+    return count
+
+
+def median_cost(run: Callable[[], int]) -> float:
+    """Return the median of CPU microseconds a message over five rounds, after one that is not counted."""
+    costs = []
+    for _ in range(6):
+        begin = process_time()
+        count = run()
+        costs.append((process_time() - begin) * 1e6 / count)
+    return statistics.median(costs[1:])
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--messages", type=int, default=40_000, help="messages a round")
+    arguments.add_argument("--profile", action="store_true", help="also show where the time goes (4 x 16, JSON)")
+    chosen = arguments.parse_args()
+    kinds = {
+        "send 4 x 16, 1 KiB, JSON": (4, 16, 1024, JSON, 1),
+        "send 4 x 16, 1 KiB, ROCKETMQ": (4, 16, 1024, ROCKETMQ, 1),
+        "send 8 x 64, 100 B, ROCKETMQ": (8, 64, 100, ROCKETMQ, 1),
+        "send 1 x 1, 1 KiB, JSON": (1, 1, 1024, JSON, 1),
+        "batch 4 x 4 of 32 x 256 B, JSON": (4, 4, 256, JSON, 32),
+    }
+    with tempfile.TemporaryDirectory() as root:
+        broker = Broker(BrokerSettings(), StoreSettings(), RealDisk(root), Random(1), int(time() * 1000))
+        for peer in range(8):
+            broker.connected(peer, f"127.0.0.1:{5000 + peer}", int(time() * 1000))
+        for name, (connections, window, size, serialization, batch) in kinds.items():
+            chunks = send_frames(connections, window, size, serialization, batch)
+            each = connections * window * batch
+            count = max(1, chosen.messages // each)
+            print(f"{name:34} {median_cost(lambda: turns(broker, chunks, count) or count * each):8.2f} us")  # noqa: B023
+        print(f"{'pull 4 x 32, mixed sizes':34} {median_cost(lambda: pulls(broker, chosen.messages // 128)):8.2f} us")
+        if chosen.profile:
+            chunks = send_frames(4, 16, 1024, JSON)
+            profile = cProfile.Profile()
+            profile.runcall(turns, broker, chunks, 1000)
+            pstats.Stats(profile).sort_stats("tottime").print_stats(20)
+
+
+if __name__ == "__main__":
+    main()
