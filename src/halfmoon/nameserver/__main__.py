@@ -1,4 +1,4 @@
-"""A name server as a program: ``python -m halfmoon.nameserver --data DIR``. Joins the core to the shell and decides nothing else."""
+"""A name server as a program: ``python -m halfmoon.nameserver --data DIR``. Joins the core to the shell, decides nothing else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import HalfmoonError
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
@@ -15,6 +16,7 @@ from halfmoon.settings import Ignored, load
 from halfmoon.shell.clock import Clock
 from halfmoon.shell.disk import RealDisk
 from halfmoon.shell.serve import Address, Server, address_text, run_loop
+from halfmoon.store.settings import StoreSettings
 
 LOCK = "namesrv.lock"
 log = logging.getLogger("halfmoon.nameserver")
@@ -34,7 +36,8 @@ def build(settings: NameServerSettings, data: Path, clock: Clock) -> Server:
 def settings_from(files: list[Path], assignments: list[str]) -> tuple[NameServerSettings, list[Ignored]]:
     """Return the settings of configuration files, the environment and ``key=value`` texts. Raises SettingError, OSError."""
     texts = [(str(path), path.read_text()) for path in files]
-    loaded = load({"nameserver": NameServerSettings}, files=texts, environment=os.environ, assignments=assignments)
+    others = {"broker": BrokerSettings, "store": StoreSettings}
+    loaded = load({"nameserver": NameServerSettings}, files=texts, environment=os.environ, assignments=assignments, others=others)
     return loaded.of(NameServerSettings), loaded.ignored
 
 

@@ -42,6 +42,9 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 CHANGES_PATH = "namesrv.properties"
 """Settings changed while running; they outlive a restart."""
 
+ZLIB = b"\x78"
+"""First byte of a deflated body; no JSON begins so."""
+
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 RUNTIME = frozenset({
     "order_message_enable", "enable_all_topic_list", "scan_ms", "broker_expiry_ms",
@@ -129,6 +132,7 @@ class Handlers:
     # ------------------------------------------------------------ brokers
 
     def _register_broker(self, request: Request) -> Reply:
+        """Differs: a deflated body is known by its first byte too: a 5.3.3 broker deflates without saying so in the header."""
         command = request.command
         sent = command.header(headers.RegisterBroker)
         if sent.body_crc32 and sent.body_crc32 != crc32(command.body) & 0x7FFFFFFF:
@@ -136,7 +140,8 @@ class Handlers:
         if command.version < VERSION_V3_0_11 and command.body:
             table = from_json(TopicConfigTable, command.body)
         else:
-            table = decode_register_body(command.body, compressed=bool(sent.compressed)).topic_config_serialize_wrapper
+            deflated = bool(sent.compressed) or bytes(command.body[:1]) == ZLIB
+            table = decode_register_body(command.body, compressed=deflated).topic_config_serialize_wrapper
         topics = {
             name: Queues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
             for name, topic in table.topic_config_table.items()
@@ -144,7 +149,7 @@ class Handlers:
         ttl_ms = sent.heartbeat_timeout_millis
         registration = Registration(
             sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id, sent.ha_server_addr, table.data_version, topics,
-            ttl_ms if ttl_ms is not None and ttl_ms > 0 else None,
+            ttl_ms if ttl_ms is not None and ttl_ms > 0 else None, sent.enable_acting_master,
         )  # fmt: skip
         try:
             master = self._routes.register(registration, request.peer, request.now)
@@ -179,8 +184,9 @@ class Handlers:
         return Reply(body=to_json(_MemberGroupReply(member_group)))
 
     def _clusters(self, request: Request) -> Reply:
-        table = {group.name: _broker_data(group) for group in self._routes.groups()}
-        return Reply(body=to_json(ClusterInfo(table, self._routes.clusters())))
+        groups = sorted(self._routes.groups(), key=lambda group: group.name)
+        clusters = dict(sorted(self._routes.clusters().items()))
+        return Reply(body=to_json(ClusterInfo({group.name: _broker_data(group) for group in groups}, clusters)))
 
     def _take_write_permission(self, request: Request) -> Reply:
         sent = request.command.header(headers.WipeWritePermOfBroker)
@@ -309,7 +315,8 @@ def refusal(error: Exception) -> tuple[int, str]:
 
 
 def _broker_data(group: Group) -> BrokerData:
-    return BrokerData(cluster=group.cluster, broker_name=group.name, broker_addrs=dict(sorted(group.addresses.items())))
+    addresses = dict(sorted(group.addresses.items()))
+    return BrokerData(group.cluster, group.name, addresses, enable_acting_master=group.enable_acting_master)
 
 
 def _queue_data(name: str, queues: Queues) -> QueueData:

@@ -36,6 +36,7 @@ class Registration(NamedTuple):
     version: Any
     topics: Mapping[str, Queues]
     ttl_ms: int | None = None
+    enable_acting_master: bool | None = None
 
 
 class Master(NamedTuple):
@@ -46,13 +47,14 @@ class Master(NamedTuple):
 
 
 class Group:
-    """All brokers of one name: a master and its slaves."""
+    """All brokers of one name: a master and its slaves. ``enable_acting_master`` is what a 5.x broker said, passed on only."""
 
-    __slots__ = ("addresses", "cluster", "name")
+    __slots__ = ("addresses", "cluster", "enable_acting_master", "name")
 
     def __init__(self, cluster: str, name: str) -> None:
         self.cluster, self.name = cluster, name
         self.addresses: dict[int, str] = {}
+        self.enable_acting_master: bool | None = None
 
 
 class Live:
@@ -103,6 +105,7 @@ class Routes:
         group = self._groups.get(sent.name)
         if group is None:
             group = self._groups[sent.name] = Group(sent.cluster, sent.name)
+        group.enable_acting_master = sent.enable_acting_master
         self._clusters.setdefault(sent.cluster, {})[sent.name] = None
         for other_id, address in list(group.addresses.items()):
             if address == sent.address and other_id != sent.broker_id:  # a slave that became master

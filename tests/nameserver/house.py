@@ -1,0 +1,122 @@
+"""A name server in virtual time, spoken to in frames: what the tests of its core and of its answers share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from halfmoon.effects import Close, Work, Write
+from halfmoon.nameserver.nameserver import NameServer
+from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_register_body
+from halfmoon.wire.command import Command, decode, encode
+from halfmoon.wire.frame import Inbox
+from halfmoon.wire.topics import DataVersion
+
+START = 1_700_000_000_000
+
+
+class MemoryDisk:
+    """As much of a disk as a name server uses."""
+
+    def __init__(self, **files: bytes) -> None:
+        self.files: dict[str, bytes] = {name.replace("__", "."): data for name, data in files.items()}
+        self.fails = False
+
+    def read(self, path: str) -> bytes | None:
+        return self.files.get(path)
+
+    def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+        if self.fails:
+            raise OSError(28, "No space left on device")
+        if path in self.files:
+            self.files[path + ".bak"] = self.files[path]
+        self.files[path] = data
+
+
+class House:
+    """A name server, its connections and its clock."""
+
+    def __init__(self, disk: MemoryDisk | None = None, **settings: Any) -> None:
+        self.now = START
+        self.core = NameServer(NameServerSettings(**settings), disk, now=self.now)  # type: ignore[arg-type]
+        self.core.start(self.now)
+        self.inboxes: dict[int, Inbox] = {}
+        self.replies: dict[int, list[Command]] = {}
+        self.closed: dict[int, str] = {}
+        self.works: list[Work[Any]] = []
+
+    def connect(self) -> int:
+        peer = len(self.inboxes) + 1
+        self.inboxes[peer], self.replies[peer] = Inbox(), []
+        self.core.connected(peer, f"192.0.2.1:{10_000 + peer}", self.now)
+        return peer
+
+    def feed(self, peer: int, *pieces: bytes) -> None:
+        for piece in pieces:
+            self.core.feed(peer, piece)
+        self.core.commit(self.now)
+        self.carry_out()
+
+    def carry_out(self, *, work: bool = True) -> None:
+        while effects := self.core.effects():
+            for effect in effects:
+                if isinstance(effect, Write):
+                    self.inboxes[effect.peer].feed(b"".join(effect.pieces))
+                elif isinstance(effect, Close):
+                    self.closed[effect.peer] = effect.reason
+                elif isinstance(effect, Work):
+                    self.works.append(effect)
+            while work and self.works:
+                self.work()
+
+    def work(self) -> None:
+        work = self.works.pop(0)
+        try:
+            outcome = work.run()
+        except OSError as exc:
+            outcome = exc
+        work.done(outcome, self.now)
+
+    def taken(self, peer: int) -> list[Command]:
+        return [decode(frame.header, frame.body, frame.serialization) for frame in self.inboxes[peer].frames()]
+
+    def ask(
+        self, code: int, fields: dict[str, str] | None = None, body: bytes = b"", *, peer: int = 0, version: int = 409, **more: Any
+    ) -> Command:
+        peer = peer or self.connect()
+        self.feed(peer, encode(Command(code=code, opaque=77, fields=fields or {}, body=body, version=version, **more)))
+        (reply,) = self.taken(peer)
+        assert (reply.opaque, reply.is_response) == (77, True)
+        return reply
+
+    def register(self, name: str = "broker-a", broker_id: int = 0, *, peer: int = 0, **options: Any) -> Command:
+        return self.ask(103, register_fields(name, broker_id, **options.pop("fields", {})), register_body(**options), peer=peer)
+
+    def route(self, topic: str = "t") -> Any:
+        reply = self.ask(105, {"topic": topic})
+        return json.loads(bytes(reply.body)) if reply.code == 0 else reply.code
+
+    def passes(self, ms: int) -> None:
+        end = self.now + ms
+        while (due := self.core.due()) is not None and due <= end:
+            self.now = max(self.now, due)
+            self.core.tick(self.now)
+            self.carry_out()
+        self.now = end
+
+
+def register_fields(name: str = "broker-a", broker_id: int = 0, **more: str) -> dict[str, str]:
+    address = f"192.0.2.7:{20_000 + broker_id + 10 * ord(name[-1])}"
+    fields = {"brokerName": name, "brokerAddr": address, "clusterName": "C", "brokerId": str(broker_id)}
+    return {**fields, "haServerAddr": address + "9", **more}
+
+
+def table(topics: Iterable[str] = ("t",), counter: int = 1, **more: Any) -> RegisterBrokerBody:
+    configs = {name: TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=3, perm=6, **more) for name in topics}
+    return RegisterBrokerBody(TopicConfigTable(DataVersion(counter, 1_700_000_000_000), configs))
+
+
+def register_body(**options: Any) -> bytes:
+    return encode_register_body(table(**options))

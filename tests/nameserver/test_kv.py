@@ -1,0 +1,62 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfmoon.errors import SystemError_
+from halfmoon.nameserver.kv import KeyValues
+
+
+def test_values_are_put_got_replaced_and_forgotten() -> None:
+    table = KeyValues()
+    table.put("n", "k", "1")
+    table.put("n", "k", "2")
+    assert table.get("n", "k") == "2"
+    assert table.get("n", "x") is None
+    assert table.get("x", "k") is None
+    assert table.namespace("n") == {"k": "2"}
+    assert table.namespace("x") is None
+    assert table.delete("n", "k")
+    assert not table.delete("n", "k")
+    assert not table.delete("x", "k")
+    assert table.namespace("n") == {}
+
+
+def test_the_file_has_the_originals_shape() -> None:
+    table = KeyValues()
+    table.put("ORDER_TOPIC_CONFIG", "t", "broker-a:4;broker-b:4")
+    assert json.loads(table.dump()) == {"configTable": {"ORDER_TOPIC_CONFIG": {"t": "broker-a:4;broker-b:4"}}}
+
+
+@given(st.dictionaries(st.text(max_size=9), st.dictionaries(st.text(max_size=9), st.text(max_size=9), min_size=1), max_size=5))
+def test_what_is_saved_reads_back(values: dict[str, dict[str, str]]) -> None:
+    table, again = KeyValues(), KeyValues()
+    for namespace, entries in values.items():
+        for key, value in entries.items():
+            table.put(namespace, key, value)
+    again.load(table.dump())
+    assert {name: again.namespace(name) for name in values} == values
+    assert again._count == table._count == sum(map(len, values.values()))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"configTable":3}', b'{"configTable":{"n":{"k":1}}}', b"[" * 100_000])
+def test_a_file_that_is_not_a_table_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not a table"):
+        KeyValues().load(data)
+
+
+def test_names_values_and_their_number_are_bounded() -> None:
+    table = KeyValues(entries_max=2, value_bytes_max=4)
+    table.put("n", "a", "1234")
+    with pytest.raises(SystemError_, match="4 bytes"):
+        table.put("n", "b", "ééé")
+    with pytest.raises(SystemError_, match="characters"):
+        table.put("n" * 1025, "b", "1")
+    table.put("m", "b", "1")
+    with pytest.raises(SystemError_, match="bound"):
+        table.put("m", "c", "1")
+    assert table.namespace("m") == {"b": "1"}
+    table.put("m", "b", "2")
+    table.delete("n", "a")
+    table.put("m", "c", "1")

@@ -1,0 +1,224 @@
+"""The whole core, spoken to in frames, in virtual time: liveness, durable values, bad input."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from itertools import pairwise
+from struct import pack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfmoon.errors import StoreError
+from halfmoon.wire.codes import ROCKETMQ
+from halfmoon.wire.command import Command, encode
+from tests.nameserver.house import House, MemoryDisk, register_body, register_fields
+
+# ---------------------------------------------------------------- liveness
+
+
+def test_a_silent_broker_is_forgotten_at_the_first_look_after_120_seconds_and_its_connection_closed() -> None:
+    house = House()
+    peer = house.connect()
+    house.register(peer=peer)
+    house.passes(119_000)
+    assert house.route() != 17
+    house.passes(12_000)
+    assert house.route() == 17
+    assert peer in house.closed
+
+
+def test_a_broker_names_its_own_time_to_live() -> None:
+    house = House(scan_ms=1000)
+    peer = house.connect()
+    house.register(peer=peer, fields={"heartbeatTimeoutMillis": "3000"})
+    house.passes(6_000)
+    assert house.route() == 17
+
+
+def test_a_heartbeat_keeps_a_broker() -> None:
+    house = House(scan_ms=1000)
+    peer = house.connect()
+    house.register(peer=peer, fields={"heartbeatTimeoutMillis": "3000"})
+    who = register_fields()
+    for _ in range(5):
+        house.passes(2_000)
+        assert house.ask(904, {name: who[name] for name in ("brokerName", "brokerAddr", "clusterName")}, peer=peer).code == 0
+    assert house.route() != 17
+
+
+def test_a_lost_connection_removes_its_brokers_at_once() -> None:
+    house = House()
+    peer = house.connect()
+    house.register(peer=peer)
+    house.register("broker-b")
+    house.core.lost(peer, house.now)
+    assert [each["brokerName"] for each in house.route()["brokerDatas"]] == ["broker-b"]
+
+
+def test_an_idle_connection_is_closed_and_a_registering_one_is_not() -> None:
+    house = House()
+    idle, broker = house.connect(), house.connect()
+    for _ in range(6):
+        house.register(peer=broker)
+        house.passes(30_000)
+    assert idle in house.closed
+    assert broker not in house.closed
+
+
+def test_unregistering_removes_the_broker() -> None:
+    house = House()
+    house.register()
+    who = register_fields()
+    fields = {name: who[name] for name in ("brokerName", "brokerAddr", "clusterName", "brokerId")}
+    assert house.ask(104, fields).code == 0
+    assert house.route() == 17
+
+
+# ---------------------------------------------------------------- durable values
+
+
+def test_a_value_is_answered_only_once_it_is_durable() -> None:
+    house = House(disk := MemoryDisk())
+    peer = house.connect()
+    house.core.feed(peer, encode(Command(code=100, opaque=1, fields={"namespace": "n", "key": "k", "value": "v"})))
+    house.core.commit(house.now)
+    house.carry_out(work=False)
+    assert house.taken(peer) == []
+    house.work()
+    house.carry_out()
+    assert [reply.code for reply in house.taken(peer)] == [0]
+    assert json.loads(disk.files["kvConfig.json"]) == {"configTable": {"n": {"k": "v"}}}
+
+
+def test_changes_during_a_save_share_the_next_one() -> None:
+    house = House(MemoryDisk())
+    peer = house.connect()
+    for key in "abcd":
+        house.core.feed(peer, encode(Command(code=100, fields={"namespace": "n", "key": key, "value": "v"})))
+        house.core.commit(house.now)
+        house.carry_out(work=False)
+    assert len(house.works) == 1
+    house.work()
+    house.carry_out(work=False)
+    assert (len(house.taken(peer)), len(house.works)) == (1, 1)
+    house.work()
+    house.carry_out()
+    assert len(house.taken(peer)) == 3
+
+
+def test_values_outlive_a_restart_and_a_damaged_file_is_read_from_the_one_before() -> None:
+    disk = MemoryDisk()
+    house = House(disk)
+    for value in ("1", "2"):
+        house.ask(100, {"namespace": "n", "key": "k", "value": value})
+    assert House(disk).ask(101, {"namespace": "n", "key": "k"}).fields == {"value": "2"}
+    disk.files["kvConfig.json"] = b"{"
+    assert House(disk).ask(101, {"namespace": "n", "key": "k"}).fields == {"value": "1"}
+    disk.files["kvConfig.json.bak"] = b"{"
+    with pytest.raises(StoreError, match=r"kvConfig\.json: .*kvConfig\.json\.bak: "):
+        House(disk)
+
+
+def test_a_failed_save_is_told_to_who_asked() -> None:
+    house = House(disk := MemoryDisk())
+    disk.fails = True
+    reply = house.ask(100, {"namespace": "n", "key": "k", "value": "v"})
+    assert reply.code == 1
+    assert "not saved" in (reply.remark or "")
+    disk.fails = False
+    assert house.ask(100, {"namespace": "n", "key": "k2", "value": "v"}).code == 0
+    assert json.loads(disk.files["kvConfig.json"]) == {"configTable": {"n": {"k": "v", "k2": "v"}}}
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_an_unknown_request_is_answered_3() -> None:
+    reply = House().ask(9999)
+    assert (reply.code, reply.remark) == (3, " request type 9999 not supported")
+
+
+@pytest.mark.parametrize("code", [100, 101, 102, 103, 104, 105, 205, 216, 217, 219, 224, 322, 327, 901, 904])
+def test_a_missing_field_is_answered_1_with_its_name(code: int) -> None:
+    reply = House().ask(code)
+    assert reply.code == 1
+    assert "missing required field" in (reply.remark or "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{", b"[]", b'"x"', b"\xff\xfe", b'{"topicConfigSerializeWrapper":3}', b"[" * 200_000, b'{"a":' * 100_000,
+        b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":{"readQueueNums":99999999999}}}}',
+        zlib.compress(b"x" * 100), zlib.compress(bytes(64 * 1024 * 1024)), zlib.compress(pack(">i", 2**31 - 1)), b"\x78\x9cjunk",
+    ],
+    ids=lambda body: f"{len(body)}-{body[:8].hex()}",
+)  # fmt: skip
+def test_a_body_that_is_no_registration_is_refused_and_the_connection_goes_on(body: bytes) -> None:
+    house = House()
+    peer = house.connect()
+    assert house.ask(103, register_fields(), body, peer=peer).code == 1
+    assert house.ask(106, peer=peer).code == 0
+    assert bytes(house.ask(106).body) == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+    assert house.closed == {}
+
+
+def test_a_oneway_request_works_and_is_never_answered() -> None:
+    house = House()
+    peer = house.connect()
+    house.feed(peer, encode(Command(code=103, flag=2, fields=register_fields(), body=register_body())))
+    house.feed(peer, encode(Command(code=9999, flag=2)), encode(Command(code=105, flag=2)))
+    assert house.taken(peer) == []
+    assert house.route() != 17
+
+
+def test_a_response_that_nobody_asked_for_is_ignored() -> None:
+    house = House()
+    peer = house.connect()
+    house.feed(peer, encode(Command(code=0, flag=1)))
+    assert (house.taken(peer), house.closed) == ([], {})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pack(">ii", 2**31 - 1, 0),
+        pack(">ii", -1, 0),
+        pack(">ii", 4, 100),
+        pack(">iI", 6, 2) + b"no",
+        pack(">iI", 6, 9 << 24 | 2) + b"{}",
+    ],
+)
+def test_bytes_that_are_no_frame_close_their_connection_and_no_other(data: bytes) -> None:
+    house = House()
+    bad, good = house.connect(), house.connect()
+    house.feed(bad, encode(Command(code=106)) + data)
+    assert len(house.taken(bad)) == 1
+    assert list(house.closed) == [bad]
+    assert house.ask(106, peer=good).code == 0
+
+
+@given(st.lists(st.integers(0, 4000), max_size=8))
+def test_requests_cut_at_any_bytes_are_answered_the_same(cuts: list[int]) -> None:
+    house = House()
+    peer = house.connect()
+    stream = encode(Command(code=103, opaque=1, fields=register_fields(), body=register_body()))
+    stream += encode(Command(code=105, opaque=2, fields={"topic": "t"}, serialization=ROCKETMQ)) + encode(
+        Command(code=9999, opaque=3)
+    )
+    places = sorted({0, len(stream), *(cut % len(stream) for cut in cuts)})
+    for begin, end in pairwise(places):
+        house.feed(peer, stream[begin:end])
+    assert [(reply.opaque, reply.code) for reply in house.taken(peer)] == [(1, 0), (2, 0), (3, 3)]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_leave_the_name_server_in_order(data: bytes) -> None:
+    house = House()
+    peer = house.connect()
+    house.feed(peer, pack(">iI", 4 + len(data), len(data)) + data)
+    house.feed(peer, data)
+    assert house.ask(106).code == 0

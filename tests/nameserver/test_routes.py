@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from halfmoon.nameserver.routes import Master, Queues, Registration, Routes, TableFull
+
+Q = Queues(4, 4, 6)
+
+
+def sent(name: str = "a", broker_id: int = 0, *, version: Any = 1, topics: Any = None, **more: Any) -> Registration:
+    facts: dict[str, Any] = {
+        "cluster": "C",
+        "address": f"10.0.0.1:{name}{broker_id}",
+        "ha_address": f"ha-{name}{broker_id}",
+        **more,
+    }
+    return Registration(name=name, broker_id=broker_id, version=version, topics={"t": Q} if topics is None else topics, **facts)
+
+
+def brokers(routes: Routes, topic: str = "t") -> dict[str, dict[int, str]] | None:
+    found = routes.route(topic)
+    return None if found is None else {group.name: dict(group.addresses) for group in found[0]}
+
+
+def test_a_registered_topic_has_its_broker_as_route() -> None:
+    routes = Routes()
+    assert routes.register(sent(), peer=1, now=0) is None
+    found = routes.route("t")
+    assert found is not None
+    assert found[1] == {"a": Q}
+    assert brokers(routes) == {"a": {0: "10.0.0.1:a0"}}
+    assert routes.route("unknown") is None
+
+
+def test_topics_change_only_with_the_version() -> None:
+    routes = Routes()
+    routes.register(sent(), 1, 0)
+    routes.register(sent(topics={"t": Queues(8, 8, 6), "new": Q}), 1, 0)
+    assert routes.topics() == ["t"]
+    routes.register(sent(version=2, topics={"t": Queues(8, 8, 6), "new": Q}), 1, 0)
+    found = routes.route("t")
+    assert found is not None
+    assert found[1]["a"].read_count == 8
+    assert routes.topics() == ["t", "new"]
+
+
+def test_a_topic_that_the_broker_no_longer_names_stays() -> None:
+    routes = Routes()
+    routes.register(sent(), 1, 0)
+    routes.register(sent(version=2, topics={}), 1, 0)
+    assert routes.topics() == ["t"]
+
+
+def test_a_slave_brings_an_address_but_no_topics_and_learns_its_master() -> None:
+    routes = Routes()
+    assert routes.register(sent(broker_id=1), 2, 0) is None
+    assert routes.route("t") is None
+    routes.register(sent(), 1, 0)
+    assert routes.register(sent(broker_id=1, topics={"mine": Q}), 2, 0) == Master("10.0.0.1:a0", "ha-a0")
+    assert brokers(routes) == {"a": {0: "10.0.0.1:a0", 1: "10.0.0.1:a1"}}
+    assert routes.topics() == ["t"]
+
+
+def test_a_slave_that_became_master_has_one_place() -> None:
+    routes = Routes()
+    routes.register(sent(broker_id=1, address="10.0.0.9:1"), 1, 0)
+    routes.register(sent(broker_id=0, address="10.0.0.9:1"), 1, 0)
+    assert brokers(routes) == {"a": {0: "10.0.0.9:1"}}
+
+
+def test_a_dead_master_with_a_live_slave_keeps_its_topics() -> None:
+    routes = Routes()
+    routes.register(sent(), 1, 0)
+    routes.register(sent(broker_id=1), 2, 0)
+    assert routes.lost(1) == ["10.0.0.1:a0"]
+    assert brokers(routes) == {"a": {1: "10.0.0.1:a1"}}
+    assert routes.lost(2) == ["10.0.0.1:a1"]
+    assert routes.route("t") is None
+    assert (routes.topics(), routes.groups(), routes.clusters(), routes.live_count) == ([], [], {}, 0)
+
+
+def test_all_brokers_of_a_connection_go_with_it_and_no_others() -> None:
+    routes = Routes()
+    for name, peer in (("a", 1), ("b", 1), ("c", 2)):
+        routes.register(sent(name), peer, 0)
+    assert sorted(routes.lost(1)) == ["10.0.0.1:a0", "10.0.0.1:b0"]
+    assert brokers(routes) == {"c": {0: "10.0.0.1:c0"}}
+
+
+def test_the_loss_of_an_old_connection_does_not_remove_a_broker_that_came_back_over_a_new_one() -> None:
+    routes = Routes()
+    routes.register(sent(), 1, 0)
+    routes.register(sent(), 2, 10)
+    assert routes.lost(1) == []
+    assert brokers(routes) == {"a": {0: "10.0.0.1:a0"}}
+
+
+def test_a_restarted_broker_at_another_address_replaces_the_old_one() -> None:
+    routes = Routes()
+    routes.register(sent(address="10.0.0.1:1"), 1, 0)
+    routes.register(sent(address="10.0.0.1:2"), 2, 10)
+    assert routes.lost(1) == ["10.0.0.1:1"]
+    assert brokers(routes) == {"a": {0: "10.0.0.1:2"}}
+
+
+def test_a_broker_expires_after_its_time_to_live_and_not_before() -> None:
+    routes = Routes(expiry_ms=120_000)
+    routes.register(sent("a"), 1, 0)
+    routes.register(sent("b", ttl_ms=5_000), 2, 0)
+    assert routes.expire(5_000) == []
+    assert routes.expire(5_001) == [("10.0.0.1:b0", 2)]
+    assert routes.expire(120_000) == []
+    assert routes.expire(120_001) == [("10.0.0.1:a0", 1)]
+
+
+def test_being_heard_or_registering_again_puts_the_end_off() -> None:
+    routes = Routes(expiry_ms=100)
+    routes.register(sent("a"), 1, 0)
+    routes.register(sent("b"), 2, 0)
+    assert routes.heard("C", "10.0.0.1:a0", 90)
+    routes.register(sent("b"), 2, 95)
+    assert routes.expire(190) == []
+    assert [address for address, _ in routes.expire(191)] == ["10.0.0.1:a0"]
+    assert not routes.heard("C", "10.0.0.1:a0", 200)
+
+
+def test_unregistering_takes_out_just_that_broker() -> None:
+    routes = Routes()
+    routes.register(sent(), 1, 0)
+    routes.register(sent(broker_id=1), 2, 0)
+    routes.unregister("C", "a", "10.0.0.1:a0", 0)
+    assert brokers(routes) == {"a": {1: "10.0.0.1:a1"}}
+    routes.unregister("C", "nobody", "10.0.0.1:x0", 0)
+    routes.unregister("C", "a", "10.0.0.1:other", 1)  # that is not its address: it stays
+    assert brokers(routes) == {"a": {1: "10.0.0.1:a1"}}
+
+
+def test_the_write_permission_is_taken_and_given_back_and_returns_with_a_new_version() -> None:
+    routes = Routes()
+    routes.register(sent(topics={"t": Queues(1, 1, 7), "u": Queues(1, 1, 2)}), 1, 0)
+
+    def perms() -> list[int]:
+        return [found[1]["a"].perm for topic in ("t", "u") if (found := routes.route(topic))]
+
+    assert routes.set_permission("a", writable=False) == 2
+    assert perms() == [5, 0]
+    routes.register(sent(topics={"t": Queues(1, 1, 7)}), 1, 0)
+    assert perms() == [5, 0]
+    assert routes.set_permission("a", writable=True) == 2
+    assert perms() == [6, 6]
+    routes.set_permission("a", writable=False)
+    routes.register(sent(version=2, topics={"t": Queues(1, 1, 7)}), 1, 0)
+    assert perms() == [7, 4]
+    assert routes.set_permission("unknown", writable=False) == 0
+
+
+def test_a_deleted_topic_is_gone_everywhere_or_in_one_cluster() -> None:
+    routes = Routes()
+    routes.register(sent("a"), 1, 0)
+    routes.register(sent("b", cluster="D"), 2, 0)
+    routes.delete_topic("t", "nowhere")
+    assert set(brokers(routes) or ()) == {"a", "b"}
+    routes.delete_topic("t", "D")
+    assert set(brokers(routes) or ()) == {"a"}
+    routes.delete_topic("t")
+    assert routes.topics() == []
+    assert routes.topics_of_cluster("C") == []
+
+
+def test_a_topic_entered_by_request_gets_queues_of_registered_brokers_only() -> None:
+    routes = Routes()
+    routes.register(sent("a"), 1, 0)
+    routes.add_topic("x", {"a": Queues(2, 2, 6), "b": Q})
+    routes.add_topic("x", {"a": Queues(9, 9, 6)})
+    found = routes.route("x")
+    assert found is not None
+    assert found[1] == {"a": Queues(2, 2, 6)}
+    assert routes.topics_of_cluster("C") == ["t", "x"]
+
+
+def test_lists_of_topics_by_cluster_and_by_unit_flag() -> None:
+    routes = Routes()
+    flags = {"none": 0, "unit": 1, "sub": 2, "both": 3}
+    routes.register(sent("a", topics={name: Queues(1, 1, 6, flag) for name, flag in flags.items()}), 1, 0)
+    routes.register(sent("b", topics={"none": Q}), 2, 0)
+    assert routes.topics_of_cluster("C") == ["both", "none", "sub", "unit"]
+    assert routes.topics_of_cluster("X") == []
+    assert routes.topics_with_flag(unit=True) == ["unit", "both"]
+    assert routes.topics_with_flag(unit_sub=True) == ["sub", "both"]
+    assert routes.topics_with_flag(unit=False, unit_sub=True) == ["sub"]
+
+
+def test_the_bound_on_brokers_refuses_a_new_one_and_keeps_the_known() -> None:
+    routes = Routes(brokers_max=1)
+    routes.register(sent("a"), 1, 0)
+    with pytest.raises(TableFull):
+        routes.register(sent("b"), 2, 0)
+    routes.register(sent("a", version=2, topics={"u": Q}), 1, 5)
+    assert routes.clusters() == {"C": ["a"]}
+    assert routes.topics() == ["t", "u"]
+
+
+def test_the_bound_on_topics_leaves_new_ones_out_and_counts_them() -> None:
+    routes = Routes(topics_max=2)
+    routes.register(sent(topics={"t": Q, "u": Q, "v": Q, "w": Q}), 1, 0)
+    assert (routes.topics(), routes.left_out) == (["t", "u"], 2)
+    routes.add_topic("x", {"a": Q})
+    assert (routes.topics(), routes.left_out) == (["t", "u"], 3)
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Brokers come, go, fall silent and lose connections in any order; the tables never disagree with each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.routes, self.now = Routes(expiry_ms=100, brokers_max=5, topics_max=4), 0
+
+    names, ids, peers = st.sampled_from("abc"), st.integers(0, 2), st.integers(1, 4)
+    topics = st.dictionaries(st.sampled_from("tuvwx"), st.just(Q), max_size=4)
+
+    @rule(
+        name=names,
+        broker_id=ids,
+        address=st.sampled_from("123"),
+        cluster=st.sampled_from("CD"),
+        peer=peers,
+        topics=topics,
+        version=ids,
+    )
+    def register(self, name: str, broker_id: int, address: str, cluster: str, peer: int, topics: Any, version: int) -> None:
+        try:
+            self.routes.register(
+                sent(name, broker_id, version=version, topics=topics, address=address, cluster=cluster), peer, self.now
+            )
+        except TableFull:
+            assert self.routes.live_count == 5
+
+    @rule(name=names, broker_id=ids, address=st.sampled_from("123"), cluster=st.sampled_from("CD"))
+    def unregister(self, name: str, broker_id: int, address: str, cluster: str) -> None:
+        self.routes.unregister(cluster, name, address, broker_id)
+
+    @rule(peer=peers)
+    def lose(self, peer: int) -> None:
+        self.routes.lost(peer)
+
+    @rule(ms=st.integers(1, 80))
+    def wait(self, ms: int) -> None:
+        self.now += ms
+        self.routes.expire(self.now)
+
+    @rule(topic=st.sampled_from("tuvwx"), cluster=st.sampled_from([None, "C", "D"]))
+    def delete(self, topic: str, cluster: str | None) -> None:
+        self.routes.delete_topic(topic, cluster)
+
+    @rule(name=names)
+    def wipe(self, name: str) -> None:
+        self.routes.set_permission(name, writable=False)
+
+    @invariant()
+    def tables_agree(self) -> None:
+        routes = self.routes
+        groups = {group.name for group in routes.groups()}
+        assert all(group.addresses for group in routes.groups())
+        assert {name for names in routes.clusters().values() for name in names} == groups
+        assert len(routes.topics()) <= 4
+        for topic in routes.topics():
+            found = routes.route(topic)
+            assert found is not None
+            assert set(found[1]) == {group.name for group in found[0]} <= groups
+        held = {(name, topic) for topic, by_broker in routes._topics.items() for name in by_broker}
+        assert held == {(name, topic) for name, topics in routes._topics_of.items() for topic in topics}
+        assert {key for keys in routes._brokers_of.values() for key in keys} == set(routes._live)
+
+
+AnyHistory.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
+TestAnyHistory = AnyHistory.TestCase
