@@ -1,7 +1,7 @@
 """`halfmoon serve`, `nameserver` and `broker`: their options, read quickly, and the line that says they are ready.
 
-The options stand in one table. The usual way reads them by itself, because loading the machinery of the other commands takes longer
-than starting a broker; help and everything unusual go the long way, through commands made from the same table (`halfmoon.cli.server_help`).
+The options stand in one table. The usual way reads them by itself, because loading the machinery of the other commands takes
+longer than starting a broker; help and everything unusual go through commands made from the same table (`cli.server_help`).
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def is_loopback(host: str) -> bool:
 
 
 def outward_address(host: str) -> str:
-    """Return the address that other machines may use for a listener: the host itself, or for a wildcard that of the default route."""
+    """Return the address that others may use for a listener: the host itself, or for a wildcard that of the default route."""
     if host not in ("", "0.0.0.0", "::", "[::]"):
         return host.strip("[]")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

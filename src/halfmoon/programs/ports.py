@@ -1,8 +1,10 @@
-"""Takes the ports of a server before its core exists, because a broker's address is part of every message id. Holds nothing else."""
+"""Takes the ports of a server before its core exists, because a broker's address is part of every message id."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.ports import Core
@@ -23,7 +25,7 @@ async def server_on(host: str, port: int, make: Callable[[str, int], Core], cloc
     Raises:
         PortTaken: the address is in use or not ours; nothing was made then.
     """
-    server = Server(_Unmade(), [(host.strip("[]"), port)], clock, driver)
+    server = Server(cast(Core, SimpleNamespace(feed=None)), [(host.strip("[]"), port)], clock, driver)
     try:
         ((_, bound_port),) = await server.bind()
     except OSError as exc:
@@ -40,12 +42,3 @@ async def server_on(host: str, port: int, make: Callable[[str, int], Core], cloc
 def release(server: Server) -> None:
     """Give back the ports of a server that is bound and will not be started."""
     server._close_sockets()
-
-
-class _Unmade:
-    """Stands where a core will be."""
-
-    def start(self, now: int) -> None:
-        raise AssertionError("no core yet")
-
-    connected = feed = commit = lost = due = tick = effects = stop = start

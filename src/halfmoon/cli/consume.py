@@ -1,0 +1,107 @@
+"""`halfmoon consume`: read messages of a topic, as a looker-on or as a member of a group."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator
+from typing import Annotated
+
+import typer
+
+from halfmoon.cli.looking import FIRST, LAST, read, starts_and_ends
+from halfmoon.cli.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
+from halfmoon.cli.output import body_text, message_facts, show_json, time_text
+from halfmoon.client.sync import PullConsumer
+from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
+
+app = typer.Typer()
+
+BODY_WIDTH = 100
+
+
+@app.command()
+def consume(
+    topic: Topic,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", help="Consume as a member of this group, which keeps the progress; none: only look."),
+    ] = None,
+    expression: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags joined by '||'; * is all.")] = "*",
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since", metavar="TIME", help=f"Where to begin: first, last, {TIME_FORMS}. A group's progress comes before it."
+        ),
+    ] = "first",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after so many messages.")] = None,
+    idle_ms: Annotated[
+        int, typer.Option("--idle", min=1, metavar="MS", help="As a member: end when nothing came this long.")
+    ] = 3000,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show messages of a topic: what is there now, or with --follow whatever comes.
+
+    Without --group it only looks: nothing is marked as consumed.
+
+    Example: halfmoon consume --topic orders --filter 'paid || refunded' --since 1h --follow
+    """
+    at = {"first": FIRST, "last": LAST}.get(since)
+    at = time_ms(since) if at is None else at
+    if group is None:
+        messages = _look(nameserver, topic, expression, at, follow=follow)
+    else:
+        messages = _take_part(nameserver, group, topic, expression, at, None if follow else idle_ms)
+    shown = 0
+    try:
+        for message in messages:
+            if as_json:
+                show_json(message_facts(message))
+            else:
+                _show(message)
+            shown += 1
+            if shown == count:
+                break
+    except KeyboardInterrupt:
+        pass  # the way to end --follow
+    finally:
+        messages.close()
+
+
+def _look(nameserver: str, topic: str, expression: str, since: int, *, follow: bool) -> Generator[StoredMessage, None, None]:
+    tags = subscription(topic, expression).tags
+    for message in read(nameserver, starts_and_ends(nameserver, topic, since), follow=follow):
+        if message.store_ms >= since and (not tags or message.tag in tags):
+            yield message
+
+
+def _take_part(
+    nameserver: str, group: str, topic: str, expression: str, since: int, idle_ms: int | None
+) -> Generator[StoredMessage, None, None]:
+    """Yield what a member of a group is given; each message counts as consumed once the next one is asked for."""
+    begin = {FIRST: ConsumeFrom.FIRST_OFFSET, LAST: ConsumeFrom.LAST_OFFSET}.get(since, ConsumeFrom.TIMESTAMP)
+    with PullConsumer(
+        group=group, nameserver=nameserver, auto_commit=False, consume_from=begin, consume_timestamp_ms=max(since, 0)
+    ) as consumer:
+        consumer.subscribe(topic, expression)
+        heard = time.monotonic()
+        while idle_ms is None or (time.monotonic() - heard) * 1000 < idle_ms:
+            done: dict[MessageQueue, int] = {}
+            try:
+                for message in consumer.poll(min(500, idle_ms or 500)):
+                    heard = time.monotonic()
+                    done[message.queue] = message.queue_offset + 1
+                    yield message
+            finally:
+                if done:
+                    consumer.commit(done)
+
+
+def _show(message: StoredMessage) -> None:
+    tag = f" [{message.tag}]" if message.tag else ""
+    keys = f" ({', '.join(message.keys)})" if message.keys else ""
+    where = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
+    sys.stdout.write(f"{time_text(message.store_ms)} {where}{tag}{keys} {body_text(message.body, BODY_WIDTH)}\n")
+    sys.stdout.flush()

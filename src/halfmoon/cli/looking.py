@@ -1,0 +1,58 @@
+"""Reading messages of a topic from the outside: no group makes progress by it. Used by `consume` and `msg`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping
+
+from halfmoon.client.sync import PullConsumer
+from halfmoon.client.sync_admin import Admin
+from halfmoon.model import MessageQueue, StoredMessage
+
+LOOKER_ON = "TOOLS_CONSUMER"
+"""The group of tools that look at messages and leave no progress; every broker has it. Follows MixAll.TOOLS_CONSUMER_GROUP."""
+
+FIRST, LAST = -1, -2
+"""Instead of a time: where the oldest message is, and behind the newest."""
+
+POLL_MS = 500
+SILENT_MS = 3000
+"""Reading up to an end stops when nothing came this long: the offsets before the end may hold no messages any more."""
+
+
+def starts_and_ends(nameserver: str, topic: str, since: int) -> dict[MessageQueue, tuple[int, int]]:
+    """Return for every queue of a topic the offset of the first message since a time (ms, `FIRST` or `LAST`), and the end.
+
+    Raises TopicNotFound.
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = {}
+        for queue, ends in admin.topic_stats(topic).items():
+            start = ends.min_offset if since == FIRST else ends.max_offset if since == LAST else admin.search_offset(queue, since)
+            found[queue] = (start, ends.max_offset)
+        return found
+
+
+def read(
+    nameserver: str, spans: Mapping[MessageQueue, tuple[int, int]], *, follow: bool = False
+) -> Generator[StoredMessage, None, None]:
+    """Yield the messages of some queues from their starts, up to their ends or, with ``follow``, without end.
+
+    The order is kept within a queue only.
+    """
+    ends = {queue: end for queue, (start, end) in spans.items() if follow or start < end}
+    if not ends:
+        return
+    with PullConsumer(group=LOOKER_ON, nameserver=nameserver, auto_commit=False, batch_max=32) as consumer:
+        consumer.assign(list(ends))
+        for queue in ends:
+            consumer.seek(queue, spans[queue][0])
+        heard = time.monotonic()
+        while ends and (follow or (time.monotonic() - heard) * 1000 < SILENT_MS):
+            for message in consumer.poll(POLL_MS):
+                heard = time.monotonic()
+                end = ends.get(message.queue, 0)
+                if follow or message.queue_offset < end:
+                    yield message
+                if not follow and message.queue_offset >= end - 1 and ends.pop(message.queue, None) is not None:
+                    consumer.pause([message.queue])

@@ -1,0 +1,120 @@
+"""`halfmoon msg`: find stored messages by id, key, offset or time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from halfmoon.cli.looking import FIRST, read, starts_and_ends
+from halfmoon.cli.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
+from halfmoon.cli.output import body_text, message_facts, show_json, show_table, time_text
+from halfmoon.client.sync_admin import Admin
+from halfmoon.errors import QueryNotFound
+from halfmoon.model import MessageQueue, StoredMessage, subscription
+
+app = typer.Typer(no_args_is_help=True, help="Find stored messages.\n\nExample: halfmoon msg find --topic orders --key o-1")
+
+BODY_LINE, BODY_WHOLE = 60, 4000
+
+
+@app.command()
+def get(
+    msg_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The sender's id, or the broker's.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; not needed with a broker's id.")
+    ] = None,
+    broker: Annotated[str | None, typer.Option("--broker", metavar="NAME", help="With --queue and --offset: the broker.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", min=0, help="The number of the queue.")] = None,
+    offset: Annotated[int | None, typer.Option("--offset", min=0, help="The offset in the queue.")] = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show one message, whole: by its id, or by its place.
+
+    Example: halfmoon msg get 7F0000010EA618B4AAC2 --topic orders
+    """
+    place = (broker, queue, offset)
+    if (msg_id is None) == (place == (None, None, None)) or (msg_id is None and (None in place or topic is None)):
+        raise typer.BadParameter("give an ID, or --topic, --broker, --queue and --offset")
+    if msg_id is None:
+        assert topic is not None and broker is not None and queue is not None and offset is not None
+        message = _at(nameserver, MessageQueue(topic, broker, queue), offset)
+    else:
+        with Admin(nameserver=nameserver) as admin:
+            message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
+    if as_json:
+        show_json(message_facts(message))
+    else:
+        _show_whole(message)
+
+
+@app.command()
+def find(
+    topic: Topic,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="A key of the messages; none: by time only.")] = None,
+    expression: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags joined by '||'; * is all.")] = "*",
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Stored then or later: {TIME_FORMS}.")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before.")] = None,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, max=10_000, help="At most so many.")] = 64,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """List messages by key, by time, or both. Exit code 1 when there are none.
+
+    Example: halfmoon msg find --topic orders --key o-1 --since 2h
+    """
+    if key is None and since is None and until is None:
+        raise typer.BadParameter("give --key, --since or --until")
+    begin, end = time_ms(since) if since else 0, time_ms(until) if until else None
+    tags = subscription(topic, expression).tags
+    if key is not None:
+        with Admin(nameserver=nameserver) as admin:
+            found = admin.messages_by_key(topic, key, count_max=count, begin_ms=begin, end_ms=end)
+        found = [each for each in found if not tags or each.tag in tags]
+    else:
+        found = _by_time(nameserver, topic, begin, end, tags, count)
+    if as_json:
+        show_json([message_facts(message) for message in found])
+    else:
+        rows = [
+            (
+                time_text(m.store_ms),
+                f"{m.broker_name}/{m.queue_id}",
+                m.queue_offset,
+                m.tag or "",
+                " ".join(m.keys),
+                m.msg_id,
+                body_text(m.body, BODY_LINE),
+            )
+            for m in found
+        ]
+        show_table("", ("stored", "queue", "offset", "tag", "keys", "id", "body"), rows)
+    if not found:
+        raise typer.Exit(1)
+
+
+def _at(nameserver: str, queue: MessageQueue, offset: int) -> StoredMessage:
+    for message in read(nameserver, {queue: (offset, offset + 1)}):
+        return message
+    raise QueryNotFound(f"no message at {queue.broker_name}/{queue.queue_id}@{offset} of topic {queue.topic}")
+
+
+def _by_time(nameserver: str, topic: str, begin: int, end: int | None, tags: frozenset[str], count: int) -> list[StoredMessage]:
+    spans = starts_and_ends(nameserver, topic, begin or FIRST)
+    found = []
+    for message in read(nameserver, spans):
+        if message.store_ms >= begin and (end is None or message.store_ms < end) and (not tags or message.tag in tags):
+            found.append(message)
+            if len(found) == count:
+                break
+    return sorted(found, key=lambda each: each.store_ms)
+
+
+def _show_whole(message: StoredMessage) -> None:
+    facts = message_facts(message)
+    facts["born_ms"], facts["store_ms"] = time_text(message.born_ms), time_text(message.store_ms)
+    facts["keys"], facts["properties"] = " ".join(message.keys), " ".join(f"{k}={v}" for k, v in message.properties.items())
+    facts["body"] = body_text(message.body, BODY_WHOLE)
+    for name, value in facts.items():
+        print(f"{name.removesuffix('_ms').replace('_', ' '):<16} {'' if value is None else value}")

@@ -1,0 +1,94 @@
+"""`halfmoon produce`: send messages from arguments, a file or standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from halfmoon.cli.options import LOCAL, Json, NameServer, Topic, pairs
+from halfmoon.cli.output import show_json
+from halfmoon.client.sync import Producer
+from halfmoon.limits import BODY_BYTES_MAX
+from halfmoon.model import Message, SendStatus
+
+app = typer.Typer()
+
+
+@app.command()
+def produce(
+    topic: Topic,
+    bodies: Annotated[
+        list[str] | None, typer.Argument(metavar="[BODY]...", help="Message bodies; none: lines of standard input.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", exists=True, dir_okay=False, help="A file: one message a line.")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="The file (or standard input) is one message.")] = False,
+    tag: Annotated[str | None, typer.Option("--tag", help="Tag of the messages.")] = None,
+    key: Annotated[list[str] | None, typer.Option("--key", help="A key to find the messages by; may be repeated.")] = None,
+    prop: Annotated[list[str] | None, typer.Option("--prop", metavar="NAME=VALUE", help="A property; may be repeated.")] = None,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="Send each message so many times.")] = 1,
+    group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = "halfmoon_produce",
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Send messages; each is stored when its line appears.
+
+    Exit code 1 when a message was not stored, or a promise of the broker (flush, slave) was not kept; then no more are sent.
+
+    Example: halfmoon produce --topic orders --tag paid --key o-1 '{"order": 1}'
+    """
+    properties = pairs(prop or [], "--prop")
+    sent, kept = 0, True
+    with Producer(group=group, nameserver=nameserver) as producer:
+        for body in _bodies(bodies, file, whole=whole):
+            for _ in range(count):
+                result = producer.send(Message(topic, body, tag=tag, keys=key or (), properties=properties))
+                sent += 1
+                kept = result.status is SendStatus.SEND_OK
+                where = result.queue
+                if as_json:
+                    show_json(
+                        {
+                            "status": result.status.name,
+                            "msg_id": result.msg_id,
+                            "offset_msg_id": result.offset_msg_id,
+                            "broker": where.broker_name,
+                            "queue_id": where.queue_id,
+                            "queue_offset": result.queue_offset,
+                        }
+                    )
+                else:
+                    print(f"{result.status.name} {result.msg_id} {where.broker_name}/{where.queue_id} at {result.queue_offset}")
+                if not kept:
+                    raise typer.Exit(1)
+    if not sent:
+        sys.stderr.write("halfmoon: nothing to send\n")
+        raise typer.Exit(1)
+
+
+def _bodies(arguments: list[str] | None, file: Path | None, *, whole: bool) -> Iterator[bytes]:
+    if arguments and file:
+        raise typer.BadParameter("give bodies or --file, not both")
+    if arguments:
+        yield from (text.encode("utf-8", "surrogateescape") for text in arguments)
+    elif file is not None:
+        with file.open("rb") as source:
+            yield from _read(source, whole=whole)
+    else:
+        yield from _read(sys.stdin.buffer, whole=whole)
+
+
+def _read(source: BinaryIO, *, whole: bool) -> Iterator[bytes]:
+    """Yield one body, or one a line (empty lines are left out). A body longer than brokers take is refused by the producer."""
+    longest = BODY_BYTES_MAX + 2
+    if whole:
+        yield source.read(longest)
+        return
+    while line := source.readline(longest):
+        if body := line.rstrip(b"\r\n"):
+            yield body

@@ -1,0 +1,104 @@
+"""`halfmoon topic`: create, list, show and delete topics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from halfmoon.cli.options import LOCAL, All, Cluster, Json, NameServer, is_users_topic
+from halfmoon.cli.output import show_json, show_table, time_text
+from halfmoon.client.sync_admin import Admin
+
+app = typer.Typer(
+    no_args_is_help=True, help="Create, list, show and delete topics.\n\nExample: halfmoon topic create orders --queues 4"
+)
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+
+
+@app.command()
+def create(
+    topic: Name,
+    queues: Annotated[int, typer.Option("--queues", min=1, max=65_535, help="Queues on each broker.")] = 8,
+    permission: Annotated[int, typer.Option("--perm", min=0, max=7, help="2 write, 4 read, 6 both.")] = 6,
+    cluster: Cluster = None,
+    broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="Only this broker.")] = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Make a topic on every broker, or change one that is there.
+
+    Example: halfmoon topic create orders --queues 4
+    """
+    with Admin(nameserver=nameserver) as admin:
+        admin.create_topic(topic, queue_count=queues, perm=permission, cluster=cluster, broker_address=broker)
+    if as_json:
+        show_json({"topic": topic, "queues": queues, "perm": permission})
+    else:
+        print(f"topic {topic} has {queues} queues on each broker")
+
+
+@app.command("list")
+def list_topics(everything: All = False, cluster: Cluster = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """List topics.
+
+    Example: halfmoon topic list --json
+    """
+    with Admin(nameserver=nameserver) as admin:
+        names = admin.topics(cluster)
+        info = admin.cluster()
+    of_brokers = info.broker_addr_table.keys() | info.cluster_addr_table.keys()
+    shown = [name for name in names if everything or (is_users_topic(name) and name not in of_brokers)]
+    if as_json:
+        show_json(shown)
+    else:
+        print("\n".join(shown) if shown else "no topics")
+
+
+@app.command()
+def show(topic: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Show where a topic lies, and what each queue holds.
+
+    Example: halfmoon topic show orders
+    """
+    with Admin(nameserver=nameserver) as admin:
+        route, stats = admin.topic_route(topic), admin.topic_stats(topic)
+    brokers = [
+        {"broker": each.broker_name, "read_queues": each.read_queue_nums, "write_queues": each.write_queue_nums, "perm": each.perm}
+        for each in sorted(route.queue_datas, key=lambda each: each.broker_name)
+    ]
+    queues = [
+        {
+            "broker": queue.broker_name,
+            "queue_id": queue.queue_id,
+            "min_offset": ends.min_offset,
+            "max_offset": ends.max_offset,
+            "last_update_ms": ends.last_update_timestamp,
+        }
+        for queue, ends in stats.items()
+    ]
+    if as_json:
+        show_json({"topic": topic, "brokers": brokers, "queues": queues})
+        return
+    show_table("", ("broker", "read queues", "write queues", "perm"), (list(each.values()) for each in brokers))
+    rows = [
+        (q.broker_name, q.queue_id, e.min_offset, e.max_offset, e.max_offset - e.min_offset, time_text(e.last_update_timestamp))
+        for q, e in stats.items()
+    ]
+    show_table("", ("broker", "queue", "min", "max", "messages", "last message"), rows)
+
+
+@app.command()
+def delete(topic: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Delete a topic and its messages.
+
+    Example: halfmoon topic delete orders
+    """
+    with Admin(nameserver=nameserver) as admin:
+        admin.topic_route(topic)  # says so when there is none
+        admin.delete_topic(topic, cluster=cluster)
+    if as_json:
+        show_json({"topic": topic, "deleted": True})
+    else:
+        print(f"topic {topic} is deleted")
