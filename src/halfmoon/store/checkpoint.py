@@ -75,7 +75,7 @@ class CheckpointFile:
                 continue
             if copy == original and sequence > self._sequence:
                 self._sequence = sequence
-                best = Checkpoint(*_ORIGINAL.unpack(original), *numbers, bool(flags & _CLEAN))
+                best = Checkpoint._make((*_ORIGINAL.unpack(original), *numbers, bool(flags & _CLEAN)))
         if best is None:
             return Checkpoint(*_ORIGINAL.unpack(original))
         self.ours = True

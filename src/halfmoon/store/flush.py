@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from halfmoon.effects import Work
 from halfmoon.ports import Disk, File
+from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE
@@ -61,7 +62,7 @@ class Flush:
         return Work(run, finish, inline, "sync log")
 
     def sync_queues(
-        self, queues: Iterable[ConsumeQueue], published: int, store_ms: int, done: Callable[[int], None]
+        self, queues: Iterable[ConsumeQueue], published: int, store_ms: int, checkpoint: CheckpointFile, done: Callable[[int], None]
     ) -> Work[None] | None:
         """Return the work of syncing queues that changed; everything below ``published`` has its entry in them."""
         if self.queues_syncing or self.error is not None:
@@ -79,6 +80,7 @@ class Flush:
 
         def run() -> None:
             _sync(self._disk, directories, files)
+            checkpoint.sync()
 
         def finish(result: Exception | None, now: int) -> None:
             self.queues_syncing = False

@@ -83,6 +83,10 @@ class Reader:
                 return Found(FoundStatus.FOUND, offset + count, low, high, [piece], count, size_bytes)
         return self._walk(queue, offset, max_count, codes, max_bytes)
 
+    def in_memory(self, physical_offset: int) -> bool:
+        """Whether a place is near enough to the end of the log to be taken as still in memory."""
+        return self._log.end - physical_offset <= self._in_memory_bytes
+
     def _walk(self, queue: ConsumeQueue, offset: int, max_count: int, codes: frozenset[int] | None, max_bytes: int) -> Found:
         """Take entry after entry."""
         log, log_first = self._log, self._log.first

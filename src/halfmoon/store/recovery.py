@@ -21,11 +21,12 @@ from halfmoon.ports import Disk
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
-from halfmoon.store.layout import ABORT, CONSUME_QUEUE, ENTRY_BYTES, MAGIC, is_queue_directory, is_topic_directory
+from halfmoon.store.layout import ABORT, CONSUME_QUEUE, ENTRY_BYTES, FILLER_SIZE, MAGIC, is_queue_directory, is_topic_directory
 from halfmoon.store.records import RecordFacts, TagCode, check_at
 from halfmoon.store.reserve import STEP_MAX, Reserve
 
 Queues = dict[tuple[str, int], ConsumeQueue]
+NewQueue = Callable[[str, int], ConsumeQueue]
 _ENTRIES_AT_ONCE = 3 * 1024
 _GAP_MAX = 2 * STEP_MAX
 """Offsets that a record may be ahead of its queue: what a reservation can leave out. More is a damaged number."""
@@ -47,7 +48,7 @@ class Recovered:
     rolled: bool = False
 
 
-def load_queues(disk: Disk, file_bytes: int) -> Queues:
+def load_queues(disk: Disk, file_bytes: int, *, repair: bool) -> Queues:
     """Return every queue that has a directory, with its files found but not read. Names that cannot be queues are passed over."""
     queues: Queues = {}
     for topic in disk.list(CONSUME_QUEUE):
@@ -56,7 +57,7 @@ def load_queues(disk: Disk, file_bytes: int) -> Queues:
         for name in disk.list(f"{CONSUME_QUEUE}/{topic}"):
             if is_queue_directory(name):
                 queue = ConsumeQueue(disk, topic, int(name), file_bytes)
-                queue.segments.load()
+                queue.segments.load(repair=repair)
                 if queue.segments.last is not None:
                     queues[topic, int(name)] = queue
     return queues
@@ -72,8 +73,8 @@ def stop_kind(disk: Disk) -> tuple[bool, bool]:
 
 
 def recover(
-    log: CommitLog, queues: Queues, checkpoint: Checkpoint, *, ours: bool, clean: bool, lost: bool, reserve: Reserve, new_queue: Callable[[str, int], ConsumeQueue],
-    tag_code: TagCode,
+    log: CommitLog, queues: Queues, checkpoint: Checkpoint, *, ours: bool, clean: bool, lost: bool, reserve: Reserve,
+    new_queue: NewQueue, tag_code: TagCode,
 ) -> Recovered:  # fmt: skip
     """Find the log's end, put what the queues lack into them, and cut what they have too much.
 
@@ -122,16 +123,18 @@ def _queue_end(queue: ConsumeQueue, log: CommitLog, start: int) -> int:
     if end <= queue.first or _points_right(queue, log, end - 1):
         return end
     # Fall back to walking: entries are good while they point at rising offsets below the start.
-    at, position = queue.first, -1
+    at, position, end = queue.first, -1, queue.first
     while at * ENTRY_BYTES < queue.segments.end:
         physical_offset, size, _ = queue.entry(at)
+        at += 1
+        if size == FILLER_SIZE:
+            continue
         if size <= 0 or not 0 <= physical_offset < start or physical_offset < position:
             break
-        position = physical_offset
-        at += 1
-    while at > queue.first and not _points_right(queue, log, at - 1):
-        at -= 1
-    return at
+        position, end = physical_offset, at
+    while end > queue.first and (queue.entry(end - 1)[1] == FILLER_SIZE or not _points_right(queue, log, end - 1)):
+        end -= 1
+    return end
 
 
 def _points_right(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> bool:
@@ -151,7 +154,7 @@ def _points_right(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> boo
 
 
 def _scan(
-    log: CommitLog, queues: Queues, facts: Recovered, new_queue: Callable[[str, int], ConsumeQueue], tag_code: TagCode
+    log: CommitLog, queues: Queues, facts: Recovered, new_queue: NewQueue, tag_code: TagCode
 ) -> int:
     """Check every record from the start on and give it its entry; return the end of the last."""
     waiting: dict[tuple[str, int], tuple[int, list[int]]] = {}
@@ -185,7 +188,9 @@ def _scan(
                 continue
             publish(key)
         if found.queue_offset < queue.written and queue.segments.last is not None:
-            continue  # has its entry already
+            if found.queue_offset < queue.first or queue.entry(found.queue_offset)[0] == position:
+                continue  # has its entry already
+            queue.cut(found.queue_offset, thorough=False)  # the queue was deleted in between and began anew: the later one counts
         if found.queue_offset > (_OFFSET_MAX if queue.segments.last is None else queue.written + _GAP_MAX):
             facts.damaged.append(
                 CorruptRecord(position, f"queue offset {found.queue_offset} where the queue ends at {queue.written}")

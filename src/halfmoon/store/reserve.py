@@ -115,7 +115,9 @@ class Reserve:
             self._free.append(slot)
 
     def sync(self) -> None:
-        """Wait until what was written is on the device. May be called from another thread."""
+        """Wait until what was written, by this process or one before, is on the device. May be called from another thread."""
+        if self._file is None and self._slots:
+            self._file = self._disk.open(RESERVE)
         if self._file is not None:
             self._file.sync()
 

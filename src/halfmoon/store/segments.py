@@ -50,10 +50,11 @@ class Segments:
         """Offset behind the last file; equals ``first`` when there is none."""
         return self.first if self.last is None else self.last + self.file_bytes
 
-    def load(self) -> None:
+    def load(self, *, repair: bool = False) -> None:
         """Find the files that are there.
 
-        A last file that is shorter than it should be was cut off while it was made and is removed.
+        A last file without bytes was cut off while it was made and is removed. ``repair``, after an unclean stop: a missing file
+        is one whose name did not reach the device, and the files behind it are removed; recovery decides what that means.
 
         Raises:
             StoreError: a file has another size than configured, or one in the middle is missing.
@@ -71,9 +72,17 @@ class Segments:
                 )
         for before, after in pairwise(offsets):
             if after != before + self.file_bytes:
+                if repair:
+                    break
                 raise StoreError(f"{self.directory}: no file between {file_name(before)} and {file_name(after)}")
         if offsets:
-            self.first, self.last = offsets[0], offsets[-1]
+            self.first = self.last = offsets[0]
+        for offset in offsets[1:]:
+            if offset == self.last + self.file_bytes:  # type: ignore[operator]
+                self.last = offset
+            else:
+                self._disk.remove(self.path(offset))
+                self.directory_dirty = True
 
     def path(self, offset: int) -> str:
         """Return the path of the file that begins at an offset."""
@@ -123,6 +132,13 @@ class Segments:
                 raise StoreError(f"{self.directory}: no file holds offset {position}")
             file = self._open[base] = self._disk.open(self.path(base))
         return file
+
+    def mark_dirty(self, position: int) -> None:
+        """Count the files from a position on as written: another process wrote them, and nobody knows whether they were synced."""
+        if self.last is not None:
+            for base in range(max(self.first, self.base(position)), self.last + 1, self.file_bytes):
+                self.dirty[base] = self._file(base)
+            self.directory_dirty = True
 
     def take_dirty(self) -> list[File]:
         """Return the files written since the last call, and forget them."""

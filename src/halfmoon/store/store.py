@@ -7,6 +7,7 @@ A sync that failed stops the store for good: ``refusal`` says why, and nothing t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
@@ -16,11 +17,14 @@ from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog, Draft
 from halfmoon.store.consumequeue import UNLIMITED, ConsumeQueue
 from halfmoon.store.flush import Flush
-from halfmoon.store.layout import ABORT, COMMIT_LOG, LOCK
+from halfmoon.store.indexing import Indexing, KeyFound
+from halfmoon.store.keyindex import KeyIndex
+from halfmoon.store.layout import ABORT, COMMIT_LOG, CONSUME_QUEUE, ENTRY_BYTES, INDEX, LOCK
 from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, offset_at
 from halfmoon.store.records import TagCode, tag_hash_of
 from halfmoon.store.recovery import Queues, Recovered, load_queues, recover, stop_kind
 from halfmoon.store.reserve import Reserve
+from halfmoon.store.retention import Space, expired_before, space
 from halfmoon.store.settings import StoreSettings
 
 __all__ = ["Appended", "Arrival", "Draft", "Found", "FoundStatus", "Store"]
@@ -47,6 +51,7 @@ def _tag_code(topic: str, properties: bytes, store_ms: int) -> int:
     return tag_hash_of(properties)
 
 
+_LAG_BYTES = 256 * 1024**2
 _LINGER_MS = 10
 """In sync flush, what nobody waits for is synced, and so becomes visible, this long after it was appended."""
 
@@ -78,7 +83,13 @@ class Store:
         self._disk_full: str | None = None
         self._stopping = self._closed = False
         self._now = 0
-        self._log_due = self._queues_due = 0
+        self._indexing = Indexing(
+            self._log, KeyIndex(disk, settings.hash_slots, settings.index_entries_max), enabled=settings.message_index_enable
+        )
+        self._log_due = self._queues_due = self._index_due = self._clean_due = 0
+        self._indexed_end = 0
+        self._to_correct: deque[ConsumeQueue] = deque()
+        """Queues whose lowest offset is to be found anew, since log files went."""
         self._linger_due: int | None = None
 
     # ------------------------------------------------------------ open
@@ -108,8 +119,8 @@ class Store:
         disk, log = self._disk, self._log
         clean, lost = stop_kind(disk)
         checkpoint = self._checkpoint_file.read()
-        log.segments.load()
-        self._queues.update(load_queues(disk, self.settings.queue_file_bytes))
+        log.segments.load(repair=not clean)
+        self._queues.update(load_queues(disk, self.settings.queue_file_bytes, repair=not clean))
         self._reserve.load()
         log.last_store_ms = checkpoint.log_ms
         self.recovered = facts = recover(
@@ -122,31 +133,44 @@ class Store:
             self._adopt(queue)
         self._published, self._published_ms = log.end, log.last_store_ms
         self._changed = [queue for queue in self._queues.values() if queue.changed]
+        self._indexing.recover(checkpoint, ours=self._checkpoint_file.ours, clean=clean, lost=lost)
         self._checkpoint = checkpoint._replace(clean=False)
         flush = self._flush
-        flush.durable_offset, flush.durable_ms = facts.start, checkpoint.log_ms
-        flush.queues_offset, flush.queues_ms = facts.start, checkpoint.queue_ms
-        if lost or facts.rolled or self._sync_flush or not clean:
-            self._settle(now)
-        else:
+        flush.durable_ms, flush.queues_ms = checkpoint.log_ms, checkpoint.queue_ms
+        if clean and not facts.rolled and facts.records == 0:
             flush.durable_offset = flush.queues_offset = log.end
+        else:
+            self._distrust(checkpoint.durable_offset if self._checkpoint_file.ours else log.first, now)
         boot_id = disk.boot_id()
         disk.save(ABORT, boot_id.encode() if boot_id else b"", keep_previous=False)
         self._write_checkpoint()
-        self._now = now
+        self._checkpoint_file.sync()
+        disk.sync_directory("")
+        self._now = self._index_due = now
+        self._clean_due = now + min(60_000, self.settings.clean_interval_ms)
         self._log_due = now + self.settings.flush_log_interval_ms
         self._queues_due = now + self.settings.flush_queue_interval_ms
 
-    def _settle(self, now: int) -> None:
-        """Make what recovery changed durable, before anything is appended or, in sync flush, visible."""
+    def _distrust(self, durable: int, now: int) -> None:
+        """Count everything behind an offset as unsynced, whoever wrote it; after a loss, and in sync flush, sync it now."""
+        log, flush = self._log, self._flush
+        flush.durable_offset = flush.queues_offset = min(durable, log.end)
+        log.segments.mark_dirty(flush.durable_offset)
+        for queue in self._queues.values():
+            if queue.written > queue.first and queue.entry(queue.written - 1)[0] >= flush.durable_offset:
+                queue.segments.mark_dirty(queue.end_below(flush.durable_offset) * ENTRY_BYTES)
+                if not queue.changed:
+                    queue.changed = True
+                    self._changed.append(queue)
+        self._reserve.sync()
         if self.recovered.lost or self.recovered.rolled or self._sync_flush:
-            while (work := self._flush.sync_log(_ignore, inline=True)) is not None:
-                _carry_out(work, now)
-            work = self._sync_queues_work()
-            if work is not None:
-                _carry_out(work, now)
-            if self._flush.error is not None:
-                raise self._flush.error
+            while (log_work := flush.sync_log(_ignore, inline=True)) is not None:
+                _carry_out(log_work, now)
+            queues_work = self._sync_queues_work()
+            if queues_work is not None:
+                _carry_out(queues_work, now)
+            if flush.error is not None:
+                raise flush.error
             self._disk.sync_directory(COMMIT_LOG)
 
     def _enter_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -185,6 +209,32 @@ class Store:
     def refusal(self) -> str | None:
         """Why the store takes no writes now; None: it does."""
         return self._failed or ("the store is closed" if self._stopping else self._disk_full)
+
+    @property
+    def sync_flush(self) -> bool:
+        """Whether a send is answered, and its message visible, only once it is durable."""
+        return self._sync_flush
+
+    @property
+    def failure(self) -> str | None:
+        """Why the store stopped for good (a failed sync or write); None: it did not."""
+        return self._failed
+
+    def earliest_ms(self) -> int:
+        """When the oldest record of the log was stored; -1: there is none."""
+        return self._log.store_ms(self._log.first) if self._log.record(self._log.first) is not None else -1
+
+    def in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether a message is near enough to the end of the log to be taken as still in memory; True when there is none."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return True
+        return self._reader.in_memory(queue.entry(queue_offset)[0])
+
+    def disk_used_ratio(self) -> float:
+        """Share of the file system that is used, 0 to 1."""
+        usage = self._disk.usage()
+        return 1 - usage.free_bytes / usage.total_bytes if usage.total_bytes else 0.0
 
     # ------------------------------------------------------------ append
 
@@ -296,6 +346,11 @@ class Store:
             return None
         return self._log.record(physical_offset, size)
 
+    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyFound:
+        """Return the newest records of a topic with a key (UNIQ_KEY or one of KEYS), stored in a span of time."""
+        count = min(max_count, self.settings.query_count_max)
+        return self._indexing.query(topic, key, count, begin_ms, end_ms, self._published, self._now)
+
     # ------------------------------------------------------------ sync
 
     def flush(self, waiting: int) -> None:
@@ -352,7 +407,7 @@ class Store:
         if self._flush.queues_syncing or self._failed:
             return None
         changed, self._changed = self._changed, []
-        return self._flush.sync_queues(changed, self._published, self._published_ms, self._queues_synced)
+        return self._flush.sync_queues(changed, self._published, self._published_ms, self._checkpoint_file, self._queues_synced)
 
     def _queues_synced(self, now: int) -> None:
         if self._flush.error is not None:
@@ -364,7 +419,8 @@ class Store:
         flush = self._flush
         self._checkpoint = self._checkpoint._replace(
             log_ms=flush.durable_ms, queue_ms=flush.queues_ms, durable_offset=min(flush.durable_offset, flush.queues_offset),
-            published_offset=self._published, clean=clean,
+            published_offset=self._published, clean=clean, indexed_offset=self._indexing.position,
+            index_entries=self._indexing.index.count, index_safe_offset=self._indexing.safe_offset,
         )  # fmt: skip
         self._checkpoint_file.write(self._checkpoint)
 
@@ -395,7 +451,12 @@ class Store:
         """When `tick` wants to be called, ms since the epoch."""
         if self._closed:
             return None
-        times = [self._queues_due]
+        times = [
+            self._queues_due if self._changed or self._flush.queues_offset < self._published else self._clean_due,
+            self._clean_due,
+        ]
+        if self._to_correct or self._indexing.position < self._published:
+            times.append(self._index_due)
         if self._linger_due is not None:
             times.append(self._linger_due)
         if self._flush.durable_offset < self._log.end:
@@ -421,6 +482,102 @@ class Store:
                 work = self._sync_queues_work()
                 if work is not None:
                     self._work.append(work)
+
+        if now >= self._index_due:
+            self._tick_index(now)
+        if now >= self._clean_due:
+            self._clean_due = now + self.settings.clean_interval_ms
+            self._clean(now)
+        if self._to_correct:
+            self._correct_queues()
+
+    def _tick_index(self, now: int) -> None:
+        """One slice of indexing. While appends go on it gets about a twentieth of the time, more when it is far behind."""
+        lag = self._published - self._indexing.position
+        if lag <= 0 or self._failed:
+            return
+        idle = self._indexed_end == self._log.end
+        self._indexed_end = self._log.end
+        self._indexing.slice(self._published, now)
+        self._index_due = now + (1 if idle else 20 if lag < _LAG_BYTES else 5)
+        self._write_checkpoint()
+        for file, position in self._indexing.take_sealed():
+            self._work.append(Work(file.sync, self._index_sealed(position), False, "sync key index"))
+
+    def _index_sealed(self, position: int) -> Callable[[Exception | None, int], None]:
+        def done(result: Exception | None, now: int) -> None:
+            if isinstance(result, Exception):
+                self._fail(f"a sync failed: {result}")
+            elif self._flush.durable_offset >= position:
+                self._indexing.safe_offset = max(self._indexing.safe_offset, position)
+                self._checkpoint = self._checkpoint._replace(index_ms=max(self._checkpoint.index_ms, self._indexing.sealed_ms))
+
+        return done
+
+    # ------------------------------------------------------------ retention
+
+    def _clean(self, now: int) -> None:
+        """Look at the disk's space, and let files go that may."""
+        wanted: Space = space(self._disk.usage(), self.settings)
+        self._disk_full = wanted.refusal
+        log = self._log
+        first = expired_before(
+            self._disk, log, self.settings, now, wanted, keep_from=min(self._flush.durable_offset, self._published)
+        )
+        paths = log.segments.drop_before(first)
+        if paths:
+            paths += self._indexing.index.drop_before(log.first)
+            self._to_correct.extend(self._queues.values())
+            self._remove_later(paths, [COMMIT_LOG, INDEX])
+
+    def _correct_queues(self) -> None:
+        """Let files of some queues go that point only below the log, and find the lowest offsets anew."""
+        for _ in range(min(50, len(self._to_correct))):
+            queue = self._to_correct.popleft()
+            segments, before = queue.segments, queue.first
+            while before * ENTRY_BYTES < (segments.last or 0) and queue.entry(before + queue.per_file - 1)[0] < self._log.first:
+                before += queue.per_file
+            paths = segments.drop_before(before * ENTRY_BYTES)
+            queue.correct_min(self._log.first)
+            if paths:
+                self._remove_later(paths, [segments.directory])
+
+    def _remove_later(self, paths: list[str], directories: list[str]) -> None:
+        disk = self._disk
+
+        def run() -> None:
+            for path in paths:
+                disk.remove(path)
+            for directory in directories:
+                disk.sync_directory(directory)
+
+        self._work.append(Work(run, _forget_result, False, "remove files"))
+
+    def delete_topic(self, topic: str, now: int) -> None:
+        """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""
+        directories: list[str] = []
+        for queue_id in self.queue_ids(topic):
+            queue = self._queues.pop((topic, queue_id))
+            # At once: the next append may make files of the same names.
+            self._remove_now([*queue.segments.remove_all(), queue.segments.directory])
+            directories.append(queue.segments.directory)
+            if queue in self._changed:
+                self._changed.remove(queue)
+        self._pending = deque(entry for entry in self._pending if entry[2].topic != topic)
+        self._reserve.forget(topic)
+        if directories:
+            self._remove_now([f"{CONSUME_QUEUE}/{topic}"])
+            self._remove_later([], [*directories, CONSUME_QUEUE])
+            self._queues_due = now
+
+    def _remove_now(self, paths: list[str]) -> None:
+        for path in paths:
+            try:
+                self._disk.remove(path)
+            except OSError:
+                pass  # something else lies in the directory; the queue's files are gone or found again at the next start
+
+    # ------------------------------------------------------------ work
 
     def work(self) -> list[Work[Any]]:
         """Take out what is to be run where waiting is allowed."""
@@ -468,10 +625,18 @@ class Store:
             or min(flush.durable_offset, flush.queues_offset) < self._log.end
         ):
             return
+        if self._indexing.index.files:
+            self._indexing.index.files[-1].file.sync()
+        for file, _ in self._indexing.take_sealed():
+            file.sync()
         self._write_checkpoint(clean=True)
         self._checkpoint_file.sync()
         self._disk.remove(ABORT)
         self._disk.sync_directory("")
+
+
+def _forget_result(result: Exception | None, now: int) -> None:
+    """A file that could not be removed is found again at the next start."""
 
 
 def _ignore(now: int) -> None:

@@ -1,0 +1,253 @@
+"""`SimDisk`: a disk in memory that forgets. The same ports as `halfmoon.shell.disk`, with faults drawn from a seeded `Random`.
+
+What a real machine may do, it may do: keep any subset of the pages that were not synced, each in any version that was ever
+written back; keep or lose names made or removed since their directory was synced; fail a sync and drop the pages; be full; stop
+in the middle of a copy. Never touches a real file.
+"""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+from halfmoon.errors import StoreLocked
+from halfmoon.ports import Buffer, DiskUsage
+
+PAGE_BYTES = 4096
+
+
+class Stopped(BaseException):
+    """The process was stopped in the middle of a write. Not an `Exception`: nothing in the process may go on."""
+
+
+class SimFile:
+    """A file of fixed size: what the page cache holds, what the device holds, and which pages differ."""
+
+    def __init__(self, disk: SimDisk, path: str, data: bytearray, durable: bytearray, dirty: set[int]) -> None:
+        self.path, self.size = path, len(data)
+        self.data, self.durable, self.dirty = data, durable, dirty
+        self.modified_ms = disk.now_ms
+        self._disk = disk
+        self._touched = {
+            page for page in range(-(-len(data) // PAGE_BYTES)) if any(data[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
+        }
+        self._boot = disk.boots
+
+    def write(self, at: int, data: Buffer) -> None:
+        """Copy bytes in; they survive the process at once and a power loss after `sync`."""
+        disk, end = self._disk, at + len(data)
+        disk.check_alive(self._boot)
+        if at < 0 or end > self.size:
+            raise IndexError(f"{self.path}: a write of {at} to {end} is outside of a file of {self.size} bytes")
+        pages = range(at // PAGE_BYTES, -(-end // PAGE_BYTES))
+        if disk.full and not self._touched.issuperset(pages):
+            raise OSError(errno.ENOSPC, "no space left on device", self.path)
+        torn = disk.count_write()
+        taken = disk.random.randrange(len(data) + 1) if torn else len(data)
+        self.data[at : at + taken] = data[:taken]
+        self.dirty.update(pages)
+        self._touched.update(pages)
+        self.modified_ms = disk.now_ms
+        if disk.write_back and disk.random.random() < disk.write_back:
+            self._write_back(disk.random.choice(sorted(self.dirty)))
+        if torn:
+            raise Stopped(self.path)
+
+    def view(self, at: int, size: int) -> memoryview:
+        """Return bytes without copying."""
+        return memoryview(self.data)[at : at + size]
+
+    def sync(self) -> None:
+        """Move what was written to the device, or fail and forget that it was not."""
+        self._disk.check_alive(self._boot)
+        self._disk.syncs += 1
+        if self._disk.fail_syncs:
+            self._disk.fail_syncs -= 1
+            self.dirty.clear()
+            raise OSError(errno.EIO, "input/output error", self.path)
+        for page in self.dirty:
+            self._write_back(page)
+        self.dirty.clear()
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _write_back(self, page: int) -> None:
+        at = page * PAGE_BYTES
+        self.durable[at : at + PAGE_BYTES] = self.data[at : at + PAGE_BYTES]
+
+    def after_power_loss(self, random: Random) -> bytearray:
+        """Return what a machine finds that lost power: unsynced pages are there or not."""
+        data = bytearray(self.durable)
+        for page in sorted(self.dirty):
+            if random.random() < 0.5:
+                at = page * PAGE_BYTES
+                data[at : at + PAGE_BYTES] = self.data[at : at + PAGE_BYTES]
+        return data
+
+
+class SimLock:
+    """The lock of the directory, held by a process of the simulation."""
+
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk, self._path = disk, path
+
+    def release(self) -> None:
+        """Let others in."""
+        if self._disk.locks.get(self._path) is self:
+            del self._disk.locks[self._path]
+
+
+class SimDisk:
+    """One directory tree in memory.
+
+    ``write_back`` is the probability that a write is followed by the kernel writing some page back by itself. Set ``full``,
+    ``fail_syncs``, ``stop_after_writes``, ``used_bytes`` and ``now_ms`` as a test needs them.
+    """
+
+    def __init__(self, random: Random, *, write_back: float = 0.05, total_bytes: int = 1 << 40) -> None:
+        self.random, self.write_back = random, write_back
+        self.total_bytes, self.used_bytes = total_bytes, 0
+        self.full = False
+        self.fail_syncs = 0
+        self.stop_after_writes: int | None = None
+        """The write after that many copies a part of its bytes and raises `Stopped`."""
+        self.now_ms = 0
+        self.syncs = self.boots = self.machine_boots = 0
+        self.locks: dict[str, SimLock] = {}
+        self._files: dict[str, SimFile] = {}
+        self._durable_names: dict[str, SimFile] = {}
+
+    # ------------------------------------------------------------ faults
+
+    def crash(self, *, power: bool) -> None:
+        """Stop the process (``power=False``: every write survives) or the machine (``power=True``: unsynced writes may not)."""
+        self.boots += 1
+        self.stop_after_writes = None
+        self.locks.clear()
+        names = dict(self._files)
+        if power:
+            self.machine_boots += 1
+            for path in sorted(self._files.keys() | self._durable_names.keys()):
+                now, before = self._files.get(path), self._durable_names.get(path)
+                if now is not before and self.random.random() < 0.5:
+                    names.pop(path, None)
+                    if before is not None:
+                        names[path] = before
+        self._files = {}
+        durable_names: dict[str, SimFile] = {}
+        for path, file in names.items():
+            if power:
+                data = file.after_power_loss(self.random)
+                fresh = SimFile(self, path, data, bytearray(data), set())
+            else:
+                fresh = SimFile(self, path, bytearray(file.data), bytearray(file.durable), set(file.dirty))
+            fresh.modified_ms = file.modified_ms
+            self._files[path] = fresh
+            if power or self._durable_names.get(path) is file:
+                durable_names[path] = fresh
+        if not power:  # names that were removed but not durably stay in the device's view
+            for path, file in self._durable_names.items():
+                if path not in durable_names and self._files.get(path) is None:
+                    durable_names[path] = file
+        self._durable_names = durable_names
+
+    def check_alive(self, boot: int) -> None:
+        """Raise when a file of a process that is gone is used."""
+        assert boot == self.boots, "a file is used by a process that was stopped"
+
+    def count_write(self) -> bool:
+        """Count a write; return whether the process stops in it."""
+        if self.stop_after_writes is None:
+            return False
+        self.stop_after_writes -= 1
+        return self.stop_after_writes < 0
+
+    # ------------------------------------------------------------ the port
+
+    def create(self, path: str, size: int) -> SimFile:
+        """Make a file of zeros; an existing one is replaced."""
+        if self.full:
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+        self._files[path] = file = SimFile(self, path, bytearray(size), bytearray(size), set())
+        return file
+
+    def open(self, path: str) -> SimFile:
+        """Open an existing file. Raises FileNotFoundError."""
+        if path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return self._files[path]
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory."""
+        return path in self._files or any(name.startswith(path + "/") for name in self._files)
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        start = path + "/" if path else ""
+        return sorted({name[len(start) :].partition("/")[0] for name in self._files if name.startswith(start)})
+
+    def file_size(self, path: str) -> int:
+        """Size of a file in bytes."""
+        return self.open(path).size
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last changed."""
+        return self.open(path).modified_ms
+
+    def remove(self, path: str) -> None:
+        """Remove a file; missing is no error."""
+        if path not in self._files and any(name.startswith(path + "/") for name in self._files):
+            raise OSError(errno.ENOTEMPTY, "directory not empty", path)
+        self._files.pop(path, None)
+
+    def read(self, path: str) -> bytes | None:
+        """Whole content of a small file, or None."""
+        return bytes(self._files[path].data) if path in self._files else None
+
+    def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+        """Replace a small file atomically and durably."""
+        if self.full:
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+        self.syncs += 1
+        if self.fail_syncs:
+            self.fail_syncs -= 1
+            raise OSError(errno.EIO, "input/output error", path)
+        if self.count_write():
+            raise Stopped(path)
+        previous = self._files.get(path)
+        if keep_previous and previous is not None:
+            self._files[path + ".bak"] = self._durable_names[path + ".bak"] = SimFile(
+                self, path + ".bak", bytearray(previous.data), bytearray(previous.data), set()
+            )
+        self._files[path] = self._durable_names[path] = SimFile(self, path, bytearray(data), bytearray(data), set())
+
+    def sync_directory(self, path: str) -> None:
+        """Make names made in or removed from a directory durable, and the directory's own name."""
+        self.syncs += 1
+        if self.fail_syncs:
+            self.fail_syncs -= 1
+            raise OSError(errno.EIO, "input/output error", path)
+        for name in self._files.keys() | self._durable_names.keys():
+            if name.rpartition("/")[0] == path:
+                if name in self._files:
+                    self._durable_names[name] = self._files[name]
+                else:
+                    self._durable_names.pop(name, None)
+
+    def usage(self) -> DiskUsage:
+        """Space as the test says."""
+        return DiskUsage(self.total_bytes, self.total_bytes - self.used_bytes)
+
+    def lock(self, path: str) -> SimLock:
+        """Take the lock. Raises StoreLocked."""
+        if path in self.locks:
+            raise StoreLocked(f"{path} is locked by another process")
+        if path not in self._files:
+            self._files[path] = SimFile(self, path, bytearray(b"lock"), bytearray(b"lock"), set())
+        lock = self.locks[path] = SimLock(self, path)
+        return lock
+
+    def boot_id(self) -> str | None:
+        """Changes when the machine restarts."""
+        return f"boot-{self.machine_boots}"

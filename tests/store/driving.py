@@ -1,0 +1,76 @@
+"""What the store's tests share: small files, drafts, and carrying out what a store leaves to be done."""
+
+from __future__ import annotations
+
+from halfmoon.effects import Work
+from halfmoon.ports import Disk
+from halfmoon.store import Draft, Found, FoundStatus, Store, StoreSettings
+from halfmoon.store.records import RecordFacts, check_at
+
+HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+BORN = bytes([10, 0, 0, 2, 0, 0, 0xC3, 0x50])
+NOW = 1_700_000_000_000
+
+
+def small(**settings) -> StoreSettings:
+    """Settings with files that a few messages fill."""
+    return StoreSettings(
+        **{"commit_log_file_bytes": 64 * 1024, "queue_file_bytes": 6000, "hash_slots": 64, "index_entries_max": 100} | settings
+    )
+
+
+def open_store(disk: Disk, now: int = NOW, **settings) -> Store:
+    return Store.open(disk, small(**settings), HOST, now)
+
+
+def draft(body: bytes = b"hello", properties: bytes = b"", *, flag=0, sys_flag=0, born=BORN, tag=0, prepared=0) -> Draft:
+    return (body, properties, flag, sys_flag, NOW - 5, born, 0, prepared, tag)
+
+
+def carry_out(store: Store, now: int = NOW) -> None:
+    """Do all work there is, in order, until none is left."""
+    while works := store.work():
+        for work in works:
+            run(work, now)
+
+
+def run(work: Work, now: int = NOW) -> None:
+    try:
+        result = work.run()
+    except OSError as exc:
+        result = exc
+    work.done(result, now)
+
+
+def close(store: Store, now: int = NOW) -> None:
+    store.stop(now)
+    carry_out(store, now)
+    store.close(now)
+
+
+def facts_of(found: Found) -> list[tuple[int, RecordFacts, bytes]]:
+    """The records of a read: (physical offset, facts, body)."""
+    records = []
+    for piece in found.pieces:
+        at = 0
+        while at < len(piece):
+            physical_offset = int.from_bytes(piece[at + 28 : at + 36], "big")
+            facts = check_at(piece, at, physical_offset)
+            assert isinstance(facts, RecordFacts)
+            records.append((physical_offset, facts, bytes(piece[at + facts.body_at : at + facts.body_at + facts.body_bytes])))
+            at += facts.size_bytes
+    return records
+
+
+def read_all(store: Store, topic: str, queue_id: int) -> dict[int, tuple[bytes, int]]:
+    """Every message of a queue: queue offset to body and physical end."""
+    bodies: dict[int, tuple[bytes, int]] = {}
+    offset = store.queue_min(topic, queue_id)
+    while True:
+        found = store.read(topic, queue_id, offset, 32)
+        for physical_offset, facts, body in facts_of(found):
+            assert (facts.topic, facts.queue_id) == (topic, queue_id)
+            bodies[facts.queue_offset] = (body, physical_offset + facts.size_bytes)
+        if found.status not in (FoundStatus.FOUND, FoundStatus.NO_MATCHED_MESSAGE, FoundStatus.MESSAGE_WAS_REMOVING):
+            return bodies
+        offset = found.next_offset
