@@ -38,8 +38,7 @@ def get(
     if (msg_id is None) == (place == (None, None, None)) or (msg_id is None and (None in place or topic is None)):
         raise typer.BadParameter("give an ID, or --topic, --broker, --queue and --offset")
     if msg_id is None:
-        assert topic is not None and broker is not None and queue is not None and offset is not None
-        message = _at(nameserver, MessageQueue(topic, broker, queue), offset)
+        message = _at(nameserver, MessageQueue(topic or "", broker or "", queue or 0), offset or 0)
     else:
         with Admin(nameserver=nameserver) as admin:
             message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)

@@ -59,7 +59,7 @@ def time_text(ms: int) -> str:
 
 
 def message_facts(message: StoredMessage) -> dict[str, Any]:
-    """Return what JSON output says of a message. The body is text; where it is no UTF-8, ``body`` is None and ``body_hex`` has it."""
+    """Return what JSON says of a message. The body is text; where it is no UTF-8, ``body`` is null and ``body_hex`` has it."""
     facts: dict[str, Any] = {
         "topic": message.topic,
         "broker": message.broker_name,

@@ -1,0 +1,126 @@
+"""`halfmoon demo`: shows the play on the screen, then the closing table."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from halfmoon.cli.demo.ledgers import Counts
+from halfmoon.cli.demo.processes import Cast
+from halfmoon.cli.demo.story import Ending, Play, Watch
+from halfmoon.cli.options import Json
+from halfmoon.cli.output import console, show_json, show_table
+
+app = typer.Typer()
+
+
+@app.command()
+def demo(
+    orders: Annotated[int, typer.Option("--orders", min=10, max=100_000, help="Orders to write.")] = 2000,
+    per_second: Annotated[int, typer.Option("--per-second", min=1, max=10_000, help="Orders a second.")] = 200,
+    kills: Annotated[int, typer.Option("--kills", min=0, max=20, help="How often the broker is killed.")] = 1,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="DIR", file_okay=False, help="Keep store, databases and logs.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Produce, consume, kill the broker with -9 in between, and count: nothing is lost.
+
+    An order service writes orders into an SQLite database and publishes that they are paid; a consumer delivers them; the broker is
+    killed and started again meanwhile. All are real processes. Exit code 1 when the closing table does not agree.
+
+    Example: halfmoon demo --orders 5000 --kills 3
+    """
+    directory = keep if keep is not None else Path(tempfile.mkdtemp(prefix="halfmoon-demo-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise typer.BadParameter(f"--keep {directory}: must be empty")
+    try:
+        with Cast(directory) as cast, _screen(orders, as_json=as_json) as watch:
+            ending = Play(cast, orders=orders, per_second=per_second, kills=kills, watch=watch).run()
+    finally:
+        if keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    if as_json:
+        show_json({**msgspec.to_builtins(ending), "agrees": ending.agrees})
+    else:
+        _show(ending)
+    if not ending.agrees:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _screen(orders: int, *, as_json: bool) -> Iterator[Watch]:
+    """Give something to tell of the play: bars on a terminal, one line an act elsewhere, nothing for programs."""
+    if as_json:
+        yield lambda what, now: None
+    elif not sys.stdout.isatty():
+        yield _Acts().tell
+    else:
+        bars = Progress(TextColumn("{task.description:<28}"), BarColumn(40), MofNCompleteColumn())
+        lines = [
+            bars.add_task(name, total=orders) for name in ("orders in the database", "messages acknowledged", "orders delivered")
+        ]
+        act = bars.add_task("", total=None)
+
+        def tell(what: str, now: Counts) -> None:
+            for line, count in zip(lines, now):
+                bars.update(line, completed=count)
+            colour = "red" if "killed" in what else "yellow" if "start" in what else "green"
+            bars.update(act, description=f"[{colour}]{what}")
+
+        with Live(bars, console=console(), refresh_per_second=20):
+            yield tell
+
+
+class _Acts:
+    """Writes one line when a new act begins."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def tell(self, what: str, now: Counts) -> None:
+        if what != self._last:
+            self._last = what
+            print(f"{what}: {now.written:,} orders, {now.acknowledged:,} acknowledged, {now.consumed:,} delivered", flush=True)
+
+
+def _show(ending: Ending) -> None:
+    lost, way = ending.lost_in_the_log, ending.lost_on_the_way
+    rows = [
+        ("orders in the database", ending.orders_written, ""),
+        (
+            "messages acknowledged",
+            ending.acknowledged,
+            f"{ending.killed_at[0]:,} before the first kill" if ending.killed_at else "",
+        ),
+        (
+            "messages in the log",
+            ending.in_the_log_unique,
+            _again(ending.in_the_log - ending.in_the_log_unique, "stored twice: an answer was lost"),
+        ),
+        (
+            "orders delivered",
+            ending.consumed_unique,
+            _again(ending.consumed - ending.consumed_unique, "came again, and were recognised"),
+        ),
+        ("lost", lost + way, "" if lost + way == 0 else f"{lost} from the log, {way} on the way to the consumer"),
+    ]
+    show_table("", ("", "count", ""), rows)
+    again = ", ".join(f"{ms} ms" for ms in ending.ready_ms[1:])
+    print(f"The broker was ready in {ending.ready_ms[0]} ms" + (f", and after kill -9 in {again}." if again else "."))
+    print(f"{'Everything agrees' if ending.agrees else 'IT DOES NOT AGREE'}, after {ending.seconds} s.")
+
+
+def _again(count: int, text: str) -> str:
+    return f"{count:,} {text}" if count else ""

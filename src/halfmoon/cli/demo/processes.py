@@ -1,0 +1,94 @@
+"""The processes of the demo: started, killed and stopped for real. Each writes what it has to say into a file of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from halfmoon.errors import HalfmoonError
+
+READY_S = 20.0
+STOP_S = 10.0
+
+
+class DemoFailed(HalfmoonError):
+    """A part of the demo did not do its work; the text says which, and what it said last."""
+
+
+class Cast:
+    """Everybody who takes part. Use as a context manager: whoever still runs at the end is stopped."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Cast:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name in reversed(list(self._running)):
+            self.stop(name)
+
+    def start(self, name: str, *arguments: str) -> None:
+        """Start a module of the package with arguments, under a name."""
+        with self._log(name).open("ab") as log, self._said(name).open("wb") as said:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, "-m", *arguments], stdin=subprocess.DEVNULL, stdout=said, stderr=log
+            )
+
+    def start_broker(self, nameserver_port: int, broker_port: int) -> dict[str, Any]:
+        """Start `halfmoon serve` and return what it says once it is ready; port 0 takes a free one."""
+        self.start(
+            *("broker", "halfmoon.cli.main", "serve", "--json", "--data", str(self.directory / "store")),
+            *("--nameserver-port", str(nameserver_port), "--broker-port", str(broker_port)),
+        )
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
+            line = self._said("broker").read_bytes()
+            if line.endswith(b"\n"):
+                facts: dict[str, Any] = json.loads(line)
+                return facts
+            self.check("broker")
+            time.sleep(0.005)
+        raise DemoFailed(f"the broker was not ready within {READY_S:.0f} s{self._last_words('broker')}")
+
+    def check(self, *names: str) -> None:
+        """Raise DemoFailed when one of these has ended with an error."""
+        for name in names:
+            process = self._running.get(name)
+            if process is not None and process.poll() not in (None, 0):
+                raise DemoFailed(f"the {name} ended with {process.returncode}{self._last_words(name)}")
+
+    def has_ended(self, name: str) -> bool:
+        """Whether somebody has done all of their work."""
+        return self._running[name].poll() == 0
+
+    def kill(self, name: str) -> None:
+        """Kill -9: no farewell, nothing is written any more."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
+    def stop(self, name: str) -> int:
+        """Ask somebody to stop (SIGTERM), wait, and return the exit code."""
+        process = self._running.pop(name)
+        process.terminate()
+        try:
+            return process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def _log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
+
+    def _said(self, name: str) -> Path:
+        return self.directory / f"{name}.out"
+
+    def _last_words(self, name: str) -> str:
+        text = self._log(name).read_text(errors="replace").strip() if self._log(name).exists() else ""
+        return "\n" + "\n".join(text.splitlines()[-15:]) if text else ""
