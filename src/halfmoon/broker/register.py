@@ -1,0 +1,229 @@
+"""How a broker tells the name servers that it lives, which topics it has, and that it leaves: operations, pure.
+
+One loop a name server, so that a slow or dead one delays no other: it registers at once, then each period, and at once again
+when topics changed. Knows nothing of the broker but a function that gives its topic table. Never waits by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+from zlib import crc32
+
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.effects import Call, Op, Signal, Tell, gather, now, sleep, wait
+from halfmoon.errors import BadHeader, BrokerError, HalfmoonError, NetworkError, broker_error
+from halfmoon.model import split_addresses
+from halfmoon.wire.bodies import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfigTable,
+    encode_register_body,
+    from_json,
+    to_json,
+)
+from halfmoon.wire.command import Command
+from halfmoon.wire.headers.route import RegisterBroker, RegisterBrokerReply, UnregisterBroker
+from halfmoon.wire.headers.topic import QueryDataVersion, QueryDataVersionReply
+
+log = logging.getLogger("halfmoon.broker")
+
+RETRY_MS = 3_000
+"""After a failure the next try comes sooner than the period: a name server that restarted knows nobody until we register."""
+
+ANNOUNCE_GAP_MS = 200
+"""Shortest time between two announcements: a burst of new topics costs a few tables, not one each."""
+
+VERSION_TIMEOUT_MS = 3_000
+"""Wait for the answer whether anything changed. Follows BrokerOuterAPI.needRegister."""
+
+UNREGISTER_TIMEOUT_MS = 3_000
+"""Wait for each name server while leaving; they forget us anyway once the connection closes."""
+
+
+class Told(NamedTuple):
+    """What a name server answered to a registration. ``order_topics`` are topic → ``broker:queues;…``."""
+
+    ha_address: str | None
+    master_address: str | None
+    order_topics: dict[str, str]
+
+
+class Registration:
+    """The registration of one broker with all its name servers.
+
+    ``address`` and ``ha_address`` are where clients and slaves connect (``host:port``); ``topics`` gives the present table;
+    ``told`` is called with the answer of the first name server of the list that answers.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, address: str, ha_address: str, topics: Callable[[], TopicConfigTable],
+        told: Callable[[Told], None] = lambda answer: None,
+    ) -> None:  # fmt: skip
+        self._settings, self._address, self._ha_address = settings, address, ha_address
+        self._topics, self._told = topics, told
+        self._links = [_Link(address) for address in split_addresses(settings.nameserver)]
+        self._encoded: tuple[DataVersion, bytes] | None = None
+        self._leaving = False
+        self.tried = Signal()
+        """Fires when every name server has answered the first registration or failed to."""
+
+    @property
+    def name_servers(self) -> list[str]:
+        """The addresses of the name servers."""
+        return [link.address for link in self._links]
+
+    @property
+    def registered(self) -> list[str]:
+        """The name servers whose last answer was a success."""
+        return [link.address for link in self._links if link.is_up]
+
+    # ------------------------------------------------------------ the broker's calls
+
+    def changed(self) -> None:
+        """Topics were created or changed: the loops announce them at once."""
+        for link in self._links:
+            link.has_news = True
+            link.wake.fire()
+
+    def keep(self) -> Op[None]:
+        """Register with every name server, for ever, until `leave` was run."""
+        yield from gather([self._keep(link) for link in self._links])
+
+    def register(self, *, force: bool = True) -> Op[list[Told | Exception | None]]:
+        """Register once with all; return each one's answer, None where nothing had changed, or the error."""
+        return (yield from gather([self._register(link, force=force) for link in self._links]))
+
+    def leave(self) -> Op[None]:
+        """End the loops and unregister everywhere; a name server that fails is left alone."""
+        self._leaving = True
+        for link in self._links:
+            link.wake.fire()
+        yield from gather([self._unregister(link) for link in self._links])
+
+    # ------------------------------------------------------------ one name server
+
+    def _keep(self, link: _Link) -> Op[None]:
+        force = True
+        while not self._leaving:
+            link.has_news = False
+            ok = yield from self._try(link, force=force)
+            force = not ok or self._settings.force_register
+            began = yield from now()
+            due = began + (self._settings.register_ms if ok else min(RETRY_MS, self._settings.register_ms))
+            yield from self._announce_until(link, due)
+
+    def _try(self, link: _Link, *, force: bool) -> Op[bool]:
+        try:
+            yield from self._register(link, force=force)
+            error = None
+        except HalfmoonError as exc:
+            error = exc
+        if (error is None) != link.is_up or not link.was_tried:
+            if error is None:
+                log.info("registered: nameserver=%s broker=%s", link.address, self._settings.name)
+            else:
+                log.warning("registration failed: nameserver=%s error=%s", link.address, error)
+        link.is_up = error is None
+        if not link.was_tried:
+            link.was_tried = True
+            if all(each.was_tried for each in self._links):
+                self.tried.fire()
+        return link.is_up
+
+    def _announce_until(self, link: _Link, due: int) -> Op[None]:
+        """Wait for the next registration; announce changes meanwhile, one-way."""
+        at = yield from now()
+        while at < due and not self._leaving:
+            if not link.has_news:
+                yield from wait(link.wake, due - at)
+            if link.has_news and not self._leaving:
+                link.has_news = False
+                yield from self._announce(link)
+                yield from sleep(ANNOUNCE_GAP_MS)
+            at = yield from now()
+
+    # ------------------------------------------------------------ requests
+
+    def _register(self, link: _Link, *, force: bool) -> Op[Told | None]:
+        """Register, after asking whether anything changed unless ``force``. Raises NetworkError, BrokerError, PeerError."""
+        if not force and not (yield from self._has_changed(link)):
+            return None
+        header, body = self._request()
+        reply = yield Call(link.address, header, body, self._settings.register_timeout_ms)
+        told = _told(_checked(reply, link.address))
+        if self._is_first(link):
+            self._told(told)
+        return told
+
+    def _announce(self, link: _Link) -> Op[None]:
+        """Send the whole table one-way.
+
+        Differs: the original sends a topic made by command alone. A name server takes a version only once, so the topics of an
+        announcement that was lost before would stay unknown until the next change.
+        """
+        header, body = self._request()
+        try:
+            yield Tell(link.address, header, body, self._settings.register_timeout_ms)
+        except NetworkError as exc:
+            log.warning("announcement failed: nameserver=%s error=%s", link.address, exc)
+
+    def _has_changed(self, link: _Link) -> Op[bool]:
+        s = self._settings
+        header = QueryDataVersion(broker_name=s.name, broker_addr=self._address, cluster_name=s.cluster, broker_id=s.broker_id)
+        try:
+            reply = yield Call(link.address, header, to_json(self._topics().data_version), VERSION_TIMEOUT_MS)
+            return _checked(reply, link.address).header(QueryDataVersionReply).changed
+        except (NetworkError, BrokerError, BadHeader):
+            return True
+
+    def _unregister(self, link: _Link) -> Op[None]:
+        s = self._settings
+        header = UnregisterBroker(broker_name=s.name, broker_addr=self._address, cluster_name=s.cluster, broker_id=s.broker_id)
+        try:
+            yield Call(link.address, header, b"", UNREGISTER_TIMEOUT_MS)
+        except NetworkError as exc:
+            log.warning("not unregistered: nameserver=%s error=%s", link.address, exc)
+        link.is_up = False
+
+    def _request(self) -> tuple[RegisterBroker, bytes]:
+        s, table = self._settings, self._topics()
+        if self._encoded is None or self._encoded[0] != table.data_version:
+            body = encode_register_body(RegisterBrokerBody(table), compressed=s.compressed_register)
+            self._encoded = (table.data_version, body)
+        body = self._encoded[1]
+        header = RegisterBroker(
+            broker_name=s.name, broker_addr=self._address, cluster_name=s.cluster, ha_server_addr=self._ha_address,
+            broker_id=s.broker_id, compressed=s.compressed_register, body_crc32=crc32(body) & 0x7FFFFFFF,
+        )  # fmt: skip
+        return header, body
+
+    def _is_first(self, link: _Link) -> bool:
+        """Whether no name server before this one in the list answers now."""
+        return not any(each.is_up for each in self._links[: self._links.index(link)])
+
+
+class _Link:
+    """One name server, and what its loop must know."""
+
+    __slots__ = ("address", "has_news", "is_up", "wake", "was_tried")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.wake = Signal()
+        self.has_news = self.is_up = self.was_tried = False
+
+
+def _checked(reply: Command, address: str) -> Command:
+    if reply.code != 0:
+        raise broker_error(reply.code, reply.remark, address)
+    return reply
+
+
+def _told(reply: Command) -> Told:
+    """Return what a registration was answered. Raises PeerError."""
+    header = reply.header(RegisterBrokerReply)
+    table = from_json(KVTable, reply.body).table if reply.body else {}
+    return Told(header.ha_server_addr, header.master_addr, table)
