@@ -27,7 +27,7 @@ class Lamp:
     watts: int = setting(40, java="lampWatts", low=1, high=100, why="Brightness.")
     is_on: bool = setting(False, java="lampOn", why="Light.")
     warmth: float = setting(0.5, low=0, high=1, why="Tone.")
-    colour: Colour = setting(Colour.RED, java="lampColour", why="Hue.")  # noqa: RUF009
+    colour: Colour = setting(Colour.RED, java="lampColour", why="Hue.")
     mode: str = setting("steady", choices=("steady", "blinking"), why="Manner.")
     rooms: tuple[str, ...] = setting((), why="Places.")
     timer_ms: int | None = setting(None, low=1, why="When it goes off.")
