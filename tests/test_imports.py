@@ -26,6 +26,7 @@ LAYERS = {
     "halfmoon.store": "store",
     "halfmoon.nameserver": "nameserver",
     "halfmoon.nameserver.__main__": "program",
+    "halfmoon.programs": "program",
     "halfmoon.broker": "broker",
     "halfmoon.broker.__main__": "program",
     "halfmoon.client": "client",
@@ -74,6 +75,11 @@ DANGEROUS_CALLS = {"eval", "exec", "__import__", "compile"}
 
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 """Single imports that break the table on purpose: (module, what it imports) and the reason."""
+
+LAZY = {
+    ("halfmoon.testing.plugin", "halfmoon.testing.local"): "every pytest run loads the plugin; the servers only when asked for",
+}
+"""Imports inside functions that save time for many and dodge nothing, each with its reason."""
 
 
 class Import(NamedTuple):
@@ -130,7 +136,7 @@ def faults(source: str, module: str, *, package: bool = False) -> list[str]:
     found = [] if layer in MAY_IMPORT else [f"{module} belongs to no layer: add it to LAYERS"]
     for name, line, inside in imports_of(tree, module, package=package):
         top = name.partition(".")[0]
-        if inside:
+        if inside and (module, name) not in LAZY:
             found.append(f"{module}:{line} imports {name} inside a function")
         if top == "halfmoon" and layer_of(name) not in MAY_IMPORT.get(layer, ()) and (module, name) not in EXCEPTIONS:
             found.append(f"{module}:{line} ({layer}) may not import {name} ({layer_of(name)})")
@@ -194,7 +200,7 @@ def test_every_exception_is_still_needed():
         (module_name(path), found.name) for path in FILES for found in imports_of(ast.parse(path.read_text()), module_name(path))
     }
 
-    assert set(EXCEPTIONS) - stated == set()
+    assert (set(EXCEPTIONS) | set(LAZY)) - stated == set()
 
 
 @pytest.mark.parametrize(

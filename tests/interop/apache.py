@@ -47,7 +47,7 @@ class Cluster:
         return [server.pid for server in self._servers[1:]]
 
     def start(self) -> Cluster:
-        """Start everything and wait until each port answers."""
+        """Start everything and wait until each says so and answers."""
         try:
             conf = {
                 "listenPort": self.nameserver_port,
@@ -97,4 +97,5 @@ class Cluster:
         ]
         command += ["-cp", f"{jars(self.version)}/*", main, "-c", str(conf)]
         self._servers.append(Server(command, self.home / f"{name}.log", {"ROCKETMQ_HOME": str(self.home)}))
+        self._servers[-1].wait_line("boot success")
         self._servers[-1].wait_port(port)

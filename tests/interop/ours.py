@@ -29,7 +29,7 @@ class Serve:
         return [self._server.pid] if self._server else []
 
     def start(self) -> Serve:
-        """Start it and wait until both ports answer."""
+        """Start it and wait for the line that says clients may connect."""
         command = [str(COMMAND), "serve", "--data", str(self.data), "--host", "127.0.0.1", "--broker-name", "broker-a"]
         command += [
             "--nameserver-port",
@@ -42,9 +42,10 @@ class Serve:
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         self.data.parent.mkdir(parents=True, exist_ok=True)
-        self._server = Server(command, self.data.with_suffix(".log"))
-        self._server.wait_port(self.nameserver_port)
-        self._server.wait_port(self.broker_port)
+        log = self.data.with_suffix(".log")
+        log.unlink(missing_ok=True)
+        self._server = Server(command, log)
+        self._server.wait_line("halfmoon ready")
         return self
 
     def stop(self) -> int:

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 
@@ -31,6 +31,14 @@ def _is_free(port: int) -> bool:
     return True
 
 
+def _connects(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 class Server:
     """One process with its log file. Use `stop` in every case: it never leaves the process running."""
 
@@ -48,15 +56,20 @@ class Server:
 
     def wait_port(self, port: int, timeout_s: float = 60) -> None:
         """Wait until the process accepts connections. Raises RuntimeError with the end of its log when it died or took too long."""
+        self._wait(lambda: _connects(port), f"no answer on port {port}", timeout_s)
+
+    def wait_line(self, text: str, timeout_s: float = 60) -> None:
+        """Wait until its log contains a text. Raises RuntimeError as `wait_port` does."""
+        self._wait(lambda: text in self.log.read_text(errors="replace"), f"it never said {text!r}", timeout_s)
+
+    def _wait(self, ready: Callable[[], bool], otherwise: str, timeout_s: float) -> None:
         end = time.monotonic() + timeout_s
         while time.monotonic() < end and self.process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            if ready():
                 return
-            except OSError:
-                time.sleep(0.02)
+            time.sleep(0.02)
         self.kill()
-        raise RuntimeError(f"no answer on port {port}:\n{self.log.read_text(errors='replace')[-3000:]}")
+        raise RuntimeError(f"{otherwise}:\n{self.log.read_text(errors='replace')[-3000:]}")
 
     def stop(self, timeout_s: float = 20) -> int:
         """End it with SIGTERM, and with SIGKILL when that takes too long. Returns its exit code."""

@@ -100,7 +100,6 @@ def test_small_compressed_and_large_bodies_come_back_as_they_were(client: Client
         client.call("send", size=size, fill=fill, queue_id=0)
 
     client.call("lite", name="l")
-    client.call("lite.seek", name="l", to="begin", broker_name="broker-a", queue_id=0)
     received = client.call("lite.poll", name="l", count=len(sizes), timeout_ms=20_000)
     client.call("lite.stop", name="l")
 
@@ -169,7 +168,6 @@ def test_a_lite_pull_consumer_assigns_seeks_and_commits(client: Client) -> None:
     client.call("send", body="m {n}", count=10)
     queue = {"broker_name": "broker-a", "queue_id": 0}
     client.call("lite", name="l")
-    client.call("lite.seek", name="l", to="begin", **queue)
     first = client.call("lite.poll", name="l", count=10, timeout_ms=10_000)
     client.call("lite.seek", name="l", to=7, **queue)
     client.call("send", body="m 10")  # ends the held pull, for which 4.7.1 waits before it seeks
