@@ -1,0 +1,208 @@
+"""`halfmoon bench`: how many messages a second this client sends to, or pulls from, any RocketMQ cluster. Says what it measured."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+
+try:
+    import uvloop
+except ImportError:  # Windows
+    uvloop = None  # type: ignore[assignment]
+
+from halfmoon import AsyncProducer, AsyncPullConsumer, Message, MessageQueue, SendStatus
+from halfmoon.cli.looking import FIRST, LOOKER_ON, starts_and_ends
+from halfmoon.cli.options import LOCAL, Json, NameServer
+from halfmoon.cli.output import show_json
+from halfmoon.errors import HalfmoonError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Measure a cluster with this client. The client itself is the limit long before a broker is.\n\n"
+    "Example: halfmoon bench send --connections 4 --in-flight 16",
+)
+T = TypeVar("T")
+
+BenchTopic = Annotated[str, typer.Option("--topic", "-t", help="The topic; made when it is missing.")]
+Connections = Annotated[
+    int, typer.Option("--connections", "-c", min=1, max=256, help="Clients, each with a connection of its own.")
+]
+
+
+@app.command()
+def send(
+    topic: BenchTopic = "halfmoon_bench",
+    connections: Connections = 1,
+    in_flight: Annotated[int, typer.Option("--in-flight", min=1, max=4096, help="Sends that wait for answers, a connection.")] = 1,
+    size: Annotated[int, typer.Option("--size", min=1, max=4 * 1024 * 1024, help="Bytes of a body.")] = 1024,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=1024, help="Messages of one request.")] = 1,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="How long.")] = 5.0,
+    serialization: Annotated[str, typer.Option("--serialization", help="Headers: JSON or ROCKETMQ.")] = "JSON",
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Send as fast as this client can, and show messages a second and latencies.
+
+    Exit code 1 when a send failed.
+
+    Example: halfmoon bench send --connections 4 --in-flight 16 --size 1024
+    """
+    message = Message(topic, b"x" * size)
+    settings = {"nameserver": nameserver, "serialization": serialization.upper(), "compress_over_bytes": 64 * 1024 * 1024}
+    result = _run(_send(settings, [message] * batch, connections, in_flight, seconds))
+    _show(result, as_json=as_json)
+
+
+@app.command()
+def pull(
+    topic: BenchTopic = "halfmoon_bench",
+    connections: Connections = 1,
+    count: Annotated[int, typer.Option("--count", min=1, help="Stop after so many messages.")] = 1_000_000,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="Stop after so long.")] = 30.0,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Read what a topic holds as fast as this client can.
+
+    Exit code 1 when there is nothing to read.
+
+    Example: halfmoon bench pull --topic halfmoon_bench --connections 2
+    """
+    spans = {queue: span for queue, span in starts_and_ends(nameserver, topic, FIRST).items() if span[0] < span[1]}
+    if not spans:
+        raise Empty(f"topic {topic} holds no messages: run halfmoon bench send first")
+    _show(_run(_pull({"nameserver": nameserver}, spans, connections, count, seconds)), as_json=as_json)
+
+
+class Empty(HalfmoonError):
+    """There is nothing to measure."""
+
+
+class Measured(msgspec.Struct):
+    """What was measured. Latencies are of one request, in microseconds; CPU seconds are this client's own, user and system."""
+
+    messages: int
+    failed: int
+    seconds: float
+    messages_per_second: float
+    megabytes_per_second: float
+    p50_us: int
+    p99_us: int
+    max_us: int
+    cpu_seconds: float
+    first_error: str | None = None
+
+
+class _Tally:
+    """Counts while it runs."""
+
+    def __init__(self) -> None:
+        self.messages = self.bytes = self.failed = 0
+        self.first_error: str | None = None
+        self.spans_ns: list[int] = []
+        self._cpu, self._begin = _cpu_seconds(), time.perf_counter_ns()
+
+    def measured(self) -> Measured:
+        """Return everything so far."""
+        seconds, cpu = (time.perf_counter_ns() - self._begin) / 1e9, _cpu_seconds() - self._cpu
+        spans = sorted(self.spans_ns) or [0]
+        return Measured(
+            messages=self.messages,
+            failed=self.failed,
+            seconds=round(seconds, 3),
+            messages_per_second=round(self.messages / seconds, 1),
+            megabytes_per_second=round(self.bytes / seconds / 1e6, 2),
+            p50_us=spans[len(spans) // 2] // 1000,
+            p99_us=spans[len(spans) * 99 // 100] // 1000,
+            max_us=spans[-1] // 1000,
+            cpu_seconds=round(cpu, 2),
+            first_error=self.first_error,
+        )
+
+
+async def _send(settings: dict[str, Any], messages: list[Message], connections: int, in_flight: int, seconds: float) -> Measured:
+    async with AsyncExitStack() as stack:
+        producers = [await stack.enter_async_context(AsyncProducer(group="halfmoon_bench", **settings)) for _ in range(connections)]
+        for producer in producers:
+            await producer.send(messages[0], timeout_ms=10_000)  # makes the topic and the connections; not counted
+        tally = _Tally()
+        until = time.perf_counter_ns() + int(seconds * 1e9)
+        await asyncio.gather(*(_keep_sending(p, messages, until, tally) for p in producers for _ in range(in_flight)))
+        return tally.measured()
+
+
+async def _keep_sending(producer: AsyncProducer, messages: list[Message], until_ns: int, tally: _Tally) -> None:
+    size = sum(len(message.body) for message in messages)
+    while (begin := time.perf_counter_ns()) < until_ns:
+        try:
+            result = await (producer.send(messages[0]) if len(messages) == 1 else producer.send_batch(messages))
+        except HalfmoonError as exc:
+            tally.failed += len(messages)
+            tally.first_error = tally.first_error or str(exc)
+            continue
+        tally.spans_ns.append(time.perf_counter_ns() - begin)
+        if result.status is SendStatus.SEND_OK:
+            tally.messages += len(messages)
+            tally.bytes += size
+        else:
+            tally.failed += len(messages)
+            tally.first_error = tally.first_error or result.status.name
+
+
+async def _pull(
+    settings: dict[str, Any], spans: dict[MessageQueue, tuple[int, int]], connections: int, count: int, seconds: float
+) -> Measured:
+    queues = sorted(spans)
+    shares = [share for share in (queues[number::connections] for number in range(connections)) if share]
+    async with AsyncExitStack() as stack:
+        consumers = []
+        for share in shares:
+            consumer = AsyncPullConsumer(group=LOOKER_ON, auto_commit=False, batch_max=32, **settings)
+            consumers.append(await stack.enter_async_context(consumer))
+            await consumer.assign(share)
+            for queue in share:
+                await consumer.seek(queue, spans[queue][0])
+        tally = _Tally()
+        total = min(count, sum(end - start for start, end in spans.values()))
+        until = time.perf_counter_ns() + int(seconds * 1e9)
+        await asyncio.gather(*(_keep_polling(consumer, total, until, tally) for consumer in consumers))
+        return tally.measured()
+
+
+async def _keep_polling(consumer: AsyncPullConsumer, total: int, until_ns: int, tally: _Tally) -> None:
+    while tally.messages < total and (begin := time.perf_counter_ns()) < until_ns:
+        messages = await consumer.poll(200)
+        if messages:
+            tally.spans_ns.append(time.perf_counter_ns() - begin)
+            tally.messages += len(messages)
+            tally.bytes += sum(len(message.body) for message in messages)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=None if uvloop is None else uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _show(found: Measured, *, as_json: bool) -> None:
+    if as_json:
+        show_json(found)
+    else:
+        print(f"{found.messages_per_second:,.0f} messages/s, {found.megabytes_per_second:,.1f} MB/s")
+        print(f"a request took {found.p50_us:,} µs (p50), {found.p99_us:,} µs (p99), {found.max_us:,} µs (max)")
+        print(f"{found.messages:,} messages in {found.seconds} s, {found.cpu_seconds} s of CPU in this client")
+        if found.failed:
+            print(f"{found.failed:,} failed, first: {found.first_error}")
+    if found.failed or not found.messages:
+        raise typer.Exit(1)

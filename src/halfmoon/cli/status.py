@@ -1,0 +1,118 @@
+"""`halfmoon status`: one word of health, rates and backlog, for people and for monitoring."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from halfmoon.cli.options import LOCAL, Json, NameServer, is_users_group
+from halfmoon.cli.output import show_json, show_table
+from halfmoon.client.sync_admin import Admin
+from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
+
+app = typer.Typer()
+
+DISK_WARNING = 0.90
+"""A broker refuses sends from this share of its disk on. Follows diskSpaceWarningLevelRatio."""
+
+
+@app.command()
+def status(
+    max_lag: Annotated[
+        int | None, typer.Option("--max-lag", min=0, help="More backlog of one group than this is not healthy.")
+    ] = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Say how the cluster is: healthy, degraded or down.
+
+    Exit code 0 when healthy, else 1. Degraded: a broker does not answer, its disk is nearly full, or a group is too far behind.
+
+    Example: halfmoon status --max-lag 10000
+    """
+    try:
+        with Admin(nameserver=nameserver) as admin:
+            brokers, backlog = _brokers(admin), _backlog(admin)
+        faults = [f"{each['name']}: {each['fault']}" for each in brokers if each["fault"]]
+        faults += [f"{group} is {lag:,} messages behind" for group, lag in backlog.items() if max_lag is not None and lag > max_lag]
+        alive = any(each["version"] for each in brokers)
+        health = "healthy" if alive and not faults else "degraded" if alive else "down"
+    except (NetworkError, BrokerError, UsageError) as exc:
+        brokers, backlog, faults, health = [], {}, [str(exc)], "down"
+    if as_json:
+        show_json({"health": health, "faults": faults, "brokers": brokers, "backlog": backlog})
+    else:
+        print(health)
+        for fault in faults:
+            print(f"  {fault}")
+        _show(brokers, backlog)
+    if health != "healthy":
+        raise typer.Exit(1)
+
+
+def _brokers(admin: Admin) -> list[dict[str, Any]]:
+    """Return the facts of every broker, with a fault where there is one."""
+    found = []
+    for name, data in sorted(admin.cluster().broker_addr_table.items()):
+        for broker_id, address in sorted(data.broker_addrs.items()):
+            facts: dict[str, Any] = {"name": name, "id": broker_id, "address": address, "cluster": data.cluster}
+            try:
+                info = admin.broker_runtime_info(address)
+            except HalfmoonError as exc:
+                info, facts["fault"] = {}, f"does not answer: {exc}"
+            used = _first_number(info.get("commitLogDiskRatio"))
+            facts |= {
+                "version": info.get("brokerVersionDesc"),
+                "in_per_second": _first_number(info.get("putTps")),
+                "out_per_second": _first_number(info.get("getTransferedTps") or info.get("getTransferredTps")),
+                "in_today": _since(info, "msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
+                "out_today": _since(info, "msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
+                "disk_used": used,
+                "boot_ms": int(_first_number(info.get("bootTimestamp"))),
+            }
+            facts.setdefault("fault", f"its disk is {used:.0%} full" if used >= DISK_WARNING else None)
+            found.append(facts)
+    return found
+
+
+def _backlog(admin: Admin) -> dict[str, int]:
+    """Return how far every group is behind; groups that never consumed are left out."""
+    found = {}
+    for group in filter(is_users_group, admin.groups()):
+        try:
+            found[group] = admin.lag(group)
+        except BrokerError:
+            continue
+    return found
+
+
+def _first_number(text: str | None) -> float:
+    try:
+        return float((text or "0").split()[0])
+    except (ValueError, IndexError):
+        return 0.0
+
+
+def _since(info: dict[str, str], now: str, morning: str) -> int:
+    return int(_first_number(info.get(now)) - _first_number(info.get(morning)))
+
+
+def _show(brokers: list[dict[str, Any]], backlog: dict[str, int]) -> None:
+    rows = [
+        (
+            f"{b['name']}/{b['id']}",
+            b["address"],
+            b["version"] or "-",
+            f"{b['in_per_second']:,.0f}",
+            f"{b['out_per_second']:,.0f}",
+            f"{b['in_today']:,}",
+            f"{b['out_today']:,}",
+            f"{b['disk_used']:.0%}",
+        )
+        for b in brokers
+    ]
+    if rows:
+        show_table("brokers", ("broker", "address", "version", "in/s", "out/s", "in today", "out today", "disk"), rows)
+    if backlog:
+        show_table("backlog", ("group", "messages behind"), backlog.items())
