@@ -1,3 +1,5 @@
+"""Settings from every source, with every error that a wrong one deserves."""
+
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from halfmoon.effects import Close, Work, Write
+from halfmoon.errors import StoreLocked
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_register_body
@@ -23,6 +24,16 @@ class MemoryDisk:
     def __init__(self, **files: bytes) -> None:
         self.files: dict[str, bytes] = {name.replace("__", "."): data for name, data in files.items()}
         self.fails = False
+        self.is_locked = False
+
+    def lock(self, path: str) -> MemoryDisk:
+        if self.is_locked:
+            raise StoreLocked(path)
+        self.is_locked = True
+        return self
+
+    def release(self) -> None:
+        self.is_locked = False
 
     def read(self, path: str) -> bytes | None:
         return self.files.get(path)
@@ -97,6 +108,10 @@ class House:
     def route(self, topic: str = "t") -> Any:
         reply = self.ask(105, {"topic": topic})
         return json.loads(bytes(reply.body)) if reply.code == 0 else reply.code
+
+    def stop(self) -> None:
+        assert self.core.stop(self.now) == []
+        self.carry_out()
 
     def passes(self, ms: int) -> None:
         end = self.now + ms

@@ -230,6 +230,7 @@ def test_routes_carry_the_order_of_a_topic_when_switched_on_while_running_and_af
     assert "orderTopicConf" not in house.route()
     assert house.ask(318, body=b"orderMessageEnable=true\n").code == 0
     assert house.route()["orderTopicConf"] == "broker-a:4"
+    house.stop()
     again = House(disk)
     again.register()
     assert again.route()["orderTopicConf"] == "broker-a:4"

@@ -1,3 +1,5 @@
+"""The key and value table alone: bounds, and the file that holds it."""
+
 import json
 
 import pytest

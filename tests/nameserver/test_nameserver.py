@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.errors import StoreError
+from halfmoon.errors import StoreError, StoreLocked
 from halfmoon.wire.codes import ROCKETMQ
 from halfmoon.wire.command import Command, encode
 from tests.nameserver.house import House, MemoryDisk, register_body, register_fields
@@ -109,17 +109,38 @@ def test_changes_during_a_save_share_the_next_one() -> None:
     assert len(house.taken(peer)) == 3
 
 
+def reborn(disk: MemoryDisk) -> House:
+    disk.release()  # as when the process before was killed
+    return House(disk)
+
+
 def test_values_outlive_a_restart_and_a_damaged_file_is_read_from_the_one_before() -> None:
-    disk = MemoryDisk()
-    house = House(disk)
+    house = House(disk := MemoryDisk())
     for value in ("1", "2"):
         house.ask(100, {"namespace": "n", "key": "k", "value": value})
-    assert House(disk).ask(101, {"namespace": "n", "key": "k"}).fields == {"value": "2"}
+    assert reborn(disk).ask(101, {"namespace": "n", "key": "k"}).fields == {"value": "2"}
     disk.files["kvConfig.json"] = b"{"
-    assert House(disk).ask(101, {"namespace": "n", "key": "k"}).fields == {"value": "1"}
+    assert reborn(disk).ask(101, {"namespace": "n", "key": "k"}).fields == {"value": "1"}
     disk.files["kvConfig.json.bak"] = b"{"
     with pytest.raises(StoreError, match=r"kvConfig\.json: .*kvConfig\.json\.bak: "):
+        reborn(disk)
+    assert not disk.is_locked
+
+
+def test_a_directory_belongs_to_one_name_server_until_its_last_save_is_done() -> None:
+    house = House(disk := MemoryDisk())
+    with pytest.raises(StoreLocked):
         House(disk)
+    peer = house.connect()
+    house.core.feed(peer, encode(Command(code=100, fields={"namespace": "n", "key": "k", "value": "v"})))
+    house.core.commit(house.now)
+    house.carry_out(work=False)
+    house.core.stop(house.now)
+    house.carry_out(work=False)
+    assert disk.is_locked
+    house.work()
+    house.carry_out()
+    assert not disk.is_locked
 
 
 def test_a_failed_save_is_told_to_who_asked() -> None:

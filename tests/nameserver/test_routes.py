@@ -1,3 +1,5 @@
+"""The tables alone: who comes, who goes, what they agree on after any history."""
+
 from __future__ import annotations
 
 from typing import Any

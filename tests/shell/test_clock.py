@@ -1,3 +1,5 @@
+"""The clock over a machine whose time is set forward and back."""
+
 from halfmoon.shell.clock import Clock
 
 MS = 1_000_000

@@ -27,6 +27,9 @@ log = logging.getLogger("halfmoon.nameserver")
 FIRST_SCAN_MS = 5_000
 """When silent brokers are first looked for. Follows NamesrvController (4.9.8)."""
 
+LOCK = "lock"
+"""The lock file of its directory."""
+
 REMARK_LENGTH_MAX = 2_000
 """Longest remark of an answer: it may repeat what the peer sent."""
 
@@ -35,6 +38,7 @@ class NameServer:
     """One name server. ``disk`` is its directory; without one, nothing outlives a restart. ``now`` is when it begins.
 
     Raises:
+        StoreLocked: another one has the directory.
         StoreError: a saved file does not read, and neither does the one saved before it.
     """
 
@@ -45,9 +49,15 @@ class NameServer:
         self._peers = Peers()
         self._saves = _Saves(disk, self._handlers.dump)
         self.start(now)
+        self._stopping = False
+        self._lock = disk.lock(LOCK) if disk is not None else None
         if disk is not None:
-            _load(disk, kv.PATH, self.values.load)
-            _load(disk, CHANGES_PATH, self._load_changes)
+            try:
+                _load(disk, kv.PATH, self.values.load)
+                _load(disk, CHANGES_PATH, self._load_changes)
+            except StoreError:
+                self._release()
+                raise
 
     @property
     def settings(self) -> NameServerSettings:
@@ -115,11 +125,19 @@ class NameServer:
     def effects(self) -> list[CoreEffect]:
         """Take out what is to be done."""
         works = self._saves.works()
+        if self._stopping and self._saves.idle:
+            self._release()
         return [*self._peers.effects(), *works]
 
     def stop(self, now: int) -> list[Any]:
-        """Nothing is left to drive: saves that are under way are the shell's to await."""
+        """Nothing is left to drive: saves that are under way are the shell's to await; after the last the directory is free."""
+        self._stopping = True
         return []
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     # ------------------------------------------------------------ requests
 
@@ -165,6 +183,11 @@ class _Saves:
         self._disk, self._dump = disk, dump
         self._waiting: dict[str, list[Callable[[Exception | None], None]]] = {}
         self._busy: set[str] = set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no save is under way or asked for."""
+        return not self._busy and not self._waiting
 
     def ask(self, path: str, then: Callable[[Exception | None], None]) -> None:
         """Have a file saved; ``then`` is told the error, or None."""

@@ -81,8 +81,9 @@ class OperationDriver(Protocol):
 class Server:
     """A core with sockets.
 
-    ``listeners`` are pairs of host and port; port 0 takes a free one. ``driver`` carries out `Start` and the operations of a clean
-    stop; without one the core must leave none. All methods belong to one event loop.
+    ``listeners`` are pairs of host and port; port 0 takes a free one. A core that must know its port may be set as ``core`` between
+    `bind` and `start`. ``driver`` carries out `Start` and the operations of a clean stop; without one the core must leave none.
+    All methods belong to one event loop.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Server:
     async def start(self) -> list[Address]:
         """Listen, start the core and return the addresses really bound. Raises OSError."""
         await self.bind()
+        self.feed = self.core.feed
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="halfmoon-work")
         for sock in self._sockets:
