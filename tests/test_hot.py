@@ -132,9 +132,14 @@ def test_a_sender_who_does_not_wait_is_noticed():
     assert hot.stored_properties(b"WAIT\x01false\x02", b"")[2] is False
 
 
-def test_a_property_that_only_ends_like_wait_or_tags_is_left_to_the_plain_road():
-    assert hot.stored_properties(b"MYWAIT\x01true\x02", b"") is None
-    assert hot.stored_properties(b"MYTAGS\x01x\x02", b"") is None
+def test_a_property_that_only_ends_like_wait_or_tags_is_kept_as_it_is():
+    assert hot.stored_properties(b"MYWAIT\x01false\x02MYTAGS\x01x\x02", b"C\x01c\x02") == (
+        b"MYWAIT\x01false\x02MYTAGS\x01x\x02C\x01c\x02", 0, True
+    )  # fmt: skip
+
+
+def test_a_word_inside_a_value_asks_for_nothing():
+    assert hot.stored_properties(b"KEYS\x01DELAY TRAN_MSG\x02", b"C\x01c\x02") == (b"KEYS\x01DELAY TRAN_MSG\x02C\x01c\x02", 0, True)
 
 
 @pytest.mark.parametrize("name", [b"DELAY\x013", b"TRAN_MSG\x01true", b"TIMER_DELIVER_MS\x015"])

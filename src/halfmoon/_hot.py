@@ -215,41 +215,41 @@ def tag_hash(tag: bytes) -> int:
     return code
 
 
+_WAIT, _TAGS, _WAITS = b"WAIT\x01", b"TAGS\x01", b"WAIT\x01true"
+_LOOKED_AT = frozenset({_WAIT, _TAGS, b"DELAY", b"TRAN_", b"TIMER", b"CLUST", b"INNER"})  # first five bytes of a pair
+
+
 def stored_properties(text: bytes, cluster: bytes) -> tuple[bytes, int, bool] | None:
-    """Prepare properties for storing: WAIT goes out, ``cluster`` (a whole pair with its separators) comes in at the end.
+    """Prepare properties for storing: WAIT goes out, ``cluster`` (a whole pair, its 0x02 included) comes in at the end.
 
     Returns (properties with a trailing 0x02, tag code, whether the sender waits for the sync), or None when a property asks for
     more than storing (a delay, a transaction, a timer) or the text is not UTF-8: then the plain road must look at it.
     """
-    if b"DELAY" in text or b"TRAN_MSG" in text or b"TIMER_" in text or b"CLUSTER" in text or b"INNER_" in text:
-        return None
     if not text.isascii():
         try:
             text.decode()
         except UnicodeDecodeError:
             return None
-    wait = True
-    at = text.find(b"WAIT\x01")
-    if at >= 0:
-        if at and text[at - 1] != 2:
-            return None
-        end = text.find(b"\x02", at)
-        if end < 0:
-            wait = text[at + 5 :].lower() == b"true"
-            text = text[:at]
-        else:
-            wait = text[at + 5 : end].lower() == b"true"
-            text = text[:at] + text[end + 1 :]
-    code = 0
-    at = text.find(b"TAGS\x01")
-    if at >= 0:
-        if at and text[at - 1] != 2:
-            return None
-        end = text.find(b"\x02", at)
-        code = tag_hash(text[at + 5 :] if end < 0 else text[at + 5 : end])
-    if text and text[-1] != 2:
-        text += b"\x02"
-    return text + cluster, code, wait
+    pairs = text.split(b"\x02")
+    if not pairs[-1]:
+        del pairs[-1]
+    wait, code, leaves = True, 0, None
+    for pair in pairs:
+        start = pair[:5]
+        if start in _LOOKED_AT:
+            if start == _WAIT:
+                if leaves is not None:
+                    return None
+                leaves = pair
+                wait = pair == _WAITS or pair[5:].lower() == b"true"
+            elif start == _TAGS:
+                code = tag_hash(pair[5:])
+            else:
+                return None
+    if leaves is not None:
+        pairs.remove(leaves)
+    pairs.append(cluster)
+    return b"\x02".join(pairs), code, wait
 
 
 # ---------------------------------------------------------------- batches

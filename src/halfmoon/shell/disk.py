@@ -1,8 +1,9 @@
 """`RealDisk`: the directory of a store on a real file system. The only place of Halfmoon that opens files of a store.
 
-Files have a fixed size, are sparse until written, and are reached through one shared mapping: a copy into it costs half of a
-``pwrite`` and a read costs nothing. Space is asked from the file system in steps *before* it is copied to, so that a full disk
-is an `OSError` and never a signal. No descriptor is kept: a sync opens, syncs and closes. Nothing here knows what the bytes mean.
+Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Small writes are
+copied into the mapping too, at half the price of a ``pwrite``; large ones are a ``pwrite``, a third of the price of the page faults
+that a copy into fresh pages takes (measured: 13 against 44 us for 19 KiB). Space is asked from the file system in steps *before* it is copied to, so that a full disk
+is an `OSError` and never a signal. Only a file that large writes went to keeps a descriptor. Nothing here knows what the bytes mean.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from halfmoon.ports import Buffer, DiskUsage
 
 _STEP_MIN = 256 * 1024
 _STEP_MAX = 32 * 1024 * 1024
+_PWRITE_MIN = 4096
 
 
 class RealFile:
     """A file of fixed size, mapped when first touched."""
 
-    __slots__ = ("_full", "_map", "_reserved", "_view", "path", "size")
+    __slots__ = ("_fd", "_full", "_map", "_reserved", "_view", "path", "size")
 
     def __init__(self, path: str, full: Path, size: int) -> None:
         self.path, self.size = path, size
@@ -30,13 +32,24 @@ class RealFile:
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
         self._reserved = 0
+        self._fd = -1
 
     def write(self, at: int, data: Buffer) -> None:
         """Copy bytes in. Raises OSError when the file system has no room, IndexError beyond the file's end."""
         end = at + len(data)
         if end > self._reserved:
             self._reserve(end)
+        if end - at >= _PWRITE_MIN:
+            self._write_large(at, data)
+            return
         self._map[at:end] = data  # type: ignore[index]  # _reserve has mapped it
+
+    def _write_large(self, at: int, data: Buffer) -> None:
+        if self._fd < 0:
+            self._fd = os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
+        written = os.pwrite(self._fd, data, at)
+        while written < len(data):  # a signal may cut a write short
+            written += os.pwrite(self._fd, memoryview(data)[written:], at + written)
 
     def view(self, at: int, size: int) -> memoryview:
         """Return bytes without copying; shorter at the file's end."""
@@ -62,6 +75,9 @@ class RealFile:
         """Let go of the mapping; it lives on in views that are still held."""
         self._map = self._view = None
         self._reserved = 0
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _open_map(self) -> None:
         fd = os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
