@@ -38,9 +38,13 @@ class FaultTable:
         self._turn = 0
 
     def record(self, broker_name: str, latency_ms: int, now: int, *, failed: bool = False) -> None:
-        """Note how long a send to a broker took, or that it failed."""
+        """Note how long a send to a broker took, or that it failed.
+
+        Differs: the original keeps a failure's own, often short, latency, so that `least_bad` would prefer it.
+        """
         if self.enabled:
-            self.items[broker_name] = Fault(latency_ms, now + avoid_ms(FAILED_LATENCY_MS if failed else latency_ms))
+            counted = FAILED_LATENCY_MS if failed else latency_ms
+            self.items[broker_name] = Fault(counted, now + avoid_ms(counted))
 
     def available(self, broker_name: str, now: int) -> bool:
         """Whether the broker is not avoided now."""

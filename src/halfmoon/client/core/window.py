@@ -59,6 +59,8 @@ class Window:
 
     def commit_offset(self) -> int:
         """Return the smallest unfinished offset, or the one behind the newest; -1 when nothing was ever held."""
+        if self._newest < 0:
+            return -1
         oldest = self.oldest()
         return self._newest + 1 if oldest is None else oldest.queue_offset
 

@@ -1,0 +1,482 @@
+"""The push consumer: order of starting, pulls, flow control, progress, and what becomes of messages that failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.client.core.push import ConsumeContext
+from halfmoon.errors import UsageError
+from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageModel, MessageQueue
+from halfmoon.wire.bodies import HeartbeatData, from_json
+from halfmoon.wire.headers.client import HeartBeat, UnregisterClient
+from halfmoon.wire.headers.offset import QueryConsumerOffset, UpdateConsumerOffset
+from halfmoon.wire.headers.pull import PullMessage
+from halfmoon.wire.headers.route import GetRouteinfoByTopic
+from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessageV2
+from halfmoon.wire.properties import decode
+from tests.client.messages import record
+from tests.client.queue_of import ME, Queues, pulled, push, started
+from tests.client.scripted import REFUSED, Later, Reply, Scripted, route, routes, stored
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+FIRST = ConsumeFrom.FIRST_OFFSET
+
+
+def order_pulls(script):
+    return [seen for seen in script.asked(PullMessage) if seen.request.topic == "orders"]
+
+
+def test_it_shows_itself_to_the_brokers_before_the_first_pull():
+    script = Scripted()
+    Queues(script)
+    core = push(script)
+    core.on_message(lambda messages: None)
+
+    started(script, core)
+
+    kinds = [type(seen.request) for seen in script.seen]
+    assert kinds.index(HeartBeat) < kinds.index(PullMessage)
+
+
+@pytest.mark.mission("001-05", "001-06")
+def test_its_subscription_travels_with_heartbeats_and_its_version_with_pulls():
+    script = Scripted()
+    Queues(script)
+    core = push(script)
+    core.subscribe("orders", "A || B")
+    core.on_message(lambda messages: None)
+
+    started(script, core)
+
+    data = from_json(HeartbeatData, script.asked(HeartBeat)[0].body).consumer_data_set[0]
+    wanted = {one.topic: one for one in data.subscription_data_set}
+    assert set(wanted) == {"orders", "%RETRY%C"}
+    assert (wanted["orders"].sub_string, wanted["orders"].tags_set, wanted["orders"].code_set) == ("A || B", ["A", "B"], [65, 66])
+    pull = order_pulls(script)[0].request
+    assert (pull.sub_version, pull.expression_type, pull.sys_flag) == (wanted["orders"].sub_version, "TAG", 2)
+    assert pull.subscription is None
+
+
+def test_the_expression_itself_travels_with_pulls_when_asked_for():
+    script = Scripted()
+    Queues(script)
+    core = push(script, post_subscription=True)
+    core.subscribe("orders", "A || B")
+    core.on_message(lambda messages: None)
+
+    started(script, core)
+
+    pull = order_pulls(script)[0].request
+    assert (pull.subscription, pull.sys_flag) == ("A || B", 6)
+
+
+@pytest.mark.mission("001-09")
+def test_messages_whose_tag_only_hashes_alike_are_dropped():
+    script, got = Scripted(), []
+    queues = Queues(script)
+    queues.records["orders", 0] = [record(0, b"wanted", tag="Aa"), record(1, b"collides", tag="BB"), record(2, b"none")]
+    core = push(script, consume_from=FIRST)
+    core.subscribe("orders", "Aa")
+    core.on_message(got.extend)
+
+    started(script, core)
+
+    assert [message.body for message in got] == [b"wanted"]
+    assert order_pulls(script)[1].request.queue_offset == 3
+
+
+def test_a_pull_is_followed_by_the_next_at_once_and_a_held_one_costs_nothing():
+    script, got = Scripted(), []
+    queues = Queues(script)
+    queues.fill(70)
+    core = push(script, consume_from=FIRST)
+    core.on_message(got.extend)
+
+    started(script, core)
+
+    assert [seen.request.queue_offset for seen in order_pulls(script)] == [0, 32, 64, 70]
+    assert [message.queue_offset for message in got] == list(range(70))
+    assert got[0].properties["MAX_OFFSET"] == "70"
+    script.run_for(14_000)
+    assert len(order_pulls(script)) == 4
+    script.run_for(3_000)
+    assert len(order_pulls(script)) == 5
+
+
+def test_progress_is_stored_every_five_seconds_and_rides_on_pulls():
+    script = Scripted()
+    Queues(script).fill(3)
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: None)
+
+    started(script, core)
+    script.run_for(5_000)
+
+    stored_offsets = [seen for seen in script.told if type(seen.request) is UpdateConsumerOffset and seen.request.topic == "orders"]
+    assert [seen.request.commit_offset for seen in stored_offsets] == [3]
+    script.run_for(15_000)
+    last = order_pulls(script)[-1].request
+    assert (last.sys_flag, last.commit_offset) == (3, 3)
+
+
+def test_an_unfinished_message_holds_the_progress_back():
+    script = Scripted()
+    Queues(script).fill(3)
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: Later(60_000) if messages[0].queue_offset == 1 else None)
+
+    started(script, core)
+    script.run_for(5_000)
+
+    assert core.offsets.memory(QUEUE) == 1
+    script.run_for(60_000)
+    assert core.offsets.memory(QUEUE) == 3
+
+
+def test_too_much_in_memory_pauses_the_pulls():
+    script = Scripted()
+    queues = Queues(script)
+    queues.fill(100)
+    core = push(script, consume_from=FIRST, cached_max=40, threads=1)
+    core.on_message(lambda messages: Later(1_000))
+
+    started(script, core)
+    script.run_for(1_000)
+    assert len(order_pulls(script)) == 2
+    script.run_for(60_000)
+
+    assert len(order_pulls(script)) > 2
+
+
+def test_no_more_calls_side_by_side_than_threads():
+    script = Scripted()
+    Queues(script).fill(30)
+    core = push(script, consume_from=FIRST, threads=4)
+    running = [0, 0]
+
+    def listener(messages):
+        running[0] += 1
+        running[1] = max(running)
+        script._at(100, lambda: running.__setitem__(0, running[0] - 1))
+        return Later(101)
+
+    core.on_message(listener)
+    started(script, core)
+    script.run_for(3_000)
+
+    assert running == [0, 4]
+    assert core.consumed_count == 30
+
+
+@pytest.mark.parametrize(
+    ("status", "failed"), [(None, 0), (ConsumeStatus.CONSUME_SUCCESS, 0), (ConsumeStatus.RECONSUME_LATER, 1), ("nonsense", 1)]
+)
+def test_failed_messages_go_back_to_their_broker(status, failed):
+    script = Scripted()
+    Queues(script).fill(1)
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: status)
+
+    started(script, core)
+
+    backs = script.asked(ConsumerSendMsgBack)
+    assert len(backs) == failed
+    assert core.offsets.memory(QUEUE) == 1
+    for back in backs:
+        assert (back.address, back.request.offset, back.request.group, back.request.delay_level) == ("broker-a:1", 0, "C", 0)
+        assert back.request.max_reconsume_times == 16
+
+
+def test_a_listener_that_raises_has_the_message_delivered_again():
+    script = Scripted()
+    Queues(script).fill(1)
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: 1 / 0)
+
+    started(script, core)
+
+    assert len(script.asked(ConsumerSendMsgBack)) == 1
+
+
+def test_the_context_says_how_many_succeeded_and_when_the_rest_comes_again():
+    script = Scripted()
+    Queues(script).fill(4)
+    core = push(script, consume_from=FIRST, consume_batch_max=4)
+
+    def listener(messages, context: ConsumeContext):
+        assert context.queue == QUEUE
+        context.ack_index, context.delay_level = 1, 5
+
+    core.on_message(listener)
+    started(script, core)
+
+    assert [(back.request.offset, back.request.delay_level) for back in script.asked(ConsumerSendMsgBack)] == [(200, 5), (300, 5)]
+    assert core.offsets.memory(QUEUE) == 4
+
+
+@pytest.mark.parametrize("answer", [Reply(3), REFUSED])
+def test_a_broker_that_takes_nothing_back_gets_a_new_message_on_the_retry_topic(answer):
+    script = Scripted()
+    Queues(script).records["orders", 0] = [record(0, b"late", tag="A", TRAN_MSG="true", mine="x")]
+    script.on(ConsumerSendMsgBack, answer)
+    script.on(SendMessageV2, stored())
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: ConsumeStatus.RECONSUME_LATER)
+
+    started(script, core)
+
+    sent = script.asked(SendMessageV2)[0]
+    assert (sent.request.topic, sent.request.producer_group, sent.body) == ("%RETRY%C", "CLIENT_INNER_PRODUCER", b"late")
+    assert (sent.request.reconsume_times, sent.request.max_reconsume_times) == (1, 16)
+    found = decode(sent.request.properties.encode())
+    assert {name: found[name] for name in ("RETRY_TOPIC", "DELAY", "TAGS", "mine")} == {
+        "RETRY_TOPIC": "orders", "DELAY": "3", "TAGS": "A", "mine": "x",
+    }  # fmt: skip
+    assert not found.keys() & {"TRAN_MSG", "MIN_OFFSET", "CONSUME_START_TIME"}
+    assert core.offsets.memory(QUEUE) == 1
+
+
+def test_a_message_that_nobody_takes_back_is_handed_over_again_after_five_seconds():
+    script, got = Scripted(), []
+    Queues(script).fill(1)
+    script.on(ConsumerSendMsgBack, REFUSED)
+    script.on(SendMessageV2, REFUSED)
+    core = push(script, consume_from=FIRST)
+
+    def listener(messages):
+        got.append((script.now, messages[0].reconsume_times))
+        return ConsumeStatus.RECONSUME_LATER if len(got) == 1 else None
+
+    core.on_message(listener)
+    started(script, core)
+    assert core.offsets.memory(QUEUE) == 0
+    script.run_for(6_000)
+
+    assert [times for _, times in got] == [0, 1]
+    assert got[1][0] - got[0][0] >= 5_000
+    assert core.offsets.memory(QUEUE) == 1
+
+
+def test_a_redelivered_message_shows_its_own_topic():
+    script, got = Scripted(), []
+    Queues(script).records["%RETRY%C", 0] = [record(0, b"again", topic="%RETRY%C", RETRY_TOPIC="orders")]
+    core = push(script)
+    core.on_message(got.extend)
+
+    started(script, core)
+
+    assert [(message.topic, message.body) for message in got] == [("orders", b"again")]
+
+
+def test_broadcasting_takes_all_queues_and_drops_what_failed():
+    script = Scripted()
+    queues = Queues(script, 2, members=())
+    queues.fill(1, 0)
+    queues.fill(1, 1)
+
+    class File:
+        data = None
+
+        def load(self):
+            return self.data
+
+        def save(self, data):
+            File.data = data
+
+    core = push(script, File(), model=MessageModel.BROADCASTING, consume_from=FIRST)
+    core.on_message(lambda messages: ConsumeStatus.RECONSUME_LATER)
+    started(script, core)
+    script.run_for(5_000)
+
+    assert len(core.held) == 2
+    assert script.asked(ConsumerSendMsgBack) == []
+    assert File.data == (
+        b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:1,'
+        b'{"brokerName":"broker-a","queueId":1,"topic":"orders"}:1}}'
+    )
+    again = push(script, File(), model=MessageModel.BROADCASTING)
+    script.run(again.offsets.load())
+    assert script.run(again.start_offset(QUEUE)) == 1
+
+
+def test_an_illegal_offset_goes_on_where_the_broker_says_and_is_stored():
+    script, got = Scripted(), []
+    queues = Queues(script)
+    queues.fill(3)
+    queues.committed["orders", 0] = 90
+    core = push(script)
+    core.on_message(got.extend)
+
+    started(script, core)
+
+    told = [seen.request.commit_offset for seen in script.told if type(seen.request) is UpdateConsumerOffset]
+    assert told == [3]
+    assert [seen.request.queue_offset for seen in order_pulls(script)] == [90, 3]
+    queues.fill(1)
+    script.run_for(16_000)
+    assert [message.queue_offset for message in got] == [3]
+
+
+@pytest.mark.parametrize(
+    ("where", "topic", "offset"),
+    [
+        (ConsumeFrom.LAST_OFFSET, "orders", 4),
+        (ConsumeFrom.FIRST_OFFSET, "orders", 0),
+        (ConsumeFrom.TIMESTAMP, "orders", 2),
+        (ConsumeFrom.LAST_OFFSET, "%RETRY%C", 0),
+        (ConsumeFrom.FIRST_OFFSET, "%RETRY%C", 0),
+        (ConsumeFrom.TIMESTAMP, "%RETRY%C", 4),
+    ],
+)
+def test_without_progress_it_begins_as_the_settings_say(where, topic, offset):
+    script = Scripted()
+    queues = Queues(script)
+    queues.fill(4)
+    queues.fill(4, topic="%RETRY%C")
+    core = push(script, consume_from=where)
+    for name in ("orders", "%RETRY%C"):
+        script.run(core.routes.read_queues(name))
+
+    assert script.run(core.start_offset(MessageQueue(topic, "broker-a", 0))) == offset
+    queues.committed[topic, 0] = 1
+    assert script.run(core.start_offset(MessageQueue(topic, "broker-a", 0))) == 1
+
+
+def test_a_queue_whose_offset_cannot_be_had_is_left_for_the_next_round():
+    script = Scripted()
+    Queues(script)
+    good = script._answers[QueryConsumerOffset]
+    script.on(QueryConsumerOffset, *[Reply(1)] * 4, good)
+    core = push(script)
+    core.on_message(lambda messages: None)
+
+    started(script, core)
+    assert QUEUE not in core.held
+    script.run_for(3_000)
+
+    assert QUEUE in core.held
+
+
+def test_the_members_share_the_queues_and_a_notice_shares_them_anew_at_once():
+    script = Scripted()
+    queues = Queues(script, 4, members=(ME, "10.0.0.2@2"))
+    core = push(script)
+    core.on_message(lambda messages: None)
+    started(script, core)
+    assert sorted(queue.queue_id for queue in core.held if queue.topic == "orders") == [0, 1]
+
+    queues.members = (ME,)
+    core.group_changed()
+    script.run_for(50)
+    assert sorted(queue.queue_id for queue in core.held if queue.topic == "orders") == [0, 1, 2, 3]
+
+    queues.members = ("0", ME)
+    script.run_for(20_100)
+    assert sorted(queue.queue_id for queue in core.held if queue.topic == "orders") == [2, 3]
+
+
+def test_a_lost_queue_has_its_progress_stored_and_late_results_change_nothing():
+    script = Scripted()
+    queues = Queues(script)
+    queues.fill(2)
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: Later(2_000) if messages[0].queue_offset else None)
+    started(script, core)
+
+    queues.members = ("0",)
+    core.group_changed()
+    script.run_for(50)
+    told = [seen.request.commit_offset for seen in script.told if type(seen.request) is UpdateConsumerOffset]
+    script.run_for(5_000)
+
+    assert told == [1]
+    assert core.offsets.memory(QUEUE) == -1
+    assert core.held == {}
+
+
+def test_failed_pulls_pause_and_a_forgotten_group_is_shown_again():
+    script = Scripted()
+    Queues(script)
+    script.on(PullMessage, Reply(24), REFUSED, Reply(215), pulled(19, 0, ms=15_000))
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: None)
+    core.subscriptions.pop("%RETRY%C", None)
+
+    started(script, core)
+    beats = len(script.asked(HeartBeat))
+    script.run_for(10_000)
+
+    assert beats >= 2
+    assert len(script.asked(PullMessage)) >= 4
+
+
+def test_a_message_that_the_listener_holds_too_long_is_given_back_once():
+    script = Scripted()
+    Queues(script).fill(1)
+    core = push(script, consume_from=FIRST, consume_timeout_ms=1_000)
+    core.on_message(lambda messages: Later(10_000, ConsumeStatus.RECONSUME_LATER))
+
+    started(script, core)
+    script.run_for(20_000)
+
+    assert [back.request.delay_level for back in script.asked(ConsumerSendMsgBack)] == [3]
+    assert core.offsets.memory(QUEUE) == 1
+
+
+def test_stopping_waits_for_the_listener_stores_the_progress_and_leaves():
+    script = Scripted()
+    Queues(script).fill(1)
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: Later(1_000))
+    started(script, core)
+
+    script.run(core.stop())
+
+    told = [seen.request for seen in script.told if type(seen.request) is UpdateConsumerOffset]
+    assert [(one.topic, one.commit_offset) for one in told] == [("orders", 1)]
+    left = script.asked(UnregisterClient)
+    assert [(seen.request.client_id, seen.request.consumer_group) for seen in left] == [(ME, "C")]
+    assert type(script.seen[-1].request) is UnregisterClient
+
+
+def test_a_reset_moves_the_queues_that_are_ours():
+    script, got = Scripted(), []
+    Queues(script).fill(3)
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: got.append(messages[0].queue_offset))
+    started(script, core)
+    assert got == [0, 1, 2]
+
+    script.run(core.reset("orders", {QUEUE: 1, MessageQueue("orders", "broker-z", 0): 0}))
+    script.run_for(50)
+
+    assert got == [0, 1, 2, 1, 2]
+    assert core.progress("orders") == {QUEUE: 3}
+
+
+def test_a_consumer_needs_a_listener_and_a_subscription():
+    script = Scripted()
+    Queues(script)
+    core = push(script)
+    with pytest.raises(UsageError, match="listener"):
+        script.run(core.start())
+    core.on_message(lambda messages: None)
+    core.unsubscribe("orders")
+    with pytest.raises(UsageError, match="subscribed"):
+        script.run(core.start())
+
+
+def test_a_topic_that_appears_later_is_found():
+    script, got = Scripted(), []
+    queues = Queues(script)
+    queues.fill(1, topic="fresh")
+    core = push(script, consume_from=FIRST)
+    core.subscribe("fresh")
+    core.on_message(got.extend)
+    started(script, core)
+    assert got == []
+
+    script.on(GetRouteinfoByTopic, routes(orders=route(1), fresh=route(1)))
+    script.run_for(25_000)
+
+    assert [message.topic for message in got] == ["fresh"]
