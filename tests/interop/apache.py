@@ -67,6 +67,11 @@ class Cluster:
         while self._servers:
             self._servers.pop().stop()
 
+    def kill(self) -> None:
+        """Kill everything as a crash would."""
+        while self._servers:
+            self._servers.pop().kill()
+
     def _broker(self, number: int) -> dict[str, object]:
         return {
             "brokerClusterName": "DefaultCluster",
