@@ -13,6 +13,7 @@ import textwrap
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,85 +21,10 @@ import uvloop
 
 from halfmoon.effects import Close, Signal, Start, Work, Write, now, wait
 from halfmoon.shell import serve
+from halfmoon.shell.addresses import address_text
 from halfmoon.shell.clock import Clock
-from halfmoon.shell.serve import Server, address_text
-
-
-class Echo:
-    """Says back what it hears, once a turn; remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-        self.fed: list[tuple[int, bytes]] = []
-        self.commits: list[list[tuple[int, bytes]]] = []
-        self.left: list[Any] = []
-        self.due_ms: int | None = None
-        self.ticks: list[int] = []
-        self.endings: list[Any] = []
-        self.answer: Callable[[int, bytes], list[Any]] = lambda peer, data: [Write(peer, [data])]
-
-    def start(self, now: int) -> None:
-        self.told.append("start")
-
-    def connected(self, peer: int, remote: str, now: int) -> None:
-        self.told.append(("connected", peer, remote))
-
-    def feed(self, peer: int, data: bytes) -> None:
-        self.fed.append((peer, data))
-
-    def commit(self, now: int) -> None:
-        if self.fed:
-            self.commits.append(self.fed)
-            joined: dict[int, bytes] = {}
-            for peer, data in self.fed:
-                joined[peer] = joined.get(peer, b"") + data
-            for peer, data in joined.items():
-                self.left += self.answer(peer, data)
-            self.fed = []
-
-    def lost(self, peer: int, now: int) -> None:
-        self.told.append(("lost", peer))
-
-    def due(self) -> int | None:
-        return self.due_ms
-
-    def tick(self, now: int) -> None:
-        self.ticks.append(now)
-        self.due_ms = None
-
-    def effects(self) -> list[Any]:
-        left, self.left = self.left, []
-        return left
-
-    def stop(self, now: int) -> list[Any]:
-        self.told.append("stop")
-        return self.endings
-
-
-class SmallDriver:
-    """Drives operations that only ask for the time or wait for a signal."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    async def run(self, operation: Any) -> Any:
-        value: Any = None
-        while True:
-            try:
-                asked = operation.send(value)
-            except StopIteration as end:
-                return end.value
-            if hasattr(asked, "signal"):
-                fired = asyncio.Event()
-                if not asked.signal.subscribe(fired.set):
-                    await fired.wait()
-                value = True
-            else:
-                value = self.clock.now()
-
-    def spawn(self, operation: Any, name: str = "") -> Any:
-        return asyncio.ensure_future(self.run(operation))
-
+from halfmoon.shell.serve import Server
+from tests.shell.echo import Echo, SmallDriver
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy. fixture")
 
@@ -431,27 +357,13 @@ async def test_nobody_is_connected_after_a_stop() -> None:
         socket.create_connection(address, timeout=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        (("10.0.0.1", 5), "10.0.0.1:5"),
-        (("::1", 5, 0, 0), "[::1]:5"),
-        (("::ffff:10.0.0.1", 5, 0, 0), "10.0.0.1:5"),
-        ("", "unknown:0"),
-    ],
-)
-def test_addresses_are_written_as_host_and_port(name: Any, text: str) -> None:
-    assert address_text(name) == text
-
-
 PROGRAM = """
     import sys, time
     sys.path.insert(0, sys.argv[1])
-    from test_serve import Echo
     from halfmoon.effects import Signal, wait
     from halfmoon.shell.clock import Clock
     from halfmoon.shell.serve import Server, run_loop
-    from test_serve import SmallDriver
+    from tests.shell.echo import Echo, SmallDriver
     core, clock = Echo(), Clock()
     def last():
         print("stopping", flush=True)
@@ -464,7 +376,7 @@ PROGRAM = """
 
 
 def program(kind: str) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM), os.path.dirname(__file__), kind]
+    arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(Path(__file__).parents[2]), kind]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
 
 

@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any, Protocol, TypeVar, cast
@@ -22,8 +22,10 @@ try:
 except ImportError:  # Windows
     uvloop = None  # type: ignore[assignment]
 
-from halfmoon.effects import Close, Gather, Spawn, Start, Work, Write
+from halfmoon.effects import Close, Start, Work, Write
 from halfmoon.ports import Core
+from halfmoon.shell.addresses import address_text, bound_socket
+from halfmoon.shell.watched import watched
 
 log = logging.getLogger("halfmoon.serve")
 
@@ -127,7 +129,7 @@ class Server:
             try:
                 for host, port in self.listeners:
                     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-                    self._sockets.append(_bound_socket(found))
+                    self._sockets.append(bound_socket(found))
             except OSError:
                 self._close_sockets()
                 raise
@@ -162,7 +164,7 @@ class Server:
         self._turn()
         if operations:
             assert self.driver is not None, "a core that leaves operations needs a driver"
-            endings = [asyncio.ensure_future(self.driver.run(self._watched(operation))) for operation in operations]
+            endings = [asyncio.ensure_future(self.driver.run(watched(operation, self.wake))) for operation in operations]
             done, pending = await asyncio.wait(endings, timeout=deadline - self._loop.time())
             for task in pending:
                 task.cancel()
@@ -263,7 +265,7 @@ class Server:
 
     def _start(self, start: Start) -> None:
         assert self.driver is not None, "a core that starts operations needs a driver"
-        handle = self.driver.spawn(self._watched(start.operation), start.name)
+        handle = self.driver.spawn(watched(start.operation, self.wake), start.name)
         if isinstance(handle, asyncio.Future):  # the loop itself keeps only weak references to tasks
             self._background.add(handle)
             handle.add_done_callback(self._background.discard)
@@ -295,30 +297,6 @@ class Server:
             work.done(outcome, self.clock.now())
         except Exception:
             log.exception("the end of a work failed: %s", work.name)
-
-    def _watched(self, operation: Any) -> Generator[Any, Any, Any]:
-        """The same operation; after each of its steps a turn comes, because a step may have changed the core."""
-        value: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                request = operation.send(value) if error is None else operation.throw(error)
-            except StopIteration as end:
-                return end.value
-            finally:
-                self.wake()
-            if isinstance(request, Gather):
-                request = Gather([self._watched(each) for each in request.operations])
-            elif isinstance(request, Spawn):
-                request = Spawn(self._watched(request.operation), request.name)
-            value, error = None, None
-            try:
-                value = yield request
-            except GeneratorExit:
-                operation.close()
-                raise
-            except BaseException as exc:
-                error = exc
 
     # ------------------------------------------------------------ connections
 
@@ -461,35 +439,6 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()
-
-
-# ---------------------------------------------------------------- addresses and sockets
-
-
-def address_text(name: Any) -> str:
-    """Return ``host:port`` of a socket's name; IPv6 stands in brackets, an IPv4 address inside IPv6 stands bare."""
-    if not isinstance(name, tuple):
-        return "unknown:0"
-    host, port = name[0], name[1]
-    if host.startswith("::ffff:") and "." in host:
-        host = host[7:]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _bound_socket(found: Sequence[Any]) -> socket.socket:
-    """Return a socket bound to the first of the resolved addresses that can be bound, IPv4 before IPv6."""
-    error: OSError | None = None
-    for family, kind, protocol, _, address in sorted(found, key=lambda each: each[0] != socket.AF_INET):
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(address)
-            sock.setblocking(False)
-            return sock
-        except OSError as exc:
-            sock.close()
-            error = exc
-    raise error or OSError("no address to bind")
 
 
 def _outcome(work: Work[Any]) -> Any:
