@@ -21,6 +21,7 @@ from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.progress import Progress
 from halfmoon.broker.pull import Pulls
 from halfmoon.broker.query import Queries
+from halfmoon.broker.register import Registration, Told
 from halfmoon.broker.relay import Relay
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
@@ -29,7 +30,7 @@ from halfmoon.broker.stats import Stats
 from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import Topics
 from halfmoon.broker.turn import Turn
-from halfmoon.effects import CoreEffect, Op, Work
+from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import BadHeader, BrokerError, PeerError, StoreError
 from halfmoon.hot import PullHeader, pull_header_json
 from halfmoon.ports import Disk
@@ -75,11 +76,12 @@ class Broker:
         self.relay = Relay(self.clients, self.peers, self._reply)
         self.admin = Admin(settings, self.store, self.topics, self.groups, self.offsets, self.stats, self._topic_deleted)
         self.queries = Queries(settings, self.store, self.topics)
+        address, ha_address = f"{settings.address}:{settings.port}", f"{settings.address}:{settings.port + 1}"
+        self.registration = Registration(settings, address, ha_address, self.topics.table, self._told)
         self._handlers = self._table()
         self._starts: list[CoreEffect] = []
         self._next_save_ms = now + settings.save_offsets_ms
         self._next_expire_ms = now + EXPIRE_SCAN_MS
-        self._refused = False
         self.topics.adopt(self.store.topics(), self.store.queue_ids, now)
         self.offsets.clamp((t, q, self.store.queue_max(t, q)) for t in self.store.topics() for q in self.store.queue_ids(t))
 
@@ -101,7 +103,10 @@ class Broker:
     # ------------------------------------------------------------ the core's verbs
 
     def start(self, now: int) -> None:
-        """Begin: nothing to do before the first turn but saving what the start changed."""
+        """Begin: register with the name servers, and again whenever topics change."""
+        self.topics.on_change = lambda _topic: self.registration.changed()
+        if self.registration.name_servers:
+            self._starts.append(Start(self.registration.keep(), "registration"))
 
     def connected(self, peer: int, remote: str, now: int) -> None:
         """A connection was accepted."""
@@ -175,12 +180,12 @@ class Broker:
         return found
 
     def stop(self, now: int) -> list[Op[Any]]:
-        """Begin a clean stop: no more writes, everything saved and synced; waiting pulls are answered empty."""
+        """Begin a clean stop: no more writes, everything saved and synced; waiting pulls are answered; name servers are told."""
         for hold in self.holds.expired(2**62):
             self.pulls.go_on(hold)
         self.store.stop(now)
         self._starts += self.tables.save_changed(everything_changed=True)
-        return []
+        return [self.registration.leave()] if self.registration.name_servers else []
 
     # ------------------------------------------------------------ turns
 
@@ -262,6 +267,9 @@ class Broker:
     def _reply(self, request: Request, reply: Reply) -> None:
         if not request.command.is_oneway and not request.peer.closing:
             self.peers.answer(request.peer, encode(reply_to(request.command.opaque, request.command.serialization, reply)))
+
+    def _told(self, answer: Told) -> None:
+        self.topics.set_ordered(set(answer.order_topics))
 
     def _topic_deleted(self, topic: str) -> None:
         for hold in self.holds.of_topic(topic):
