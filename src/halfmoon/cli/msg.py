@@ -10,7 +10,7 @@ from halfmoon.cli.looking import FIRST, read, starts_and_ends
 from halfmoon.cli.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
 from halfmoon.cli.output import body_text, message_facts, show_json, show_table, time_text
 from halfmoon.client.sync_admin import Admin
-from halfmoon.errors import QueryNotFound
+from halfmoon.errors import OffsetIllegal, QueryNotFound
 from halfmoon.model import MessageQueue, StoredMessage, subscription
 
 app = typer.Typer(no_args_is_help=True, help="Find stored messages.\n\nExample: halfmoon msg find --topic orders --key o-1")
@@ -42,6 +42,7 @@ def get(
     else:
         with Admin(nameserver=nameserver) as admin:
             message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
+            _name_brokers(admin, [message])
     if as_json:
         show_json(message_facts(message))
     else:
@@ -70,6 +71,7 @@ def find(
     if key is not None:
         with Admin(nameserver=nameserver) as admin:
             found = admin.messages_by_key(topic, key, count_max=count, begin_ms=begin, end_ms=end)
+            _name_brokers(admin, found)
         found = [each for each in found if not tags or each.tag in tags]
     else:
         found = _by_time(nameserver, topic, begin, end, tags, count)
@@ -94,9 +96,20 @@ def find(
 
 
 def _at(nameserver: str, queue: MessageQueue, offset: int) -> StoredMessage:
-    for message in read(nameserver, {queue: (offset, offset + 1)}):
-        return message
+    try:
+        for message in read(nameserver, {queue: (offset, offset + 1)}):
+            return message
+    except OffsetIllegal:
+        pass
     raise QueryNotFound(f"no message at {queue.broker_name}/{queue.queue_id}@{offset} of topic {queue.topic}")
+
+
+def _name_brokers(admin: Admin, messages: list[StoredMessage]) -> None:
+    """Note which broker each message lies at: an answer to a query names its address only."""
+    brokers = admin.cluster().broker_addr_table
+    names = {address: name for name, data in brokers.items() for address in data.broker_addrs.values()}
+    for message in messages:
+        message.broker_name = names.get(message.store_host, message.store_host)
 
 
 def _by_time(nameserver: str, topic: str, begin: int, end: int | None, tags: frozenset[str], count: int) -> list[StoredMessage]:

@@ -24,11 +24,14 @@ def show_json(value: Any) -> None:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table; numbers stand to the right. Without a terminal it is as wide as it needs."""
-    table = Table(*columns, title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    """Write a table, or the word none; numbers stand to the right. Without a terminal it is as wide as it needs."""
     cells = [list(row) for row in rows]
+    if not cells:
+        print(f"{title}: none" if title else "none")
+        return
+    table = Table(*columns, title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
     for at, column in enumerate(table.columns):
-        if cells and all(isinstance(row[at], int | float) for row in cells):
+        if all(isinstance(row[at], int | float) for row in cells):
             column.justify = "right"
     for row in cells:
         table.add_row(*(escape(f"{each:,}" if type(each) is int else str(each)) for each in row))

@@ -1,0 +1,42 @@
+"""`halfmoon fsck`: verify a stopped store, whoever wrote it."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfmoon.cli.options import Json
+from halfmoon.cli.output import show_json
+from halfmoon.programs.verify import findings
+
+app = typer.Typer()
+
+
+@app.command()
+def fsck(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped broker, ours or Apache's.")],
+    most: Annotated[int, typer.Option("--max", min=1, max=1_000_000, help="Stop after so many findings.")] = 1000,
+    as_json: Json = False,
+) -> None:
+    """Check every record of the log, and compare every index with the log.
+
+    Writes nothing. Exit code 1 when something is wrong, with the places.
+
+    Example: halfmoon fsck ./data
+    """
+    found = []
+    for each in islice(findings(directory), most + 1):
+        found.append(each)
+        if not as_json and len(found) <= most:
+            print(f"{each.place}: {each.what}: {each.reason}", flush=True)
+    more = len(found) > most
+    if as_json:
+        shown = [{"place": each.place, "what": each.what, "reason": each.reason} for each in found[:most]]
+        show_json({"sound": not found, "findings": shown, "more": more})
+    else:
+        print(f"{'at least ' if more else ''}{min(len(found), most):,} findings" if found else f"{directory} is sound")
+    if found:
+        raise typer.Exit(1)

@@ -1,0 +1,32 @@
+"""Reads a stopped store for `halfmoon fsck`: takes its lock, so that no broker runs on it meanwhile. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from halfmoon.errors import UsageError
+from halfmoon.shell.disk import RealDisk
+from halfmoon.store.fsck import Finding, fsck
+from halfmoon.store.layout import COMMIT_LOG, LOCK
+from halfmoon.store.settings import StoreSettings
+
+__all__ = ["Finding", "findings"]
+
+
+def findings(directory: Path, settings: StoreSettings | None = None) -> Iterator[Finding]:
+    """Yield what is wrong with the store in a directory, as it is found.
+
+    Raises:
+        UsageError: there is no store.
+        StoreLocked: a broker runs on it.
+    """
+    if not (directory / COMMIT_LOG).is_dir():
+        raise UsageError(f"{directory} holds no store: there is no directory {COMMIT_LOG!r} in it")
+    disk = RealDisk(directory)
+    lock = disk.lock(LOCK) if disk.exists(LOCK) else None
+    try:
+        yield from fsck(disk, settings)
+    finally:
+        if lock is not None:
+            lock.release()
