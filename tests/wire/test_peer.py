@@ -89,3 +89,7 @@ def test_an_ipv6_connection_has_a_host_of_20_bytes():
 
     assert len(peers.connected(1, "[fd00::1]:5000", 0).host) == 20
     assert len(peers.connected(2, "10.0.0.1:5000", 0).host) == 8
+
+
+def test_a_connection_that_was_gone_before_it_had_an_address_is_taken_in_all_the_same():
+    assert Peers().connected(1, "unknown:0", 0).host == bytes(8)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from halfmoon.effects import Close, Write
+from halfmoon.errors import UsageError
 from halfmoon.hot import cut
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX, PARTIAL_BYTES_MAX
 from halfmoon.wire.ids import pack_host
@@ -23,12 +24,20 @@ class Peer:
 
     def __init__(self, number: int, remote: str, now: int) -> None:
         self.number, self.remote, self.heard_ms = number, remote, now
-        self.host = pack_host(remote)  # as a stored record keeps it: 8 bytes, or 20 for IPv6
+        self.host = _host(remote)
         self.chunks: list[bytes] = []
         self.size = 0
         self.wanted = 8
         self.out: list[Any] = []
         self.closing = False
+
+
+def _host(remote: str) -> bytes:
+    """The address as a stored record keeps it, 8 bytes or 20 for IPv6; zeros for a connection that was gone before it had one."""
+    try:
+        return pack_host(remote)
+    except UsageError:
+        return bytes(8)
 
 
 Frame = tuple[int, int, int, int]
