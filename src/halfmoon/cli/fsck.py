@@ -10,6 +10,7 @@ import typer
 
 from halfmoon.cli.options import Json
 from halfmoon.cli.output import show_json
+from halfmoon.programs.configuration import BROKER, configuration
 from halfmoon.programs.verify import findings
 
 app = typer.Typer()
@@ -19,16 +20,22 @@ app = typer.Typer()
 def fsck(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped broker, ours or Apache's.")],
     most: Annotated[int, typer.Option("--max", min=1, max=1_000_000, help="Stop after so many findings.")] = 1000,
+    config: Annotated[
+        list[Path] | None, typer.Option("--config", metavar="FILE", help="The broker's settings: TOML or broker.conf.")
+    ] = None,
+    assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the broker.")] = None,
     as_json: Json = False,
 ) -> None:
     """Check every record of the log, and compare every index with the log.
 
-    Writes nothing. Exit code 1 when something is wrong, with the places.
+    Writes nothing. Exit code 1 when something is wrong, with the places. A broker whose index files have other sizes than usual
+    (maxHashSlotNum, maxIndexNum) is read with its own settings: --config or --set.
 
     Example: halfmoon fsck ./data
     """
+    settings = configuration(BROKER, files=config or (), assignments=assignments or ()).store
     found = []
-    for each in islice(findings(directory), most + 1):
+    for each in islice(findings(directory, settings), most + 1):
         found.append(each)
         if not as_json and len(found) <= most:
             print(f"{each.place}: {each.what}: {each.reason}", flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from halfmoon.errors import UsageError
 from halfmoon.shell.disk import RealDisk
 from halfmoon.store.fsck import Finding, fsck
-from halfmoon.store.layout import COMMIT_LOG, LOCK
+from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, LOCK
 from halfmoon.store.settings import StoreSettings
 
 __all__ = ["Finding", "findings"]
@@ -21,7 +21,7 @@ def findings(directory: Path, settings: StoreSettings | None = None) -> Iterator
         UsageError: there is no store.
         StoreLocked: a broker runs on it.
     """
-    if not (directory / COMMIT_LOG).is_dir():
+    if not (directory / COMMIT_LOG).is_dir() and not (directory / CHECKPOINT).is_file():
         raise UsageError(f"{directory} holds no store: there is no directory {COMMIT_LOG!r} in it")
     disk = RealDisk(directory)
     lock = disk.lock(LOCK) if disk.exists(LOCK) else None

@@ -1,0 +1,72 @@
+"""A running cluster a module, and commands run in this process against it."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from halfmoon.cli.main import main
+from halfmoon.testing.local import LocalCluster
+
+
+class Ran(NamedTuple):
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """The one JSON document on standard output."""
+        return json.loads(self.out)
+
+    def lines(self) -> list[Any]:
+        """The JSON documents on standard output, one a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A name server and a broker that the tests of a module share."""
+    with LocalCluster(tmp_path_factory.mktemp("cli") / "store") as running:
+        yield running
+
+
+@pytest.fixture
+def run_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in this process; no cluster is known to it."""
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str, stdin: bytes = b"") -> Ran:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            capsys.readouterr()
+            code = main([str(each) for each in arguments])
+        written = capsys.readouterr()
+        return Ran(code, written.out, written.err)
+
+    return run
+
+
+@pytest.fixture
+def run(run_alone: Run, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in this process against the module's cluster."""
+    monkeypatch.setenv("NAMESRV_ADDR", cluster.nameserver)
+    return run_alone
+
+
+@pytest.fixture
+def topic(run: Run, request: pytest.FixtureRequest) -> str:
+    """A topic of this test's own with two queues."""
+    name = "".join(each if each.isalnum() else "_" for each in request.node.name)[:100]
+    assert run("topic", "create", name, "--queues", "2").code == 0
+    return name

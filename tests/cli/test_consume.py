@@ -1,0 +1,113 @@
+"""`halfmoon consume` against a running broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from halfmoon.cli.options import time_ms
+
+
+def _send(run, topic: str, *bodies: str, tag: str = "A") -> None:
+    assert run("produce", "--topic", topic, "--tag", tag, *bodies).code == 0
+
+
+def test_looking_shows_what_is_there_and_leaves_no_progress(run, topic):
+    _send(run, topic, "1", "2", "3", "4")
+
+    first, second = (run("consume", "--topic", topic, "--json") for _ in range(2))
+
+    assert sorted(each["body"] for each in first.lines()) == ["1", "2", "3", "4"]
+    assert len(second.lines()) == 4
+    assert run("group", "list", "--topic", topic, "--json").json() == []
+
+
+def test_looking_at_an_empty_topic_ends_at_once(run, topic):
+    assert run("consume", "--topic", topic) == (0, "", "")
+
+
+def test_a_filter_leaves_only_messages_with_its_tags(run, topic):
+    for tag in ("A", "B", "C"):
+        _send(run, topic, f"of {tag}", tag=tag)
+
+    found = run("consume", "--topic", topic, "--filter", "A || C", "--json").lines()
+
+    assert sorted(each["body"] for each in found) == ["of A", "of C"]
+
+
+def test_count_stops_early(run, topic):
+    _send(run, topic, "1", "2", "3")
+
+    assert len(run("consume", "--topic", topic, "--count", "2", "--json").lines()) == 2
+
+
+def test_since_a_time_leaves_out_what_was_stored_before(run, topic):
+    _send(run, topic, "old")
+    (old,) = run("consume", "--topic", topic, "--json").lines()
+    while time_ms("0ms") <= old["store_ms"] + 1:
+        pass
+    _send(run, topic, "new", "newer")
+
+    found = run("consume", "--topic", topic, "--since", str(old["store_ms"] + 1), "--json").lines()
+
+    assert sorted(each["body"] for each in found) == ["new", "newer"]
+
+
+def test_a_member_of_a_group_makes_progress(run, topic):
+    _send(run, topic, "1", "2", "3")
+
+    first = run("consume", "--topic", topic, "--group", "C_progress", "--idle", "1000", "--json").lines()
+    second = run("consume", "--topic", topic, "--group", "C_progress", "--idle", "500", "--json").lines()
+
+    assert sorted(each["body"] for each in first) == ["1", "2", "3"]
+    assert second == []
+
+
+def test_a_member_that_stops_early_has_consumed_only_what_it_showed(run, topic):
+    _send(run, topic, "1", "2", "3", "4")
+
+    first = run("consume", "--topic", topic, "--group", "C_early", "--count", "1", "--json").lines()
+    rest = run("consume", "--topic", topic, "--group", "C_early", "--idle", "1000", "--json").lines()
+
+    assert len(first) == 1
+    assert sorted(each["body"] for each in [*first, *rest]) == ["1", "2", "3", "4"]
+
+
+def test_people_see_the_place_the_tag_and_the_body(run, topic):
+    _send(run, topic, "hello\tworld", tag="greeting")
+
+    ran = run("consume", "--topic", topic)
+
+    assert "[greeting] hello·world" in ran.out
+
+
+@pytest.mark.parametrize("since", ["yesterday", "5 weeks", "2026-13-01"])
+def test_a_time_that_is_none_is_a_usage_error(run, topic, since):
+    ran = run("consume", "--topic", topic, "--since", since)
+
+    assert ran.code == 2
+
+
+def test_an_unknown_topic_is_refused(run):
+    assert run("consume", "--topic", "nobody_knows").code == 1
+
+
+def test_following_shows_what_comes_until_it_is_interrupted(run, topic, cluster):
+    command = [sys.executable, "-m", "halfmoon.cli.main", "consume", "--topic", topic, "--follow", "--json"]
+    environment = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}
+    _send(run, topic, "before")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        shown = [json.loads(process.stdout.readline())["body"]]
+        _send(run, topic, "after")
+        shown.append(json.loads(process.stdout.readline())["body"])
+        process.send_signal(signal.SIGINT)
+        code = process.wait(20)
+
+    assert shown == ["before", "after"]
+    assert code == 0

@@ -1,0 +1,66 @@
+"""The table of commands: what each says of itself, and how unknown ones are refused."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from halfmoon.cli.main import COMMANDS
+
+NOUNS = {
+    "topic": ("create", "list", "show", "delete"),
+    "group": ("list", "show", "lag", "create", "delete", "reset"),
+    "msg": ("get", "find"),
+    "bench": ("send", "pull"),
+}
+EVERY = [(name,) for name in COMMANDS] + [(noun, verb) for noun, verbs in NOUNS.items() for verb in verbs]
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_the_help_of_every_command_has_an_example_that_names_it(run_alone, words):
+    ran = run_alone(*words, "--help")
+
+    text = " ".join(re.sub("[│╭╮╰╯─]", " ", ran.out).split())
+    assert ran.code == 0
+    assert f"Example: halfmoon {' '.join(words)}" in text
+
+
+def test_the_help_lists_every_command(run_alone):
+    ran = run_alone("--help")
+
+    assert ran.code == 0
+    assert all(re.search(rf"\b{name}\b", ran.out) for name in COMMANDS)
+
+
+@pytest.mark.parametrize("words", [words for words in EVERY if len(words) == 2 or words[0] not in NOUNS], ids=" ".join)
+def test_every_command_can_write_json(run_alone, words):
+    assert "--json" in run_alone(*words, "--help").out
+
+
+def test_an_unknown_command_is_refused_with_the_nearest_right_one(run_alone):
+    ran = run_alone("topics")
+
+    assert ran.code == 2
+    assert "Did you mean 'topic'" in ran.err
+
+
+def test_a_wrong_option_is_refused(run_alone):
+    assert run_alone("topic", "list", "--bogus").code == 2
+
+
+def test_the_version_is_told(run_alone):
+    ran = run_alone("--version")
+
+    assert (ran.code, ran.out.split()[0]) == (0, "halfmoon")
+
+
+def test_a_server_starts_without_loading_the_machinery_of_the_other_commands():
+    heavy = {"typer", "rich", "halfmoon.client.aio"}
+    code = f"import sys; from halfmoon.cli import main, servers; print(sorted({heavy} & set(sys.modules)))"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert loaded.strip() == "[]"

@@ -1,0 +1,33 @@
+"""`halfmoon status` against a running broker, and without one."""
+
+from __future__ import annotations
+
+import socket
+
+
+def test_a_cluster_that_works_is_healthy(run):
+    ran = run("status", "--json")
+
+    found = ran.json()
+    assert (ran.code, found["health"], found["faults"]) == (0, "healthy", [])
+    assert [broker["name"] for broker in found["brokers"]] == ["broker-a"]
+    assert run("status").out.startswith("healthy\n")
+
+
+def test_too_much_backlog_is_degraded_and_exit_code_1(run, topic):
+    run("produce", "--topic", topic, "1", "2", "3")
+    run("consume", "--topic", topic, "--group", "C_slow", "--count", "1")
+
+    ran = run("status", "--max-lag", "1", "--json")
+
+    assert (ran.code, ran.json()["health"]) == (1, "degraded")
+    assert ran.json()["backlog"]["C_slow"] == 2
+    assert "C_slow" in ran.json()["faults"][0]
+
+
+def test_nobody_there_is_down_and_exit_code_1(run_alone):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: whoever connects is refused
+        ran = run_alone("status", "--nameserver", f"127.0.0.1:{taken.getsockname()[1]}", "--json")
+
+    assert (ran.code, ran.json()["health"]) == (1, "down")

@@ -1,0 +1,52 @@
+"""`halfmoon topic` against a running broker."""
+
+from __future__ import annotations
+
+
+def test_a_topic_is_made_shown_listed_and_deleted(run):
+    made = run("topic", "create", "orders", "--queues", "3", "--json")
+    shown = run("topic", "show", "orders", "--json").json()
+    listed = run("topic", "list", "--json").json()
+    deleted = run("topic", "delete", "orders", "--json")
+
+    assert made.json() == {"topic": "orders", "queues": 3, "perm": 6}
+    assert shown["brokers"] == [{"broker": "broker-a", "read_queues": 3, "write_queues": 3, "perm": 6}]
+    assert [queue["queue_id"] for queue in shown["queues"]] == [0, 1, 2]
+    assert "orders" in listed
+    assert deleted.code == 0
+    assert "orders" not in run("topic", "list", "--json").json()
+
+
+def test_topics_of_the_protocol_are_listed_when_asked_for(run):
+    assert "TBW102" not in run("topic", "list", "--json").json()
+    assert {"TBW102", "broker-a", "DefaultCluster"} <= set(run("topic", "list", "--all", "--json").json())
+
+
+def test_a_table_for_people_names_every_queue(run, topic):
+    ran = run("topic", "show", topic)
+
+    assert ran.code == 0
+    assert ran.out.count("broker-a") == 3
+
+
+def test_an_unknown_topic_is_refused_by_name(run):
+    for verb in ("show", "delete"):
+        ran = run("topic", verb, "nobody_knows")
+
+        assert ran.code == 1
+        assert "nobody_knows" in ran.err
+
+
+def test_a_name_that_no_broker_takes_is_a_usage_error(run):
+    ran = run("topic", "create", "no blanks")
+
+    assert ran.code == 2
+    assert "Traceback" not in ran.err
+
+
+def test_without_a_cluster_the_error_names_the_address(run_alone):
+    ran = run_alone("topic", "list", "--nameserver", "127.0.0.1:1", "--json")
+
+    assert ran.code == 1
+    assert "127.0.0.1:1" in ran.err
+    assert '"kind":"ConnectFailed"' in ran.err
