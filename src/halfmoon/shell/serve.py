@@ -1,8 +1,9 @@
 """Runs a server core on asyncio (uvloop where it is installed): sockets, one timer, threads for `Work`, signals.
 
-The unit of work is a turn of the event loop: bytes are handed to ``core.feed`` as they come, and one ``core.commit`` a turn handles
-what all connections brought, then one write a connection goes out. Knows nothing of frames and decides nothing: idle
-connections, bad bytes and refusals are the core's business; slow readers and too many connections are handled here.
+The unit of work is a turn of the event loop: bytes are handed to ``core.feed`` as they come, one ``core.commit`` a turn handles
+what all connections brought, and one write a connection goes out. While a single connection brings bytes, its turn comes at
+once. Knows nothing of frames: idle connections, bad bytes and refusals are the core's business; slow readers and too many
+connections are handled here.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ except ImportError:  # Windows
 from halfmoon.effects import Close, Start, Work, Write
 from halfmoon.ports import Core
 from halfmoon.shell.addresses import address_text, bound_socket
+from halfmoon.shell.clock import Clock
 from halfmoon.shell.watched import watched
 
 log = logging.getLogger("halfmoon.serve")
@@ -63,13 +65,6 @@ BACKLOG = 1024
 """Connections that may wait to be accepted: all clients of a cluster reconnect at the same moment. Follows serverSocketBacklog."""
 
 
-class TimeSource(Protocol):
-    """Where the time comes from: `halfmoon.shell.clock.Clock`."""
-
-    def now(self) -> int:
-        """Milliseconds since the epoch, never stepping back."""
-
-
 class OperationDriver(Protocol):
     """What drives operations on this event loop: `halfmoon.shell.drive.Driver`."""
 
@@ -92,7 +87,7 @@ class Server:
         self,
         core: Core,
         listeners: Sequence[Address],
-        clock: TimeSource,
+        clock: Clock,
         driver: OperationDriver | None = None,
         *,
         connections_max: int = CONNECTIONS_MAX,
@@ -109,6 +104,7 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._turn_is_due = False
+        self._last_fed = 0
         self._works_running = 0
         self._works_done = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -248,14 +244,16 @@ class Server:
 
     def _carry_out(self, now: int) -> None:
         connections = self._connections
-        while effects := self.core.effects():
-            for effect in effects:
+        more = True
+        while more:  # the end of a work may leave more; a write never does
+            more = False
+            for effect in self.core.effects():
                 kind = type(effect)
                 if kind is Write:
                     if (connection := connections.get(effect.peer)) is not None:  # type: ignore[union-attr]
                         connection.write(effect.pieces)  # type: ignore[union-attr]
                 elif kind is Work:
-                    self._work(cast("Work[Any]", effect))
+                    more |= self._work(cast("Work[Any]", effect))
                 elif kind is Close:
                     if (connection := connections.get(effect.peer)) is not None:  # type: ignore[union-attr]
                         connection.close(effect.reason)  # type: ignore[union-attr]
@@ -270,12 +268,14 @@ class Server:
             self._background.add(handle)
             handle.add_done_callback(self._background.discard)
 
-    def _work(self, work: Work[Any]) -> None:
+    def _work(self, work: Work[Any]) -> bool:
+        """Run a work here, or hand it to a thread; return whether it has ended."""
         if work.inline or self._pool is None:
             self._finish(work, _outcome(work))
-            return
+            return True
         self._works_running += 1
         self._pool.submit(self._work_in_thread, work)
+        return False
 
     def _work_in_thread(self, work: Work[Any]) -> None:
         outcome = _outcome(work)
@@ -340,17 +340,22 @@ class _Connection(asyncio.Protocol):
         server.wake()
 
     def data_received(self, data: bytes) -> None:
-        if self.peer:
-            self._feed(self.peer, data)
-            server = self.server
-            if not server._turn_is_due:
-                server.wake()
+        peer, server = self.peer, self.server
+        if not peer:
+            return
+        self._feed(peer, data)
+        if server._turn_is_due:
+            return
+        if server._last_fed == peer:  # it is alone: nothing to wait for, and a round of the loop costs as much as its request
+            server._turn()
+        else:
+            server._last_fed = peer
+            server.wake()
 
     def eof_received(self) -> bool:
         """The other side sends no more, but may still read: answer what it sent before, then close."""
-        assert self.server._loop is not None
         self.server.wake()
-        self.server._loop.call_soon(self.close, "end of stream")
+        asyncio.get_running_loop().call_soon(self.close, "end of stream")
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -393,8 +398,7 @@ class _Connection(asyncio.Protocol):
         log.debug("peer %d closed: %s", self.peer, reason)
         transport.close()
         if transport.get_write_buffer_size():
-            assert self.server._loop is not None
-            self.server._loop.call_later(CLOSING_MS / 1000, transport.abort)
+            asyncio.get_running_loop().call_later(CLOSING_MS / 1000, transport.abort)
 
 
 # ---------------------------------------------------------------- signals and loops
