@@ -5,10 +5,10 @@ Each cluster has a directory of its own for stores, configuration and logs, port
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.interop.jars import JAVA_FLAGS, jars
+from tests.interop.jars import JAVA_FLAGS, SHORT_RUN, jars
 from tests.interop.process import Server, free_port
 
 _LOGBACK = """<configuration><appender name="C" class="ch.qos.logback.core.ConsoleAppender"><encoder>
@@ -19,13 +19,21 @@ _LOGBACK = """<configuration><appender name="C" class="ch.qos.logback.core.Conso
 class Cluster:
     """A name server and ``masters`` brokers named broker-a, broker-b, … of cluster DefaultCluster.
 
-    ``store`` is the data directory of the first broker (default: in ``home``); ``settings`` go into every ``broker.conf``.
+    ``store`` is the data directory of the first broker (default: in ``home``); ``settings`` go into every ``broker.conf``;
+    ``java`` are the options of the brokers' JVMs, for short tests unless given.
     """
 
     def __init__(
-        self, version: str, home: Path, *, masters: int = 1, store: Path | None = None, settings: Mapping[str, object] | None = None
+        self,
+        version: str,
+        home: Path,
+        *,
+        masters: int = 1,
+        store: Path | None = None,
+        settings: Mapping[str, object] | None = None,
+        java: Sequence[str] = ("-Xms512m", "-Xmx512m", *SHORT_RUN),
     ) -> None:
-        self.version, self.home, self.settings = version, home, dict(settings or {})
+        self.version, self.home, self.settings, self.java = version, home, dict(settings or {}), list(java)
         self.nameserver_port = free_port()
         self.broker_ports = [free_port() for _ in range(masters)]
         self.stores = [home / f"store-{i}" for i in range(masters)]
@@ -42,9 +50,14 @@ class Cluster:
         return f"127.0.0.1:{self.nameserver_port}"
 
     @property
-    def broker_pids(self) -> list[int]:
-        """Process ids of the brokers."""
-        return [server.pid for server in self._servers[1:]]
+    def broker_port(self) -> int:
+        """Port of the first broker."""
+        return self.broker_ports[0]
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the name server and the brokers."""
+        return [server.pid for server in self._servers]
 
     def start(self) -> Cluster:
         """Start everything and wait until each says so and answers."""
@@ -54,9 +67,15 @@ class Cluster:
                 "kvConfigPath": self.home / "kv.json",
                 "configStorePath": self.home / "ns.properties",
             }
-            self._launch("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", 128, conf, self.nameserver_port)
+            self._launch(
+                "namesrv",
+                "org.apache.rocketmq.namesrv.NamesrvStartup",
+                ["-Xms128m", "-Xmx128m", *SHORT_RUN],
+                conf,
+                self.nameserver_port,
+            )
             for i, port in enumerate(self.broker_ports):
-                self._launch(f"broker-{chr(97 + i)}", "org.apache.rocketmq.broker.BrokerStartup", 512, self._broker(i), port)
+                self._launch(f"broker-{chr(97 + i)}", "org.apache.rocketmq.broker.BrokerStartup", self.java, self._broker(i), port)
         except BaseException:
             self.stop()
             raise
@@ -89,17 +108,10 @@ class Cluster:
             **self.settings,
         }
 
-    def _launch(self, name: str, main: str, heap_mb: int, settings: Mapping[str, object], port: int) -> None:
+    def _launch(self, name: str, main: str, java: Sequence[str], settings: Mapping[str, object], port: int) -> None:
         conf = self.home / f"{name}.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        command = [
-            "java",
-            f"-Xms{heap_mb}m",
-            f"-Xmx{heap_mb}m",
-            "-XX:MaxDirectMemorySize=512m",
-            f"-Duser.home={self.home}",
-            *JAVA_FLAGS,
-        ]
+        command = ["java", *java, "-XX:MaxDirectMemorySize=1g", f"-Duser.home={self.home}", *JAVA_FLAGS]
         command += ["-cp", f"{jars(self.version)}/*", main, "-c", str(conf)]
         self._servers.append(Server(command, self.home / f"{name}.log", {"ROCKETMQ_HOME": str(self.home)}))
         self._servers[-1].wait_line("boot success")

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from tests.interop.jars import JAVA_FLAGS, classes, jars
+from tests.interop.jars import JAVA_FLAGS, SHORT_RUN, classes, jars
 
 NOISE_BLOCK_BYTES = 65536
 
@@ -31,7 +31,7 @@ class JavaPeer:
         (home / "conf").mkdir(parents=True, exist_ok=True)
         (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
         self._errors = open(home / "errors.log", "ab")  # noqa: SIM115 (closed in stop)
-        command = ["java", "-Xmx384m", f"-Duser.home={home}", f"-Drocketmq.serialize.type={serialization}", *JAVA_FLAGS]
+        command = ["java", "-Xmx384m", f"-Duser.home={home}", f"-Drocketmq.serialize.type={serialization}", *JAVA_FLAGS, *SHORT_RUN]
         command += [f"-Drocketmq.client.logRoot={home}", f"-Drocketmq.home.dir={home}", "-Drocketmq.client.logLevel=WARN"]
         command += ["-cp", f"{classes(version)}:{jars(version)}/*", "Peer"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)

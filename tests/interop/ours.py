@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.interop.process import Server, free_port
@@ -13,7 +14,7 @@ COMMAND = Path(sys.executable).with_name("halfmoon")
 class Serve:
     """`halfmoon serve` on a data directory: name server and one broker named broker-a. Ports stay the same over restarts."""
 
-    def __init__(self, data: Path, *, settings: dict[str, object] | None = None) -> None:
+    def __init__(self, data: Path, *, settings: Mapping[str, object] | None = None) -> None:
         self.data, self.settings = data, dict(settings or {})
         self.nameserver_port, self.broker_port = free_port(), free_port()
         self._server: Server | None = None
@@ -24,7 +25,7 @@ class Serve:
         return f"127.0.0.1:{self.nameserver_port}"
 
     @property
-    def broker_pids(self) -> list[int]:
+    def pids(self) -> list[int]:
         """Process id of the one process."""
         return [self._server.pid] if self._server else []
 

@@ -22,8 +22,7 @@ class Admin:
     def __init__(self, peer: JavaPeer, server: Serve | Cluster) -> None:
         self.peer, self.server = peer, server
         self.topic, self.group = f"Admin{peer.version.replace('.', '')}", f"admin-{peer.version.replace('.', '')}"
-        port = server.broker_ports[0] if isinstance(server, Cluster) else server.broker_port
-        self.broker = f"127.0.0.1:{port}"
+        self.broker = f"127.0.0.1:{server.broker_port}"
         self.sent = self._fill()
 
     def __call__(self, *arguments: str) -> str:
@@ -33,6 +32,8 @@ class Admin:
     def _fill(self) -> list[dict[str, Any]]:
         order: dict[str, Any] = {"topic": self.topic, "group": self.group, "nameserver": self.server.nameserver}
         self("updateTopic", "-b", self.broker, "-t", self.topic, "-r", "2", "-w", "2")
+        while '"readQueueNums":2' not in self("topicRoute", "-t", self.topic).replace(" ", ""):
+            time.sleep(0.02)
         self.peer.call("producer", **order)
         sent = self.peer.call("send", body="m {n}", keys="key-{n}", count=10, select=True, **order)
         self.peer.call("push", name="admin", **order)
