@@ -15,6 +15,7 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from typing import Any, Protocol, TypeVar, cast
 
@@ -364,17 +365,13 @@ class _Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_slow = True
-        try:
+        with suppress(RuntimeError):  # it is closing
             self.transport.pause_reading()
-        except RuntimeError:
-            pass  # it is closing
 
     def resume_writing(self) -> None:
         self._is_slow = False
-        try:
+        with suppress(RuntimeError):
             self.transport.resume_reading()
-        except RuntimeError:
-            pass
 
     def write(self, pieces: Sequence[Any]) -> None:
         transport = self.transport
