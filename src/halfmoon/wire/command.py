@@ -186,7 +186,7 @@ def _decode_json(header: bytes | memoryview, body: bytes | memoryview) -> Comman
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:  # names without quotes, as fastjson reads them too
-            head = _json_header.decode(standard(bytes(header)))
+            head = _json_header.decode(standard(bytes(header), tokens_max=8 * HEADER_FIELDS_MAX))
     except (msgspec.MsgspecError, BadBody, RecursionError, UnicodeDecodeError) as exc:
         raise BadHeader(f"not a JSON header: {exc}") from None
     for number in (head.code, head.flag, head.opaque, head.version):

@@ -26,6 +26,9 @@ OBJECTS_MAX = 100_000
 COMMAS_MAX = 1_000_000
 """Elements of one body: some 40 bytes each once built."""
 
+TOKENS_MAX = 500_000
+"""Words and signs of a body with raw keys, which are looked at one by one: half a second. 10,000 queues as keys need 140,000."""
+
 DEPTH_MAX = 64
 """Nesting of a body with raw keys. The deepest body of the protocol has 6."""
 
@@ -78,7 +81,7 @@ def _read_slowly(cls: type[T], text: bytes, bounded: bool) -> T:
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError:
-        value = msgspec.json.decode(standard(text, tokens_max=COMMAS_MAX if bounded else None))
+        value = msgspec.json.decode(standard(text, tokens_max=TOKENS_MAX if bounded else None))
     value, kind = _without_nulls(value), cast(Any, cls)
     reader = _reader(kind)
     return msgspec.convert(reader(value) if reader else value, cls, strict=False)
@@ -108,11 +111,12 @@ def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
 
 # ---------------------------------------------------------------- raw keys
 
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]:,"]|[^\s{}\[\]:,"]++', re.DOTALL)
+# A string that nobody closes reaches to the end of the text; were it no token, each of its quotes would be tried as a begin.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+\\?"?|[{}\[\]:,]|[^\s{}\[\]:,"]++', re.DOTALL)
 _OBJECT, _LIST, _END_OBJECT, _END_LIST, _COLON, _COMMA, _QUOTE = b'{[}]:,"'
 
 
-def standard(text: bytes, *, tokens_max: int | None = COMMAS_MAX) -> bytes:
+def standard(text: bytes, *, tokens_max: int | None = TOKENS_MAX) -> bytes:
     """Return JSON text with raw keys as standard JSON: each key that is no string becomes the string of its own text.
 
     One pass, whose cost grows with the text alone; string literals are stepped over. What is not JSON otherwise stays as it is.
