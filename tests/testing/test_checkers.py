@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.testing.checkers import (
-    ASYNC_WINDOW_MS,
-    COMMIT_WINDOW_MS,
     check,
     consumer_offsets,
     foreign,
@@ -19,6 +17,7 @@ from halfmoon.testing.checkers import (
 from halfmoon.testing.ledger import Acked, Commit, Contents, Fault, Ledger, Place, Queue, Seen
 
 HERE = Place("broker-a", "orders", 0)
+FLUSH_WINDOW_MS, SAVE_WINDOW_MS = 12_000, 9_000
 
 
 def seen(offset: int, body: bytes, at_ms: int = 100) -> Seen:
@@ -35,7 +34,7 @@ def contents(*bodies: bytes | None) -> Contents:
 
 
 def good(flush: str = "sync") -> Ledger:
-    ledger = Ledger(flush)
+    ledger = Ledger(flush, FLUSH_WINDOW_MS, SAVE_WINDOW_MS)
     ledger.attempted = {b"a": {HERE}, b"b": {HERE}}
     ledger.acked = [acked(0, b"a", 0), acked(1, b"b", 1)]
     ledger.seen = [seen(0, b"a"), seen(1, b"b")]
@@ -58,9 +57,9 @@ def test_an_acknowledged_offset_with_another_body_is_lost() -> None:
 
 def test_power_may_take_with_async_flush_what_was_acknowledged_shortly_before_and_nothing_else() -> None:
     ledger = good("async")
-    ledger.faults = [Fault(100 + ASYNC_WINDOW_MS, "broker-a", "power")]
+    ledger.faults = [Fault(100 + FLUSH_WINDOW_MS, "broker-a", "power")]
     assert lost(ledger, contents(b"a")) == []
-    ledger.faults = [Fault(101 + ASYNC_WINDOW_MS, "broker-a", "power")]
+    ledger.faults = [Fault(101 + FLUSH_WINDOW_MS, "broker-a", "power")]
     assert lost(ledger, contents(b"a"))
     ledger.faults = [Fault(100, "broker-b", "power"), Fault(100, "broker-a", "kill")]
     assert lost(ledger, contents(b"a"))
@@ -127,10 +126,18 @@ def test_a_group_beyond_the_end_of_its_queue_is_found() -> None:
 def test_a_confirmed_offset_that_went_back_is_found_unless_a_crash_came_soon_after() -> None:
     ledger = good()
     assert "committed 2" in consumer_offsets(ledger, contents(b"a", b"b"), {("g", HERE): 1})[0]
-    ledger.faults = [Fault(100 + COMMIT_WINDOW_MS, "broker-a", "kill")]
+    ledger.faults = [Fault(100 + SAVE_WINDOW_MS, "broker-a", "kill")]
     assert consumer_offsets(ledger, contents(b"a", b"b"), {("g", HERE): 1}) == []
-    ledger.faults = [Fault(100 + COMMIT_WINDOW_MS, "broker-a", "stop")]
+    ledger.faults = [Fault(100 + SAVE_WINDOW_MS, "broker-a", "stop")]
     assert consumer_offsets(ledger, contents(b"a", b"b"), {("g", HERE): 1})
+
+
+def test_a_confirmed_offset_that_was_forgotten_for_a_while_is_found() -> None:
+    ledger = good()
+    ledger.positions = [Commit(50, "g", HERE, 0), Commit(200, "g", HERE, 1)]
+    assert "later it stood at 1" in consumer_offsets(ledger, contents(b"a", b"b"), {("g", HERE): 2})[0]
+    ledger.faults = [Fault(150, "broker-a", "power")]
+    assert consumer_offsets(ledger, contents(b"a", b"b"), {("g", HERE): 2}) == []
 
 
 def test_a_name_server_that_knows_other_brokers_than_live_is_found() -> None:

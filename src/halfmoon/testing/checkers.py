@@ -13,12 +13,6 @@ from itertools import pairwise
 
 from halfmoon.testing.ledger import Acked, Commit, Contents, Fault, Ledger, Place, Seen
 
-ASYNC_WINDOW_MS = 12_000
-"""How much a loss of power may take with async flush: the longest time between flushes, 10 s, and a slow sync."""
-
-COMMIT_WINDOW_MS = 9_000
-"""How much of consumers' progress a crash may take: it is saved every 5 s, on a disk that may be slow."""
-
 PROBLEMS_MAX = 20
 """Problems that one checker reports; the first ones tell what is wrong."""
 
@@ -124,25 +118,28 @@ def order_kept(ledger: Ledger) -> list[str]:
 def consumer_offsets(ledger: Ledger, contents: Contents, offsets: dict[tuple[str, Place], int]) -> list[str]:
     """A group's offset is never beyond its queue, and a confirmed one is kept, except what a crash took soon after it.
 
-    Holds for consumers whose offsets only grow.
+    Holds for consumers whose offsets only grow between crashes.
     """
     problems = []
     for (group, place), offset in offsets.items():
         queue = contents.get(place)
         if offset > (queue.max_offset if queue is not None else 0):
             problems.append(f"group {group} stands at {offset} of {place}, beyond its end {queue.max_offset if queue else 0}")
-    best: dict[tuple[str, Place], Commit] = {}
+    at_end = [Commit(2**62, group, place, offset) for (group, place), offset in offsets.items()]
+    commits: defaultdict[tuple[str, Place], list[Commit]] = defaultdict(list)
     for commit in ledger.commits:
-        if _soon_after(ledger.faults_of(commit.place.broker, "kill", "power", "sync"), commit.at_ms, COMMIT_WINDOW_MS):
-            continue
-        known = best.get((commit.group, commit.place))
-        if known is None or commit.offset > known.offset:
-            best[commit.group, commit.place] = commit
-    for (group, place), commit in best.items():
-        if offsets.get((group, place), -1) < commit.offset:
-            problems.append(
-                f"group {group} committed {commit.offset} of {place} at {commit.at_ms}, and stands at {offsets.get((group, place))}"
-            )
+        commits[commit.group, commit.place].append(commit)
+    for position in [*ledger.positions, *at_end]:
+        crashes = [fault.at_ms for fault in ledger.faults_of(position.place.broker, "kill", "power", "sync")]
+        for commit in reversed(commits[position.group, position.place]):
+            if commit.offset <= position.offset or commit.at_ms >= position.at_ms:
+                continue
+            if not any(commit.at_ms - 1_000 <= at_ms <= commit.at_ms + ledger.save_window_ms for at_ms in crashes):
+                problems.append(
+                    f"group {commit.group} committed {commit.offset} of {commit.place} at {commit.at_ms}, later it stood at"
+                    f" {position.offset}"
+                )
+                break
     return problems
 
 
@@ -159,7 +156,7 @@ def _may_be_gone(ledger: Ledger, broker: str, at_ms: int) -> bool:
     failed = ledger.faults_of(broker, "sync")
     if failed and losses and losses[-1].at_ms >= at_ms:
         return True  # a failed sync leaves pages that no later sync writes
-    return _soon_after(losses, at_ms, ASYNC_WINDOW_MS)
+    return _soon_after(losses, at_ms, ledger.flush_window_ms)
 
 
 def _soon_after(faults: list[Fault], at_ms: int, window_ms: int) -> bool:

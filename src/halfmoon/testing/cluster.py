@@ -1,9 +1,9 @@
 """A whole cluster in virtual time: name servers, brokers with simulated disks, and a client beside them. Runs, never judges.
 
-    cluster = Cluster(seed=1, brokers=1)
-    sent = cluster.send("orders", b"paid")
-    cluster.run(ms=20)
-    assert sent.result().queue_offset == 0
+cluster = Cluster(seed=1, brokers=1)
+sent = cluster.send("orders", b"paid")
+cluster.run(ms=20)
+assert sent.result().queue_offset == 0
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.ports import Core, Disk
 from halfmoon.store.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
-from halfmoon.testing.disk import SimDisk
+from halfmoon.testing.disk import SimDisk, Stopped
 from halfmoon.testing.drive import Calls, Driver, Task
 from halfmoon.testing.host import CoreHost
 from halfmoon.testing.network import Network
@@ -45,6 +45,7 @@ class BrokerNode:
     def __init__(self, name: str, host: CoreHost, disk: SimDisk) -> None:
         self.name, self.host, self.disk = name, host, disk
         self.leaving = False
+        self.left_locked = False
 
     @property
     def running(self) -> bool:
@@ -65,8 +66,8 @@ class BrokerNode:
 class Cluster:
     """Name servers, brokers and one client, in one world.
 
-    ``flush`` is ``sync`` or ``async``. ``make_broker`` builds a broker's core and ``wrap_disk`` what it gets for a disk: both are for
-    planting faults. ``store`` and ``broker`` override settings.
+    ``flush`` is ``sync`` or ``async``. ``make_broker`` builds a broker's core and ``wrap_disk`` what it gets for a disk: both are
+    for planting faults. ``store`` and ``broker`` override settings.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Cluster:
         for node in self.nameservers:
             self.start_nameserver(node)
         self.brokers = [self._node(i) for i in range(brokers)]
+        self.on_stopped: Callable[[BrokerNode], None] = lambda broker: None
         self.client_hosts: list[str] = []
         self.client = self.driver("client")
         for each in self.brokers:
@@ -106,7 +108,14 @@ class Cluster:
     def _node(self, index: int) -> BrokerNode:
         name = f"broker-{'abcdefgh'[index]}"
         host = CoreHost(self.world, self.network, f"10.0.0.{index + 1}", [BROKER_PORT], name, work_us=self.work_us)
-        return BrokerNode(name, host, SimDisk(self.world.split(f"disk {name}")))
+        broker = BrokerNode(name, host, SimDisk(self.world.split(f"disk {name}")))
+        host.on_stopped = lambda: self._stopped(broker)
+        return broker
+
+    def _stopped(self, broker: BrokerNode) -> None:
+        """The process came to its end in the middle of a write."""
+        self.crash(broker)
+        self.on_stopped(broker)
 
     def start_nameserver(self, node: CoreHost) -> None:
         """Start a name server; it knows nothing until brokers register."""
@@ -119,8 +128,8 @@ class Cluster:
             nameserver=";".join(node.address for node in self.nameservers), **self._broker_overrides,
         )  # fmt: skip
         chance = self.world.split(f"{broker.name} {broker.host.lives}")
+        broker.disk.now_ms = broker.host.now()
         broker.leaving = False
-        broker.disk.boot()
         disk = self._wrap_disk(broker.disk)
         broker.host.boot(lambda now: self._make_broker(settings, self._store_settings, disk, chance, now))
 
@@ -128,18 +137,21 @@ class Cluster:
         """Kill a broker's process (kill -9), or take its machine's power: then what was not synced may be lost or torn."""
         broker.leaving = False
         broker.host.kill(power=power)
-        if power:
-            broker.disk.lose_power()
-        else:
-            broker.disk.kill()
+        broker.disk.crash(power=power)
 
     def begin_stop(self, broker: BrokerNode, left: Callable[[], None] = lambda: None) -> None:
         """Ask a broker to stop cleanly; ``left`` is called when it has."""
         broker.leaving = True
+        core = broker.core
 
         def ended() -> None:
             broker.leaving = False
-            broker.disk.kill()
+            try:
+                core.store.close(broker.host.now())  # as the program does once its server has stopped
+            except Stopped as stopped:
+                self.world.note(broker.name, f"is stopped in its last write, to {stopped}")
+            broker.left_locked = bool(broker.disk.locks)
+            broker.disk.crash(power=False)
             left()
 
         broker.host.stop(ended)
@@ -153,7 +165,7 @@ class Cluster:
     def fail_sync(self, broker: BrokerNode) -> None:
         """Let the next sync of a broker's disk fail."""
         self.world.note(broker.name, "its next sync fails")
-        broker.disk.fail_next_sync()
+        broker.disk.fail_syncs += 1
 
     # ---------------------------------------------------------------- the client
 
@@ -215,5 +227,3 @@ def _pull(address: str, request: Any, timeout_ms: int) -> Op[list[StoredMessage]
     if reply.code:
         raise broker_error(reply.code, reply.remark, address)
     return [message for message, _ in messages_of(reply)]
-
-

@@ -70,8 +70,8 @@ class Task(Generic[T]):
             self._end(error=StillRunning(f"{self.name} was cancelled"))
 
     def forget(self) -> None:
-        """Let it never go on, as when its process was killed: nothing of it runs any more."""
-        self._abandon()
+        """Let it never go on, as when its process was killed: nothing of it runs any more, no ``finally`` either."""
+        self._abandon = _nothing
         self._wait_number += 1
         self._then.clear()
 
@@ -104,9 +104,9 @@ class Driver:
 
     def kill(self) -> None:
         """Forget every operation, as a killed process does."""
-        for task in self._tasks.values():
+        tasks, self._tasks = self._tasks, {}
+        for task in tasks.values():
             task.forget()
-        self._tasks.clear()
         self._calls.kill()
 
     def _forget_task(self, number: int) -> None:

@@ -11,6 +11,8 @@ from functools import partial
 from random import Random
 
 from halfmoon.testing.cluster import BrokerNode, Cluster
+from halfmoon.testing.disk import Stopped
+from halfmoon.testing.host import CoreHost
 from halfmoon.testing.ledger import Fault, Ledger
 
 SLOW_US = (20_000, 2_000_000)
@@ -23,12 +25,26 @@ STUCK_US = (3_000_000, 8_000_000)
 class Faults:
     """Does one thing after another to a cluster. ``kinds`` are the names of the methods below that may be chosen."""
 
-    KINDS = ("kill", "power", "stop", "slow_disk", "stuck_disk", "failed_sync", "cut", "lose", "half_open", "clock", "nameserver")
+    KINDS = (
+        "kill",
+        "power",
+        "torn",
+        "stop",
+        "slow_disk",
+        "stuck_disk",
+        "failed_sync",
+        "cut",
+        "lose",
+        "half_open",
+        "clock",
+        "nameserver",
+    )
 
     def __init__(self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: tuple[str, ...] | None = None) -> None:
         self.cluster, self._ledger, self._random = cluster, ledger, random
         chosen = random.sample(self.KINDS, random.randint(1, 5)) if kinds is None else list(kinds)
         self.kinds = sorted(chosen)
+        cluster.on_stopped = self._stopped
         self.count = 0
 
     def begin(self, count: int, gap_ms: tuple[int, int]) -> None:
@@ -63,6 +79,15 @@ class Faults:
         self.cluster.crash(broker, power=power)
         self._later((10, 2500), partial(self._restart, broker))
 
+    def torn(self) -> None:
+        """Kill a broker's process in the middle of one of its next writes, or of those of its next start."""
+        broker = self._random.choice(self.cluster.brokers)
+        broker.disk.stop_after_writes = self._random.choice((0, 1, 3, 10, 40))
+
+    def _stopped(self, broker: BrokerNode) -> None:
+        self._note(broker, "kill")
+        self._later((10, 1000), partial(self._restart, broker))
+
     def stop(self) -> None:
         """Stop a broker cleanly and start it again."""
         broker = self._random.choice(self.cluster.brokers)
@@ -75,6 +100,10 @@ class Faults:
             return
         try:
             self.cluster.restart(broker)
+        except Stopped as exc:
+            self.cluster.world.note(broker.name, f"is stopped at its start, in a write to {exc}")
+            self.cluster.crash(broker)
+            self._stopped(broker)
         except OSError as exc:  # a sync that fails at the start: somebody tries again
             if not tries:
                 raise
@@ -87,7 +116,11 @@ class Faults:
         node = self._random.choice(self.cluster.nameservers)
         if node.core is not None:
             node.kill(power=self._random.random() < 0.3)
-            self._later((10, 3000), lambda: self.cluster.start_nameserver(node))
+            self._later((10, 3000), partial(self._start_nameserver, node))
+
+    def _start_nameserver(self, node: CoreHost) -> None:
+        if node.core is None:
+            self.cluster.start_nameserver(node)
 
     # ---------------------------------------------------------------- disks and clocks
 
@@ -164,10 +197,10 @@ class Faults:
         self._left = 0
         self._heal()
         for node in self.cluster.nameservers:
-            if node.core is None:
-                self.cluster.start_nameserver(node)
+            self._start_nameserver(node)
         for broker in self.cluster.brokers:
             broker.host.work_us = self.cluster.work_us
+            broker.disk.stop_after_writes = None
             self._restart(broker)
 
     def _later(self, between_ms: tuple[int, int], action: Callable[[], None]) -> None:

@@ -1,31 +1,38 @@
 """One simulated history from a seed: a cluster, users, faults, an end, and the verdict. The same seed is the same history.
 
-    verdict = simulate(seed=7)
-    assert verdict.problems == []
+verdict = simulate(seed=7)
+assert verdict.problems == []
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from halfmoon.effects import Call, Op
 from halfmoon.errors import NetworkError
-from halfmoon.testing.checkers import check
-from halfmoon.testing.cluster import SMALL, BrokerNode, Cluster
+from halfmoon.testing.checkers import check, routes_agree
+from halfmoon.testing.cluster import SMALL, WORK_US, BrokerNode, Cluster
 from halfmoon.testing.drive import Task
-from halfmoon.testing.faults import Faults
+from halfmoon.testing.faults import SLOW_US, STUCK_US, Faults
 from halfmoon.testing.ledger import Contents, Ledger, Place, Queue, Seen
 from halfmoon.testing.rebuild import indexes_differ
 from halfmoon.testing.workload import QUEUES, Plan, consumer, producer, puller, read_queue
+from halfmoon.wire.bodies import ClusterInfo, from_json
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, QueryConsumerOffset
+from halfmoon.wire.headers.route import GetBrokerClusterInfo
 
 TOPICS = ("orders", "payments")
 GROUP = "consumers"
+BROKER = {"save_offsets_ms": 1000}
+"""Broker settings of a history: consumers' progress is saved so often that a short history sees it."""
+
+REGISTER_MS = 30_000
+"""How often brokers register; so long after the last fault every name server knows them all."""
+
 STEPS = 6
 """Faults of one history."""
 
@@ -59,14 +66,15 @@ def simulate(
 ) -> Verdict:
     """Run the history of a seed and judge it.
 
-    ``steps`` is the number of faults; ``flush`` and ``kinds`` (of `Faults.KINDS`) are drawn from the seed when not given; ``options``
-    go to `Cluster`. What a core raises becomes a problem, as do errors that it logs.
+    ``steps`` is the number of faults; ``flush`` and ``kinds`` (of `Faults.KINDS`) are drawn from the seed when not given;
+    ``options`` go to `Cluster`. What a core raises becomes a problem, as do errors that it logs.
     """
     chance = Random(f"history {seed}")
     flush = flush or chance.choice(("sync", "async"))
-    options = {"brokers": chance.choice((1, 1, 2)), "nameservers": chance.choice((1, 2)), **options}
+    options = {"brokers": chance.choice((1, 1, 2)), "nameservers": chance.choice((1, 2)), "broker": BROKER, **options}
     cluster = Cluster(seed, flush=flush, **options)
     history = _History(cluster, Ledger(flush), chance, kinds)
+    history.ledger.flush_window_ms, history.ledger.save_window_ms = _windows(history.faults.kinds)
     verdict = Verdict(seed, flush, history.faults.kinds)
     with _errors_logged(cluster, history.ledger):
         try:
@@ -79,6 +87,13 @@ def simulate(
     verdict.virtual_ms, verdict.events = cluster.world.elapsed_ms, cluster.world.steps
     verdict.lines = list(cluster.world.history)
     return verdict
+
+
+def _windows(kinds: list[str]) -> tuple[int, int]:
+    """Return what a crash may take of unsynced messages and of consumers' progress: a pause, a sync under way, and one more."""
+    slowest_us = max(WORK_US[1], SLOW_US[1] if "slow_disk" in kinds else 0, STUCK_US[1] if "stuck_disk" in kinds else 0)
+    syncs_ms = 2 * (slowest_us // 1000)
+    return 1500 + syncs_ms, 2 * BROKER["save_offsets_ms"] + 500 + syncs_ms
 
 
 class _History:
@@ -96,8 +111,8 @@ class _History:
         cluster = self.cluster
         self._start_users(chance)
         cluster.run(ms=300)
-        self.faults.begin(steps, (20, 1500))
-        cluster.run(ms=steps * 1500)
+        self.faults.begin(steps, (20, 1600))
+        cluster.run(ms=steps * 1000)
         self.faults.end()
         cluster.run(ms=4000)
         self.faults.end()
@@ -109,7 +124,18 @@ class _History:
         cluster.run(ms=2500)
         contents, offsets = self._contents(), self._offsets()
         problems = check(self.ledger, contents, offsets)
-        return problems + self._after_a_clean_stop(contents, offsets)
+        problems += self._after_a_clean_stop(contents, offsets)
+        cluster.run(ms=REGISTER_MS + 5_000)
+        return problems + [f"routes: {problem}" for problem in routes_agree(self._routes(), dict(self.plan.brokers))]
+
+    def _routes(self) -> list[dict[str, str]]:
+        """What each name server knows: brokers and their addresses."""
+        found = []
+        for node in self.cluster.nameservers:
+            reply = self._ask(_call(node.address, GetBrokerClusterInfo()))
+            known = from_json(ClusterInfo, reply.body).broker_addr_table
+            found.append({name: data.broker_addrs.get(0, "") for name, data in sorted(known.items())})
+        return found
 
     # ---------------------------------------------------------------- users
 
@@ -118,7 +144,7 @@ class _History:
         for i in range(chance.randint(2, 4)):
             name, serialization = f"sender-{i}", chance.choice((JSON, ROCKETMQ))
             users = self.cluster.driver(name, serialization)
-            operation = producer(self.plan, name, chance.choice(TOPICS), split(name), pause_ms=(0, chance.choice((30, 100, 300))))
+            operation = producer(self.plan, name, chance.choice(TOPICS), split(name), pause_ms=(0, chance.choice((60, 200, 500))))
             self._users.append(users.start(operation, name))
         for i in range(chance.randint(2, 5)):
             name, tag = f"puller-{i}", chance.choice((None, None, "paid", "sent||lost"))
@@ -136,7 +162,9 @@ class _History:
         if self.ledger.flush == "sync":
             broker = next(broker for broker in self.cluster.brokers if broker.name == seen.place.broker)
             if not durable(broker, seen):
-                self.ledger.unexpected.append(f"{seen.place}@{seen.queue_offset} was read before it was durable: {seen.body[:40]!r}")
+                self.ledger.unexpected.append(
+                    f"{seen.place}@{seen.queue_offset} was read before it was durable: {seen.body[:40]!r}"
+                )
 
     # ---------------------------------------------------------------- the end
 
@@ -146,7 +174,9 @@ class _History:
         return task.result()
 
     def _places(self) -> list[Place]:
-        return [Place(broker.name, topic, queue_id) for broker in self.cluster.brokers for topic in TOPICS for queue_id in range(QUEUES)]
+        return [
+            Place(broker.name, topic, queue_id) for broker in self.cluster.brokers for topic in TOPICS for queue_id in range(QUEUES)
+        ]
 
     def _contents(self) -> Contents:
         found: Contents = {}
@@ -176,6 +206,8 @@ class _History:
         problems = []
         for broker in self.cluster.brokers:
             self.cluster.stop(broker)
+            if broker.left_locked:
+                problems.append(f"stop: {broker.name} left and kept its store locked")
             problems += [f"indexes: {broker.name}: {problem}" for problem in indexes_of(broker)]
             self.cluster.restart(broker)
         self.cluster.run(ms=1000)
@@ -193,7 +225,8 @@ def durable(broker: BrokerNode, seen: Seen) -> bool:
     """Whether the record lies on the broker's device, at its place in the log."""
     file_bytes = SMALL["commit_log_file_bytes"]
     at = seen.physical_offset % file_bytes
-    return broker.disk.durable(f"commitlog/{seen.physical_offset - at:020d}", at, len(seen.record)) == seen.record
+    path = f"commitlog/{seen.physical_offset - at:020d}"
+    return broker.disk.exists(path) and broker.disk.open(path).durable[at : at + len(seen.record)] == seen.record
 
 
 def indexes_of(broker: BrokerNode) -> list[str]:
@@ -240,5 +273,3 @@ class _errors_logged(logging.Handler):
 
     def __exit__(self, *error: object) -> None:
         logging.getLogger("halfmoon").removeHandler(self)
-
-

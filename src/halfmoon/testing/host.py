@@ -14,6 +14,7 @@ from typing import Any
 
 from halfmoon.effects import Close, Gather, Op, Spawn, Start, Work, Write
 from halfmoon.ports import Core
+from halfmoon.testing.disk import Stopped
 from halfmoon.testing.drive import Calls, Driver, Task
 from halfmoon.testing.network import End, Network
 from halfmoon.testing.world import Timer, World
@@ -24,6 +25,7 @@ class CoreHost:
 
     ``host`` is its name in the network, ``ports`` where it listens. ``work_us`` are the least and the most microseconds that a
     `Work` takes (a sync of its disk); both may be changed while the world runs. ``core`` is the running core or None.
+    ``on_stopped`` is called when the disk stopped the process in the middle of a write (`halfmoon.testing.disk.Stopped`).
     """
 
     def __init__(
@@ -33,7 +35,7 @@ class CoreHost:
         self.work_us = work_us
         self.clock_ahead_ms = 0
         self.core: Core | None = None
-        self.on_write: Callable[[int, list[Any]], None] = lambda peer, pieces: None
+        self.on_stopped: Callable[[], None] = self.kill
         self.lives = 0
         self.peers = count(1)  # never starts again: a peer's number is never used twice
         self._world, self._network = world, network
@@ -71,15 +73,18 @@ class CoreHost:
     def kill(self, *, power: bool = False) -> None:
         """End the process at once: killed (its system closes the connections), or its machine without power."""
         self._world.note(self.name, "loses power" if power else "is killed")
+        self._end_life()
+        if power:
+            self._network.power_off(self.host)
+        else:
+            self._network.kill(self.host)
+
+    def _end_life(self) -> None:
         if self._life is not None:
             self._life.alive = False
             self._life.driver.kill()
             self._life = None
         self.core = None
-        if power:
-            self._network.power_off(self.host)
-        else:
-            self._network.kill(self.host)
 
     def stop(self, ended: Callable[[], None] = lambda: None) -> None:
         """Begin a clean stop; ``ended`` is called when the process has left."""
@@ -110,8 +115,7 @@ class _Life:
     def start(self) -> None:
         for address in self._host.addresses:
             self._network.listen(address, self._accept)
-        self._core.start(self._host.now())
-        self._carry_out()
+        self._guarded(lambda: self._core.start(self._host.now()))
 
     def stop(self, ended: Callable[[], None]) -> None:
         for address in self._host.addresses:
@@ -136,19 +140,28 @@ class _Life:
 
     def _turn(self) -> None:
         self._turn_is_due = False
-        if not self.alive:
-            return
-        self._core.commit(self._host.now())
-        self._carry_out()
+        self._guarded(lambda: self._core.commit(self._host.now()))
 
     def _ring(self) -> None:
         self._timer = None
+
+        def tick() -> None:
+            now, due = self._host.now(), self._core.due()
+            if due is not None and due <= now:
+                self._core.tick(now)
+
+        self._guarded(tick)
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Let the core do something and carry out what it leaves, unless its process has ended, or ends in it."""
         if not self.alive:
             return
-        now, due = self._host.now(), self._core.due()
-        if due is not None and due <= now:
-            self._core.tick(now)
-        self._carry_out()
+        try:
+            action()
+            self._carry_out()
+        except Stopped as stopped:
+            self._world.note(self._host.name, f"is stopped in a write to {stopped}")
+            self._host.on_stopped()
 
     def set_timer(self) -> None:
         if self._timer is not None:
@@ -165,7 +178,6 @@ class _Life:
         while self.alive and (effects := self._core.effects()):
             for effect in effects:
                 if isinstance(effect, Write):
-                    self._host.on_write(effect.peer, effect.pieces)
                     if (end := self._ends.get(effect.peer)) is not None:
                         end.send(effect.pieces)
                 elif isinstance(effect, Close):
@@ -187,7 +199,8 @@ class _Life:
         for end in list(self._ends.values()):
             end.close()
         self._world.note(self._host.name, "has left")
-        self._host.kill()
+        self._host._end_life()
+        self._network.kill(self._host.host)
         ended()
 
     def _work(self, work: Work[Any]) -> None:
@@ -200,15 +213,17 @@ class _Life:
         self._world.after_us(self._random.randint(0, takes_us), partial(self._work_happens, work, self._world.now_us + takes_us))
 
     def _work_happens(self, work: Work[Any], ends_us: int) -> None:
-        if self.alive:
+        def happen() -> None:
             self._world.after_us(ends_us - self._world.now_us, partial(self._worked, work, _outcome(work)))
 
+        self._guarded(happen)
+
     def _worked(self, work: Work[Any], outcome: Any) -> None:
-        if not self.alive:
-            return
-        self._works_running -= 1
-        work.done(outcome, self._host.now())
-        self._carry_out()
+        def done() -> None:
+            self._works_running -= 1
+            work.done(outcome, self._host.now())
+
+        self._guarded(done)
 
     def _watched(self, operation: Any) -> Generator[Any, Any, Any]:
         """The same operation; after each of its steps a turn comes, as in the shell."""
@@ -241,8 +256,7 @@ class _Life:
         self._ends[peer] = end
         end.on_data = partial(self._data, peer)
         end.on_closed = partial(self._lost, peer)
-        self._core.connected(peer, end.remote, self._host.now())
-        self._carry_out()
+        self._guarded(lambda: self._core.connected(peer, end.remote, self._host.now()))
 
     def _data(self, peer: int, data: bytes) -> None:
         if self.alive and peer in self._ends:

@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A consumer offset that a broker confirmed."""
+    """A consumer offset that a broker confirmed (in ``Ledger.commits``) or answered when asked (in ``Ledger.positions``)."""
 
     at_ms: int
     group: str
@@ -60,13 +60,20 @@ class Fault(NamedTuple):
 
 @dataclass
 class Ledger:
-    """All facts of one history. ``flush`` is the mode of its brokers: ``sync`` or ``async``."""
+    """All facts of one history. ``flush`` is the mode of its brokers: ``sync`` or ``async``.
+
+    ``flush_window_ms`` is how much a loss of power may take with async flush: the time between syncs and that of a slow one.
+    ``save_window_ms`` is how much of consumers' progress a crash may take: the same for saved tables.
+    """
 
     flush: str
+    flush_window_ms: int = 12_000
+    save_window_ms: int = 9_000
     attempted: dict[bytes, set[Place]] = field(default_factory=dict)
     acked: list[Acked] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
+    positions: list[Commit] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
 

@@ -1,65 +1,58 @@
 """A real broker and name server inside the test's process: on free ports of 127.0.0.1, with a temporary store, in milliseconds.
 
 `LocalCluster` runs both on one event loop in a background thread; clients of any language connect to it. It stops cleanly, can be
-killed (nothing more is written, no farewell) and started again on the same ports and data. Not for production: one machine, no
-signals, small files.
+killed (no farewell, nothing more is written) and started again on the same ports and data. Not for production: no signals, small
+files, one machine.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from random import Random
 from typing import Any, TypeVar
 
-from halfmoon.broker.broker import Broker
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.effects import CoreEffect, Work
-from halfmoon.nameserver.nameserver import NameServer
-from halfmoon.nameserver.settings import NameServerSettings
-from halfmoon.ports import Core
-from halfmoon.shell.aio import Connections
-from halfmoon.shell.clock import Clock
-from halfmoon.shell.disk import RealDisk, RealLock
-from halfmoon.shell.drive import Driver
-from halfmoon.shell.serve import Server
-from halfmoon.store.settings import StoreSettings
+from halfmoon.effects import CoreEffect
+from halfmoon.programs.configuration import BROKER, NAME_SERVER, configuration
+from halfmoon.programs.embedded import Parts, both, start, stop
 
 T = TypeVar("T")
 
 HOST = "127.0.0.1"
-STORE = {"commit_log_file_bytes": 16 * 1024**2, "queue_file_bytes": 200_000, "hash_slots": 5_000, "index_entries_max": 20_000}
-"""Small files, so that a start costs milliseconds and a test little space; messages up to 4 MiB still fit."""
+SMALL = {
+    "mappedFileSizeCommitLog": 16 * 1024**2,
+    "mappedFileSizeConsumeQueue": 200_000,
+    "maxHashSlotNum": 5_000,
+    "maxIndexNum": 20_000,
+    "diskMaxUsedSpaceRatio": 95,
+    "diskSpaceCleanForciblyRatio": 98,
+    "diskSpaceWarningLevelRatio": 99,
+}
+"""Small files, so that a start costs milliseconds and a test little space (messages of 4 MiB still fit), on a disk that may be full
+of other things."""
 
 STOP_MS = 10_000
-PORT_TRIES = 5
+WAIT_S = 60
 
 
 class LocalCluster:
     """One name server and one broker in this process.
 
-    ``data`` is the store's directory. ``broker_settings`` and ``store_settings`` override fields of `BrokerSettings` and
-    `StoreSettings` (``{"flush_disk_type": "SYNC_FLUSH"}``). Use it as a context manager, or call `start` and `stop`.
+    ``data`` is the store's directory, made when it is missing. ``settings`` are any settings of name server, broker and store, by
+    our names or RocketMQ's (``{"flushDiskType": "SYNC_FLUSH"}``). ``nameserver`` and ``broker`` are addresses, ``127.0.0.1:port``,
+    known once it was started. Use it as a context manager, or call `start` and `stop`. Belongs to one thread.
     """
 
-    def __init__(
-        self, data: Path, *, broker_settings: dict[str, Any] | None = None, store_settings: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, data: Path, settings: Mapping[str, object] | None = None) -> None:
         self.data = data
         self.nameserver = ""
         self.broker = ""
-        self._broker_settings, self._store_settings = broker_settings or {}, store_settings or {}
+        self._settings = {**SMALL, **(settings or {})}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._ports: tuple[int, int] | None = None
-        self._servers: list[Server] = []
-        self._cores: list[_Mortal] = []
-        self._disk: _HeldDisk | None = None
-        self._connections: Connections | None = None
-        self._driver: Driver | None = None
+        self._parts: Parts = ()
+        self._ports = (0, 0)
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -68,13 +61,21 @@ class LocalCluster:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
+    def __repr__(self) -> str:
+        return f"LocalCluster(nameserver={self.nameserver!r}, broker={self.broker!r}, running={self.running})"
+
     @property
     def running(self) -> bool:
         """Whether it runs now."""
         return self._loop is not None
 
     def start(self) -> None:
-        """Start both and return when clients may connect. Raises OSError when no port is free, StoreError for a bad store."""
+        """Start both and return when clients may connect; running already: nothing happens.
+
+        Raises:
+            SettingError: a setting is unknown or does not fit.
+            StoreError: the store does not open.
+        """
         if self.running:
             return
         self._loop = asyncio.new_event_loop()
@@ -90,17 +91,15 @@ class LocalCluster:
         """Stop both cleanly: everything is synced, the store is closed. Stopped already: nothing happens."""
         if self.running:
             try:
-                self._run(self._stop(STOP_MS))
+                self._run(stop(self._parts, STOP_MS))
             finally:
                 self._end_loop()
 
     def kill(self) -> None:
-        """End both at once, as kill -9 does: no farewell to clients or name server, nothing more is written."""
+        """End both at once, as kill -9 does: no answer to what came last, no farewell to the name server, nothing is saved."""
         if self.running:
-            for core in self._cores:
-                core.alive = False
             try:
-                self._run(self._stop(0))
+                self._run(self._kill())
             finally:
                 self._end_loop()
 
@@ -113,131 +112,72 @@ class LocalCluster:
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(WAIT_S)
 
     async def _start(self) -> None:
-        for attempt in range(PORT_TRIES):
-            ports = self._ports or (free_port(), free_port())
-            try:
-                await self._start_at(*ports)
-            except OSError:
-                await self._stop(0)
-                if self._ports is not None or attempt == PORT_TRIES - 1:
-                    raise
-            else:
-                self._ports = ports
-                return
-
-    async def _start_at(self, nameserver_port: int, broker_port: int) -> None:
-        clock = Clock()
-        self.nameserver, self.broker = f"{HOST}:{nameserver_port}", f"{HOST}:{broker_port}"
-        self._connections = Connections()
-        self._driver = Driver(self._connections, clock)
-        self._serve(NameServer(NameServerSettings(port=nameserver_port)), nameserver_port, clock)
-        await self._servers[-1].start()
-        settings = BrokerSettings(**{"address": HOST, "port": broker_port, "nameserver": self.nameserver, **self._broker_settings})
+        ports = {"nameserver.port": self._ports[0], "broker.port": self._ports[1]}
+        settings = configuration(
+            {**NAME_SERVER, **BROKER},
+            host=HOST,
+            assignments=[f"{name}={value}" for name, value in {**self._settings, **ports}.items()],
+        )
         self.data.mkdir(parents=True, exist_ok=True)
-        self._disk = _HeldDisk(self.data)
-        core = Broker(settings, StoreSettings(**{**STORE, **self._store_settings}), self._disk, Random(), clock.now())
-        self._serve(core, broker_port, clock)
-        await self._servers[-1].start()
+        self._parts = names, broker = await both(settings, self.data)
+        self._ports = (names.port, broker.port)
+        self.nameserver, self.broker = names.address, broker.address
+        await start(self._parts)
 
-    def _serve(self, core: Core, port: int, clock: Clock) -> None:
-        mortal = _Mortal(core)
-        self._cores.append(mortal)
-        self._servers.append(Server(mortal, [(HOST, port)], clock, self._driver))
-
-    async def _stop(self, within_ms: int) -> None:
-        servers, self._servers = self._servers, []
-        for server in reversed(servers):
-            await server.stop(within_ms)
-        self._cores.clear()
-        if self._driver is not None:
-            await self._driver.close()
-        if self._connections is not None:
-            await self._connections.close()
-        if self._disk is not None:
-            self._disk.let_go()
-            self._disk = None
+    async def _kill(self) -> None:
+        for part in reversed(self._parts):
+            core: Any = part.server.core
+            part.server.core = _Gone()
+            await part.server.stop(0)
+            if part.driver is not None:
+                await part.driver.close()
+            if part.connections is not None:
+                await part.connections.close()
+            lock = core._lock if part.broker is None else part.broker.store._lock
+            lock.release()  # as the system does for a process that is gone
 
     def _end_loop(self) -> None:
         loop, self._loop = self._loop, None
         assert loop is not None
         assert self._thread is not None
         loop.call_soon_threadsafe(loop.stop)
-        self._thread.join(10)
+        self._thread.join(WAIT_S)
         loop.close()
+        self._parts = ()
 
 
-class _Mortal:
-    """A core that can be killed: then it is told nothing more, and nothing that it left is done."""
-
-    def __init__(self, core: Core) -> None:
-        self.core, self.alive = core, True
-        self.feed = core.feed  # only accumulates
+class _Gone:
+    """The core of a process that was killed: it is told everything and does nothing."""
 
     def start(self, now: int) -> None:
-        self.core.start(now)
+        """Nothing."""
 
     def connected(self, peer: int, remote: str, now: int) -> None:
-        if self.alive:
-            self.core.connected(peer, remote, now)
+        """Nothing."""
+
+    def feed(self, peer: int, data: bytes) -> None:
+        """Nothing."""
 
     def commit(self, now: int) -> None:
-        if self.alive:
-            self.core.commit(now)
+        """Nothing."""
 
     def lost(self, peer: int, now: int) -> None:
-        if self.alive:
-            self.core.lost(peer, now)
+        """Nothing."""
 
     def due(self) -> int | None:
-        return self.core.due() if self.alive else None
+        """Never."""
+        return None
 
     def tick(self, now: int) -> None:
-        if self.alive:
-            self.core.tick(now)
+        """Nothing."""
 
     def effects(self) -> list[CoreEffect]:
-        if not self.alive:
-            return []
-        return [self._guarded(effect) if isinstance(effect, Work) else effect for effect in self.core.effects()]
+        """None."""
+        return []
 
     def stop(self, now: int) -> list[Any]:
-        return self.core.stop(now) if self.alive else []
-
-    def _guarded(self, work: Work[Any]) -> Work[Any]:
-        def run() -> Any:
-            return work.run() if self.alive else None
-
-        def done(outcome: Any, now: int) -> None:
-            if self.alive:
-                work.done(outcome, now)
-
-        return Work(run, done, work.inline, work.name)
-
-
-class _HeldDisk(RealDisk):
-    """A disk that gives its locks back when its process is said to have died."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self._locks: list[RealLock] = []
-
-    def lock(self, path: str) -> RealLock:
-        self._locks.append(super().lock(path))
-        return self._locks[-1]
-
-    def let_go(self) -> None:
-        for lock in self._locks:
-            lock.release()
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
+        """Nothing to drive."""
+        return []

@@ -21,7 +21,7 @@ from halfmoon.wire.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
-from halfmoon.wire.record import BatchItem, decode_records, encode_batch
+from halfmoon.wire.record import BatchItem, decode_record, encode_batch
 
 TAGS_USED = ("paid", "sent", "lost")
 QUEUES = 4
@@ -75,13 +75,12 @@ def pull_request(
 
 def messages_of(reply: Command) -> Iterator[tuple[StoredMessage, bytes]]:
     """Return the messages of a pull's answer with their records. Raises BadMessage."""
-    body = bytes(reply.body)
+    body = memoryview(bytes(reply.body))
     at = 0
-    for message in decode_records(body):
-        yield message, body[at : at + message.size_bytes]
+    while at < len(body):
+        message = decode_record(body, at)
+        yield message, bytes(body[at : at + message.size_bytes])
         at += message.size_bytes
-    if at != len(body):
-        raise BadMessage(f"{len(body) - at} bytes behind the last record")
 
 
 # ---------------------------------------------------------------- users
@@ -206,6 +205,7 @@ def consumer(plan: Plan, group: str, place: Place, random: Random) -> Op[int]:
                 yield from sleep(random.randint(20, 300))
                 continue
             offset = asked.header(OffsetReply).offset if asked.code == 0 else 0
+            plan.ledger.positions.append(Commit(plan.clock(), group, place, offset))
             for _ in range(random.randint(1, 6)):
                 reply = yield Call(address, pull_request(group, place.topic, place.queue_id, offset, wait_ms=800), b"", 6000)
                 moved = _take(plan, place, reply, None)
@@ -233,7 +233,7 @@ def _take(plan: Plan, place: Place, reply: Command, tag: str | None) -> tuple[in
         return None
     header = reply.header(PullMessageReply)
     count, last = 0, -1
-    for message, record in messages_of(reply) if reply.code == 0 else ():
+    for message, record in _whole_messages(plan, place, reply):
         if message.queue_offset <= last or message.topic != place.topic or message.queue_id != place.queue_id:
             plan.ledger.unexpected.append(f"a pull of {place} brought {message.topic}/{message.queue_id}@{message.queue_offset}")
         if tag is not None and message.tag not in tag.split("||"):
@@ -248,6 +248,17 @@ def _take(plan: Plan, place: Place, reply: Command, tag: str | None) -> tuple[in
     return header.next_begin_offset, count
 
 
+def _whole_messages(plan: Plan, place: Place, reply: Command) -> list[tuple[StoredMessage, bytes]]:
+    """Return the messages of a pull's answer; what is no message is written down and ends them."""
+    found: list[tuple[StoredMessage, bytes]] = []
+    try:
+        for each in messages_of(reply) if reply.code == 0 else ():
+            found.append(each)
+    except BadMessage as exc:
+        plan.ledger.unexpected.append(f"a pull of {place} brought what is no message: {exc}")
+    return found
+
+
 def read_queue(plan: Plan, place: Place) -> Op[dict[int, Seen]]:
     """Read all of a queue, from its lowest offset, and return its messages by offset. Raises what the network raises."""
     found: dict[int, Seen] = {}
@@ -260,7 +271,7 @@ def read_queue(plan: Plan, place: Place) -> Op[dict[int, Seen]]:
             plan.ledger.unexpected.append(f"reading {place} at {offset} was answered {reply.code}: {reply.remark}")
             return found
         header = reply.header(PullMessageReply)
-        for message, record in messages_of(reply) if reply.code == 0 else ():
+        for message, record in _whole_messages(plan, place, reply):
             found[message.queue_offset] = Seen(
                 plan.clock(), place, message.queue_offset, message.physical_offset, message.body, record
             )

@@ -19,6 +19,10 @@ HISTORY_LINES_MAX = 200_000
 """Lines of history that a world keeps; older ones are forgotten, so that long runs stay small."""
 
 
+SAME_INSTANT_MAX = 100_000
+"""Events that may happen without time passing; a history has a few hundred at most."""
+
+
 class TooManyEvents(RuntimeError):
     """A run handled more events than it may: something goes round without time passing."""
 
@@ -100,8 +104,8 @@ class World:
         while events and events[0][0] <= end_us:
             at_us, _, timer = heappop(events)
             same_instant = same_instant + 1 if at_us == self.now_us else 0
-            if same_instant > 1_000_000:
-                raise TooManyEvents(f"a million events at {self.now_us} us")
+            if same_instant > SAME_INSTANT_MAX:
+                raise TooManyEvents(f"more than {SAME_INSTANT_MAX} events at {self.now_us} us")
             self.now_us = at_us
             self.steps += 1
             timer.fire()

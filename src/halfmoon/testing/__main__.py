@@ -1,0 +1,56 @@
+"""Run simulated histories of a whole cluster and print them with the verdict.
+
+    python -m halfmoon.testing --seed 7                   one history, in full
+    python -m halfmoon.testing --seed 1 --seeds 200       seeds 1 to 200, a line each; those that broke a promise with the reason
+    python -m halfmoon.testing --seed 7 --flush sync --kinds kill,power --steps 20
+
+The same seed and options give the same history, on any machine. Exit code 1 when a promise was broken. Prints, decides nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from halfmoon.testing.faults import Faults
+from halfmoon.testing.history import STEPS, Verdict, simulate
+
+
+def main() -> int:
+    """Run the histories that the command line asks for; return the exit code."""
+    parser = argparse.ArgumentParser(description="Run simulated histories of a cluster.")
+    parser.add_argument("--seed", type=int, default=1, help="the (first) seed")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds")
+    parser.add_argument("--steps", type=int, default=STEPS, help="faults of each history")
+    parser.add_argument("--flush", choices=("sync", "async"), help="flush mode; default: drawn from the seed")
+    parser.add_argument(
+        "--kinds", help=f"kinds of faults, joined by commas, of {', '.join(Faults.KINDS)}; default: drawn from the seed"
+    )
+    options = parser.parse_args()
+    kinds = None if options.kinds is None else tuple(kind for kind in options.kinds.split(",") if kind)
+    if unknown := set(kinds or ()) - set(Faults.KINDS):
+        parser.error(f"unknown kinds: {', '.join(sorted(unknown))}")
+    bad: list[int] = []
+    begun = time.monotonic()
+    for seed in range(options.seed, options.seed + options.seeds):
+        verdict = simulate(seed, steps=options.steps, flush=options.flush, kinds=kinds)
+        _print(verdict, whole=options.seeds == 1)
+        if verdict.problems:
+            bad.append(seed)
+    if options.seeds > 1:
+        print(f"{options.seeds} histories in {time.monotonic() - begun:.0f} s; broken: {bad or 'none'}")
+    return 1 if bad else 0
+
+
+def _print(verdict: Verdict, *, whole: bool) -> None:
+    if whole:
+        print("\n".join(verdict.lines))
+    print(verdict.summary())
+    for problem in verdict.problems[: None if whole else 5]:
+        print(f"    {problem[:500]}")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
