@@ -1,0 +1,1 @@
+"""Real sockets, disks and processes."""
