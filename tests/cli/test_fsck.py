@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 
 from halfmoon import Message, Producer
-from halfmoon.testing.local import STORE, LocalCluster
+from halfmoon.testing.local import LocalCluster
 
-SIZES = [word for name in ("hash_slots", "index_entries_max") for word in ("--set", f"{name}={STORE[name]}")]
+INDEX = {"maxHashSlotNum": 5000, "maxIndexNum": 20_000}
+SIZES = [word for name, value in INDEX.items() for word in ("--set", f"{name}={value}")]
 
 
 @pytest.fixture
 def store(tmp_path):
     """A stopped store with messages."""
-    with LocalCluster(tmp_path / "store") as cluster, Producer(group="P", nameserver=cluster.nameserver) as producer:
+    with (
+        LocalCluster(tmp_path / "store", INDEX) as cluster,
+        Producer(group="P", nameserver=cluster.nameserver) as producer,
+    ):
         for number in range(20):
             producer.send(Message("orders", f"body {number}".encode(), keys=[f"k{number}"]))
     return tmp_path / "store"

@@ -5,6 +5,7 @@ Used by the commands, by the pytest plugin and by the ``__main__`` modules. Ever
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 from collections.abc import Awaitable, Callable
@@ -20,9 +21,12 @@ from halfmoon.programs.ports import release, server_on
 from halfmoon.shell.aio import Connections
 from halfmoon.shell.clock import Clock
 from halfmoon.shell.disk import RealDisk
-from halfmoon.shell.drive import Driver
+from halfmoon.shell.drive import Driver, wait_signal
 from halfmoon.shell.serve import STOP_MS, Address, Server, run_loop, run_until_signal
 from halfmoon.store.settings import StoreSettings
+
+REGISTERED_MS = 3000
+"""How long a start waits for name servers; a broker goes on trying without it."""
 
 NAME_SERVER_DIRECTORY = "nameserver"
 """Where, inside the data directory, an embedded name server keeps its table: beside the store, under a name no store uses."""
@@ -108,9 +112,10 @@ async def both(settings: Configuration, data: Path) -> tuple[Part, Part]:
 
 
 async def start(parts: tuple[Part, ...]) -> None:
-    """Start what is bound, in order."""
+    """Start what is bound, in order; return once name servers know the brokers (or did not answer in time)."""
     for part in parts:
         await part.server.start()
+    await _registered(parts)
 
 
 async def stop(parts: tuple[Part, ...], within_ms: int = STOP_MS) -> None:
@@ -134,15 +139,30 @@ def run(make: Callable[[], Awaitable[Parts]], ready: Callable[[tuple[Part, ...]]
 async def _run(make: Callable[[], Awaitable[Parts]], ready: Callable[[tuple[Part, ...]], None]) -> None:
     parts = await make()
 
-    def all_listen(_bound: list[list[Address]]) -> None:
+    async def tell() -> None:
+        await _registered(parts)
         ready(parts)
         gc.freeze()  # what lives since the start lives to the end: collections need not walk it
+
+    telling: list[asyncio.Task[None]] = []
+
+    def all_listen(_bound: list[list[Address]]) -> None:
+        telling.append(asyncio.create_task(tell()))
 
     try:
         await run_until_signal([part.server for part in parts], all_listen)
     finally:
+        for task in telling:
+            task.cancel()
         for part in reversed(parts):
             await part.close()
+
+
+async def _registered(parts: Parts) -> None:
+    """Wait until each broker has registered with its name servers, or has tried to: before, clients find no way to it."""
+    for part in parts:
+        if part.broker is not None and part.broker.registration.name_servers:
+            await wait_signal(part.broker.registration.tried, REGISTERED_MS)
 
 
 def _reachable(host: str) -> str:
