@@ -77,7 +77,7 @@ class GetEarliestMsgStoretime(Header):
 
 @request(43, "GET_ALL_CONSUMER_OFFSET")
 class GetAllConsumerOffset(Header):
-    """Ask for the progress of all groups: body `ConsumerOffsetTable`."""
+    """Ask for the progress of all groups: reply body `ConsumerOffsetTable`."""
 
 
 @request(220, "RESET_CONSUMER_CLIENT_OFFSET")

@@ -1,0 +1,146 @@
+"""Tests of the table's content: every request is there under its code and name, and survives both serialisations."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import halfmoon.wire.headers as headers
+from halfmoon.errors import BadHeader
+from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.command import Command, decode, encode_header
+from halfmoon.wire.table import REQUESTS, Header, fields_of, parse
+
+CODES = """10 11 12 14 15 17 21 25 26 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 46 100 101 102 103 104 105 106
+200 201 202 203 204 205 206 207 208 215 216 217 219 220 221 222 224 300 303 304 305 307 310 311 312 313 315 317 318 319 320
+321 322 323 327 328 351 352 361"""
+LINES = sorted(REQUESTS.values(), key=lambda line: line.code)
+CLASSES = sorted({cls for line in LINES for cls in (line.header, line.reply)}, key=lambda cls: cls.__name__)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+CHOSEN = {
+    "SEND_MESSAGE": "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag",
+    "SEND_MESSAGE_V2": "a b c d e f g h",
+    "SEND_BATCH_MESSAGE": "a b c d e f g h",
+    "CONSUMER_SEND_MSG_BACK": "offset group delayLevel",
+    "PULL_MESSAGE": "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset suspendTimeoutMillis subVersion",
+    "QUERY_MESSAGE": "topic key maxNum beginTimestamp endTimestamp",
+    "VIEW_MESSAGE_BY_ID": "offset",
+    "UPDATE_CONSUMER_OFFSET": "consumerGroup topic queueId commitOffset",
+    "SEARCH_OFFSET_BY_TIMESTAMP": "topic queueId timestamp",
+    "HEART_BEAT": "",
+    "UNREGISTER_CLIENT": "clientID",
+    "END_TRANSACTION": "producerGroup tranStateTableOffset commitLogOffset commitOrRollback msgId",
+    "CHECK_TRANSACTION_STATE": "tranStateTableOffset commitLogOffset",
+    "REGISTER_BROKER": "brokerName brokerAddr clusterName haServerAddr brokerId",
+    "UPDATE_AND_CREATE_TOPIC": "topic defaultTopic readQueueNums writeQueueNums perm topicFilterType order",
+    "GET_CONSUME_STATS": "consumerGroup",
+    "GET_CONSUMER_RUNNING_INFO": "consumerGroup clientId",
+    "QUERY_DATA_VERSION": "brokerName brokerAddr clusterName brokerId",
+}
+"""Required fields of requests where a wrong one would cost most."""
+
+REPLIES = {
+    "SEND_MESSAGE_V2": "msgId queueId queueOffset",
+    "PULL_MESSAGE": "suggestWhichBrokerId nextBeginOffset minOffset maxOffset",
+    "QUERY_MESSAGE": "indexLastUpdateTimestamp indexLastUpdatePhyoffset",
+    "QUERY_CONSUMER_OFFSET": "offset",
+    "GET_EARLIEST_MSG_STORETIME": "timestamp",
+    "REGISTER_BROKER": "",
+    "WIPE_WRITE_PERM_OF_BROKER": "wipeTopicCount",
+    "ADD_WRITE_PERM_OF_BROKER": "addTopicCount",
+    "QUERY_DATA_VERSION": "changed",
+    "GET_BROKER_CONFIG": "version",
+}
+
+
+def strategy(kind: Any) -> st.SearchStrategy[Any]:
+    """Return values of a header field's type."""
+    if kind is str:
+        return TEXT
+    if kind is bool:
+        return st.booleans()
+    if type(None) in get_args(kind):
+        return st.none() | strategy(next(part for part in get_args(kind) if part is not type(None)))
+    return st.integers(kind.__metadata__[0].ge, kind.__metadata__[0].le)
+
+
+def values(cls: type[Header]) -> st.SearchStrategy[Header]:
+    """Return headers of a class."""
+    return st.builds(cls, **{field.name: strategy(field.type) for field in msgspec.structs.fields(cls)})
+
+
+def required(cls: type[Header]) -> str:
+    """Return the wire names of a header's required fields."""
+    return " ".join(field.encode_name for field in msgspec.structs.fields(cls) if field.required)
+
+
+def camel(constant: str) -> str:
+    """Return a constant of the original as a class name."""
+    return "".join(word.capitalize() for word in constant.split("_"))
+
+
+def test_every_request_of_the_first_issue_is_in_the_table():
+    assert set(map(int, CODES.split())) <= set(REQUESTS)
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.name)
+def test_a_class_is_named_after_its_request(line):
+    assert line.header.__name__ == camel(line.name)
+    assert line.header.__doc__
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_the_required_fields_of_a_request_are_those_of_the_protocol(name):
+    [line] = [line for line in LINES if line.name == name]
+
+    assert required(line.header) == CHOSEN[name]
+
+
+@pytest.mark.parametrize("name", REPLIES)
+def test_the_required_fields_of_a_reply_are_those_of_the_protocol(name):
+    [line] = [line for line in LINES if line.name == name]
+
+    assert required(line.reply) == REPLIES[name]
+
+
+def test_a_long_pull_of_5_x_has_the_fields_of_a_pull():
+    assert REQUESTS[361].header.__struct_encode_fields__ == REQUESTS[11].header.__struct_encode_fields__
+
+
+def test_what_only_administrators_may_send_is_marked():
+    assert {code for code, line in REQUESTS.items() if line.admin} == {17, 25, 200, 207, 215}
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_a_header_survives_the_wire(cls, serialization, data):
+    header = data.draw(values(cls))
+    command = Command(1, serialization=serialization, fields=fields_of(header))
+
+    found = decode(encode_header(command), b"", serialization)
+
+    assert found.header(cls) == header
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.name)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_any_texts_as_fields_are_a_header_or_refused(line, data):
+    names = st.sampled_from([*line.header.__struct_encode_fields__, "other"])
+    fields = data.draw(st.dictionaries(names, st.text(max_size=8) | st.integers().map(str), max_size=12))
+
+    try:
+        parse(line.header, fields)
+    except BadHeader:
+        pass
+
+
+def test_every_group_of_headers_is_loaded_with_the_package():
+    assert set(headers.__all__) == {"admin", "client", "group", "offset", "pull", "route", "send", "topic", "transaction"}

@@ -1,0 +1,33 @@
+"""Tests of the reference page: it is what the table says now, and it names every request and every field."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.wire.table import REQUESTS
+from tools import reference
+
+
+def test_the_reference_page_is_what_the_table_says_now():
+    assert reference.PAGE.read_text() == reference.page(), "stale: run python tools/reference.py"
+
+
+@pytest.mark.parametrize("line", REQUESTS.values(), ids=lambda line: line.name)
+def test_every_request_and_every_field_is_on_the_page(line):
+    text = reference.page()
+
+    section = text[text.index(f"### {line.code} {line.name}") :].split("\n#", 1)[0]
+    for cls in (line.header, line.reply):
+        for name in cls.__struct_encode_fields__:
+            assert f"`{name}`" in section
+
+
+def test_a_change_of_the_page_is_noticed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reference, "PAGE", tmp_path / "protocol.md")
+
+    assert reference.main(["--check"]) == 1
+    assert reference.main([]) == 0
+    assert reference.main(["--check"]) == 0
+    reference.PAGE.write_text(reference.page().replace("queueId", "queueID"))
+    assert reference.main(["--check"]) == 1
+    assert "stale" in capsys.readouterr().err

@@ -1,0 +1,122 @@
+"""Writes docs/protocol.md from the protocol table: every request, its fields and its reply. Run it after a change of the table.
+
+``python tools/reference.py`` writes the page; ``python tools/reference.py --check`` only says whether it is stale (exit code 1).
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import msgspec
+
+import halfmoon.wire.headers as headers
+from halfmoon.wire.table import REQUESTS, Header, RequestType
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
+
+TITLES = {
+    "send": "Sending",
+    "pull": "Reading",
+    "offset": "Offsets",
+    "transaction": "Transactions",
+    "client": "Clients",
+    "group": "Consumer groups",
+    "topic": "Topics",
+    "route": "The name server",
+    "admin": "The broker itself",
+}
+
+HEAD = """# The protocol's requests
+
+Written by `tools/reference.py` from the protocol table (`src/halfmoon/wire/headers`); a test says when it is stale.
+
+A request is known by its code. Fields travel as text, under the names below. **Required** fields must be there; a peer
+that leaves one out gets code 1. Types: `str` text, `i32` and `i64` signed numbers of 32 and 64 bits, `bool` the words `true`
+and `false`. *Since* names the first RocketMQ release with the request when it is newer than 4.7.1; *admin* marks what only
+administrators may send once access control is on. That a request stands here does not say that every Halfmoon server
+answers it: an unknown or unanswered one gets code 3.
+"""
+
+Table = list[tuple[str, ...]]
+
+
+def page() -> str:
+    """Return the whole page."""
+    assert set(TITLES) == set(headers.__all__), "a group of headers has no title here, or the other way round"
+    parts = [HEAD, _contents()]
+    for name, title in TITLES.items():
+        module: ModuleType = getattr(headers, name)
+        parts.append(f"## {title}\n")
+        parts += [_request(line) for line in _lines() if line.header.__module__ == module.__name__]
+    return "\n".join(parts)
+
+
+def _lines() -> list[RequestType]:
+    return sorted(REQUESTS.values(), key=lambda line: line.code)
+
+
+def _contents() -> str:
+    rows: Table = [("code", "name", "class", "what")]
+    rows += [(str(line.code), line.name, f"`{line.header.__name__}`", _first_sentence(line.header)) for line in _lines()]
+    return _markdown(rows)
+
+
+def _request(line: RequestType) -> str:
+    marks = [f"since {line.since}"] if line.since != "4.7.1" else []
+    marks += ["admin"] if line.admin else []
+    title = f"### {line.code} {line.name}" + (f" ({', '.join(marks)})" if marks else "")
+    parts = [title, "", _text(line.header), "", _fields(line.header, "No fields.")]
+    if fields := _fields(line.reply, ""):
+        parts += [f"Reply `{line.reply.__name__}`: {_text(line.reply)}", "", fields]
+    return "\n".join(parts)
+
+
+def _fields(cls: type[Header], empty: str) -> str:
+    fields = msgspec.structs.fields(cls)
+    if not fields:
+        return f"{empty}\n" if empty else ""
+    rows: Table = [("field", "attribute", "type", "required")]
+    rows += [(f"`{field.encode_name}`", f"`{field.name}`", _kind(field.type), "yes" if field.required else "") for field in fields]
+    return _markdown(rows)
+
+
+def _kind(kind: Any) -> str:
+    inner = [part for part in get_args(kind) if part is not type(None)] if type(None) in get_args(kind) else [kind]
+    limits = getattr(inner[0], "__metadata__", None)
+    if limits:
+        return f"i{limits[0].le.bit_length() + 1}"
+    return str(inner[0].__name__)
+
+
+def _text(cls: type[Header]) -> str:
+    return " ".join((inspect.getdoc(cls) or "").split())
+
+
+def _first_sentence(cls: type[Header]) -> str:
+    return _text(cls).partition(". ")[0].removesuffix(".") + "."
+
+
+def _markdown(rows: Table) -> str:
+    head, *rest = rows
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *rest)]
+    lines.insert(1, "|" + " --- |" * len(head))
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with ``--check`` compare it; return the exit code."""
+    if arguments == ["--check"]:
+        if not PAGE.exists() or PAGE.read_text() != page():
+            print("docs/protocol.md is stale: run python tools/reference.py", file=sys.stderr)
+            return 1
+        return 0
+    PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
