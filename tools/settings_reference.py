@@ -1,0 +1,121 @@
+"""Writes ``docs/settings.md`` from the settings classes, so that the page cannot say anything else than the code.
+
+``python tools/settings_reference.py`` writes the page; with ``--check`` it only says (exit code 1) whether it is stale.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.client import settings as client
+from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.settings import Described, describe
+from halfmoon.settings.java_keys import IGNORED, REFUSED
+from halfmoon.store.settings import StoreSettings
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+
+SERVERS: dict[str, tuple[str, type[Any]]] = {
+    "broker": ("The broker", BrokerSettings),
+    "store": ("The broker's store", StoreSettings),
+    "nameserver": ("The name server", NameServerSettings),
+}
+CLIENTS: dict[str, type[Any]] = {
+    "Every client": client.ClientSettings,
+    "Producers": client.ProducerSettings,
+    "Consumers": client.ConsumerSettings,
+    "Push consumers": client.PushSettings,
+    "Pull consumers": client.PullSettings,
+    "Administration": client.AdminSettings,
+}
+
+HEAD = """# Settings
+
+<!-- Written by tools/settings_reference.py: change the settings classes instead. -->
+
+A server takes settings from configuration files (`--config`: TOML, or a RocketMQ `broker.conf`), then from the environment,
+then from `--set key=value`; what comes later wins. Every value is checked at the start: an unknown key or a value that does not
+fit is an error that names it and the nearest right one.
+
+A key is the name below, the name after its table (`broker.port`), or RocketMQ's own key. In TOML the tables are `[broker]`,
+`[store]` and `[nameserver]`; in the environment a name is `HALFMOON_` and the name in capitals, with or without the table:
+
+```
+--set flush_disk_type=SYNC_FLUSH       --set flushDiskType=SYNC_FLUSH       --set store.flush_disk_type=SYNC_FLUSH
+HALFMOON_FLUSH_DISK_TYPE=SYNC_FLUSH    HALFMOON_STORE_FLUSH_DISK_TYPE=SYNC_FLUSH
+```
+"""
+
+CLIENT_HEAD = """
+## Clients
+
+Settings of a client are given to it when it is made, by the names below.
+"""
+
+JAVA_HEAD = """
+## RocketMQ's other keys
+
+In a `broker.conf` these are read and have no effect; a line of the log says so and why. Given by `--set` they are an error.
+"""
+
+REFUSED_HEAD = """
+These are refused unless they ask for what is so anyway, because ignoring them would break a promise.
+
+| key | allowed | why |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    parts = [HEAD]
+    for table, (title, cls) in SERVERS.items():
+        parts.append(f"\n## {title}: `[{table}]`\n\n{_first_line(cls)}\n\n{_table(describe(cls))}")
+    parts.append(CLIENT_HEAD)
+    known: set[Described] = set()
+    for title, cls in CLIENTS.items():
+        lines = [each for each in describe(cls) if each not in known]
+        known.update(lines)
+        if lines:
+            parts.append(f"\n### {title}\n\n{_first_line(cls)}\n\n{_table(lines)}")
+    parts.append(JAVA_HEAD)
+    for reason, pairs in groupby(IGNORED.items(), key=lambda pair: pair[1]):
+        parts.append(f"\n**{reason[0].upper()}{reason[1:]}.** {' · '.join(f'`{key}`' for key, _ in pairs)}\n")
+    parts.append(REFUSED_HEAD)
+    for key, (allowed, reason) in REFUSED.items():
+        parts.append(f"| `{key}` | {', '.join(f'`{value}`' for value in sorted(allowed))} | {reason} |\n")
+    return "".join(parts)
+
+
+def _first_line(cls: type[Any]) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+def _table(lines: list[Described]) -> str:
+    rows = ["| name | RocketMQ's key | default | values | why |", "|---|---|---|---|---|"]
+    for each in lines:
+        java = f"`{each.java}`" if each.java else ""
+        default = f"`{each.default}`" if each.default else ""
+        allowed = f"{each.kind}, {each.allowed}" if each.allowed else each.kind
+        rows.append(f"| `{each.name}` | {java} | {default} | {allowed} | {each.why} |".replace("||", "\\|\\|"))
+    return "\n".join(rows) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or check it."""
+    text = page()
+    if "--check" in arguments:
+        stale = not PAGE.exists() or PAGE.read_text() != text
+        if stale:
+            print("docs/settings.md is stale: run python tools/settings_reference.py", file=sys.stderr)
+        return int(stale)
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
