@@ -7,7 +7,9 @@ from random import Random
 import pytest
 from driving import HOST, NOW, draft, read_all, run, small
 
+from halfmoon.model import java_hash
 from halfmoon.store import Store
+from halfmoon.store.fsck import fsck
 from halfmoon.testing.disk import SimDisk, Stopped
 
 QUEUES = [("orders", 0), ("orders", 1), ("paid", 0)]
@@ -42,9 +44,10 @@ class History:
         drafts = []
         for _ in range(self.random.choice([1, 1, 3, 40])):
             self.count += 1
-            properties = b"KEYS\x01k%d\x02TAGS\x01%s\x02" % (self.count % 50, self.random.choice([b"a", b"b"]))
+            tag = self.random.choice("ab")
+            properties = f"KEYS\x01k{self.count % 50}\x02TAGS\x01{tag}\x02".encode()
             body = b"%d:" % self.count + self.random.randbytes(self.random.choice([0, 30, 700, 3000]))
-            drafts.append(draft(body, properties))
+            drafts.append(draft(body, properties, tag=java_hash(tag)))
         self.in_doubt = {draft[0] for draft in drafts}
         appended = self.store.append(*queue, drafts, self.now)
         self.in_doubt = set()
@@ -100,6 +103,7 @@ class History:
                 assert known == body or (known is None and body in self.in_doubt), f"{queue} has something else at offset {offset}"
                 self.sent[queue][offset] = body  # readers have seen it now
             self.kept[queue] = found
+        assert [finding for finding in fsck(self.disk, self.settings) if finding.what != "record"] == []
         self.in_doubt = set()
 
     def stop(self) -> None:
@@ -113,6 +117,7 @@ class History:
         self.store.close(self.now)
         self._note_answers()
         assert not self.unanswered
+        assert list(fsck(self.disk, self.settings)) == []
         self.now += 1000
         self.open()
         for queue in QUEUES:
@@ -151,4 +156,3 @@ def test_a_store_keeps_its_promises_when_stopped_inside_a_write(seed: int, sync:
             pass
         history.disk.stop_after_writes = None
         history.crash(power=history.random.random() < 0.5)
-

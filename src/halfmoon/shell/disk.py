@@ -234,7 +234,8 @@ class RealDisk:
         except OSError:
             os.close(fd)
             raise StoreLocked(f"{full} is locked by another process: is a broker running on {self.root}?") from None
-        os.pwrite(fd, b"lock", 0)
+        if os.pread(fd, 8, 0) != b"lock":
+            os.pwrite(fd, b"lock", 0)
         return RealLock(fd)
 
     def boot_id(self) -> str | None:

@@ -41,7 +41,7 @@ class Checkpoint(NamedTuple):
     index_entries: int = 0
     """Entry count of the last key index file at that moment."""
     index_safe_offset: int = 0
-    """Key index files up to here are full and synced."""
+    """Last record in the key index files that are full and synced."""
     clean: bool = False
     """Written at a clean stop."""
 

@@ -262,7 +262,7 @@ class CommitLog:
                 try:
                     found = check_at(view, position - base, position)
                 except CorruptRecord as error:
-                    size = self._skip(view, position - base, position, stop)
+                    size = self.damaged_size(view, position - base, position, stop)
                     if not size:
                         return
                     yield position, error
@@ -275,7 +275,7 @@ class CommitLog:
                 yield position, found
                 position += found.size_bytes
 
-    def _skip(self, view: memoryview, at: int, position: int, stop: int | None) -> int:
+    def damaged_size(self, view: memoryview, at: int, position: int, stop: int | None) -> int:
         """Return the size of a damaged record that can be stepped over, else 0."""
         if len(view) - at < 91:
             return 0

@@ -104,8 +104,7 @@ class ConsumeQueue:
             segments.write(self.written * ENTRY_BYTES, filler * count)
             self.written += count
             if self.written == queue_offset or self.written % self.per_file == 0:
-                for file in segments.take_dirty():
-                    file.sync()
+                segments.sync_now()
         if queue_offset * ENTRY_BYTES >= segments.end:
             segments.extend(queue_offset * ENTRY_BYTES)
 
@@ -157,8 +156,13 @@ class ConsumeQueue:
         return size > 0 and 0 <= offset < physical_offset
 
     def cut(self, end: int, *, thorough: bool) -> None:
-        """Forget the entries from an offset on, so that they never come back."""
-        if self.segments.last is not None:
+        """Forget the entries from an offset on, so that they never come back. With no entry left its files go as well: what
+        comes next says where the queue begins.
+        """
+        if self.segments.last is not None and end <= self.first:
+            self.segments.remove_after(-1)
+            self.changed = True
+        elif self.segments.last is not None:
             self.segments.clear_from(end * ENTRY_BYTES, thorough=thorough)
             if self.segments.dirty or self.segments.directory_dirty:
                 self.changed = True

@@ -10,12 +10,12 @@ from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord
-from halfmoon.ports import File
+from halfmoon.ports import Disk, File
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.hashing import index_hash, index_hashes
-from halfmoon.store.keyindex import Key, KeyIndex
-from halfmoon.store.layout import MAGIC
+from halfmoon.store.keyindex import Header, Key, KeyIndex
+from halfmoon.store.layout import INDEX, MAGIC
 from halfmoon.store.records import BORN_V6, STORE_V6, RecordFacts, check_at, keys_of
 
 SLICE_RECORDS = 400
@@ -43,12 +43,12 @@ class Indexing:
         self.sealed_ms = 0
         """Store time of the last record in the last full file."""
         self.safe_offset = 0
-        """Files up to here are full and synced."""
+        """Offset of the last record in the files that are full and synced; its other keys may be in the next file."""
         self._sealed: list[tuple[File, int]] = []
 
     # ------------------------------------------------------------ start
 
-    def recover(self, checkpoint: Checkpoint, *, ours: bool, clean: bool, lost: bool) -> None:
+    def recover(self, disk: Disk, checkpoint: Checkpoint, *, ours: bool, clean: bool, lost: bool) -> None:
         """Find out how far the index files can be trusted; what cannot be is removed and made anew in the background.
 
         Follows IndexService.load (RocketMQ 4.9.8) for a directory whose checkpoint is another broker's and that was not stopped
@@ -56,25 +56,33 @@ class Indexing:
         """
         index, log = self.index, self._log
         index.load()
-        if not ours:
-            while not clean and index.files and index.files[-1].header.end_ms > checkpoint.index_ms:
+        self.safe_offset = checkpoint.index_safe_offset if ours else 0
+        if not clean:
+            sure = checkpoint.indexed_offset if ours and not lost else 0
+            while index.files and not self._trusted(index.files[-1].header, checkpoint, ours=ours, lost=lost):
                 index.drop_last()
-            self.position = self._behind_last()
-            return
-        self.safe_offset = checkpoint.index_safe_offset
-        if lost:
-            while index.files and index.files[-1].header.end_offset >= checkpoint.index_safe_offset:
-                index.drop_last()
-            self.position = max(log.first, checkpoint.index_safe_offset)
-        else:
-            while index.files and (
-                index.files[-1].header.count <= 1 or index.files[-1].header.begin_offset >= checkpoint.indexed_offset
-            ):
-                index.drop_last()
-            if not clean and index.files and checkpoint.index_entries > 0:
+            if sure and index.files and checkpoint.index_entries > 0:
                 index.files[-1].undo(min(checkpoint.index_entries, index.count))
+            self._sealed = [
+                (file.file, file.header.end_offset) for file in index.files[:-1] if file.header.end_offset > self.safe_offset
+            ]
+        if not ours:
+            self.position = self._behind_last()
+        elif lost:
+            self.position = max(log.first, self.safe_offset)
+        else:
             self.position = max(log.first, checkpoint.indexed_offset)
         self.position = min(self.position, log.end)
+        disk.sync_directory(INDEX)  # a file that was removed must not come back beside the one that replaces it
+
+    @staticmethod
+    def _trusted(header: Header, checkpoint: Checkpoint, *, ours: bool, lost: bool) -> bool:
+        """Whether an index file can be kept after an unclean stop; only the last one is undone to what is sure."""
+        if header.count <= 1:
+            return False
+        if not ours:
+            return header.end_ms <= checkpoint.index_ms
+        return header.end_offset <= checkpoint.index_safe_offset if lost else header.begin_offset < checkpoint.indexed_offset
 
     def _behind_last(self) -> int:
         """Return the offset behind the last record in the files, or the log's first."""
@@ -101,9 +109,9 @@ class Indexing:
         if texts:
             keys = [Key(key_hash, place[0], place[1]) for key_hash, place in zip(index_hashes(texts), places)]
             self.index.add(keys, now)
-            for file in self.index.sealed:
-                self._sealed.append((file, self.position))
-                self.sealed_ms = self.index.files[-2].header.end_ms
+            for sealed in self.index.sealed:
+                self._sealed.append((sealed.file, sealed.header.end_offset))
+                self.sealed_ms = sealed.header.end_ms
             self.index.sealed.clear()
         return count
 

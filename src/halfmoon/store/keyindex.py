@@ -55,7 +55,7 @@ class IndexFile:
     """One file."""
 
     def __init__(self, file: File, slots: int, entries_max: int) -> None:
-        self.file, self._slots, self._entries_max = file, slots, entries_max
+        self.file, self.slots, self._entries_max = file, slots, entries_max
         header = Header._make(HEADER.unpack(file.view(0, HEADER_BYTES)))
         self.header = header if 0 < header.count <= entries_max else header._replace(count=min(max(1, header.count), entries_max))
 
@@ -73,7 +73,7 @@ class IndexFile:
             begin_ms, begin_offset = keys[0].store_ms, keys[0].physical_offset
         heads: dict[int, int] = {}
         entries = bytearray()
-        pack, slots = INDEX_ENTRY.pack, self._slots
+        pack, slots = INDEX_ENTRY.pack, self.slots
         for number, (key_hash, physical_offset, store_ms) in enumerate(keys, count):
             slot = key_hash % slots
             previous = heads.get(slot)
@@ -96,7 +96,7 @@ class IndexFile:
         used = self.header.slots_used
         for number in range(end - 1, count - 1, -1):
             key_hash, _, _, previous = self.entry(number)
-            slot = abs(key_hash) % self._slots
+            slot = abs(key_hash) % self.slots
             if SLOT.unpack(self.file.view(HEADER_BYTES + SLOT_BYTES * slot, SLOT_BYTES))[0] == number:
                 used -= previous == 0
                 self.file.write(HEADER_BYTES + SLOT_BYTES * slot, SLOT.pack(previous))
@@ -118,7 +118,7 @@ class IndexFile:
 
     def chain(self, key_hash: int) -> Iterator[tuple[int, int]]:
         """Yield (physical offset, earliest store time in ms) of the entries with a hash, newest first."""
-        number = self._head(key_hash % self._slots)
+        number = self._head(key_hash % self.slots)
         for _ in range(CHAIN_MAX):
             if not 0 < number < self.header.count:
                 return
@@ -138,7 +138,7 @@ class IndexFile:
         return int(number) if 0 < number < self.header.count else 0
 
     def _entry_at(self, number: int) -> int:
-        return HEADER_BYTES + SLOT_BYTES * self._slots + INDEX_ENTRY_BYTES * number
+        return HEADER_BYTES + SLOT_BYTES * self.slots + INDEX_ENTRY_BYTES * number
 
     def _write_header(self, header: Header) -> None:
         self.file.write(0, HEADER.pack(*header))
@@ -152,7 +152,7 @@ class KeyIndex:
         self._disk, self._slots, self._entries_max = disk, slots, entries_max
         self._file_bytes = HEADER_BYTES + SLOT_BYTES * slots + INDEX_ENTRY_BYTES * entries_max
         self.files: list[IndexFile] = []
-        self.sealed: list[File] = []
+        self.sealed: list[IndexFile] = []
         """Files that became full and were not taken for a sync yet."""
 
     def load(self) -> None:
@@ -186,7 +186,7 @@ class KeyIndex:
 
     def _new_file(self, now: int) -> None:
         if self.files:
-            self.sealed.append(self.files[-1].file)
+            self.sealed.append(self.files[-1])
         name = _file_name(now)
         if self.files and f"{INDEX}/{name}" <= self.files[-1].file.path:
             name = f"{int(self.files[-1].file.path.rpartition('/')[2]) + 1:017d}"

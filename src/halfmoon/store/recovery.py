@@ -97,8 +97,11 @@ def recover(
 def _start(log: CommitLog, checkpoint: Checkpoint, *, ours: bool, clean: bool, lost: bool) -> int:
     """Return the offset of a record (or of the end) from which on everything is checked."""
     segments = log.segments
+    if ours and not clean and segments.first > checkpoint.durable_offset:
+        segments.remove_after(-1)  # the names of the first files after that point did not reach the device: all behind it is lost
     if segments.last is None:
-        return 0
+        segments.first = checkpoint.durable_offset if ours else 0
+        return segments.first
     if ours:
         start = checkpoint.durable_offset if lost else max(checkpoint.durable_offset, checkpoint.published_offset)
         if log.first <= start <= segments.end:
@@ -153,9 +156,7 @@ def _points_right(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> boo
     )  # fmt: skip
 
 
-def _scan(
-    log: CommitLog, queues: Queues, facts: Recovered, new_queue: NewQueue, tag_code: TagCode
-) -> int:
+def _scan(log: CommitLog, queues: Queues, facts: Recovered, new_queue: NewQueue, tag_code: TagCode) -> int:
     """Check every record from the start on and give it its entry; return the end of the last."""
     waiting: dict[tuple[str, int], tuple[int, list[int]]] = {}
 

@@ -146,6 +146,13 @@ class Segments:
         self.dirty.clear()
         return files
 
+    def sync_now(self) -> None:
+        """Wait until everything written here is on the device, names included."""
+        for file in self.take_dirty():
+            file.sync()
+        if self.take_directory_dirty():
+            self._disk.sync_directory(self.directory)
+
     def take_directory_dirty(self) -> bool:
         """Whether names were made or removed since the last call."""
         dirty, self.directory_dirty = self.directory_dirty, False

@@ -7,12 +7,11 @@ A sync that failed stops the store for good: ``refusal`` says why, and nothing t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
-from halfmoon.ports import Disk, Lock
+from halfmoon.ports import Disk, File, Lock
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog, Draft
 from halfmoon.store.consumequeue import UNLIMITED, ConsumeQueue
@@ -88,6 +87,7 @@ class Store:
         )
         self._log_due = self._queues_due = self._index_due = self._clean_due = 0
         self._indexed_end = 0
+        self._index_syncing = False
         self._to_correct: deque[ConsumeQueue] = deque()
         """Queues whose lowest offset is to be found anew, since log files went."""
         self._linger_due: int | None = None
@@ -133,7 +133,7 @@ class Store:
             self._adopt(queue)
         self._published, self._published_ms = log.end, log.last_store_ms
         self._changed = [queue for queue in self._queues.values() if queue.changed]
-        self._indexing.recover(checkpoint, ours=self._checkpoint_file.ours, clean=clean, lost=lost)
+        self._indexing.recover(disk, checkpoint, ours=self._checkpoint_file.ours, clean=clean, lost=lost)
         self._checkpoint = checkpoint._replace(clean=False)
         flush = self._flush
         flush.durable_ms, flush.queues_ms = checkpoint.log_ms, checkpoint.queue_ms
@@ -501,18 +501,28 @@ class Store:
         self._indexing.slice(self._published, now)
         self._index_due = now + (1 if idle else 20 if lag < _LAG_BYTES else 5)
         self._write_checkpoint()
-        for file, position in self._indexing.take_sealed():
-            self._work.append(Work(file.sync, self._index_sealed(position), False, "sync key index"))
+        if not self._index_syncing and (sealed := self._indexing.take_sealed()):
+            self._index_syncing = True
+            self._sync_index(sealed, self._indexing.sealed_ms)
 
-    def _index_sealed(self, position: int) -> Callable[[Exception | None, int], None]:
+    def _sync_index(self, sealed: list[tuple[File, int]], sealed_ms: int) -> None:
+        """Make index files that became full durable; a restart of the machine keeps those."""
+        disk = self._disk
+
+        def run() -> None:
+            for file, _ in sealed:
+                file.sync()
+            disk.sync_directory(INDEX)
+
         def done(result: Exception | None, now: int) -> None:
+            self._index_syncing = False
             if isinstance(result, Exception):
                 self._fail(f"a sync failed: {result}")
-            elif self._flush.durable_offset >= position:
-                self._indexing.safe_offset = max(self._indexing.safe_offset, position)
-                self._checkpoint = self._checkpoint._replace(index_ms=max(self._checkpoint.index_ms, self._indexing.sealed_ms))
+            elif self._flush.durable_offset >= sealed[-1][1]:
+                self._indexing.safe_offset = sealed[-1][1]
+                self._checkpoint = self._checkpoint._replace(index_ms=sealed_ms)
 
-        return done
+        self._work.append(Work(run, done, False, "sync key index"))
 
     # ------------------------------------------------------------ retention
 
@@ -629,6 +639,7 @@ class Store:
             self._indexing.index.files[-1].file.sync()
         for file, _ in self._indexing.take_sealed():
             file.sync()
+        self._disk.sync_directory(INDEX)
         self._write_checkpoint(clean=True)
         self._checkpoint_file.sync()
         self._disk.remove(ABORT)
