@@ -163,6 +163,17 @@ def test_a_batch_gets_consecutive_offsets_and_one_answer(talk):
     assert all(m.properties["CLUSTER"] == "DefaultCluster" for m in messages)
 
 
+def test_each_message_of_a_batch_gets_the_batchs_properties_but_not_its_unique_key(talk):
+    items = [(b"m", b"UNIQ_KEY\x01own\x02WAIT\x01true\x02", 0)]
+    talk.send("BenchmarkTest")
+
+    header = send_header("BenchmarkTest", batch=True, properties="WAIT\x01false\x02UNIQ_KEY\x01batch\x02a\x01b")
+    talk.ask(header, encode_batch(items))
+
+    [message] = decode_records(talk.pull("BenchmarkTest", offset=1).body)
+    assert message.properties == {"UNIQ_KEY": "own", "WAIT": "false", "a": "b", "CLUSTER": "DefaultCluster"}
+
+
 def test_whether_a_body_is_a_batch_is_said_by_the_field_and_not_by_the_code(talk):
     body = encode_batch([(b"a", b"", 0), (b"b", b"", 0)])
 

@@ -127,7 +127,7 @@ class Sends:
             return [(body, text, header.flag, sys_flag, born, host, reconsume, 0, code)], wait
         if header.topic.startswith((RETRY_PREFIX, DEAD_PREFIX)):
             raise MessageRefused("a batch may not go to a retry or dead-letter topic")
-        _, _, wait = self.prepare((header.properties or "").encode())
+        suffix, wait = self._batch_suffix((header.properties or "").encode())
         try:
             items = batch_items(body)
         except ValueError as exc:
@@ -136,25 +136,39 @@ class Sends:
             raise MessageRefused("the batch holds no message")
         drafts: list[Draft] = []
         for item_body, item_properties, flag in items:
-            text, code, _ = self.prepare(item_properties)
+            text, code, _ = self.prepare(item_properties, suffix)
             drafts.append((item_body, text, flag, sys_flag, born, host, reconsume, 0, code))
         return drafts, wait
 
-    def prepare(self, text: bytes) -> tuple[bytes, int, bool]:
+    def _batch_suffix(self, text: bytes) -> tuple[bytes, bool]:
+        """Return what each message of a batch gets behind its own properties, and whether the sender waits for the sync.
+
+        These are the batch's own properties, WAIT included, and the cluster. Follows CommitLog.MessageExtEncoder (4.9.8).
+        Differs: a unique key of the whole batch (5.x) is not given to every message in place of its own.
+        """
+        found = wire_properties.decode(text)
+        wait = found.get("WAIT", "true").lower() == "true"
+        found.pop("UNIQ_KEY", None)
+        return wire_properties.encode({**found, "CLUSTER": self._settings.cluster}), wait
+
+    def prepare(self, text: bytes, suffix: bytes | None = None) -> tuple[bytes, int, bool]:
         """Return properties as stored, the tag code and whether the sender waits for the sync.
+
+        ``suffix`` are whole pairs to put behind them; None: the cluster's.
 
         Raises:
             NoPermission: a transactional message.
             MessageRefused: a delayed one, or properties that are too long.
         """
-        prepared = stored_properties(text, self.cluster_pair)
+        suffix = self.cluster_pair if suffix is None else suffix
+        prepared = stored_properties(text, suffix)
         if prepared is None:
-            prepared = self._prepare_plainly(text)
+            prepared = self._prepare_plainly(text, suffix)
         if len(prepared[0]) > PROPERTIES_BYTES_MAX:
             raise MessageRefused(self._too_large())
         return prepared
 
-    def _prepare_plainly(self, text: bytes) -> tuple[bytes, int, bool]:
+    def _prepare_plainly(self, text: bytes, suffix: bytes) -> tuple[bytes, int, bool]:
         found = wire_properties.decode(text)
         if found.get("TRAN_MSG", "").lower() == "true":
             raise NoPermission(f"the broker[{self._settings.address}] sending transaction message is forbidden")
@@ -163,9 +177,9 @@ class Sends:
         ):
             raise MessageRefused("this broker does not deliver delayed messages yet")
         wait = found.pop("WAIT", "true").lower() == "true"
-        found["CLUSTER"] = self._settings.cluster
+        found.pop("CLUSTER", None)
         tag = found.get("TAGS", "")
-        return wire_properties.encode(found), tag_hash(tag.encode()) if tag else 0, wait
+        return wire_properties.encode(found) + suffix, tag_hash(tag.encode()) if tag else 0, wait
 
     def _too_large(self) -> str:
         return (
