@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.wire.bodies import encode_register_body
+from halfmoon.wire.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_register_body
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import Command
 from tests.nameserver.house import House, MemoryDisk, register_fields, table
@@ -30,6 +30,19 @@ def test_a_route_has_brokers_queues_and_both_spellings_of_the_flag() -> None:
             {"brokerName": "broker-a", "perm": 6, "readQueueNums": 4, "topicSynFlag": 2, "topicSysFlag": 2, "writeQueueNums": 3}
         ],
     }
+
+
+@pytest.mark.mission("004-06", "004-07")
+def test_a_topic_of_several_brokers_has_the_queues_of_each_with_its_own_counts() -> None:
+    house = House()
+    for name, count in (("broker-a", 4), ("broker-b", 16)):
+        configs = {"t": TopicConfig(topic_name="t", read_queue_nums=count, write_queue_nums=count - 1)}
+        body = RegisterBrokerBody(TopicConfigTable(DataVersion(1, 5), configs))
+        house.ask(103, register_fields(name), encode_register_body(body))
+    route = house.route()
+    assert {each["brokerName"] for each in route["brokerDatas"]} == {"broker-a", "broker-b"}
+    counts = {each["brokerName"]: (each["readQueueNums"], each["writeQueueNums"]) for each in route["queueDatas"]}
+    assert counts == {"broker-a": (4, 3), "broker-b": (16, 15)}
 
 
 @pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])

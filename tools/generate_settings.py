@@ -1,6 +1,6 @@
 """Writes ``docs/settings.md`` from the settings classes, so that the page cannot say anything else than the code.
 
-``python tools/settings_reference.py`` writes the page; with ``--check`` it only says (exit code 1) whether it is stale.
+``python tools/generate_settings.py`` writes the page; with ``--check`` it only says (exit code 1) whether it is stale.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CLIENTS: dict[str, type[Any]] = {
 
 HEAD = """# Settings
 
-<!-- Written by tools/settings_reference.py: change the settings classes instead. -->
+<!-- Written by tools/generate_settings.py: change the settings classes instead. -->
 
 A server takes settings from configuration files (`--config`: TOML, or a RocketMQ `broker.conf`), then from the environment,
 then from `--set key=value`; what comes later wins. Every value is checked at the start: an unknown key or a value that does not
@@ -111,7 +111,7 @@ def main(arguments: list[str]) -> int:
     if "--check" in arguments:
         stale = not PAGE.exists() or PAGE.read_text() != text
         if stale:
-            print("docs/settings.md is stale: run python tools/settings_reference.py", file=sys.stderr)
+            print("docs/settings.md is stale: run python tools/generate_settings.py", file=sys.stderr)
         return int(stale)
     PAGE.write_text(text)
     return 0
