@@ -1,0 +1,322 @@
+"""`halfmoon serve`, `nameserver` and `broker` as processes: ready, stopped, killed, refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from halfmoon import Admin, HalfmoonError, Message, Producer
+from halfmoon.cli import servers
+from halfmoon.cli.looking import FIRST, read, starts_and_ends
+from halfmoon.errors import SettingError, UsageError
+
+FREE = ("--nameserver-port", "0", "--broker-port", "0")
+
+
+class Started(NamedTuple):
+    """A server process that is ready, and what it said."""
+
+    process: subprocess.Popen[str]
+    facts: dict[str, Any]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and return the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(20)
+
+    @property
+    def nameserver(self) -> str:
+        """Where its name server is."""
+        return str(self.facts["nameserver"])
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """Options that start it again on the same ports."""
+        names, broker = (str(self.facts[name]).rpartition(":")[2] for name in ("nameserver", "broker"))
+        return ("--nameserver-port", names, "--broker-port", broker)
+
+
+Start = Callable[..., Started]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a server command and wait until it is ready; killed at the end when it still runs."""
+    running: list[subprocess.Popen[str]] = []
+
+    def started(*arguments: str) -> Started:
+        command = [sys.executable, "-m", "halfmoon.cli.main", *map(str, arguments), "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        running.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.stderr.read() if process.stderr else ""
+        return Started(process, json.loads(line))
+
+    yield started
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """Run a server command that must not start; return exit code and what it says."""
+    command = [sys.executable, "-m", "halfmoon.cli.main", *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert ended.stdout == ""
+    return ended.returncode, ended.stderr
+
+
+def send(nameserver: str, *bodies: str) -> list[str]:
+    """Send bodies to the topic ``orders`` and return the brokers' ids."""
+    with Producer(group="P", nameserver=nameserver) as producer:
+        return [producer.send(Message("orders", body.encode())).offset_msg_id for body in bodies]
+
+
+def bodies(nameserver: str) -> list[str]:
+    """Return what the topic ``orders`` holds, sorted."""
+    return sorted(message.body.decode() for message in read(nameserver, starts_and_ends(nameserver, "orders", FIRST)))
+
+
+def test_serve_says_one_line_when_clients_may_connect(tmp_path):
+    command = [sys.executable, "-m", "halfmoon.cli.main", "serve", "--data", str(tmp_path), *FREE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        nameserver = line.split("name server ")[1].split(",")[0]
+        with Admin(nameserver=nameserver) as admin:
+            brokers = list(admin.cluster().broker_addr_table)
+        process.terminate()
+        rest = process.stdout.read()
+
+    assert line.startswith("halfmoon ready: ")
+    assert brokers == ["broker-a"]
+    assert (rest, process.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly_and_messages_are_there_after_the_next_start(start, tmp_path, number):
+    first = start("serve", "--data", tmp_path, *FREE)
+    send(first.nameserver, "1", "2", "3")
+
+    code = first.stop(number)
+    assert not (tmp_path / "abort").exists()
+    second = start("serve", "--data", tmp_path, *first.ports)
+
+    assert code == 0
+    assert bodies(second.nameserver) == ["1", "2", "3"]
+
+
+def test_killed_with_9_nothing_acknowledged_is_lost(start, tmp_path):
+    first = start("serve", "--data", tmp_path, *FREE)
+    sent = [str(number) for number in range(100)]
+    send(first.nameserver, *sent)
+
+    code = first.stop(signal.SIGKILL)
+    second = start("serve", "--data", tmp_path, *first.ports)
+    send(second.nameserver, "after")
+
+    assert code == -signal.SIGKILL
+    assert bodies(second.nameserver) == sorted([*sent, "after"])
+
+
+def test_a_second_signal_ends_it_at_once(start, tmp_path):
+    server = start("serve", "--data", tmp_path, *FREE)
+
+    server.process.send_signal(signal.SIGSTOP)  # so that it finds both signals together, whatever stopping takes
+    server.process.send_signal(signal.SIGTERM)
+    server.process.send_signal(signal.SIGINT)
+    code = server.stop(signal.SIGCONT)
+
+    assert code == 1
+
+
+def test_a_directory_in_use_is_refused_by_name(start, tmp_path):
+    start("serve", "--data", tmp_path, *FREE)
+
+    code, text = refused("serve", "--data", tmp_path, *FREE)
+
+    assert code == 1
+    assert str(tmp_path) in text
+    assert "locked" in text
+    assert "Traceback" not in text
+
+
+def test_a_second_broker_on_the_directory_of_serve_is_refused(start, tmp_path):
+    start("serve", "--data", tmp_path, *FREE)
+
+    code, text = refused("broker", "--data", tmp_path, "--broker-port", "0")
+
+    assert code == 1
+    assert "locked" in text
+
+
+def test_a_port_in_use_is_refused_by_number_and_the_directory_is_not_touched(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, text = refused("broker", "--data", tmp_path / "new", "--broker-port", port)
+
+    assert code == 1
+    assert port in text
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_second_master_joins_the_cluster(start, tmp_path):
+    first = start("serve", "--data", tmp_path / "a", *FREE)
+    second = start(
+        *("broker", "--nameserver", first.nameserver, "--broker-name", "broker-b"),
+        *("--data", tmp_path / "b", "--broker-port", "0"),
+    )
+    with Admin(nameserver=first.nameserver) as admin:
+        admin.create_topic("orders", queue_count=2)
+        brokers = sorted(admin.cluster().broker_addr_table)
+        queues = sorted((queue.broker_name, queue.queue_id) for queue in admin.topic_stats("orders"))
+    send(first.nameserver, *"12345678")
+
+    assert brokers == ["broker-a", "broker-b"]
+    assert queues == [("broker-a", 0), ("broker-a", 1), ("broker-b", 0), ("broker-b", 1)]
+    assert bodies(first.nameserver) == list("12345678")
+    assert second.stop() == 0
+    with Admin(nameserver=first.nameserver) as admin:
+        assert sorted(admin.cluster().broker_addr_table) == ["broker-a"]
+
+
+def test_a_name_server_alone_keeps_its_values_over_a_restart(start, tmp_path):
+    first = start("nameserver", "--data", tmp_path, "--nameserver-port", "0")
+    with Admin(nameserver=first.nameserver) as admin:
+        admin.put_kv("space", "key", "value")
+    assert first.stop() == 0
+    second = start("nameserver", "--data", tmp_path, "--nameserver-port", "0")
+
+    with Admin(nameserver=second.nameserver) as admin:
+        assert admin.kv("space", "key") == "value"
+
+
+def test_settings_of_a_broker_conf_and_of_set_reach_the_broker(start, tmp_path):
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerName=from-file\nflushDiskType=ASYNC_FLUSH\nsendMessageThreadPoolNums=4\nmaxMessageSize=1000\n")
+
+    server = start("serve", "--data", tmp_path / "data", *FREE, "--config", config, "--set", "flushDiskType=SYNC_FLUSH")
+
+    with Admin(nameserver=server.nameserver) as admin:
+        found = admin.broker_config(server.facts["broker"])
+    assert server.facts["broker_name"] == "from-file"
+    assert found["flushDiskType"] == "SYNC_FLUSH"
+    assert found["maxMessageSize"] == "1000"
+
+
+def test_a_toml_file_sets_every_part(start, tmp_path):
+    config = tmp_path / "halfmoon.toml"
+    config.write_text('[nameserver]\nport = 0\n[broker]\nport = 0\nname = "from-toml"\n[store]\nflush_disk_type = "SYNC_FLUSH"\n')
+
+    server = start("serve", "--data", tmp_path / "data", "--config", config)
+
+    assert server.facts["broker_name"] == "from-toml"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--set", "flushDiskTyp=SYNC_FLUSH"), ("flushDiskTyp", "flushDiskType")),
+        (("--set", "flushDiskType=SINK_FLUSH"), ("SINK_FLUSH", "SYNC_FLUSH")),
+        (("--broker-port", "banana"), ("banana",)),
+        (("--broker-port", "70000"), ("70000",)),
+        (("--set", "novalue"), ("novalue",)),
+        (("--config", "no/such/file.toml"), ("no/such/file.toml",)),
+        (("--bogus",), ("--bogus",)),
+        (("--data",), ("--data",)),
+        (("--log", "loud"), ("loud",)),
+        (("--host", "0.0.0.0"), ("0.0.0.0", "--allow-remote")),
+    ],
+)
+def test_a_wrong_option_or_setting_is_named_with_exit_code_2(tmp_path, options, words):
+    code, text = refused("serve", *FREE, *(() if options == ("--data",) else ("--data", tmp_path / "new")), *options)
+
+    assert code == 2
+    assert all(word in text for word in words)
+    assert not (tmp_path / "new").exists()
+
+
+def test_other_machines_are_let_in_only_with_a_warning(start, tmp_path):
+    server = start("serve", "--data", tmp_path, *FREE, "--host", "0.0.0.0", "--allow-remote")
+    server.stop()
+
+    assert server.process.stderr is not None
+    assert "other machines" in server.process.stderr.read()
+
+
+def test_closing_while_clients_are_connected_fails_their_next_send(start, tmp_path):
+    server = start("serve", "--data", tmp_path, *FREE)
+    with Producer(group="P", nameserver=server.nameserver, retries_max=0, send_timeout_ms=1000) as producer:
+        producer.send(Message("orders", b"1"))
+        code = server.stop()
+        with pytest.raises(HalfmoonError):
+            producer.send(Message("orders", b"2"))
+
+    assert code == 0
+
+
+# ---------------------------------------------------------------- options, without a process
+
+
+def test_options_read_plainly_in_every_form():
+    options = servers.OPTIONS["serve"]
+
+    values = servers.read_options(options, ["--data", "d", "--broker-port=1", "--set", "a=b", "--set=c=d", "--json"])
+
+    assert values is not None
+    assert (values["data"], values["broker_port"], values["set"], values["json"]) == ("d", "1", ["a=b", "c=d"], True)
+    assert values["host"] is None
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--nope"], ["stray"], ["--data"], ["--json=yes"], ["--data", "--json"]])
+def test_what_does_not_read_plainly_goes_the_long_way(arguments):
+    assert servers.read_options(servers.OPTIONS["serve"], arguments) is None
+
+
+def test_the_data_directory_is_given_or_from_the_environment_or_the_users():
+    assert servers.data_directory("serve", "here", {"HALFMOON_DATA": "/there"}) == Path("here")
+    assert servers.data_directory("serve", None, {"HALFMOON_DATA": "/there"}) == Path("/there")
+    assert servers.data_directory("serve", None, {"XDG_DATA_HOME": "/data"}) == Path("/data/halfmoon")
+    assert servers.data_directory("nameserver", None, {"XDG_DATA_HOME": "/data"}) == Path("/data/halfmoon/nameserver")
+    assert servers.data_directory("serve", None, {}) == Path("~/.local/share/halfmoon").expanduser()
+
+
+def test_flags_win_over_set_and_set_over_the_environment_and_that_over_files(tmp_path):
+    (tmp_path / "f.toml").write_text("[broker]\nport = 1\nname = 'file'\ncluster = 'file'\nregion = 'file'\n")
+    environment = {
+        "HALFMOON_CONFIG": str(tmp_path / "f.toml"),
+        "HALFMOON_BROKER_PORT": "2",
+        "HALFMOON_BROKER_NAME": "env",
+        "HALFMOON_CLUSTER": "env",
+    }
+
+    found = servers.settings_from(
+        "serve", {"set": ["broker.port=3", "brokerName=set"], "broker_port": "4", "config": []}, environment
+    ).broker
+
+    assert (found.port, found.name, found.cluster, found.region) == (4, "set", "env", "file")
+
+
+def test_a_host_that_others_reach_is_refused_unless_allowed():
+    with pytest.raises(UsageError, match="--allow-remote"):
+        servers.settings_from("serve", {"host": "0.0.0.0"}, {})
+
+    found = servers.settings_from("serve", {"host": "192.0.2.7", "allow_remote": True}, {})
+
+    assert (found.host, found.broker.address) == ("192.0.2.7", "192.0.2.7")
+
+
+def test_an_unknown_setting_of_the_environment_is_refused():
+    with pytest.raises(SettingError, match="HALFMOON_BROKER_NAME"):
+        servers.settings_from("serve", {}, {"HALFMOON_BROKER_NAM": "x"})
