@@ -18,8 +18,8 @@ def test_texts_that_cannot_be_topics_are_refused(topic):
 @pytest.mark.mission("000-42")
 @pytest.mark.parametrize(
     "topic",
-    ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC",
-     "OFFSET_MOVED_EVENT"],
+    ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
+     "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"],
 )  # fmt: skip
 def test_topics_of_the_broker_are_refused_for_sending(topic):
     check_topic(topic)

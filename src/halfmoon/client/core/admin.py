@@ -11,7 +11,7 @@ from typing import TypeVar
 from halfmoon.client.core.ask import ask, call
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import DLQ_PREFIX, check_group, check_topic, is_system_topic, retry_topic, unwrap, wrap
-from halfmoon.effects import Op, gather
+from halfmoon.effects import Op, gather, sleep
 from halfmoon.errors import BrokerError, HalfmoonError, NoRoute, QueryNotFound, TopicNotFound, UsageError, broker_error
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import (
@@ -76,6 +76,9 @@ from halfmoon.wire.table import Header
 
 T = TypeVar("T")
 
+KNOWN_TRIES, KNOWN_PAUSE_MS = 40, 50
+"""How often and how long a new topic is waited for: two seconds."""
+
 
 class AdminCore:
     """An administration client without its event loop."""
@@ -129,7 +132,10 @@ class AdminCore:
         cluster: str | None = None,
         broker_address: str | None = None,
     ) -> Op[None]:
-        """Make or change a topic on one broker, or on every master of a cluster (of all clusters when none is named)."""
+        """Make or change a topic on one broker, or on every master of a cluster (of all clusters when none is named).
+
+        Returns when the name servers know it, or after `KNOWN_TRIES` looks: brokers register new topics in their own time.
+        """
         check_topic(topic)
         if is_system_topic(topic):
             raise UsageError(f"The topic[{topic}] is conflict with system topic.")
@@ -143,8 +149,19 @@ class AdminCore:
             topic_sys_flag=0,
             order=order,
         )
-        for address in [broker_address] if broker_address else (yield from self.masters(cluster)):
+        addresses = [broker_address] if broker_address else (yield from self.masters(cluster))
+        for address in addresses:
             yield from self._ask(address, request)
+        for _ in range(KNOWN_TRIES):
+            try:
+                route = yield from self._route(self._wire(topic))
+            except TopicNotFound:
+                known: set[str] = set()
+            else:
+                known = {address for broker in route.broker_datas for address in broker.broker_addrs.values()}
+            if known >= set(addresses):
+                return
+            yield from sleep(KNOWN_PAUSE_MS)
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> Op[None]:
         """Delete a topic on every master of a cluster (of all when none is named) and at every name server."""

@@ -70,8 +70,8 @@ class PollCore(GroupMember):
         for topic in (self._manual or {}).keys() - fresh.keys():
             self.routes.unregister(topic)
         self._manual = fresh
-        if self.running:
-            yield from self.rebalance()
+        if self.running and not (yield from self.rebalance()):
+            self.group_changed()  # the round is repeated until it comes out even
 
     def topics(self) -> list[str]:
         """Return the topics whose queues may be ours."""
@@ -256,7 +256,8 @@ class PollCore(GroupMember):
 
     def _jump(self, queue: MessageQueue, offset: int) -> Op[None]:
         old = self._must_hold(queue)
-        self._let_go(old)
+        if old is not None:
+            self._let_go(old)
         yield from self.gain(queue, offset)
         self.held[queue].consumed = offset
 
@@ -297,9 +298,10 @@ class PollCore(GroupMember):
             self.offsets.update(held.queue, held.consumed, only_forward=False)
         yield from super()._remove(held)
 
-    def _must_hold(self, queue: MessageQueue) -> Held:
+    def _must_hold(self, queue: MessageQueue) -> Held | None:
+        """Return what is held of a queue of ours; None for one that was assigned and could not be begun yet."""
         held = self.held.get(queue)
-        if held is None:
+        if held is None and queue not in (self._manual or {}).get(queue.topic, ()):
             raise UsageError(f"The message queue is not in assigned list, may be rebalancing, message queue: {queue}")
         return held
 

@@ -1,0 +1,297 @@
+"""The clients against a real broker of ours on real sockets: the whole way of a message, asyncio and blocking."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from typing import Any
+
+import pytest
+
+from halfmoon import (
+    Admin,
+    AsyncAdmin,
+    AsyncProducer,
+    AsyncPullConsumer,
+    AsyncPushConsumer,
+    ConsumeFrom,
+    Message,
+    MessageModel,
+    MessageQueue,
+    NoNameServer,
+    NoRoute,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SendFailed,
+    SendStatus,
+    UsageError,
+)
+from halfmoon.errors import NotRunning, OffsetIllegal
+from halfmoon.testing.local import LocalCluster
+
+FIRST = ConsumeFrom.FIRST_OFFSET
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("broker")) as found:
+        with Admin(nameserver=found.nameserver) as admin:
+            wait_for(lambda: "TBW102" in admin.topics())
+        yield found
+
+
+@pytest.fixture
+def names(cluster: LocalCluster) -> dict[str, Any]:
+    number = next(_numbers)
+    return {"nameserver": cluster.nameserver, "topic": f"topic_{number}", "group": f"group_{number}"}
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 10) -> None:
+    pause = threading.Event()
+    for _ in range(int(seconds * 100)):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not happen in time")
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.mission("002-31", "002-32", "000-55")
+async def test_messages_go_round_in_all_ways_of_sending(names):
+    topic, at = names["topic"], names["nameserver"]
+    told, got = [], []
+    consumer = AsyncPushConsumer(group=names["group"], nameserver=at, consume_from=FIRST)
+    consumer.subscribe(topic)
+
+    @consumer.on_message
+    async def handle(messages):
+        got.extend(messages)
+
+    async with AsyncProducer(group="P", nameserver=at) as producer, consumer:
+        waited = await producer.send(Message(topic, b"waited", tag="A", keys=["k"], properties={"who": "me"}))
+        future = producer.send_async(Message(topic, b"asynchronous"), lambda result, error: told.append((result, error)))
+        assert (await future).status is SendStatus.SEND_OK
+        await producer.send_oneway(Message(topic, b"oneway"))
+        batch = await producer.send_batch([Message(topic, b"batch 1"), Message(topic, b"batch 2")])
+        await producer.send(Message(topic, b"long" * 5_000), queue=MessageQueue(topic, "broker-a", 1))
+        await until(lambda: len(got) == 6)
+
+    assert {message.body for message in got} == {
+        b"waited", b"asynchronous", b"oneway", b"batch 1", b"batch 2", b"long" * 5_000,
+    }  # fmt: skip
+    first = next(message for message in got if message.body == b"waited")
+    assert (first.msg_id, first.tag, first.keys, first.properties["who"]) == (waited.msg_id, "A", ("k",), "me")
+    assert first.queue == waited.queue
+    assert first.offset_msg_id == waited.offset_msg_id
+    assert [message.msg_id for message in got if message.body.startswith(b"batch")] == batch.msg_id.split(",")
+    assert [(result.status, error) for result, error in told] == [(SendStatus.SEND_OK, None)]
+    assert next(message for message in got if len(message.body) > 10_000).queue_id == 1
+
+
+@pytest.mark.mission("001-05", "001-09")
+async def test_a_subscription_by_tags_gets_these_tags_only_hash_collisions_left_out(names):
+    topic, at, got = names["topic"], names["nameserver"], []
+    consumer = AsyncPushConsumer(group=names["group"], nameserver=at, consume_from=FIRST)
+    consumer.subscribe(topic, "Aa || C")
+    consumer.on_message(lambda messages: got.extend(messages))
+
+    async with AsyncProducer(group="P", nameserver=at) as producer, consumer:
+        for tag in ("Aa", "BB", "C", "D", None):
+            await producer.send(Message(topic, b"x", tag=tag))
+        await until(lambda: len(got) == 2)
+
+    assert {message.tag for message in got} == {"Aa", "C"}
+
+
+async def test_a_message_is_there_within_milliseconds_of_its_sending(names):
+    topic, at, got = names["topic"], names["nameserver"], asyncio.Event()
+    consumer = AsyncPushConsumer(group=names["group"], nameserver=at, consume_from=FIRST)
+    consumer.subscribe(topic)
+
+    @consumer.on_message
+    async def handle(messages):
+        got.set()
+
+    async with AsyncProducer(group="P", nameserver=at) as producer, consumer:
+        await producer.send(Message(topic, b"first"))
+        await asyncio.wait_for(got.wait(), 10)
+        got.clear()
+        await producer.send(Message(topic, b"second"))
+        await asyncio.wait_for(got.wait(), 3)
+
+
+async def test_progress_survives_the_consumer(names):
+    topic, at, got = names["topic"], names["nameserver"], []
+
+    async def consume(number: int) -> None:
+        consumer = AsyncPushConsumer(group=names["group"], nameserver=at, consume_from=FIRST)
+        consumer.subscribe(topic)
+        consumer.on_message(lambda messages: got.extend(messages))
+        async with consumer:
+            await until(lambda: len(got) >= number)
+
+    async with AsyncProducer(group="P", nameserver=at) as producer:
+        for i in range(5):
+            await producer.send(Message(topic, b"%d" % i))
+        await consume(5)
+        await producer.send(Message(topic, b"5"))
+        await consume(6)
+
+    assert sorted(message.body for message in got) == [b"%d" % i for i in range(6)]
+
+
+async def test_two_members_share_the_queues_and_each_broadcasting_one_gets_all(names, tmp_path):
+    topic, at = names["topic"], names["nameserver"]
+
+    def consumer(group: str, **values: Any) -> tuple[AsyncPushConsumer, list[Any]]:
+        got: list[Any] = []
+        found = AsyncPushConsumer(group=group, nameserver=at, consume_from=FIRST, rebalance_ms=500, **values)
+        found.subscribe(topic)
+        found.on_message(lambda messages: got.extend(messages))
+        return found, got
+
+    async with AsyncProducer(group="P", nameserver=at) as producer:
+        await producer.send(Message(topic, b"x"))
+        (one, _), (two, _) = consumer(names["group"]), consumer(names["group"])
+
+        def share(member: AsyncPushConsumer) -> set[MessageQueue]:
+            return {queue for queue in member.assignment() if queue.topic == topic}
+
+        async with one, two:
+            await until(lambda: len(share(one)) == len(share(two)) == 2)
+            assert share(one) | share(two) == set(await producer.queues(topic))
+        broadcasting = {"model": MessageModel.BROADCASTING, "offsets_dir": str(tmp_path)}
+        (three, got3), (four, got4) = (consumer(names["group"] + "b", **broadcasting, instance_name=f"i{i}") for i in range(2))
+        async with three, four:
+            await until(lambda: len(got3) == len(got4) == 1)
+
+
+async def test_a_pull_consumer_seeks_polls_and_commits(names):
+    topic, at = names["topic"], names["nameserver"]
+    queue = MessageQueue(topic, "broker-a", 0)
+    async with AsyncProducer(group="P", nameserver=at) as producer:
+        async with AsyncAdmin(nameserver=at) as admin:
+            await admin.create_topic(topic, queue_count=1)
+        for i in range(20):
+            await producer.send(Message(topic, b"%d" % i), queue=queue)
+        async with AsyncPullConsumer(group=names["group"], nameserver=at) as consumer:
+            await consumer.assign([queue])
+            await consumer.seek_to_begin(queue)
+            assert [message.queue_offset for message in await consumer.poll(5_000)] == list(range(10))
+            await consumer.seek(queue, 17)
+            assert [message.body for message in await consumer.poll(5_000)] == [b"17", b"18", b"19"]
+            with pytest.raises(OffsetIllegal):
+                await consumer.seek(queue, 99)
+            await consumer.commit()
+        async with AsyncPullConsumer(group=names["group"], nameserver=at) as consumer:
+            assert await consumer.committed(queue) == 20
+            await consumer.assign([queue])
+            await producer.send(Message(topic, b"20"), queue=queue)
+            async for message in consumer:
+                assert message.body == b"20"
+                break
+
+
+async def test_an_administrator_sees_and_changes_the_cluster(names, cluster):
+    topic, group, at = names["topic"], names["group"], names["nameserver"]
+    consumer = AsyncPushConsumer(group=group, nameserver=at, consume_from=FIRST)
+    consumer.subscribe(topic)
+    got: list[Any] = []
+    consumer.on_message(lambda messages: got.extend(messages))
+    async with AsyncAdmin(nameserver=at) as admin, AsyncProducer(group="P_admin", nameserver=at) as producer:
+        await admin.create_topic(topic, queue_count=2)
+        assert (await admin.topic_route(topic)).queue_datas[0].write_queue_nums == 2
+        sent = [await producer.send(Message(topic, b"%d" % i, keys=[f"k{i}"])) for i in range(4)]
+        async with consumer:
+            await until(lambda: len(got) == 4)
+            assert [one.client_id for one in (await admin.consumer_connections(group)).connection_set] == [consumer.client_id]
+            info = await admin.consumer_running_info(group, consumer.client_id)
+            assert {queue.topic for queue in info.mq_table} >= {topic}
+        assert await admin.lag(group, topic) == 0
+        await admin.reset_offsets(group, topic, 0)
+        assert await admin.lag(group, topic) == 4
+        assert sum(one.max_offset for one in (await admin.topic_stats(topic)).values()) == 4
+        assert topic in await admin.topics()
+        assert group in await admin.groups()
+        assert [message.body for message in await admin.messages_by_key(topic, "k2")] == [b"2"]
+        assert (await admin.message_by_id(topic, sent[3].msg_id)).body == b"3"
+        assert (await admin.message_by_offset_id(sent[1].offset_msg_id)).body == b"1"
+        queue = sent[0].queue
+        assert (await admin.min_offset(queue), await admin.max_offset(queue), await admin.search_offset(queue, 0)) == (0, 2, 0)
+        await admin.put_kv("n", "k", "v")
+        assert await admin.kv("n", "k") == "v"
+        assert "brokerVersionDesc" in await admin.broker_runtime_info(cluster.broker)
+        await admin.delete_topic(topic)
+        assert topic not in await admin.topics()
+
+
+def test_the_blocking_clients_do_the_same(names):
+    topic, at, got, told = names["topic"], names["nameserver"], [], []
+    consumer = PushConsumer(group=names["group"], nameserver=at, consume_from=FIRST)
+    consumer.subscribe(topic, "A")
+
+    @consumer.on_message
+    def handle(messages):
+        got.extend((message.body, threading.current_thread().name) for message in messages)
+
+    with Producer(group="P", nameserver=at) as producer, consumer:
+        assert producer.send(Message(topic, b"1", tag="A")).status is SendStatus.SEND_OK
+        future = producer.send_async(Message(topic, b"2", tag="A"), lambda result, error: told.append(result))
+        assert future.result(5).msg_id
+        wait_for(lambda: len(got) == 2)
+    with PullConsumer(group=names["group"] + "p", nameserver=at, consume_from=FIRST) as puller:
+        puller.subscribe(topic)
+        found = [message.body for message in islice(puller, 2)]
+
+    assert {body for body, _ in got} == set(found) == {b"1", b"2"}
+    assert all(thread.startswith("halfmoon-run") for _, thread in got)
+    assert len(told) == 1
+    with Admin(nameserver=at) as admin:
+        assert admin.lag(names["group"]) == 0
+
+
+@pytest.mark.mission("002-33")
+async def test_when_the_broker_is_gone_a_send_fails_and_nothing_is_stored(tmp_path):
+    with LocalCluster(tmp_path / "data") as gone:
+        with Admin(nameserver=gone.nameserver) as admin:
+            wait_for(lambda: "TBW102" in admin.topics())
+        async with AsyncProducer(group="P", nameserver=gone.nameserver) as producer:
+            await producer.send(Message("orders", b"stored"))
+            gone.stop()
+            with pytest.raises(SendFailed) as caught:
+                await producer.send(Message("orders", b"lost"))
+            assert caught.value.code == 10001
+            assert len(caught.value.brokers) == 3
+
+
+@pytest.mark.mission("000-39", "000-24")
+async def test_what_cannot_be_says_so(names):
+    at = names["nameserver"]
+    with pytest.raises(NoNameServer):
+        await AsyncProducer(group="P").start()
+    with pytest.raises(UsageError, match="blank"):
+        AsyncProducer(nameserver=at)
+    with pytest.raises(NotRunning):
+        await AsyncProducer(group="P", nameserver=at).send(Message("t", b"x"))
+    async with AsyncProducer(group="P", nameserver=at, create_topic_key="nothing") as producer:
+        with pytest.raises(NoRoute):
+            await producer.send(Message("ghost", b"x"))
+        with pytest.raises(UsageError, match="started once"):
+            await producer.start()
+    with pytest.raises(NotRunning):
+        await producer.send(Message("t", b"x"))
+    await producer.close()
+
+
+async def test_both_header_serialisations_work(names):
+    async with AsyncProducer(group="P", nameserver=names["nameserver"], serialization="ROCKETMQ") as producer:
+        assert (await producer.send(Message(names["topic"], b"x"))).status is SendStatus.SEND_OK
