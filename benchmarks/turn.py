@@ -25,7 +25,7 @@ from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import SendMessageV2
-from halfmoon.wire.record import encode_batch
+from halfmoon.wire.record import BatchItem, encode_batch
 
 TOPIC = "BenchmarkTest"
 
@@ -36,13 +36,13 @@ def send_frames(connections: int, window: int, size: int, serialization: int, ba
     for c in range(connections):
         frames = []
         for w in range(window):
-            unique = f"7F000001{c:04X}{w:020X}"
+            pair = f"UNIQ_KEY\x017F000001{c:04X}{w:020X}\x02"
             header = SendMessageV2(
-                producer_group="P", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4, queue_id=(c + w) % 4, sys_flag=0,
-                born_timestamp=int(time() * 1000), flag=0, properties=f"UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02", reconsume_times=0,
-                unit_mode=False, batch=batch > 1,
+                producer_group="P", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4, queue_id=(c + w) % 4,
+                sys_flag=0, born_timestamp=int(time() * 1000), flag=0, properties=pair + "WAIT\x01true\x02",
+                reconsume_times=0, unit_mode=False, batch=batch > 1,
             )  # fmt: skip
-            body = bytes(size) if batch == 1 else encode_batch([(bytes(size), f"UNIQ_KEY\x01{unique}\x02".encode(), 0)] * batch)
+            body = bytes(size) if batch == 1 else encode_batch([BatchItem(bytes(size), pair.encode())] * batch)
             frames.append(encode(request_command(header, body, opaque=c * 1000 + w, serialization=serialization)))
         found.append(b"".join(frames))
     return found
@@ -57,8 +57,8 @@ def pull_frame(queue_id: int, offset: int) -> bytes:
     return encode(request_command(header, opaque=offset))
 
 
-def turns(broker: Broker, chunks: list[bytes], count: int) -> None:
-    """Run turns in which every connection brings its chunk."""
+def turns(broker: Broker, chunks: list[bytes], count: int) -> int:
+    """Run turns in which every connection brings its chunk; return how many turns."""
     now = int(time() * 1000)
     for turn in range(count):
         for peer, chunk in enumerate(chunks):
@@ -67,6 +67,7 @@ def turns(broker: Broker, chunks: list[bytes], count: int) -> None:
         for effect in broker.effects():
             if isinstance(effect, Work):
                 effect.done(effect.run(), now)
+    return count
 
 
 def pulls(broker: Broker, rounds: int) -> int:
@@ -113,7 +114,7 @@ def main() -> None:
             chunks = send_frames(connections, window, size, serialization, batch)
             each = connections * window * batch
             count = max(1, chosen.messages // each)
-            print(f"{name:34} {median_cost(lambda: turns(broker, chunks, count) or count * each):8.2f} us")  # noqa: B023
+            print(f"{name:34} {median_cost(lambda: turns(broker, chunks, count) * each):8.2f} us")  # noqa: B023
         print(f"{'pull 4 x 32, mixed sizes':34} {median_cost(lambda: pulls(broker, chosen.messages // 128)):8.2f} us")
         if chosen.profile:
             chunks = send_frames(4, 16, 1024, JSON)

@@ -30,7 +30,7 @@ def cut(data: bytes, frame_max: int, header_max: int) -> tuple[list[tuple[int, i
     Returns the frames as (serialisation, start of header, start of body, end), how many bytes they take, how many bytes from
     there the next frame needs in all (8 until its length is known), and what is wrong with the next frame, if anything.
     """
-    frames = []
+    frames: list[tuple[int, int, int, int]] = []
     at, size = 0, len(data)
     unpack = _FRAME.unpack_from
     while size - at >= 8:
@@ -304,7 +304,7 @@ def send_answer_form(
 
 def send_answer(form: str | tuple[bytes, bytes], physical_offset: int, queue_offset: int, opaque: int, version: int) -> bytes:
     """Return the whole frame that answers one stored message."""
-    if type(form) is str:
+    if isinstance(form, str):
         head = (form % (physical_offset, queue_offset, opaque)).encode()
         return _FRAME.pack(4 + len(head), len(head)) + head
     before, name = form

@@ -81,8 +81,8 @@ class Sender(threading.Thread):
             while len(flying) < WINDOW:
                 body = f"{self.label}-{self.sent}".encode()
                 header = SendMessageV2(
-                    producer_group="P", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4, queue_id=self.sent % QUEUES,
-                    sys_flag=0, born_timestamp=1, flag=0, properties="WAIT\x01true\x02",
+                    producer_group="P", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4,
+                    queue_id=self.sent % QUEUES, sys_flag=0, born_timestamp=1, flag=0, properties="WAIT\x01true\x02",
                 )  # fmt: skip
                 flying[self.sent] = body
                 connection.sendall(encode(request_command(header, body, opaque=self.sent, serialization=self.sent % 2)))

@@ -122,9 +122,7 @@ class Broker:
         pulls: list[tuple[Peer, bytes, Frame]] = []
         take = self.turn.take
         for peer, data, frames in self.peers.take(now):
-            for frame in frames:
-                if take(peer, data, frame):
-                    continue
+            for frame in take(peer, data, frames):
                 if frame[0] == 0 and data.startswith(PULL_JSON, frame[1]):
                     pulls.append((peer, data, frame))
                 else:

@@ -47,44 +47,52 @@ class Turn:
         self._cluster_pair = sends.cluster_pair
         self._body_max = sends.message_bytes_max
 
-    def take(self, peer: Peer, data: bytes, frame: Frame) -> bool:
-        """Collect a frame if it is an ordinary single send to a queue that takes it; else return False and change nothing."""
-        serialization, start, body, end = frame
-        if serialization == 0:
-            if not data.startswith(SEND_JSON, start):
-                return False
-            header = send_header_json(data[start:body])
-        elif serialization == 1 and data.startswith(SEND_ROCKETMQ, start) and body - start > 21:
-            header = send_header_rocketmq(data, start, body)
-        else:
-            return False
-        if header is None:
-            return False
-        opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
-        if batch or end - body > self._body_max or not -_I32_MAX <= opaque < _I32_MAX:
-            return False
-        key = (topic, queue_id)
-        group = self._groups.get(key)
-        if group is None:
-            if not self._takes(key):
-                return False
-            group = self._groups[key] = Group()
-        prepared = stored_properties(text, self._cluster_pair)
-        if prepared is None or len(prepared[0]) > PROPERTIES_BYTES_MAX:
-            return False
-        properties, code, wait = prepared
-        host = peer.host
-        if len(host) > 8:
-            sys_flag |= BORN_HOST_V6
-        group.drafts.append((data[body:end], properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code))
-        if flag & 2:
-            group.impatient.add(len(group.senders))
-            group.senders.append(None)
-        else:
-            if not wait:
+    def take(self, peer: Peer, data: bytes, frames: list[Frame]) -> list[Frame]:
+        """Collect the frames of one connection that are ordinary single sends to queues that take them; return the others."""
+        others: list[Frame] = []
+        groups, pair, body_max, host = self._groups, self._cluster_pair, self._body_max, peer.host
+        v6 = BORN_HOST_V6 if len(host) > 8 else 0
+        for frame in frames:
+            serialization, start, body, end = frame
+            header = None
+            if serialization == 0:
+                if data.startswith(SEND_JSON, start):
+                    header = send_header_json(data[start:body])
+            elif serialization == 1 and data.startswith(SEND_ROCKETMQ, start) and body - start > 21:
+                header = send_header_rocketmq(data, start, body)
+            if header is None:
+                others.append(frame)
+                continue
+            opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
+            group = groups.get((topic, queue_id)) or self._group((topic, queue_id))
+            prepared = stored_properties(text, pair)
+            if (
+                group is None
+                or prepared is None
+                or batch
+                or end - body > body_max
+                or len(text) > PROPERTIES_BYTES_MAX - len(pair)
+                or not -_I32_MAX <= opaque < _I32_MAX
+            ):
+                others.append(frame)
+                continue
+            properties, code, wait = prepared
+            group.drafts.append((data[body:end], properties, user_flag, sys_flag | v6, born_ms, host, reconsume, 0, code))
+            if flag & 2:
                 group.impatient.add(len(group.senders))
-            group.senders.append((peer, opaque, serialization))
-        return True
+                group.senders.append(None)
+            else:
+                if not wait:
+                    group.impatient.add(len(group.senders))
+                group.senders.append((peer, opaque, serialization))
+        return others
+
+    def _group(self, key: tuple[str, int]) -> Group | None:
+        """Return a new group for a queue that takes ordinary sends, None for any other."""
+        if not self._takes(key):
+            return None
+        group = self._groups[key] = Group()
+        return group
 
     def _takes(self, key: tuple[str, int]) -> bool:
         if self._epoch != self._topics.epoch or len(self._targets) > _TARGETS_MAX:

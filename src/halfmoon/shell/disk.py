@@ -1,9 +1,10 @@
 """`RealDisk`: the directory of a store on a real file system. The only place of Halfmoon that opens files of a store.
 
-Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Small writes are
-copied into the mapping too, at half the price of a ``pwrite``; large ones are a ``pwrite``, a third of the price of the page faults
-that a copy into fresh pages takes (measured: 13 against 44 us for 19 KiB). Space is asked from the file system in steps *before* it is copied to, so that a full disk
-is an `OSError` and never a signal. Only a file that large writes went to keeps a descriptor. Nothing here knows what the bytes mean.
+Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Small writes
+are copied into the mapping too, at half the price of a ``pwrite``; large ones are a ``pwrite``, at a third of the price of the
+page faults that a copy into fresh pages takes (measured: 13 against 44 us for 19 KiB). Space is asked from the file system in
+steps *before* it is written to, so that a full disk is an `OSError` and never a signal. Only a file that large writes went to
+keeps a descriptor. Nothing here knows what the bytes mean.
 """
 
 from __future__ import annotations
