@@ -65,6 +65,15 @@ def test_power_may_take_with_async_flush_what_was_acknowledged_shortly_before_an
     assert lost(ledger, contents(b"a"))
 
 
+def test_power_may_take_what_the_broker_had_no_time_to_sync_because_it_did_not_run() -> None:
+    ledger = good("async")
+    down = [Fault(150, "broker-a", "kill"), Fault(90_000, "broker-a", "start")]
+    ledger.faults = [*down, Fault(90_000 + FLUSH_WINDOW_MS, "broker-a", "power")]
+    assert lost(ledger, contents(b"a")) == []
+    ledger.faults = [*down, Fault(90_001 + FLUSH_WINDOW_MS, "broker-a", "power")]
+    assert lost(ledger, contents(b"a"))
+
+
 def test_power_may_take_nothing_with_sync_flush() -> None:
     ledger = good("sync")
     ledger.faults = [Fault(101, "broker-a", "power")]

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
-from halfmoon.testing.ledger import Acked, Commit, Contents, Fault, Ledger, Place, Seen
+from halfmoon.testing.ledger import Acked, Commit, Contents, Ledger, Place, Seen
 
 PROBLEMS_MAX = 20
 """Problems that one checker reports; the first ones tell what is wrong."""
@@ -149,18 +149,18 @@ def routes_agree(routes: Iterable[dict[str, str]], brokers: dict[str, str]) -> l
 
 
 def _may_be_gone(ledger: Ledger, broker: str, at_ms: int) -> bool:
-    """Whether a loss of power may have taken what was acknowledged (or read) at a time: only with async flush, soon before it."""
+    """Whether a loss of power may have taken what was acknowledged (or read) at a time: only with async flush, and only
+    when the broker had no time to sync it in between."""
     if ledger.flush != "async":
         return False
     losses = ledger.faults_of(broker, "power")
     failed = ledger.faults_of(broker, "sync")
     if failed and losses and losses[-1].at_ms >= at_ms:
         return True  # a failed sync leaves pages that no later sync writes
-    return _soon_after(losses, at_ms, ledger.flush_window_ms)
-
-
-def _soon_after(faults: list[Fault], at_ms: int, window_ms: int) -> bool:
-    return any(at_ms <= fault.at_ms + 1_000 and fault.at_ms <= at_ms + window_ms for fault in faults)
+    return any(
+        at_ms <= loss.at_ms + 1_000 and ledger.longest_run_ms(broker, at_ms, loss.at_ms) <= ledger.flush_window_ms
+        for loss in losses
+    )
 
 
 def _name(place: Place, offset: int) -> str:

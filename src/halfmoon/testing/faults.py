@@ -49,12 +49,12 @@ class Faults:
 
     def begin(self, count: int, gap_ms: tuple[int, int]) -> None:
         """Let ``count`` faults happen from now on, with pauses between them drawn from ``gap_ms``."""
-        self._left, self._gap_ms = count, gap_ms
+        self._remaining, self._gap_ms = count, gap_ms
         self._next()
 
     def _next(self) -> None:
-        if self._left > 0 and self.kinds:
-            self._left -= 1
+        if self._remaining > 0 and self.kinds:
+            self._remaining -= 1
             self.cluster.world.after(self._random.randint(*self._gap_ms), self._strike)
 
     def _strike(self) -> None:
@@ -93,13 +93,18 @@ class Faults:
         broker = self._random.choice(self.cluster.brokers)
         if broker.running and not broker.leaving:
             self._note(broker, "stop")
-            self.cluster.begin_stop(broker, lambda: self._later((10, 1000), partial(self._restart, broker)))
+            self.cluster.begin_stop(broker, partial(self._left, broker))
+
+    def _left(self, broker: BrokerNode) -> None:
+        self._note(broker, "left")
+        self._later((10, 1000), partial(self._restart, broker))
 
     def _restart(self, broker: BrokerNode, tries: int = 3) -> None:
         if broker.running:
             return
         try:
             self.cluster.restart(broker)
+            self._note(broker, "start")
         except Stopped as exc:
             self.cluster.world.note(broker.name, f"is stopped at its start, in a write to {exc}")
             self.cluster.crash(broker)
@@ -194,7 +199,7 @@ class Faults:
 
     def end(self) -> None:
         """Undo everything that does not end by itself, and start whoever does not run."""
-        self._left = 0
+        self._remaining = 0
         self._heal()
         for node in self.cluster.nameservers:
             self._start_nameserver(node)

@@ -51,7 +51,7 @@ class Commit(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Something that was done to a broker: ``kill``, ``power``, ``stop`` or ``sync`` (one failed)."""
+    """Something that happened to a broker: ``kill``, ``power``, ``stop`` (asked), ``left``, ``sync`` (one failed), ``start``."""
 
     at_ms: int
     broker: str
@@ -80,6 +80,20 @@ class Ledger:
     def faults_of(self, broker: str, *kinds: str) -> list[Fault]:
         """Return the faults of these kinds that hit a broker, in order."""
         return [fault for fault in self.faults if fault.broker == broker and fault.kind in kinds]
+
+    def longest_run_ms(self, broker: str, begin_ms: int, end_ms: int) -> int:
+        """Return the longest time that a broker ran without a break between two times; it runs from the beginning."""
+        longest, since = 0, begin_ms
+        runs = True
+        for fault in self.faults_of(broker, "start", "kill", "power", "left"):
+            if fault.at_ms > end_ms:
+                break
+            if fault.kind == "start":
+                runs, since = True, max(begin_ms, fault.at_ms)
+            elif runs:
+                runs = False
+                longest = max(longest, fault.at_ms - since)
+        return max(longest, end_ms - since) if runs else longest
 
 
 class Queue(NamedTuple):
