@@ -221,7 +221,7 @@ def test_a_running_server_changes_only_what_it_is_told() -> None:
         colour=st.sampled_from(Colour),
         mode=st.sampled_from(["steady", "blinking"]),
         rooms=st.lists(st.text("abc é", min_size=1).map(str.strip).filter(bool)).map(tuple),
-        timer_ms=st.none() | st.integers(1),
+        timer_ms=st.none() | st.integers(1, 2**63),
     )
 )
 def test_what_is_shown_as_properties_reads_back_as_the_same_settings(settings: Lamp) -> None:
