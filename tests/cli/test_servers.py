@@ -317,6 +317,17 @@ def test_a_host_that_others_reach_is_refused_unless_allowed():
     assert (found.host, found.broker.address) == ("192.0.2.7", "192.0.2.7")
 
 
+def test_a_broker_finds_its_name_servers_in_the_environment():
+    environment = {"NAMESRV_ADDR": "127.0.0.1:1"}
+
+    def nameserver(name: str, **values: object) -> str:
+        return servers.settings_from(name, values, environment).broker.nameserver
+
+    assert nameserver("broker") == "127.0.0.1:1"
+    assert nameserver("broker", nameserver="127.0.0.1:2") == "127.0.0.1:2"
+    assert nameserver("serve") == ""
+
+
 def test_an_unknown_setting_of_the_environment_is_refused():
     with pytest.raises(SettingError, match="HALFMOON_BROKER_NAME"):
         servers.settings_from("serve", {}, {"HALFMOON_BROKER_NAM": "x"})

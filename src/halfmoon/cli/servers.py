@@ -42,7 +42,9 @@ NAME_SERVER_PORT = Option("--nameserver-port", "PORT", "nameserver.port", "Port 
 BROKER_PORT = Option("--broker-port", "PORT", "broker.port", "Port of the broker; 0 takes a free one.", "10911")
 BROKER_NAME = Option("--broker-name", "NAME", "broker.name", "Name of the broker.", "broker-a")
 CLUSTER = Option("--cluster", "NAME", "broker.cluster", "Cluster of the broker.", "DefaultCluster")
-REGISTER_WITH = Option("--nameserver", "ADDRESSES", "broker.nameserver", "Name servers to register with, joined by ';'.")
+REGISTER_WITH = Option(
+    "--nameserver", "ADDRESSES", "broker.nameserver", "Name servers to register with, joined by ';'; for broker also NAMESRV_ADDR."
+)
 SET = Option("--set", "KEY=VALUE", None, "Any setting, by our name or RocketMQ's.", many=True)
 ALLOW_REMOTE = Option("--allow-remote", "", None, "Let other machines connect, though nobody is asked who they are.")
 LOG = Option("--log", "LEVEL", None, "What is told on standard error: error, warning, info or debug.", "warning")
@@ -124,9 +126,15 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     """Return the checked settings that options, files and environment ask for. Raises SettingError, UsageError."""
     sections = {"serve": {**NAME_SERVER, **BROKER}, "nameserver": NAME_SERVER, "broker": BROKER}[name]
     files = [*filter(None, [environment.get("HALFMOON_CONFIG")]), *values.get("config", [])]
+    known = environment.get("NAMESRV_ADDR") if name == "broker" else None
+    found_outside = [f"broker.nameserver={known}"] if known else []
     flags = [f"{o.setting}={values[o.name]}" for o in OPTIONS[name] if o.setting and values.get(o.name) is not None]
     found = configuration(
-        sections, host=values.get("host"), files=files, environment=environment, assignments=[*values.get("set", []), *flags]
+        sections,
+        host=values.get("host"),
+        files=files,
+        environment=environment,
+        assignments=[*found_outside, *values.get("set", []), *flags],
     )
     if not is_loopback(found.host) and not values.get("allow_remote"):
         raise UsageError(

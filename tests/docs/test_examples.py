@@ -1,0 +1,141 @@
+"""Every example of the README and of the pages for users runs, in order, against one broker; its output is what the page says.
+
+A comment before a block says what it must show (``<!-- shows: text -->``), or that it is a test (``<!-- runs: pytest -->``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from halfmoon.cli.servers import OPTIONS, read_options, settings_from
+from halfmoon.testing.local import LocalCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ["README.md", "docs/getting-started.md"]
+ADDRESS = "127.0.0.1:9876"
+SHOWN_ELSEWHERE = {"make"}
+BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+
+
+class Block(NamedTuple):
+    """One block of a page: where, its language, the comment before it, its text."""
+
+    place: str
+    language: str
+    note: str
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    """Return the blocks of a page in order."""
+    text = (ROOT / page).read_text()
+    return [
+        Block(f"{page}:{text.count(chr(10), 0, found.start()) + 1}", found["language"], found["note"] or "", found["text"])
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def run(command: list[str], nameserver: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command against the broker; ``stdin`` None is a closed standard input."""
+    environment = {**os.environ, "NAMESRV_ADDR": nameserver, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(command, env=environment, input=stdin, capture_output=True, text=True, timeout=60)
+
+
+def run_until_shown(code: str, shown: str, nameserver: str) -> str:
+    """Run code that waits for Enter; press it once the text was shown. Return everything written until then."""
+    command = [sys.executable, "-u", "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        written = ""
+        for line in process.stdout:
+            written += line
+            if shown in line:
+                break
+        process.stdin.write("\n")
+        process.stdin.close()
+        assert process.wait(30) == 0, written
+    return written
+
+
+def halfmoon_commands(block: Block) -> list[list[str]]:
+    """Return the words of each ``$ halfmoon …`` line."""
+    lines = [shlex.split(line[2:]) for line in block.text.splitlines() if line.startswith("$ ")]
+    return [words[1:] for words in lines if words[0] == "halfmoon"]
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, LocalCluster]]:
+    """A page, and the broker that its examples share."""
+    with LocalCluster(tmp_path_factory.mktemp("examples") / "store") as cluster:
+        yield request.param, cluster
+
+
+def test_every_example_runs_and_shows_what_the_page_says(page, tmp_path):
+    name, cluster = page
+    for block in blocks(name):
+        if block.language == "python":
+            _python(block, cluster.nameserver, tmp_path)
+        elif block.language == "console":
+            _console(block, cluster.nameserver)
+        elif block.language == "toml":
+            (tmp_path / "example.toml").write_text(block.text)
+            assert tomllib.loads(block.text)
+            settings_from("serve", {"config": [str(tmp_path / "example.toml")]}, {})
+
+
+def _python(block: Block, nameserver: str, tmp_path: Path) -> None:
+    code = block.text.replace(ADDRESS, nameserver)
+    kind, _, said = block.note.partition(": ")
+    if block.note == "runs: no":
+        compile(code, block.place, "exec")
+    elif block.note == "runs: pytest":
+        (tmp_path / "test_example.py").write_text(code)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "halfmoon.testing.plugin", "-p", "no:cacheprovider", str(tmp_path)]
+        ended = run(command, nameserver)
+        assert ended.returncode == 0, f"{block.place}\n{ended.stdout}"
+        assert "1 passed" in ended.stdout
+    else:
+        assert kind == "shows", f"{block.place}: a comment must say what the example shows"
+        if "input(" in code:
+            assert said in run_until_shown(code, said, nameserver), block.place
+            return
+        ended = run([sys.executable, "-c", code], nameserver)
+        assert ended.returncode == 0, f"{block.place}\n{ended.stderr}"
+        assert said in ended.stdout, block.place
+
+
+def _console(block: Block, nameserver: str) -> None:
+    for words in halfmoon_commands(block):
+        if words[0] in OPTIONS:
+            values = read_options(OPTIONS[words[0]], words[1:])
+            assert values is not None, f"{block.place}: {words}"
+            settings_from(words[0], values, {})
+        elif words[0] not in SHOWN_ELSEWHERE:
+            ended = run([sys.executable, "-m", "halfmoon.cli.main", *words], nameserver)
+            assert ended.returncode == 0, f"{block.place}: {words}\n{ended.stdout}{ended.stderr}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_between_pages_lead_somewhere(name):
+    text = (ROOT / name).read_text()
+
+    broken = [
+        link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not ((ROOT / name).parent / link).exists() and link not in LATER
+    ]
+
+    assert broken == []
+
+
+LATER = {"docs/performance.md"}
+"""A page that is written elsewhere in the same piece of work."""

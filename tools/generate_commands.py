@@ -1,0 +1,96 @@
+"""Writes docs/commands.md from the commands themselves: what each does, its arguments and options, an example."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from halfmoon.cli.group_of_commands import app
+from halfmoon.cli.main import COMMANDS
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
+
+OPENING = """# Commands
+
+Written by `tools/generate_commands.py` from the commands themselves; do not edit.
+
+Every command has `--help` with an example, and `--json` for programs: one document (or, where messages stream, one a line) on
+standard output; errors are a document on standard error. Exit codes: 0 done, 1 refused or found something, 2 a wrong argument or
+setting. Clients find the cluster by `--nameserver`, else by the variable `NAMESRV_ADDR`, else at 127.0.0.1:9876; any RocketMQ
+cluster will do. Times are an age (`10s`, `5m`, `2h`, `3d`), ISO 8601, or milliseconds since the epoch.
+
+Servers take `--config FILE` (TOML, or a RocketMQ `broker.conf`; also from the variable `HALFMOON_CONFIG`) and `--set KEY=VALUE`;
+[settings](settings.md) are also read from variables such as `HALFMOON_BROKER_PORT`. What is named later wins: files, variables,
+`--set`, options of their own. The data directory is `--data`, else `HALFMOON_DATA`, else `~/.local/share/halfmoon` (or below
+`XDG_DATA_HOME`). Servers listen on loopback; any other `--host` is refused without `--allow-remote`.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    group: Any = typer.main.get_command(app)
+    context = group.make_context("halfmoon", [], resilient_parsing=True)
+    parts = [OPENING]
+    for name in COMMANDS:
+        command = group.get_command(context, name)
+        inner = getattr(command, "commands", None)
+        if inner:
+            parts.append(f"## halfmoon {name}\n\n{_help(command)[0]}\n")
+            parts += ["\n".join(_section(f"{name} {verb}", each, "###")) for verb, each in inner.items()]
+        else:
+            parts.append("\n".join(_section(name, command, "##")))
+    return "\n".join(parts)
+
+
+def _help(command: Any) -> tuple[str, str]:
+    """Return a command's help without its example, and the example."""
+    text, _, example = (command.help or "").partition("Example: ")
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip())]
+    return "\n\n".join(paragraphs), example.strip()
+
+
+def _section(name: str, command: Any, level: str) -> Iterator[str]:
+    text, example = _help(command)
+    yield f"{level} halfmoon {name}\n\n{text}\n"
+    yield f"```\n{example}\n```\n"
+    rows = [_row(param) for param in command.params if not param.hidden and "--help" not in param.opts]
+    if rows:
+        yield "| | | default |\n|---|---|---|"
+        yield from rows
+    yield ""
+
+
+def _row(param: Any) -> str:
+    names = [*param.opts, *getattr(param, "secondary_opts", [])]
+    if param.param_type_name == "argument":
+        words = f"`{param.metavar or param.name}`"
+    else:
+        value = "" if getattr(param, "is_flag", False) else f" {param.metavar or _kind(param)}"
+        words = ", ".join(f"`{name}`" for name in names[:-1] + [names[-1] + value])
+    default = param.show_default if isinstance(param.show_default, str) else param.default
+    shown = "" if default in (None, False, [], (), "") else f"`{default}`"
+    if param.required:
+        shown = "needed"
+    return f"| {words} | {(param.help or '').replace('|', chr(92) + '|')} | {shown} |"
+
+
+def _kind(param: Any) -> str:
+    annotation = str(param.type_descriptor.annotation)
+    return "N" if "int" in annotation else "X" if "float" in annotation else "FILE" if "Path" in annotation else "TEXT"
+
+
+def main() -> None:
+    """Write the page, or with --check say whether it is stale."""
+    text = page()
+    if "--check" in sys.argv:
+        sys.exit(0 if PAGE.read_text() == text else f"{PAGE.name} is stale: run make docs")
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
