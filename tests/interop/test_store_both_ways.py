@@ -117,7 +117,7 @@ def _serves_all(session: Session, before: list[dict[str, Any]], sent: dict[str, 
     assert places == {
         (m["queue_id"], m["queue_offset"]): (m["physical_offset"], m["crc"], m["msg_id"], m["store_ms"]) for m in before
     }
-    bodies = {m["body"]: m for m in found if m["body"] is not None}
+    bodies = {m["body"]: m for m in found if "body" in m}
     for text, result in sent.items():
         assert (bodies[text]["queue_id"], bodies[text]["queue_offset"]) == (result["queue_id"], result["queue_offset"])
         assert bodies[text]["msg_id"] == result["msg_id"]
