@@ -52,7 +52,6 @@ def main() -> None:
                     store.work()
 
             cost = best(4, append, turns * batch)
-            offset = 0
 
             def read(store: Store = store) -> None:
                 for offset in range(0, 32_000, 32):
@@ -66,7 +65,7 @@ def main() -> None:
             store.close(NOW)
     shutil.rmtree(root, ignore_errors=True)
     store = Store.open(RealDisk(root), StoreSettings(), HOST, NOW)
-    for queue in range(4):
+    for _ in range(4):
         for _ in range(4):
             for q in range(4):
                 store.append("bench", q, drafts(500, 100), NOW)
@@ -74,10 +73,8 @@ def main() -> None:
     print(f"read with a tag that nobody has, 8,000 entries: {best(3, lambda: store.read('bench', 0, 0, 32, tagged), 1):8.1f} us")
     start = time.perf_counter()
     count = 0
-    longest = 0.0
     while taken := store._indexing.slice(store.end_offset, NOW):
         count += taken
-        now = time.perf_counter()
     total = time.perf_counter() - start
     print(f"key index: {total / count * 1e6:6.2f} us a message in slices of {total / (count / 400) * 1e3:5.2f} ms")
     store.close(NOW)

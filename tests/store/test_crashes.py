@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from driving import HOST, NOW, draft, read_all, run, small
 
 from halfmoon.model import java_hash
 from halfmoon.store import Store
 from halfmoon.store.fsck import fsck
 from halfmoon.testing.disk import SimDisk, Stopped
+from tests.store.driving import HOST, NOW, draft, read_all, run, small
 
 QUEUES = [("orders", 0), ("orders", 1), ("paid", 0)]
 

@@ -3,8 +3,9 @@
 Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Small writes
 are copied into the mapping too, at half the price of a ``pwrite``; large ones are a ``pwrite``, at a third of the price of the
 page faults that a copy into fresh pages takes (measured: 13 against 44 us for 19 KiB). Space is asked from the file system in
-steps *before* it is written to, so that a full disk is an `OSError` and never a signal. Only a file that large writes went to
-keeps a descriptor. Nothing here knows what the bytes mean.
+steps *before* it is written to, so that a full disk is an `OSError` and never a signal. A mapping keeps
+a descriptor before Python 3.13, so the limit of descriptors is raised to what the system allows. Nothing here knows what the
+bytes mean.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import resource
+import sys
 from pathlib import Path
+from typing import Any
 
 from halfmoon.errors import StoreLocked
 from halfmoon.ports import Buffer, DiskUsage
 
+_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 _STEP_MIN = 256 * 1024
 _STEP_MAX = 32 * 1024 * 1024
 _PWRITE_MIN = 4096
@@ -83,7 +88,7 @@ class RealFile:
     def _open_map(self) -> None:
         fd = os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
         try:
-            self._map = mmap.mmap(fd, self.size)
+            self._map = mmap.mmap(fd, self.size, **_UNTRACKED)
         finally:
             os.close(fd)
         self._view = memoryview(self._map)
@@ -122,6 +127,9 @@ class RealDisk:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self.root.mkdir(parents=True, exist_ok=True)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     def create(self, path: str, size: int) -> RealFile:
         """Make a sparse file of zeros; an existing one is replaced (views of it stay valid)."""

@@ -59,6 +59,8 @@ class CheckpointFile:
         self._sequence = 0
         self._file: File | None = None
         self.ours = False
+        self.durable_offset = self._written_offset = 0
+        """The `Checkpoint.durable_offset` that is on the device itself."""
 
     def read(self) -> Checkpoint:
         """Return what the file says; nothing is changed."""
@@ -87,6 +89,7 @@ class CheckpointFile:
             usable = self._disk.exists(CHECKPOINT) and self._disk.file_size(CHECKPOINT) == _FILE_BYTES
             self._file = self._disk.open(CHECKPOINT) if usable else self._disk.create(CHECKPOINT, _FILE_BYTES)
         self._sequence += 1
+        self._written_offset = checkpoint.durable_offset
         original = _ORIGINAL.pack(*checkpoint[:3])
         packed = _SLOT.pack(_MAGIC, _VERSION, _CLEAN * checkpoint.clean, self._sequence, *checkpoint[3:8], original)
         self._file.write(_SLOTS[self._sequence % 2], packed + _CRC.pack(crc32(packed)))
@@ -95,7 +98,9 @@ class CheckpointFile:
     def sync(self) -> None:
         """Wait until the last written checkpoint is on the device."""
         if self._file is not None:
+            offset = self._written_offset
             self._file.sync()
+            self.durable_offset = offset
 
     def close(self) -> None:
         """Let go of the file."""

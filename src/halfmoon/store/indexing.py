@@ -42,7 +42,7 @@ class Indexing:
         self.position = 0
         self.sealed_ms = 0
         """Store time of the last record in the last full file."""
-        self.safe_offset = 0
+        self.safe_offset = self.safe_ms = 0
         """Offset of the last record in the files that are full and synced; its other keys may be in the next file."""
         self._sealed: list[tuple[File, int]] = []
 
@@ -57,6 +57,7 @@ class Indexing:
         index, log = self.index, self._log
         index.load()
         self.safe_offset = checkpoint.index_safe_offset if ours else 0
+        self.safe_ms = checkpoint.index_ms
         if not clean:
             sure = checkpoint.indexed_offset if ours and not lost else 0
             while index.files and not self._trusted(index.files[-1].header, checkpoint, ours=ours, lost=lost):
@@ -82,7 +83,9 @@ class Indexing:
             return False
         if not ours:
             return header.end_ms <= checkpoint.index_ms
-        return header.end_offset <= checkpoint.index_safe_offset if lost else header.begin_offset < checkpoint.indexed_offset
+        if lost:
+            return 0 < header.end_offset <= checkpoint.index_safe_offset
+        return header.begin_offset < checkpoint.indexed_offset
 
     def _behind_last(self) -> int:
         """Return the offset behind the last record in the files, or the log's first."""
@@ -102,13 +105,17 @@ class Indexing:
             return 0
         texts: list[bytes] = []
         places: list[tuple[int, int]] = []
-        count = 0
+        count, start = 0, self.position
         while count < records_max and self.position < visible:
             taken, self.position = self._gather(visible, records_max - count, texts, places)
             count += taken
         if texts:
             keys = [Key(key_hash, place[0], place[1]) for key_hash, place in zip(index_hashes(texts), places)]
-            self.index.add(keys, now)
+            try:
+                self.index.add(keys, now)
+            except OSError:
+                self.position = start  # some may be entered twice then, which a query does not show
+                raise
             for sealed in self.index.sealed:
                 self._sealed.append((sealed.file, sealed.header.end_offset))
                 self.sealed_ms = sealed.header.end_ms

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
-from halfmoon.ports import Disk, File, Lock
+from halfmoon.ports import Disk, Lock
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog, Draft
 from halfmoon.store.consumequeue import UNLIMITED, ConsumeQueue
@@ -23,8 +23,8 @@ from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, offset_
 from halfmoon.store.records import TagCode, tag_hash_of
 from halfmoon.store.recovery import Queues, Recovered, load_queues, recover, stop_kind
 from halfmoon.store.reserve import Reserve
-from halfmoon.store.retention import Space, expired_before, space
 from halfmoon.store.settings import StoreSettings
+from halfmoon.store.upkeep import Upkeep
 
 __all__ = ["Appended", "Arrival", "Draft", "Found", "FoundStatus", "Store"]
 
@@ -50,7 +50,6 @@ def _tag_code(topic: str, properties: bytes, store_ms: int) -> int:
     return tag_hash_of(properties)
 
 
-_LAG_BYTES = 256 * 1024**2
 _LINGER_MS = 10
 """In sync flush, what nobody waits for is synced, and so becomes visible, this long after it was appended."""
 
@@ -79,17 +78,15 @@ class Store:
         self._changed: list[ConsumeQueue] = []
         self._work: list[Work[Any]] = []
         self._failed: str | None = None
-        self._disk_full: str | None = None
         self._stopping = self._closed = False
         self._now = 0
         self._indexing = Indexing(
             self._log, KeyIndex(disk, settings.hash_slots, settings.index_entries_max), enabled=settings.message_index_enable
         )
-        self._log_due = self._queues_due = self._index_due = self._clean_due = 0
-        self._indexed_end = 0
-        self._index_syncing = False
-        self._to_correct: deque[ConsumeQueue] = deque()
-        """Queues whose lowest offset is to be found anew, since log files went."""
+        self._upkeep = Upkeep(
+            disk, self._log, self._queues, self._flush, self._indexing, settings, lambda work: self._work.append(work), self._fail
+        )
+        self._log_due = self._queues_due = 0
         self._linger_due: int | None = None
 
     # ------------------------------------------------------------ open
@@ -146,8 +143,8 @@ class Store:
         self._write_checkpoint()
         self._checkpoint_file.sync()
         disk.sync_directory("")
-        self._now = self._index_due = now
-        self._clean_due = now + min(60_000, self.settings.clean_interval_ms)
+        self._now = now
+        self._upkeep.start(now)
         self._log_due = now + self.settings.flush_log_interval_ms
         self._queues_due = now + self.settings.flush_queue_interval_ms
 
@@ -208,7 +205,7 @@ class Store:
     @property
     def refusal(self) -> str | None:
         """Why the store takes no writes now; None: it does."""
-        return self._failed or ("the store is closed" if self._stopping else self._disk_full)
+        return self._failed or ("the store is closed" if self._stopping else self._upkeep.disk_full)
 
     @property
     def sync_flush(self) -> bool:
@@ -249,7 +246,7 @@ class Store:
             MessageIllegal: a message is too large; nothing was stored.
             UsageError: the topic cannot be a topic.
         """
-        if self._failed or self._stopping or self._disk_full:
+        if self._failed or self._stopping or self._upkeep.disk_full:
             raise StoreNotWritable(str(self.refusal))
         queue = self._queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
         first = queue.next_offset
@@ -420,7 +417,7 @@ class Store:
         self._checkpoint = self._checkpoint._replace(
             log_ms=flush.durable_ms, queue_ms=flush.queues_ms, durable_offset=min(flush.durable_offset, flush.queues_offset),
             published_offset=self._published, clean=clean, indexed_offset=self._indexing.position,
-            index_entries=self._indexing.index.count, index_safe_offset=self._indexing.safe_offset,
+            index_entries=self._indexing.index.count, index_safe_offset=self._indexing.safe_offset, index_ms=self._indexing.safe_ms,
         )  # fmt: skip
         self._checkpoint_file.write(self._checkpoint)
 
@@ -451,17 +448,23 @@ class Store:
         """When `tick` wants to be called, ms since the epoch."""
         if self._closed:
             return None
-        times = [
-            self._queues_due if self._changed or self._flush.queues_offset < self._published else self._clean_due,
-            self._clean_due,
-        ]
-        if self._to_correct or self._indexing.position < self._published:
-            times.append(self._index_due)
+        times = [self._upkeep.due(self._published)]
+        if self._failed:
+            return None
+        if self._checkpoint_behind:
+            times.append(self._queues_due)
         if self._linger_due is not None:
             times.append(self._linger_due)
         if self._flush.durable_offset < self._log.end:
             times.append(self._log_due)
         return min(times)
+
+    @property
+    def _checkpoint_behind(self) -> bool:
+        """Whether a sync of queues would move the checkpoint on, or bring the last one to the device."""
+        if self._changed or self._flush.queues_offset < self._published:
+            return True
+        return self._checkpoint_file.durable_offset < self._checkpoint.durable_offset
 
     def tick(self, now: int) -> None:
         """Do what time asks for: syncs of async flush, checkpoints. Each call costs under about 2 ms."""
@@ -478,90 +481,12 @@ class Store:
             self._queues_due = now + self.settings.flush_queue_interval_ms
             if not self._failed:
                 self._write_checkpoint()
-            if self._changed or self._flush.queues_offset < self._published:
+            if self._checkpoint_behind:
                 work = self._sync_queues_work()
                 if work is not None:
                     self._work.append(work)
-
-        if now >= self._index_due:
-            self._tick_index(now)
-        if now >= self._clean_due:
-            self._clean_due = now + self.settings.clean_interval_ms
-            self._clean(now)
-        if self._to_correct:
-            self._correct_queues()
-
-    def _tick_index(self, now: int) -> None:
-        """One slice of indexing. While appends go on it gets about a twentieth of the time, more when it is far behind."""
-        lag = self._published - self._indexing.position
-        if lag <= 0 or self._failed:
-            return
-        idle = self._indexed_end == self._log.end
-        self._indexed_end = self._log.end
-        self._indexing.slice(self._published, now)
-        self._index_due = now + (1 if idle else 20 if lag < _LAG_BYTES else 5)
-        self._write_checkpoint()
-        if not self._index_syncing and (sealed := self._indexing.take_sealed()):
-            self._index_syncing = True
-            self._sync_index(sealed, self._indexing.sealed_ms)
-
-    def _sync_index(self, sealed: list[tuple[File, int]], sealed_ms: int) -> None:
-        """Make index files that became full durable; a restart of the machine keeps those."""
-        disk = self._disk
-
-        def run() -> None:
-            for file, _ in sealed:
-                file.sync()
-            disk.sync_directory(INDEX)
-
-        def done(result: Exception | None, now: int) -> None:
-            self._index_syncing = False
-            if isinstance(result, Exception):
-                self._fail(f"a sync failed: {result}")
-            elif self._flush.durable_offset >= sealed[-1][1]:
-                self._indexing.safe_offset = sealed[-1][1]
-                self._checkpoint = self._checkpoint._replace(index_ms=sealed_ms)
-
-        self._work.append(Work(run, done, False, "sync key index"))
-
-    # ------------------------------------------------------------ retention
-
-    def _clean(self, now: int) -> None:
-        """Look at the disk's space, and let files go that may."""
-        wanted: Space = space(self._disk.usage(), self.settings)
-        self._disk_full = wanted.refusal
-        log = self._log
-        first = expired_before(
-            self._disk, log, self.settings, now, wanted, keep_from=min(self._flush.durable_offset, self._published)
-        )
-        paths = log.segments.drop_before(first)
-        if paths:
-            paths += self._indexing.index.drop_before(log.first)
-            self._to_correct.extend(self._queues.values())
-            self._remove_later(paths, [COMMIT_LOG, INDEX])
-
-    def _correct_queues(self) -> None:
-        """Let files of some queues go that point only below the log, and find the lowest offsets anew."""
-        for _ in range(min(50, len(self._to_correct))):
-            queue = self._to_correct.popleft()
-            segments, before = queue.segments, queue.first
-            while before * ENTRY_BYTES < (segments.last or 0) and queue.entry(before + queue.per_file - 1)[0] < self._log.first:
-                before += queue.per_file
-            paths = segments.drop_before(before * ENTRY_BYTES)
-            queue.correct_min(self._log.first)
-            if paths:
-                self._remove_later(paths, [segments.directory])
-
-    def _remove_later(self, paths: list[str], directories: list[str]) -> None:
-        disk = self._disk
-
-        def run() -> None:
-            for path in paths:
-                disk.remove(path)
-            for directory in directories:
-                disk.sync_directory(directory)
-
-        self._work.append(Work(run, _forget_result, False, "remove files"))
+        if not self._failed and self._upkeep.tick(now, self._published):
+            self._write_checkpoint()
 
     def delete_topic(self, topic: str, now: int) -> None:
         """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""
@@ -577,7 +502,7 @@ class Store:
         self._reserve.forget(topic)
         if directories:
             self._remove_now([f"{CONSUME_QUEUE}/{topic}"])
-            self._remove_later([], [*directories, CONSUME_QUEUE])
+            self._upkeep.remove_later([], [*directories, CONSUME_QUEUE])
             self._queues_due = now
 
     def _remove_now(self, paths: list[str]) -> None:
@@ -644,10 +569,6 @@ class Store:
         self._checkpoint_file.sync()
         self._disk.remove(ABORT)
         self._disk.sync_directory("")
-
-
-def _forget_result(result: Exception | None, now: int) -> None:
-    """A file that could not be removed is found again at the next start."""
 
 
 def _ignore(now: int) -> None:

@@ -1,0 +1,144 @@
+"""`Upkeep`: what a store does beside its messages, a slice at a time: key indexing, retention, lowest offsets, removed files.
+
+Told the time by the store; leaves syncs and removals as `Work`. Touches no message.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from halfmoon.effects import Work
+from halfmoon.ports import Disk, File
+from halfmoon.store.commitlog import CommitLog
+from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.flush import Flush
+from halfmoon.store.indexing import Indexing
+from halfmoon.store.layout import COMMIT_LOG, ENTRY_BYTES, INDEX
+from halfmoon.store.recovery import Queues
+from halfmoon.store.retention import expired_before, space
+from halfmoon.store.settings import StoreSettings
+
+_LAG_BYTES = 256 * 1024**2
+_QUEUES_A_TICK = 50
+
+
+class Upkeep:
+    """The slices, and when the next is due. ``disk_full`` says why nothing may be written, None: it may."""
+
+    def __init__(
+        self, disk: Disk, log: CommitLog, queues: Queues, flush: Flush, indexing: Indexing, settings: StoreSettings,
+        leave: Callable[[Work[Any]], None], fail: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._disk, self._log, self._queues, self._flush, self._indexing = disk, log, queues, flush, indexing
+        self._settings, self._leave, self._fail = settings, leave, fail
+        self.disk_full: str | None = None
+        self._index_due = self._clean_due = 0
+        self._indexed_end = 0
+        self._index_syncing = False
+        self._to_correct: deque[ConsumeQueue] = deque()
+        """Queues whose lowest offset is to be found anew, since log files went."""
+
+    def start(self, now: int) -> None:
+        """Begin: indexing at once, cleaning a minute later."""
+        self._index_due = now
+        self._clean_due = now + min(60_000, self._settings.clean_interval_ms)
+
+    def due(self, published: int) -> int:
+        """When `tick` is wanted next."""
+        if self._to_correct or self._indexing.position < published:
+            return min(self._index_due, self._clean_due)
+        return self._clean_due
+
+    def tick(self, now: int, published: int) -> bool:
+        """Do what is due; return whether the key index went on."""
+        moved = False
+        if now >= self._index_due:
+            moved = self._index(now, published)
+        if now >= self._clean_due:
+            self._clean_due = now + self._settings.clean_interval_ms
+            self._clean(now, published)
+        if self._to_correct:
+            self._correct_queues()
+        return moved
+
+    def _index(self, now: int, published: int) -> bool:
+        """One slice of indexing. While appends go on it gets about a twentieth of the time, more when it is far behind."""
+        lag = published - self._indexing.position
+        idle = self._indexed_end == self._log.end
+        self._indexed_end = self._log.end
+        self._index_due = now + (1 if idle else 20 if lag < _LAG_BYTES else 5)
+        if lag <= 0:
+            return False
+        try:
+            self._indexing.slice(published, now)
+        except OSError as exc:
+            self._index_due = now + 1000  # no room for an index file: messages matter more, try again
+            self.disk_full = self.disk_full or f"a key index file cannot be written: {exc}"
+            return False
+        if not self._index_syncing and (sealed := self._indexing.take_sealed()):
+            self._index_syncing = True
+            self._sync_index(sealed, self._indexing.sealed_ms)
+        return True
+
+    def _sync_index(self, sealed: list[tuple[File, int]], sealed_ms: int) -> None:
+        """Make index files that became full durable; a restart of the machine keeps those."""
+        disk, indexing = self._disk, self._indexing
+
+        def run() -> None:
+            for file, _ in sealed:
+                file.sync()
+            disk.sync_directory(INDEX)
+
+        def done(result: Exception | None, now: int) -> None:
+            self._index_syncing = False
+            if isinstance(result, Exception):
+                self._fail(f"a sync failed: {result}")
+            elif self._flush.durable_offset >= sealed[-1][1]:
+                indexing.safe_offset, indexing.safe_ms = sealed[-1][1], sealed_ms
+
+        self._leave(Work(run, done, False, "sync key index"))
+
+    def _clean(self, now: int, published: int) -> None:
+        """Look at the disk's space, and let files go that may."""
+        wanted = space(self._disk.usage(), self._settings)
+        self.disk_full = wanted.refusal
+        log = self._log
+        needed = min(self._flush.durable_offset, self._flush.queues_offset, published)
+        first = expired_before(self._disk, log, self._settings, now, wanted, keep_from=needed)
+        paths = log.segments.drop_before(first)
+        if paths:
+            paths += self._indexing.index.drop_before(log.first)
+            self._to_correct.extend(self._queues.values())
+            self.remove_later(paths, [COMMIT_LOG, INDEX])
+
+    def _correct_queues(self) -> None:
+        """Let files of some queues go that point only below the log, and find the lowest offsets anew."""
+        for _ in range(min(_QUEUES_A_TICK, len(self._to_correct))):
+            queue = self._to_correct.popleft()
+            segments, first = queue.segments, queue.first
+            if segments.last is None:
+                continue
+            while first * ENTRY_BYTES < segments.last and queue.entry(first + queue.per_file - 1)[0] < self._log.first:
+                first += queue.per_file
+            paths = segments.drop_before(first * ENTRY_BYTES)
+            queue.correct_min(self._log.first)
+            if paths:
+                self.remove_later(paths, [segments.directory])
+
+    def remove_later(self, paths: list[str], directories: list[str]) -> None:
+        """Leave the removal of files, whose names nobody makes anew, as work."""
+        disk = self._disk
+
+        def run() -> None:
+            for path in paths:
+                disk.remove(path)
+            for directory in directories:
+                disk.sync_directory(directory)
+
+        self._leave(Work(run, _forget_result, False, "remove files"))
+
+
+def _forget_result(result: Exception | None, now: int) -> None:
+    """A file that could not be removed is found again at the next start."""

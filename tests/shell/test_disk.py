@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from halfmoon.shell.disk import RealDisk
+from tests.testing.disks import DiskRules
+
+
+class TestRealDisk(DiskRules):
+    @pytest.fixture
+    def disk(self, tmp_path: Path) -> RealDisk:
+        return RealDisk(tmp_path / "store")
+
+
+def test_files_are_sparse_until_written(tmp_path: Path):
+    disk = RealDisk(tmp_path)
+    file = disk.create("log", 1 << 30)
+    assert os.stat(tmp_path / "log").st_blocks == 0
+    file.write(0, b"x")
+    assert os.stat(tmp_path / "log").st_blocks * 512 < 16 << 20
+
+
+def test_no_descriptor_is_kept_for_small_writes(tmp_path: Path):
+    disk = RealDisk(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    files = [disk.create(f"{number}", 4096) for number in range(50)]
+    for file in files:
+        file.write(0, b"x")
+        file.sync()
+    assert len(os.listdir("/proc/self/fd")) - before < 5 + 50  # mappings may keep one each
+
+
+def test_a_lock_of_another_process_is_seen(tmp_path: Path):
+    pid, (read_end, write_end) = None, os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        RealDisk(tmp_path).lock("lock")
+        os.write(write_end, b"1")
+        os.read(os.pipe()[0], 1)
+    os.read(read_end, 1)
+    try:
+        with pytest.raises(Exception, match="locked by another process"):
+            RealDisk(tmp_path).lock("lock")
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        os.close(read_end)
+        os.close(write_end)
+
+
+def test_a_process_that_is_killed_loses_no_write(tmp_path: Path):
+    pid = os.fork()
+    if pid == 0:
+        RealDisk(tmp_path).create("log", 4096).write(10, b"survives")
+        os.kill(os.getpid(), 9)
+    os.waitpid(pid, 0)
+    assert bytes(RealDisk(tmp_path).open("log").view(10, 8)) == b"survives"
+
+
+def test_a_save_that_fails_leaves_the_old_content(tmp_path: Path):
+    disk = RealDisk(tmp_path)
+    disk.save("table", b"old")
+    (tmp_path / "table.tmp").mkdir()
+    with pytest.raises(OSError):
+        disk.save("table", b"new")
+    assert disk.read("table") == b"old"
+
+
+def test_modified_time_is_in_milliseconds(tmp_path: Path):
+    disk = RealDisk(tmp_path)
+    disk.create("log", 10)
+    os.utime(tmp_path / "log", ns=(0, 1_700_000_000_123_000_000))
+    assert disk.modified_ms("log") == 1_700_000_000_123
