@@ -43,7 +43,7 @@ class Verdict:
 
     seed: int
     flush: str
-    kinds: list[str]
+    kinds: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     acknowledged: int = 0
     read: int = 0
@@ -72,20 +72,22 @@ def simulate(
     chance = Random(f"history {seed}")
     flush = flush or chance.choice(("sync", "async"))
     options = {"brokers": chance.choice((1, 1, 2)), "nameservers": chance.choice((1, 2)), "broker": BROKER, **options}
-    cluster = Cluster(seed, flush=flush, **options)
-    history = _History(cluster, Ledger(flush), chance, kinds)
-    history.ledger.flush_window_ms, history.ledger.save_window_ms = _windows(history.faults.kinds)
-    verdict = Verdict(seed, flush, history.faults.kinds)
-    with _errors_logged(cluster, history.ledger):
+    ledger = Ledger(flush)
+    verdict = Verdict(seed, flush)
+    with _ErrorsLogged(ledger) as errors:
         try:
+            cluster = errors.cluster = Cluster(seed, flush=flush, **options)
+            history = _History(cluster, ledger, chance, kinds)
+            verdict.kinds = history.faults.kinds
+            ledger.flush_window_ms, ledger.save_window_ms = _windows(verdict.kinds)
             verdict.problems = history.run(steps, chance)
         except Exception as exc:
-            verdict.problems = [*history.ledger.unexpected, f"raised: {type(exc).__name__}: {exc}"]
+            verdict.problems = [*ledger.unexpected, f"raised: {type(exc).__name__}: {exc}"]
             logging.getLogger("halfmoon.simulation").info("seed %d", seed, exc_info=True)
-    verdict.acknowledged, verdict.read = len(history.ledger.acked), len(history.ledger.seen)
-    verdict.committed = len(history.ledger.commits)
-    verdict.virtual_ms, verdict.events = cluster.world.elapsed_ms, cluster.world.steps
-    verdict.lines = list(cluster.world.history)
+    verdict.acknowledged, verdict.read, verdict.committed = len(ledger.acked), len(ledger.seen), len(ledger.commits)
+    if errors.cluster is not None:
+        world = errors.cluster.world
+        verdict.virtual_ms, verdict.events, verdict.lines = world.elapsed_ms, world.steps, list(world.history)
     return verdict
 
 
@@ -254,22 +256,25 @@ def _call(address: str, request: Any) -> Op[Any]:
     return (yield Call(address, request, b"", 5000))
 
 
-class _errors_logged(logging.Handler):
+class _ErrorsLogged(logging.Handler):
     """While it is entered, errors that the servers log become problems of the history."""
 
-    def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         super().__init__(logging.ERROR)
-        self._world, self._ledger = cluster.world, ledger
+        self.cluster: Cluster | None = None
+        self._ledger = ledger
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text += f" ({record.exc_info[1]!r})"
-        self._world.note("log", text)
+        if self.cluster is not None:
+            self.cluster.world.note("log", text)
         self._ledger.unexpected.append(f"logged: {text}")
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _ErrorsLogged:
         logging.getLogger("halfmoon").addHandler(self)
+        return self
 
     def __exit__(self, *error: object) -> None:
         logging.getLogger("halfmoon").removeHandler(self)
