@@ -84,10 +84,10 @@ class Cast:
             return process.wait()
 
     def _log(self, name: str) -> Path:
-        return self.directory / f"{name}.log"
+        return self.directory / f"{name.replace(' ', '-')}.log"
 
     def _said(self, name: str) -> Path:
-        return self.directory / f"{name}.out"
+        return self.directory / f"{name.replace(' ', '-')}.out"
 
     def _last_words(self, name: str) -> str:
         text = self._log(name).read_text(errors="replace").strip() if self._log(name).exists() else ""

@@ -81,7 +81,7 @@ class Play:
             log = [message.body for message in read(nameserver, starts_and_ends(nameserver, TOPIC, FIRST))]
             self._cast.stop("consumer")
             self._cast.stop("broker")
-            return self._ending(log)
+            return self.count(log)
 
     def _start_broker(self, *ports: int) -> dict[str, Any]:
         begin = time.monotonic()
@@ -115,7 +115,8 @@ class Play:
     def _counts(self) -> Counts:
         return counts(self._written, self._delivered)
 
-    def _ending(self, log: list[bytes]) -> Ending:
+    def count(self, log: list[bytes]) -> Ending:
+        """Compare the databases with each other and with the bodies of all messages in the log."""
         orders = dict(self._written.execute("SELECT id, cents FROM orders"))
         acknowledged = {row[0] for row in self._written.execute("SELECT id FROM orders WHERE acknowledged IS NOT NULL")}
         consumed = {order: (cents, times) for order, cents, times in self._delivered.execute("SELECT * FROM deliveries")}

@@ -1,0 +1,50 @@
+"""What commands write: errors with their exit code, times, bodies, tables."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from halfmoon.cli.output import body_text, report, show_table, time_text
+from halfmoon.errors import ConnectFailed, SettingError, broker_error
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(SettingError("x"), 2), (ConnectFailed("x", "h:1"), 1), (broker_error(17, "no topic"), 1)]
+)
+def test_an_error_of_the_caller_is_exit_code_2_all_others_1(capsys, error, code):
+    assert report(error, as_json=False) == code
+    assert capsys.readouterr().err.startswith("halfmoon: ")
+
+
+def test_a_refusal_is_told_with_its_code_and_to_programs_as_json(capsys):
+    report(broker_error(17, "no topic"), as_json=True)
+
+    assert json.loads(capsys.readouterr().err) == {
+        "error": "CODE: 17  DESC: no topic",
+        "kind": "TopicNotFound",
+        "code": 17,
+    }
+
+
+def test_times_are_shown_in_utc_and_none_as_nothing():
+    assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert time_text(0) == time_text(-1) == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"), [(b"plain", "plain"), (b"a\nb\x1b[1m", "a·b·[1m"), (b"\xff", "\\xff"), (b"x" * 50, "x" * 9 + "…")]
+)
+def test_a_body_is_one_line_without_control_characters(body, shown):
+    assert body_text(body, 10) == shown
+
+
+def test_a_table_shows_every_cell_as_it_is_and_nothing_as_none(capsys):
+    show_table("", ("name", "count"), [("[bold]", 1234)])
+    show_table("things", ("name",), [])
+
+    out = capsys.readouterr().out
+    assert "[bold]" in out
+    assert "1,234" in out
+    assert "things: none" in out

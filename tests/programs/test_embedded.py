@@ -1,0 +1,111 @@
+"""Programs in this event loop: bound first, then started, and everything given back when a start fails."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from halfmoon import AsyncAdmin, AsyncProducer, Message
+from halfmoon.errors import StoreLocked
+from halfmoon.programs.configuration import Configuration
+from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, both, broker, name_server, start, stop
+from halfmoon.programs.ports import PortTaken
+
+
+def settings() -> Configuration:
+    """Settings with free ports and small files."""
+    found = Configuration()
+    return found._replace(
+        nameserver=replace(found.nameserver, port=0),
+        broker=replace(found.broker, port=0),
+        store=replace(found.store, commit_log_file_bytes=1 << 22, hash_slots=1000, index_entries_max=4000),
+    )
+
+
+async def test_both_take_messages_as_soon_as_they_are_started(tmp_path):
+    parts = await both(settings(), tmp_path)
+    await start(parts)
+    try:
+        async with AsyncProducer(group="P", nameserver=parts[0].address) as producer:
+            sent = await producer.send(Message("orders", b"1"))
+    finally:
+        await stop(parts)
+
+    assert sent.queue.broker_name == "broker-a"
+    assert (tmp_path / NAME_SERVER_DIRECTORY).is_dir()
+    assert not (tmp_path / "abort").exists()
+
+
+async def test_a_broker_started_alone_registers_with_every_name_server_given(tmp_path):
+    names = [await name_server(settings(), None) for _ in range(2)]
+    await start(tuple(names))
+    found = settings()
+    addresses = ";".join(each.address for each in names)
+    alone = await broker(found._replace(broker=replace(found.broker, nameserver=addresses, name="b")), tmp_path)
+    try:
+        await start((alone,))
+        known = []
+        for each in names:
+            async with AsyncAdmin(nameserver=each.address) as admin:
+                known.append((await admin.cluster()).broker_addr_table["b"].broker_addrs)
+    finally:
+        await stop((*names, alone))
+
+    assert known == [{0: alone.address}] * 2
+
+
+async def test_a_broker_starts_though_its_name_server_is_away(tmp_path):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        found = settings()
+        away = f"127.0.0.1:{nobody.getsockname()[1]}"
+        alone = await broker(found._replace(broker=replace(found.broker, nameserver=away)), tmp_path)
+        await start((alone,))
+        await stop((alone,))
+
+    assert not (tmp_path / "abort").exists()
+
+
+async def test_a_directory_in_use_is_refused_and_the_ports_are_free_again(tmp_path):
+    first = await both(settings(), tmp_path)
+    await start(first)
+    found = settings()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    try:
+        with pytest.raises(StoreLocked):
+            await both(found._replace(nameserver=replace(found.nameserver, port=port)), tmp_path)
+        with socket.socket() as again:
+            again.bind(("127.0.0.1", port))
+    finally:
+        await stop(first)
+
+
+async def test_a_port_in_use_is_refused_before_the_directory_is_made(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        found = settings()
+        with pytest.raises(PortTaken, match=str(taken.getsockname()[1])):
+            await broker(found._replace(broker=replace(found.broker, port=taken.getsockname()[1])), Path(tmp_path / "new"))
+
+    assert not (tmp_path / "new").exists()
+
+
+async def test_an_address_that_is_not_ours_is_refused(tmp_path):
+    with pytest.raises(PortTaken, match=r"192\.0\.2\.1"):
+        await name_server(settings()._replace(host="192.0.2.1"), None)
+
+
+async def test_the_machines_memory_is_told_to_the_store(tmp_path):
+    alone = await broker(settings(), tmp_path)
+    await start((alone,))
+    try:
+        assert alone.broker is not None
+        assert alone.broker.store.settings.memory_bytes > 1 << 28
+    finally:
+        await stop((alone,))
