@@ -29,7 +29,7 @@ from halfmoon import (
     SendStatus,
     UsageError,
 )
-from halfmoon.errors import NotRunning, OffsetIllegal
+from halfmoon.errors import NotRunning, OffsetIllegal, TooManyRequests
 from halfmoon.testing.local import LocalCluster
 
 FIRST = ConsumeFrom.FIRST_OFFSET
@@ -290,6 +290,16 @@ async def test_what_cannot_be_says_so(names):
     with pytest.raises(NotRunning):
         await producer.send(Message("t", b"x"))
     await producer.close()
+
+
+async def test_asynchronous_sends_are_bounded(names, monkeypatch):
+    monkeypatch.setattr("halfmoon.client.aio.ASYNC_MAX", 3)
+    async with AsyncProducer(group="P", nameserver=names["nameserver"]) as producer:
+        futures = [producer.send_async(Message(names["topic"], b"x")) for _ in range(3)]
+        with pytest.raises(TooManyRequests, match="rejected"):
+            producer.send_async(Message(names["topic"], b"x"))
+        await asyncio.gather(*futures)
+        assert (await producer.send_async(Message(names["topic"], b"x"))).status is SendStatus.SEND_OK
 
 
 async def test_both_header_serialisations_work(names):

@@ -29,7 +29,7 @@ from halfmoon.client.settings import (
     settings_of,
 )
 from halfmoon.effects import Op, run
-from halfmoon.errors import NotRunning
+from halfmoon.errors import NotRunning, TooManyRequests
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
 from halfmoon.shell.drive import Driver
 
@@ -46,6 +46,9 @@ __all__ = [
     "PushSettings",
     "select_by_hash",
 ]
+
+ASYNC_MAX = 50_000
+"""Asynchronous sends of one producer under way; one more is refused. Follows the queue of the original's sender pool."""
 
 Callback = Callable[[SendResult | None, Exception | None], Any]
 """Told of an asynchronous send's result or its error. A plain function runs in a thread."""
@@ -68,6 +71,7 @@ class AsyncProducer(Client[ProducerSettings]):
         super().__init__(found)
         self._sender = Sender(found, self._instance.routes, self._ids)
         self._instance.producer_group = self._sender.group
+        self._pending = 0
 
     async def _begin(self, driver: Driver) -> None:
         self._sender.running = True
@@ -114,10 +118,20 @@ class AsyncProducer(Client[ProducerSettings]):
     ) -> asyncio.Future[SendResult]:
         """Begin a send and return at once; the future gives the result, and ``callback(result, error)`` is told of it.
 
-        Only failures of the network are tried again; a broker's refusal is reported at once.
+        Only failures of the network are tried again; a broker's refusal is reported at once. Raises TooManyRequests when
+        `ASYNC_MAX` are under way.
         """
+        self._pending += 1
+        if self._pending > ASYNC_MAX:
+            self._pending -= 1
+            raise TooManyRequests(f"executor rejected: {ASYNC_MAX} asynchronous sends are under way")
         operation = self._sender.send_async(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms)
-        return asyncio.ensure_future(self._send_then_tell(operation, callback))
+        future = asyncio.ensure_future(self._send_then_tell(operation, callback))
+        future.add_done_callback(self._sent)
+        return future
+
+    def _sent(self, future: asyncio.Future[SendResult]) -> None:
+        self._pending -= 1
 
     async def _send_then_tell(self, operation: Op[SendResult], callback: Callback | None) -> SendResult:
         if callback is None:

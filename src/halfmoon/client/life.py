@@ -55,7 +55,11 @@ class Client(Generic[S]):
             raise NoNameServer("No name server address, please set it.")
         self._state = "starting"
         serialization = ROCKETMQ if self.settings.serialization == "ROCKETMQ" else JSON
-        self._driver = Driver(Connections(self._asked, serialization=serialization), self._clock, threads=self._threads)
+        self._driver = Driver(
+            Connections(self._asked, serialization=serialization, opened=self._instance.connected),
+            self._clock,
+            threads=self._threads,
+        )
         try:
             await self._begin(self._driver)
         except BaseException:

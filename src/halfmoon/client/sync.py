@@ -71,7 +71,8 @@ class Producer(Blocking):
     ) -> Future[SendResult]:
         """Begin a send and return at once; the future gives the result, and ``callback(result, error)`` is told of it.
 
-        Only failures of the network are tried again; a broker's refusal is reported at once.
+        Only failures of the network are tried again; a broker's refusal is reported at once. Raises TooManyRequests when
+        `ASYNC_MAX` are under way.
         """
         return self._loop.submit(
             lambda: self._client.send_async(message, callback, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms)

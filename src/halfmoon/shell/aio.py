@@ -41,7 +41,8 @@ log = logging.getLogger("halfmoon.shell")
 class Connections:
     """One connection to each address that is asked for, opened when first needed.
 
-    ``handler`` answers requests of servers. ``serialization`` is that of the requests; replies are read in either.
+    ``handler`` answers requests of servers. ``serialization`` is that of the requests; replies are read in either. ``opened`` is
+    told of every address to which a connection was made.
     Belongs to one event loop.
     """
 
@@ -53,8 +54,10 @@ class Connections:
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         in_flight_max: int = IN_FLIGHT_MAX,
         idle_ms: int = CONNECTION_IDLE_MS,
+        opened: Callable[[str], None] | None = None,
     ) -> None:
         self.handler = handler
+        self.opened = opened
         self.serialization = serialization
         self.connect_timeout_ms = connect_timeout_ms
         self.idle_ms = idle_ms
@@ -196,6 +199,8 @@ class Connections:
         if link.lost:
             raise ConnectFailed(f"connect to {address} failed: closed at once", address)
         self._links[address] = link
+        if self.opened is not None:
+            self.opened(address)
         return link
 
     def serve(self, link: _Link, command: Command) -> None:

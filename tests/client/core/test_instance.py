@@ -64,6 +64,20 @@ def test_a_new_broker_hears_of_us_at_once():
     assert len(script.asked(HeartBeat)) == 1
 
 
+def test_a_broker_whose_connection_was_lost_hears_of_us_when_it_is_back():
+    script = Scripted()
+    instance = producing(script, {"t": route(1)})
+    instance.connected("broker-a:1")
+    script.run(instance.routes.publish_info("t"))
+    script.run_for(1_000)
+    assert len(script.asked(HeartBeat)) == 1
+
+    instance.connected("broker-a:1")
+    script.run_for(1_000)
+
+    assert len(script.asked(HeartBeat)) == 2
+
+
 def test_a_heartbeat_that_fails_does_not_stop_the_others():
     script = Scripted()
     instance = producing(script, {"t": route({"broker-a": 1, "broker-b": 1})})

@@ -41,6 +41,9 @@ from halfmoon.wire.headers.client import (
 )
 from halfmoon.wire.headers.offset import ResetConsumerClientOffset
 
+BEAT_PAUSE_MS = 200
+"""At least so long between two rounds of heartbeats, so that a broker which hangs up after each is not asked in a circle."""
+
 log = logging.getLogger("halfmoon.client")
 
 
@@ -87,6 +90,7 @@ class Instance:
         }
         self._beat = Signal()
         self._known: frozenset[str] = frozenset()
+        self._greeted: set[str] = set()
 
     def wire(self, name: str) -> str:
         """Return a topic or group as it is called on the wire."""
@@ -102,6 +106,15 @@ class Instance:
         """Send heartbeats at once (a broker forgot us, or something changed)."""
         self._beat.fire()
 
+    def connected(self, address: str) -> None:
+        """A connection was made; where it replaces a lost one, the broker has forgotten us and hears of us at once.
+
+        Follows the heartbeat of 5.x upon connecting; 4.x waits for the next one.
+        """
+        if address in self._greeted:
+            self._greeted.discard(address)
+            self._beat.fire()
+
     def _keep_routes(self) -> Op[None]:
         while True:
             yield from sleep(self.settings.route_refresh_ms)
@@ -114,6 +127,7 @@ class Instance:
         while True:
             yield from wait(self._beat, self.settings.heartbeat_ms)
             yield from self.beat()
+            yield from sleep(BEAT_PAUSE_MS)
 
     def beat(self) -> Op[None]:
         """Send a heartbeat to every known broker; slaves only matter to consumers. Failures are logged."""
@@ -122,10 +136,13 @@ class Instance:
         body = to_json(self.heartbeat_data())
         addresses = [address for _, _, address in self.routes.addresses(masters_only=self.member is None)]
         self._known = frozenset(addresses)
+        self._greeted &= self._known
         sends = [ask(address, HeartBeat(), body, self.settings.request_timeout_ms) for address in addresses]
         for address, outcome in zip(addresses, (yield from gather(sends))):
             if isinstance(outcome, Exception):
                 log.info("heartbeat failed: broker=%s reason=%s", address, outcome)
+            else:
+                self._greeted.add(address)
 
     def heartbeat_data(self) -> HeartbeatData:
         """Return the body of a heartbeat."""

@@ -26,8 +26,8 @@ from halfmoon.wire.headers.client import GetConsumerListByGroup
 AGAIN_MS = 250
 """A round that did not come out even (no route, no offset) is repeated after this, then after twice as long, and so on.
 
-Differs: the
-original waits a second, or twenty; a topic that is being made is there much sooner."""
+Differs: the original waits one second, or twenty; a topic that is being made is there much sooner.
+"""
 
 log = logging.getLogger("halfmoon.client")
 

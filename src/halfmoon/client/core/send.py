@@ -237,7 +237,7 @@ class Sender:
             last = queue.broker_name
             tried.append(last)
             try:
-                result = yield from self._attempt(outgoing, queue, begin, budget_ms)
+                result = yield from self._attempt(outgoing, queue, begin, budget_ms, at)
             except NetworkError as exc:
                 cause = exc
             except BrokerError as exc:
@@ -273,10 +273,15 @@ class Sender:
                     raise
         raise AssertionError("unreachable")
 
-    def _attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int) -> Op[SendResult]:
-        """Send once, with what is left of the budget, and note how long it took or that it failed."""
-        address = yield from self._address(queue)
-        start = yield from now()
+    def _attempt(
+        self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, at: int | None = None
+    ) -> Op[SendResult]:
+        """Send once, with what is left of the budget, and note how long it took or that it failed; ``at`` is the time now."""
+        address = self._known_address(queue)
+        if address is None or at is None:
+            address = address or (yield from self._address(queue))
+            at = yield from now()
+        start = at
         left = budget_ms - (start - begin)
         if left <= 0:
             raise TooManyRequests("sendKernelImpl call timeout", address)
@@ -312,13 +317,17 @@ class Sender:
             broker_name=queue.broker_name,
         )
 
-    def _address(self, queue: MessageQueue) -> Op[str]:
+    def _known_address(self, queue: MessageQueue) -> str | None:
         address = self.routes.master(queue.broker_name)
-        if address is None:
-            address = yield from self.routes.master_or_ask(queue)
+        return vip_address(address) if address and self.settings.vip_channel else address
+
+    def _address(self, queue: MessageQueue) -> Op[str]:
+        if self.routes.master(queue.broker_name) is None:
+            yield from self.routes.master_or_ask(queue)
+        address = self._known_address(queue)
         if address is None:
             raise NetworkError(f"The broker[{queue.broker_name}] not exist")
-        return vip_address(address) if self.settings.vip_channel else address
+        return address
 
     def _publish_info(self, topic: str) -> Op[PublishInfo]:
         return (yield from self.routes.publish_info(topic, self.settings.create_topic_key, self.settings.default_topic_queue_count))
