@@ -119,6 +119,21 @@ def test_a_very_old_broker_sends_the_table_alone() -> None:
     assert house.route()["queueDatas"][0]["readQueueNums"] == 2
 
 
+def test_topics_beyond_the_bound_are_left_out_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
+    house = House(topics_max=2)
+    assert house.register(topics=["t", "u", "v"]).code == 0
+    assert house.route("v") == 17
+    assert "broker=broker-a count=1" in caplog.text
+
+
+def test_a_broker_beyond_the_bound_is_refused() -> None:
+    house = House(brokers_max=1)
+    house.register()
+    reply = house.register("broker-b")
+    assert (reply.code, reply.remark) == (1, "1 brokers are registered, the bound")
+    assert house.register().code == 0
+
+
 def test_a_registration_without_a_body_brings_only_the_broker() -> None:
     house = House()
     assert house.ask(103, register_fields(), b"").code == 0

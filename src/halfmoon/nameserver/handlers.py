@@ -6,6 +6,7 @@ DefaultRequestProcessor (RocketMQ 4.9.8), with the answers of 5.x where 4.x has 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import fields
 from typing import NamedTuple
@@ -37,6 +38,8 @@ from halfmoon.wire.headers import route as headers
 from halfmoon.wire.headers.topic import QueryDataVersion, QueryDataVersionReply
 from halfmoon.wire.json import Body
 from halfmoon.wire.table import I64, Header, wire
+
+log = logging.getLogger("halfmoon.nameserver")
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 CHANGES_PATH = "namesrv.properties"
@@ -151,10 +154,13 @@ class Handlers:
             sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id, sent.ha_server_addr, table.data_version, topics,
             ttl_ms if ttl_ms is not None and ttl_ms > 0 else None, sent.enable_acting_master,
         )  # fmt: skip
+        left_out = self._routes.left_out
         try:
             master = self._routes.register(registration, request.peer, request.now)
         except TableFull as exc:
             raise SystemError_(str(exc)) from None
+        if self._routes.left_out > left_out:
+            log.warning("topics beyond the bound left out: broker=%s count=%d", sent.broker_name, self._routes.left_out - left_out)
         reply = headers.RegisterBrokerReply(ha_server_addr=master.ha_address, master_addr=master.address) if master else None
         return Reply(reply, to_json(KVTable(self._values.namespace(kv.ORDER_TOPICS) or {})))
 

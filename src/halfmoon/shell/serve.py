@@ -17,23 +17,20 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
-from typing import Any, Protocol, TypeVar, cast
-
-try:
-    import uvloop
-except ImportError:  # Windows
-    uvloop = None  # type: ignore[assignment]
+from typing import Any, Protocol, cast
 
 from halfmoon.effects import Close, Start, Work, Write
 from halfmoon.ports import Core
 from halfmoon.shell.addresses import address_text, bound_socket
 from halfmoon.shell.clock import Clock
+from halfmoon.shell.loop import allow_descriptors, run_loop
 from halfmoon.shell.watched import watched
+
+__all__ = ["Address", "Server", "run_loop", "run_until_signal"]
 
 log = logging.getLogger("halfmoon.serve")
 
 Address = tuple[str, int]
-T = TypeVar("T")
 
 CONNECTIONS_MAX = 10_000
 """Connections of one server. Each costs a descriptor and some kilobytes; beyond it a new one is closed at once."""
@@ -61,6 +58,9 @@ TIMER_MAX_MS = 60_000
 
 WORK_THREADS = 4
 """Threads for `Work`: they only wait for the device."""
+
+DESCRIPTORS_BESIDE = 1024
+"""Open files that are no accepted connections: listeners, connections of our own, files of a store while they are synced."""
 
 BACKLOG = 1024
 """Connections that may wait to be accepted: all clients of a cluster reconnect at the same moment. Follows serverSocketBacklog."""
@@ -398,7 +398,7 @@ class _Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_later(CLOSING_MS / 1000, transport.abort)
 
 
-# ---------------------------------------------------------------- signals and loops
+# ---------------------------------------------------------------- signals
 
 
 async def run_until_signal(
@@ -409,6 +409,7 @@ async def run_until_signal(
     A second signal leaves the process at once with status 1.
     """
     loop = asyncio.get_running_loop()
+    allow_descriptors(sum(server.connections_max for server in servers) + DESCRIPTORS_BESIDE)
     asked = asyncio.Event()
 
     def stop_asked() -> None:
@@ -430,16 +431,6 @@ async def run_until_signal(
     finally:
         for server in reversed(started):
             await server.stop(within_ms)
-
-
-def run_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on uvloop, or on asyncio's own loop where uvloop is not installed."""
-    with asyncio.Runner(loop_factory=_new_loop) as runner:
-        return runner.run(main)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()
 
 
 def _outcome(work: Work[Any]) -> Any:
