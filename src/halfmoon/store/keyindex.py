@@ -98,7 +98,7 @@ class IndexFile:
             key_hash, _, _, previous = self.entry(number)
             slot = abs(key_hash) % self.slots
             if SLOT.unpack(self.file.view(HEADER_BYTES + SLOT_BYTES * slot, SLOT_BYTES))[0] == number:
-                used -= previous == 0
+                used -= previous == 0 and number < self.header.count
                 self.file.write(HEADER_BYTES + SLOT_BYTES * slot, SLOT.pack(previous))
         header = self.header
         if count <= 1:

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from random import Random
+
+from halfmoon.errors import CorruptRecord
+from halfmoon.store.commitlog import CommitLog
+from halfmoon.store.records import RecordFacts
+from halfmoon.testing.disk import SimDisk
+from tests.store.driving import HOST, NOW, draft
+from tests.store.test_records import VECTOR
+
+
+def log_on(disk: SimDisk, file_bytes: int = 4096, host: bytes = HOST) -> CommitLog:
+    log = CommitLog(disk, file_bytes, host, 4 * 1024 * 1024)
+    log.segments.load()
+    log.set_end(0)
+    return log
+
+
+def test_a_record_is_laid_out_as_the_worked_example():
+    log = log_on(SimDisk(Random(1)))
+    log.append("fill", 0, 0, [draft(bytes(1024 - 95))], NOW, whole=False)
+    body = (b"hello", b"TAGS\x01TagA\x02KEYS\x01k1\x02", 0, 0, 1700000000000, bytes.fromhex("0a0000020000c350"), 0, 0, 2598919)
+    block = log.append("T", 3, 7, [body], 1700000000123, whole=False)
+    assert block == ([1024], [1024, 115, 2598919], 1139)
+    assert bytes(log.record(1024)) == VECTOR
+
+
+def test_a_file_that_is_used_ends_with_a_blank_tail():
+    disk = SimDisk(Random(1))
+    log = log_on(disk)
+    log.append("t", 0, 0, [draft(bytes(3900))], NOW, whole=False)
+    block = log.append("t", 0, 1, [draft(bytes(200))], NOW, whole=False)
+    assert block.physical_offsets == [4096]
+    left = 4096 - 3992
+    assert disk.read("commitlog/00000000000000000000")[3992:4000] == left.to_bytes(4, "big") + bytes.fromhex("cbd43194")
+
+
+def test_a_record_may_leave_exactly_eight_bytes_and_not_seven():
+    log = log_on(SimDisk(Random(1)))
+    assert log.append("t", 0, 0, [draft(bytes(4096 - 8 - 92))], NOW, whole=False).end_offset == 4088
+    log = log_on(SimDisk(Random(1)))
+    log.append("t", 0, 0, [draft(bytes(1000))], NOW, whole=False)
+    assert log.append("t", 0, 1, [draft(bytes(4096 - 7 - 1092 - 92))], NOW, whole=False).physical_offsets == [4096]
+
+
+def test_an_append_over_files_is_the_same_as_one_at_a_time():
+    bodies = [draft(b"%d" % number * 200, sys_flag=4 * (number % 3 == 1)) for number in range(60)]
+    one, many = log_on(SimDisk(Random(1))), log_on(SimDisk(Random(1)))
+    block = many.append("t", 0, 0, bodies, NOW, whole=False)
+    offsets, entries, queue_offset = [], [], 0
+    for body in bodies:
+        single = one.append("t", 0, queue_offset, [body], NOW, whole=False)
+        offsets += single.physical_offsets
+        entries += single.entries
+        queue_offset += len(single.entries) // 3
+    assert (block.physical_offsets, block.entries, block.end_offset) == (offsets, entries, one.end)
+    assert [found for _, found in many.scan(0)] == [found for _, found in one.scan(0)]
+
+
+def test_a_walk_gives_every_record_and_stops_where_told():
+    log = log_on(SimDisk(Random(1)))
+    block = log.append("t", 0, 0, [draft(bytes(700)) for _ in range(20)], NOW, whole=False)
+    assert [position for position, _ in log.scan(0)] == block.physical_offsets
+    assert [position for position, _ in log.scan(0, block.physical_offsets[7])] == block.physical_offsets[:7]
+
+
+def test_a_walk_steps_over_one_damaged_record_and_ends_at_two():
+    log = log_on(SimDisk(Random(1)))
+    offsets = log.append("t", 0, 0, [draft(b"body") for _ in range(6)], NOW, whole=False).physical_offsets
+    log.segments.write(offsets[1] + 88, b"X")
+    found = list(log.scan(0))
+    assert [isinstance(facts, RecordFacts) for _, facts in found] == [True, False, True, True, True, True]
+    assert isinstance(found[1][1], CorruptRecord)
+    log.segments.write(offsets[2] + 88, b"X")
+    assert len(list(log.scan(0))) == 1

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from random import Random
+
+from halfmoon.store import Store
+from halfmoon.store.reading import Found, FoundStatus
+from halfmoon.testing.disk import SimDisk
+from tests.store.driving import NOW, carry_out, close, draft, facts_of, open_store
+
+ALWAYS = (0, 2**62)
+
+
+def bodies(records: list[memoryview]) -> list[bytes]:
+    found = Found(FoundStatus.FOUND, 0, 0, 0, records, len(records), 0)
+    return [body for _, _, body in facts_of(found)]
+
+
+def keyed(body: bytes, unique: str = "", keys: str = "") -> tuple:
+    text = (f"UNIQ_KEY\x01{unique}\x02" if unique else "") + (f"KEYS\x01{keys}\x02" if keys else "")
+    return draft(body, text.encode())
+
+
+def some(store: Store, count: int = 10) -> None:
+    for number in range(count):
+        store.append("t", 0, [keyed(b"%d" % number, f"U{number}", f"even{number % 2} k{number}")], NOW + number * 1000)
+
+
+def test_messages_are_found_by_each_of_their_keys_before_any_tick():
+    store = open_store(SimDisk(Random(1)))
+    some(store)
+    assert bodies(store.query("t", "U3", 32, *ALWAYS).records) == [b"3"]
+    assert bodies(store.query("t", "k4", 32, *ALWAYS).records) == [b"4"]
+    assert bodies(store.query("t", "even1", 32, *ALWAYS).records) == [b"1", b"3", b"5", b"7", b"9"]
+    assert store.query("other", "U3", 32, *ALWAYS).records == []
+    found = store.query("t", "none", 32, *ALWAYS)
+    assert (found.records, found.last_ms) == ([], NOW + 9000)
+
+
+def test_the_newest_are_found_when_there_are_more_than_wanted():
+    store = open_store(SimDisk(Random(1)))
+    some(store)
+    assert bodies(store.query("t", "even0", 2, *ALWAYS).records) == [b"6", b"8"]
+
+
+def test_times_are_compared_to_the_millisecond():
+    store = open_store(SimDisk(Random(1)))
+    store.append("t", 0, [keyed(b"a", keys="k")], NOW)
+    store.append("t", 0, [keyed(b"b", keys="k")], NOW + 1500)
+    assert bodies(store.query("t", "k", 32, NOW + 1, NOW + 1500).records) == [b"b"]
+    assert bodies(store.query("t", "k", 32, NOW + 1, NOW + 1499).records) == []
+    assert bodies(store.query("t", "k", 32, NOW, NOW).records) == [b"a"]
+
+
+def test_rollback_records_have_no_keys_and_prepared_ones_do():
+    store = open_store(SimDisk(Random(1)))
+    for bits in (4, 8, 12):
+        body, properties, flag, _, *rest = keyed(b"%d" % bits, keys="k")
+        store.append("t", 0, [(body, properties, flag, bits, *rest)], NOW)
+    assert bodies(store.query("t", "k", 32, *ALWAYS).records) == [b"4", b"8"]
+
+
+def test_in_sync_flush_a_query_sees_only_what_is_durable():
+    store = open_store(SimDisk(Random(1)), flush_disk_type="SYNC_FLUSH")
+    some(store, 1)
+    assert store.query("t", "U0", 32, *ALWAYS).records == []
+    store.flush(1)
+    carry_out(store)
+    assert bodies(store.query("t", "U0", 32, *ALWAYS).records) == [b"0"]
+
+
+def test_ticks_index_in_the_background_until_nothing_is_left():
+    store = open_store(SimDisk(Random(1)))
+    some(store, 300)
+    now = NOW
+    for _ in range(50):
+        now = max(now, store.due())
+        store.tick(now)
+        carry_out(store, now)
+    assert store._indexing.position == store.end_offset
+    assert len(store._indexing.index.files) == 10
+
+
+def test_the_index_goes_on_after_stops_kills_and_power_losses():
+    for seed in range(10):
+        disk = SimDisk(Random(seed))
+        store = open_store(disk)
+        some(store, 100)
+        for now in range(NOW, NOW + 5000, 500):
+            store.tick(now)
+            carry_out(store, now)
+        if seed % 3 == 0:
+            close(store)
+        else:
+            disk.crash(power=seed % 3 == 1)
+        again = open_store(disk)
+        for number in range(100):
+            assert bodies(again.query("t", f"U{number}", 32, *ALWAYS).records) == [b"%d" % number]
+
+
+def test_indexing_can_be_switched_off():
+    disk = SimDisk(Random(1))
+    store = open_store(disk, message_index_enable=False)
+    some(store)
+    store.tick(NOW + 1000)
+    assert store.query("t", "U1", 32, *ALWAYS).records == []
+    assert disk.list("index") == []
+
+
+def test_a_full_disk_stops_indexing_and_not_what_is_known():
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    some(store)
+    disk.full = True
+    store.tick(NOW + 10)
+    disk.full = False
+    for now in range(NOW + 60_000, NOW + 64_000, 100):
+        store.tick(now)
+    assert store.refusal is None
+    assert bodies(store.query("t", "U1", 32, *ALWAYS).records) == [b"1"]

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from halfmoon.store import FoundStatus, Store
+from halfmoon.testing.disk import SimDisk
+from tests.store.driving import NOW, draft, facts_of, open_store
+
+
+@pytest.fixture
+def store() -> Store:
+    return open_store(SimDisk(Random(1)))
+
+
+def numbers(found) -> list[int]:
+    return [facts.queue_offset for _, facts, _ in facts_of(found)]
+
+
+def test_an_unknown_queue_and_an_empty_one_say_so(store: Store):
+    assert store.read("t", 0, 5, 32)[:4] == (FoundStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+    store._new_queue("t", 0)
+    assert store.read("t", 0, 5, 32)[:4] == (FoundStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+
+
+def test_offsets_outside_the_queue_are_corrected_as_the_original_does(store: Store):
+    store.append("t", 0, [draft()] * 5, NOW)
+    assert store.read("t", 0, -1, 32)[:2] == (FoundStatus.OFFSET_TOO_SMALL, 0)
+    assert store.read("t", 0, 5, 32)[:2] == (FoundStatus.OFFSET_OVERFLOW_ONE, 5)
+    assert store.read("t", 0, 6, 32)[:2] == (FoundStatus.OFFSET_OVERFLOW_BADLY, 5)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_an_answer_is_full_at_its_count_or_its_bytes(store: Store, interleaved: bool):
+    for _ in range(50):
+        store.append("t", 0, [draft(bytes(909))], NOW)  # 1,001 bytes a record
+        if interleaved:
+            store.append("u", 0, [draft()], NOW)
+    assert store.read("t", 0, 0, 64).count == 32
+    assert store.read("t", 0, 0, 7).count == 7
+    assert store.read("t", 0, 0, 32, max_bytes=4004).count == 4
+    assert store.read("t", 0, 0, 32, max_bytes=4003).count == 3
+    assert store.read("t", 0, 0, 32, max_bytes=10).count == 1  # one alone is always given
+    assert store.read("t", 0, 48, 32).count == 2
+
+
+def test_old_messages_come_in_smaller_answers():
+    store = open_store(SimDisk(Random(1)), memory_bytes=100_000)
+    store.append("t", 0, [draft(bytes(909))] * 100, NOW)
+    assert store.read("t", 0, 0, 32).count == 8
+    assert store.read("t", 0, 70, 32).count == 30
+    for _ in range(10):
+        store.append("big", 0, [draft(bytes(20_000))], NOW)
+    store.append("t", 0, [draft(bytes(40_000))], NOW)
+    assert store.read("big", 0, 0, 32).count == 3
+
+
+@pytest.mark.mission("001-03", "001-04", "001-08", "001-10")
+def test_tags_are_tested_by_the_hash_in_the_entry_and_the_log_is_not_read(store: Store):
+    store.append("t", 0, [draft(b"%d" % number, tag=number % 3) for number in range(30)], NOW)
+    queue = store._queues["t", 0]
+    assert len(queue.entries(0, 30)) == 30 * 20
+    found = store.read("t", 0, 0, 32, frozenset([1]))
+    assert numbers(found) == list(range(1, 30, 3))
+    assert found.next_offset == 30
+    store._log.segments.write(0, b"\xff" * 10_000)  # with the log destroyed, the answer is the same
+    assert store.read("t", 0, 0, 32, frozenset([7]))[:2] == (FoundStatus.NO_MATCHED_MESSAGE, 30)
+    again = store.read("t", 0, 0, 32, frozenset([1]))
+    assert (again.count, again.next_offset, again.size_bytes) == (10, 30, found.size_bytes)
+
+
+def test_a_full_answer_ends_before_the_next_message_whether_it_matches_or_not(store: Store):
+    store.append("t", 0, [draft(tag=tag) for tag in (1, 2, 1, 2, 2, 1)], NOW)
+    found = store.read("t", 0, 0, 2, frozenset([1]))
+    assert (numbers(found), found.next_offset) == ([0, 2], 3)
+
+
+def test_a_pull_with_a_filter_walks_far_but_not_without_end():
+    store = open_store(SimDisk(Random(1)), scan_entries_max=1000)
+    store.append("t", 0, [draft(tag=1)] * 1500 + [draft(b"x", tag=2)], NOW)
+    first = store.read("t", 0, 0, 32, frozenset([2]))
+    assert first[:2] == (FoundStatus.NO_MATCHED_MESSAGE, 1000)
+    assert numbers(store.read("t", 0, first.next_offset, 32, frozenset([2]))) == [1500]
+
+
+def test_negative_hashes_match(store: Store):
+    store.append("t", 0, [draft(tag=-1829193424)], NOW)
+    assert store.read("t", 0, 0, 32, frozenset([-1829193424])).count == 1
+
+
+def test_a_walk_over_queue_files_gives_every_message_once(store: Store):
+    for number in range(700):  # three files of 300 entries
+        store.append("t", 0, [draft(b"%d" % number)], NOW)
+        store.append("u", 0, [draft()], NOW)
+    offset, seen = 0, []
+    while (found := store.read("t", 0, offset, 32)).status is FoundStatus.FOUND:
+        seen += [int(body) for _, _, body in facts_of(found)]
+        offset = found.next_offset
+    assert seen == list(range(700))
+
+
+@pytest.mark.parametrize("times", [[10, 20, 20, 20, 35], [5], [1, 2, 3, 4, 5, 6, 7, 8]])
+def test_a_search_by_time_finds_the_nearest_message(store: Store, times: list[int]):
+    for time in times:
+        store.append("t", 0, [draft()], NOW + time)
+    for wanted in range(45):
+        found = store.offset_at("t", 0, NOW + wanted)
+        distance = min(abs(time - wanted) for time in times)
+        expected = next(offset for offset, time in enumerate(times) if abs(time - wanted) == distance)
+        if wanted not in times and times[found] < wanted:
+            expected = len(times) - 1 - times[::-1].index(times[expected])  # the last of equal ones before
+        assert found == expected, wanted
+
+
+def test_a_search_by_time_in_nothing_gives_zero(store: Store):
+    assert store.offset_at("t", 0, NOW) == 0
+    store._new_queue("t", 0)
+    assert store.offset_at("t", 0, NOW) == 0

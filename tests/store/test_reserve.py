@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from random import Random
+
+from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.reserve import STEP_MAX, STEP_MIN, Reserve
+from halfmoon.testing.disk import SimDisk
+
+
+def loaded(disk: SimDisk) -> Reserve:
+    reserve = Reserve(disk)
+    reserve.load()
+    return reserve
+
+
+def queue_of(disk: SimDisk, number: int = 0, topic: str = "t") -> ConsumeQueue:
+    queue = ConsumeQueue(disk, topic, number, 6000)
+    loaded(disk).adopt(queue)
+    return queue
+
+
+def test_a_reservation_is_found_again_after_a_loss_only():
+    disk = SimDisk(Random(1))
+    reserve, queue = loaded(disk), queue_of(disk)
+    reserve.adopt(queue)
+    assert reserve.extend(queue, 1) == 1 + STEP_MIN
+    reserve.sync()
+    disk.crash(power=True)
+    again = loaded(disk)
+    assert again.next_at_start("t", 0, 5, lost=True) == 1 + STEP_MIN
+    assert again.next_at_start("t", 0, 5, lost=False) == 5
+    assert again.next_at_start("t", 1, 5, lost=True) == 5
+
+
+def test_floors_hold_over_clean_stops():
+    disk = SimDisk(Random(1))
+    reserve = loaded(disk)
+    reserve.extend(queue_of(disk), 1)
+    reserve.raise_floors()
+    disk.crash(power=True)
+    assert loaded(disk).next_at_start("t", 0, 0, lost=False) == 1 + STEP_MIN
+
+
+def test_reservations_grow_with_use_up_to_a_bound():
+    disk = SimDisk(Random(1))
+    reserve, queue = loaded(disk), queue_of(disk)
+    steps = []
+    for _ in range(6):
+        reserved = reserve.extend(queue, queue.next_offset)
+        steps.append(reserved - queue.next_offset)
+        reserve.granted(queue, reserved)
+        assert queue.next_offset < queue.low_water < queue.reserved
+        queue.next_offset = reserved
+    assert steps == [STEP_MIN, STEP_MIN * 8, STEP_MIN * 64, STEP_MAX, STEP_MAX, STEP_MAX]
+
+
+def test_the_table_grows_and_keeps_what_is_in_it():
+    disk = SimDisk(Random(1))
+    reserve = loaded(disk)
+    for number in range(600):
+        reserve.extend(queue_of(disk, number, "topic-" + "x" * 120), number)
+    reserve.sync()
+    disk.crash(power=True)
+    again = loaded(disk)
+    assert len(again.queues()) == 600
+    assert all(again.next_at_start("topic-" + "x" * 120, number, 0, lost=True) == number + STEP_MIN for number in range(600))
+    assert disk.file_size("config/queueReserve") == 1024 * 256
+
+
+def test_a_deleted_topic_frees_its_slots():
+    disk = SimDisk(Random(1))
+    reserve = loaded(disk)
+    for number in range(3):
+        reserve.extend(queue_of(disk, number), 1)
+    reserve.forget("t")
+    assert loaded(disk).queues() == []
+
+
+def test_a_damaged_slot_counts_as_free():
+    disk = SimDisk(Random(1))
+    reserve = loaded(disk)
+    reserve.extend(queue_of(disk, 0), 1)
+    reserve.extend(queue_of(disk, 1), 1)
+    disk.open("config/queueReserve").write(256 + 10, b"\xff")
+    assert loaded(disk).queues() == [("t", 1)]

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from halfmoon.ports import DiskUsage
+from halfmoon.store import FoundStatus, Store, StoreSettings
+from halfmoon.store.retention import is_cleaning_hour, space
+from halfmoon.testing.disk import SimDisk
+from tests.store.driving import NOW, carry_out, draft, open_store, read_all
+
+HOUR = 3_600_000
+FOUR = NOW // (24 * HOUR) * 24 * HOUR + 24 * HOUR + 4 * HOUR
+"""The next 04:00 UTC."""
+
+
+def filled(now: int = NOW, **settings) -> tuple[SimDisk, Store]:
+    """A store with ten log files, all of them durable."""
+    disk = SimDisk(Random(1))
+    disk.now_ms = now
+    store = open_store(disk, now, **settings)
+    for number in range(20):
+        store.append("t", number % 2, [draft(b"%d" % number + bytes(30_000))], now + number)
+    for later in (500, 1500, 2500):
+        store.tick(now + later)
+        carry_out(store, now + later)
+    return disk, store
+
+
+def tick(store: Store, now: int) -> None:
+    store.tick(now)
+    carry_out(store, now)
+
+
+def test_expired_files_go_at_the_hour_but_never_the_last():
+    disk, store = filled()
+    day = FOUR + 3 * 24 * HOUR
+    tick(store, day - HOUR)
+    assert len(disk.list("commitlog")) == 10
+    tick(store, day)
+    assert disk.list("commitlog") == [f"{9 * 65536:020d}"]
+    assert store.min_offset == 9 * 65536
+
+
+def test_files_that_are_not_expired_stay():
+    disk, store = filled()
+    tick(store, FOUR)
+    assert len(disk.list("commitlog")) == 10
+
+
+def test_queues_follow_the_log():
+    disk, store = filled(file_reserved_hours=1)
+    tick(store, FOUR)
+    assert (store.queue_min("t", 0), store.queue_max("t", 0)) == (9, 10)
+    assert store.read("t", 0, 0, 32)[:2] == (FoundStatus.OFFSET_TOO_SMALL, 9)
+    assert list(read_all(store, "t", 1)) == [9]
+    disk.crash(power=False)
+    again = open_store(disk)
+    assert (again.queue_min("t", 0), again.queue_max("t", 0), again.min_offset) == (9, 10, 9 * 65536)
+
+
+def test_files_of_queues_and_key_indexes_go_with_the_log():
+    disk = SimDisk(Random(1))
+    disk.now_ms = NOW
+    store = open_store(disk, file_reserved_hours=1)
+    for number in range(1000):
+        store.append("t", 0, [draft(bytes(500), b"KEYS\x01k%d\x02" % number)], NOW)
+    for now in range(NOW, NOW + 3000, 10):
+        tick(store, now)
+    assert (len(disk.list("consumequeue/t/0")), len(disk.list("index"))) == (4, 11)
+    tick(store, FOUR)
+    assert (len(disk.list("consumequeue/t/0")), len(disk.list("index"))) == (1, 2)
+    assert store.queue_min("t", 0) == min(read_all(store, "t", 0))
+
+
+def test_what_is_being_read_stays_readable():
+    disk, store = filled(file_reserved_hours=1)
+    piece = store.read("t", 0, 0, 1).pieces[0]
+    before = bytes(piece)
+    tick(store, FOUR)
+    assert "00000000000000000000" not in disk.list("commitlog")
+    assert bytes(piece) == before
+
+
+def test_above_the_ratio_expired_files_go_at_any_hour():
+    disk, store = filled(file_reserved_hours=1)
+    disk.used_bytes = disk.total_bytes * 80 // 100
+    tick(store, NOW + HOUR // 2 + 60_000)
+    assert len(disk.list("commitlog")) == 10
+    tick(store, NOW + 2 * HOUR)
+    assert len(disk.list("commitlog")) == 1
+
+
+def test_above_the_forcible_ratio_files_go_before_they_expire():
+    disk, store = filled(delete_batch_max=3)
+    disk.used_bytes = disk.total_bytes * 86 // 100
+    tick(store, NOW + 60_000)
+    assert len(disk.list("commitlog")) == 7
+    assert store.refusal is None
+
+
+def test_files_that_are_not_durable_are_not_deleted():
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    for _ in range(20):
+        store.append("t", 0, [draft(bytes(30_000))], NOW)
+    disk.used_bytes = disk.total_bytes * 86 // 100
+    store.tick(NOW + 60_000)  # the syncs are left as work and not done
+    assert len(disk.list("commitlog")) == 10
+
+
+@pytest.mark.parametrize(("percent", "clean", "forcibly", "full"), [(75, False, False, False), (76, True, False, False),
+                                                                  (86, True, True, False), (91, True, True, True)])  # fmt: skip
+def test_the_ratios_are_those_of_the_original(percent: int, clean: bool, forcibly: bool, full: bool):
+    found = space(DiskUsage(1000, 1000 - 10 * percent), StoreSettings())
+    assert (found.clean, found.forcibly, found.refusal is not None) == (clean, forcibly, full)
+
+
+def test_several_hours_can_be_named():
+    hours = [hour for hour in range(24) if is_cleaning_hour("04; 16;x", hour * HOUR + 5)]
+    assert hours == [4, 16]
