@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Generator
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any
@@ -42,7 +43,9 @@ class Seen:
 class Reply:
     """What a scripted server answers, and after how long."""
 
-    def __init__(self, code: int = 0, header: Header | None = None, body: bytes = b"", remark: str | None = None, *, ms: int = 1):
+    def __init__(
+        self, code: int = 0, header: Header | None = None, body: bytes = b"", remark: str | None = None, *, ms: int = 1
+    ) -> None:
         self.code, self.header, self.body, self.remark, self.ms = code, header, body, remark, ms
 
 
@@ -72,7 +75,7 @@ class Task:
 
     def cancel(self) -> None:
         """End it where it waits."""
-        if not self.done and not self.operation.gi_running:
+        if not self.done:
             self.operation.close()
             self.finish(None, GeneratorExit())
 
@@ -90,6 +93,7 @@ class Scripted:
         self.now = START_MS
         self.seen: list[Seen] = []
         self.told: list[Seen] = []
+        self.failures: list[BaseException] = []
         self._answers: dict[type, Answer] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._number = count()
@@ -123,11 +127,12 @@ class Scripted:
         return task.value
 
     def run_for(self, ms: int) -> None:
-        """Let time pass."""
+        """Let time pass; nothing that runs by itself may fail meanwhile."""
         over = self.now + ms
         while self._events and self._events[0][0] <= over:
             self._step()
         self.now = over
+        assert self.failures == []
 
     def spawn(self, operation: Generator[Any, Any, Any]) -> Task:
         """Start an operation."""
@@ -158,10 +163,15 @@ class Scripted:
                 value = self.now
             elif type(effect) is Spawn:
                 value = self.spawn(effect.operation)
+                value.then.append(partial(self._note, value))
             else:
                 task.wait += 1
                 self._wait(task, effect, self._resume(task))
                 return
+
+    def _note(self, task: Task) -> None:
+        if task.error is not None and not isinstance(task.error, GeneratorExit):
+            self.failures.append(task.error)
 
     def _resume(self, task: Task) -> Callable[..., None]:
         number = task.wait

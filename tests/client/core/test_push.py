@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.core.push import ConsumeContext
 from halfmoon.errors import UsageError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageModel, MessageQueue
 from halfmoon.wire.bodies import HeartbeatData, from_json
@@ -12,11 +11,10 @@ from halfmoon.wire.headers.client import HeartBeat, UnregisterClient
 from halfmoon.wire.headers.offset import QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
-from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessageV2
-from halfmoon.wire.properties import decode
+from halfmoon.wire.headers.send import ConsumerSendMsgBack
 from tests.client.messages import record
 from tests.client.queue_of import ME, Queues, pulled, push, started
-from tests.client.scripted import REFUSED, Later, Reply, Scripted, route, routes, stored
+from tests.client.scripted import REFUSED, Later, Reply, Scripted, route, routes
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 FIRST = ConsumeFrom.FIRST_OFFSET
@@ -168,106 +166,6 @@ def test_no_more_calls_side_by_side_than_threads():
     assert core.consumed_count == 30
 
 
-@pytest.mark.parametrize(
-    ("status", "failed"), [(None, 0), (ConsumeStatus.CONSUME_SUCCESS, 0), (ConsumeStatus.RECONSUME_LATER, 1), ("nonsense", 1)]
-)
-def test_failed_messages_go_back_to_their_broker(status, failed):
-    script = Scripted()
-    Queues(script).fill(1)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: status)
-
-    started(script, core)
-
-    backs = script.asked(ConsumerSendMsgBack)
-    assert len(backs) == failed
-    assert core.offsets.memory(QUEUE) == 1
-    for back in backs:
-        assert (back.address, back.request.offset, back.request.group, back.request.delay_level) == ("broker-a:1", 0, "C", 0)
-        assert back.request.max_reconsume_times == 16
-
-
-def test_a_listener_that_raises_has_the_message_delivered_again():
-    script = Scripted()
-    Queues(script).fill(1)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: 1 / 0)
-
-    started(script, core)
-
-    assert len(script.asked(ConsumerSendMsgBack)) == 1
-
-
-def test_the_context_says_how_many_succeeded_and_when_the_rest_comes_again():
-    script = Scripted()
-    Queues(script).fill(4)
-    core = push(script, consume_from=FIRST, consume_batch_max=4)
-
-    def listener(messages, context: ConsumeContext):
-        assert context.queue == QUEUE
-        context.ack_index, context.delay_level = 1, 5
-
-    core.on_message(listener)
-    started(script, core)
-
-    assert [(back.request.offset, back.request.delay_level) for back in script.asked(ConsumerSendMsgBack)] == [(200, 5), (300, 5)]
-    assert core.offsets.memory(QUEUE) == 4
-
-
-@pytest.mark.parametrize("answer", [Reply(3), REFUSED])
-def test_a_broker_that_takes_nothing_back_gets_a_new_message_on_the_retry_topic(answer):
-    script = Scripted()
-    Queues(script).records["orders", 0] = [record(0, b"late", tag="A", TRAN_MSG="true", mine="x")]
-    script.on(ConsumerSendMsgBack, answer)
-    script.on(SendMessageV2, stored())
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: ConsumeStatus.RECONSUME_LATER)
-
-    started(script, core)
-
-    sent = script.asked(SendMessageV2)[0]
-    assert (sent.request.topic, sent.request.producer_group, sent.body) == ("%RETRY%C", "CLIENT_INNER_PRODUCER", b"late")
-    assert (sent.request.reconsume_times, sent.request.max_reconsume_times) == (1, 16)
-    found = decode(sent.request.properties.encode())
-    assert {name: found[name] for name in ("RETRY_TOPIC", "DELAY", "TAGS", "mine")} == {
-        "RETRY_TOPIC": "orders", "DELAY": "3", "TAGS": "A", "mine": "x",
-    }  # fmt: skip
-    assert not found.keys() & {"TRAN_MSG", "MIN_OFFSET", "CONSUME_START_TIME"}
-    assert core.offsets.memory(QUEUE) == 1
-
-
-def test_a_message_that_nobody_takes_back_is_handed_over_again_after_five_seconds():
-    script, got = Scripted(), []
-    Queues(script).fill(1)
-    script.on(ConsumerSendMsgBack, REFUSED)
-    script.on(SendMessageV2, REFUSED)
-    core = push(script, consume_from=FIRST)
-
-    def listener(messages):
-        got.append((script.now, messages[0].reconsume_times))
-        return ConsumeStatus.RECONSUME_LATER if len(got) == 1 else None
-
-    core.on_message(listener)
-    started(script, core)
-    assert core.offsets.memory(QUEUE) == 0
-    script.run_for(6_000)
-
-    assert [times for _, times in got] == [0, 1]
-    assert got[1][0] - got[0][0] >= 5_000
-    assert core.offsets.memory(QUEUE) == 1
-
-
-def test_a_redelivered_message_shows_its_own_topic():
-    script, got = Scripted(), []
-    Queues(script).records["%RETRY%C", 0] = [record(0, b"again", topic="%RETRY%C", RETRY_TOPIC="orders")]
-    core = push(script)
-    core.on_message(got.extend)
-
-    started(script, core)
-
-    assert [(message.topic, message.body) for message in got] == [("orders", b"again")]
-
-
 def test_broadcasting_takes_all_queues_and_drops_what_failed():
     script = Scripted()
     queues = Queues(script, 2, members=())
@@ -408,19 +306,6 @@ def test_failed_pulls_pause_and_a_forgotten_group_is_shown_again():
 
     assert beats >= 2
     assert len(script.asked(PullMessage)) >= 4
-
-
-def test_a_message_that_the_listener_holds_too_long_is_given_back_once():
-    script = Scripted()
-    Queues(script).fill(1)
-    core = push(script, consume_from=FIRST, consume_timeout_ms=1_000)
-    core.on_message(lambda messages: Later(10_000, ConsumeStatus.RECONSUME_LATER))
-
-    started(script, core)
-    script.run_for(20_000)
-
-    assert [back.request.delay_level for back in script.asked(ConsumerSendMsgBack)] == [3]
-    assert core.offsets.memory(QUEUE) == 1
 
 
 def test_stopping_waits_for_the_listener_stores_the_progress_and_leaves():

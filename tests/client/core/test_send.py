@@ -10,16 +10,10 @@ import pytest
 from halfmoon.client.core.send import java_key_hash, select_by_hash
 from halfmoon.errors import (
     ConnectFailed,
-    ConnectionLost,
     MessageIllegal,
     NoNameServer,
-    NoPermission,
     NoRoute,
     NotRunning,
-    RequestTimeout,
-    SendFailed,
-    SystemBusy,
-    TooManyRequests,
     UsageError,
     broker_error,
 )
@@ -28,7 +22,7 @@ from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageReply, SendMessageV2
 from halfmoon.wire.properties import decode
 from halfmoon.wire.record import decode_batch
-from tests.client.scripted import REFUSED, SILENT, Reply, Scripted, producer, route, routes, stored
+from tests.client.scripted import REFUSED, Reply, Scripted, producer, route, routes, stored
 
 ORDER = Message("orders", b"paid", tag="A", keys=["k1", "k2"], properties={"who": "me"})
 TWO = {"broker-a": 2, "broker-b": 2}
@@ -194,209 +188,6 @@ def test_a_namespace_wraps_topic_and_group_on_every_attempt_and_never_shows():
     assert properties(attempts[0])["INSTANCE_ID"] == "NS"
     assert result.queue.topic == "orders"
     assert message == ORDER
-
-
-# ---------------------------------------------------------------- further attempts
-
-
-@pytest.mark.mission("000-26", "004-11", "000-27", "000-38")
-def test_three_attempts_at_most_and_the_failure_names_them_all():
-    script = Scripted()
-    sender = producer(script, TWO)
-    script.run(sender.queues("orders"))
-    script.on(SendMessageV2, REFUSED)
-
-    with pytest.raises(SendFailed) as caught:
-        script.run(sender.send(ORDER))
-
-    assert len(script.asked(SendMessageV2)) == 3
-    failure = caught.value
-    assert (failure.topic, len(failure.brokers), failure.cost_ms, failure.code) == ("orders", 3, 3, 10001)
-    assert str(failure).startswith(
-        f"Send [3] times, still failed, cost [3]ms, Topic: orders, BrokersSent: [{', '.join(failure.brokers)}]"
-    )
-
-
-@pytest.mark.mission("000-33", "002-33")
-@pytest.mark.parametrize("failure", [ConnectFailed("no", "b"), ConnectionLost("gone", "b"), RequestTimeout("late", "b")])
-def test_failures_of_the_network_are_tried_again_and_raised_when_they_last(failure):
-    script = Scripted()
-    sender = producer(script, TWO)
-    script.on(SendMessageV2, failure, stored())
-    assert script.run(sender.send(ORDER)).status is SendStatus.SEND_OK
-
-    script.on(SendMessageV2, failure)
-    with pytest.raises(SendFailed) as caught:
-        script.run(sender.send(ORDER))
-
-    assert caught.value.code == (10002 if isinstance(failure, RequestTimeout) else 10001)
-
-
-@pytest.mark.mission("000-34", "004-04")
-def test_a_broker_without_a_master_is_never_sent_to_and_another_is_tried():
-    script = Scripted()
-    sender = producer(script, TWO)
-    script.run(sender.send(ORDER))
-    for name in list(sender.routes.brokers):
-        if name == "broker-a":
-            sender.routes.brokers[name] = {1: "broker-a:2"}
-    script.on(GetRouteinfoByTopic, Reply(1))
-
-    for _ in range(4):
-        script.run(sender.send(ORDER))
-
-    assert {seen.address for seen in script.asked(SendMessageV2)[1:]} == {"broker-b:1"}
-
-
-@pytest.mark.mission("000-35")
-@pytest.mark.parametrize("code", [1, 14, 16, 17, 204, 205, 2, 1500])
-def test_refusals_worth_another_broker_are_tried_again(code):
-    script = Scripted()
-    sender = producer(script, TWO)
-    script.on(SendMessageV2, Reply(code, remark="no"), stored())
-
-    assert script.run(sender.send(ORDER)).status is SendStatus.SEND_OK
-    first, second = script.asked(SendMessageV2)
-    assert first.address != second.address
-    assert properties(first)["UNIQ_KEY"] == properties(second)["UNIQ_KEY"]
-
-
-@pytest.mark.mission("000-35")
-@pytest.mark.parametrize("code", [3, 13, 26, 29, 207, 215])
-def test_other_refusals_are_raised_at_once(code):
-    script = Scripted()
-    sender = producer(script, TWO)
-    script.on(SendMessageV2, Reply(code, remark="because"))
-
-    with pytest.raises(type(broker_error(code, ""))) as caught:
-        script.run(sender.send(ORDER))
-
-    assert (caught.value.code, caught.value.remark, len(script.asked(SendMessageV2))) == (code, "because", 1)
-
-
-def test_the_retried_codes_are_a_setting():
-    script = Scripted()
-    sender = producer(script, TWO, retry_codes=(1, 14, 16, 17, 204, 205))
-    script.on(SendMessageV2, Reply(2))
-
-    with pytest.raises(SystemBusy):
-        script.run(sender.send(ORDER))
-
-
-def test_a_refusal_at_every_broker_gives_its_code():
-    script = Scripted()
-    sender = producer(script, TWO)
-    script.on(SendMessageV2, Reply(16, remark="forbidden"))
-
-    with pytest.raises(SendFailed) as caught:
-        script.run(sender.send(ORDER))
-
-    assert caught.value.code == 16
-    assert isinstance(caught.value.cause, NoPermission)
-
-
-@pytest.mark.mission("000-32")
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [(10, SendStatus.FLUSH_DISK_TIMEOUT), (11, SendStatus.SLAVE_NOT_AVAILABLE), (12, SendStatus.FLUSH_SLAVE_TIMEOUT)],
-)
-def test_a_broken_promise_of_flushing_is_a_result_unless_another_broker_is_wanted(code, status):
-    script = Scripted()
-    sender, eager = producer(script, TWO), producer(script, TWO, retry_not_stored=True)
-    script.on(SendMessageV2, stored(code))
-    assert script.run(sender.send(ORDER)).status is status
-    assert len(script.asked(SendMessageV2)) == 1
-
-    script.on(SendMessageV2, stored(code), stored())
-    assert script.run(eager.send(ORDER)).status is SendStatus.SEND_OK
-
-
-@pytest.mark.mission("000-37")
-@pytest.mark.parametrize("after", [REFUSED, Reply(13)])
-def test_an_earlier_result_is_returned_when_nothing_better_comes(after):
-    script = Scripted()
-    sender = producer(script, TWO, retry_not_stored=True)
-    script.on(SendMessageV2, stored(10), after)
-
-    assert script.run(sender.send(ORDER)).status is SendStatus.FLUSH_DISK_TIMEOUT
-
-
-@pytest.mark.mission("000-36")
-def test_a_cancelled_send_is_not_tried_again():
-    script = Scripted()
-    sender = producer(script, TWO)
-    script.on(SendMessageV2, SILENT)
-    task = script.spawn(sender.send(ORDER))
-    script.run_for(100)
-
-    task.cancel()
-    script.run_for(60_000)
-
-    assert len(script.asked(SendMessageV2)) == 1
-
-
-@pytest.mark.mission("000-41", "004-10", "000-54")
-def test_the_first_attempt_knows_no_last_broker_and_later_ones_avoid_it():
-    script = Scripted()
-    sender = producer(script, {"broker-a": 8, "broker-b": 1})
-    script.on(SendMessageV2, REFUSED)
-
-    for _ in range(20):
-        with pytest.raises(SendFailed) as caught:
-            script.run(sender.send(ORDER))
-        one, two, three = caught.value.brokers
-        assert one != two != three
-
-
-# ---------------------------------------------------------------- one budget
-
-
-@pytest.mark.mission("000-30", "000-29", "004-12", "004-14", "000-23", "002-34", "002-35")
-def test_all_attempts_share_one_budget_of_three_seconds():
-    script = Scripted()
-    sender = producer(script, TWO)
-    script.on(SendMessageV2, Reply(14, ms=1_000), Reply(14, ms=1_500), SILENT)
-    begin = script.now
-
-    with pytest.raises(SendFailed) as caught:
-        script.run(sender.send(ORDER))
-
-    first, second, third = script.asked(SendMessageV2)
-    assert first.timeout_ms <= 3_000
-    assert (second.timeout_ms, third.timeout_ms) == (first.timeout_ms - 1_000, first.timeout_ms - 2_500)
-    assert script.now - begin == 3_000
-    assert caught.value.code == 10002
-
-
-@pytest.mark.mission("000-29")
-def test_no_attempt_begins_after_the_budget_is_spent():
-    script = Scripted()
-    sender = producer(script, TWO)
-    script.run(sender.send(ORDER))
-    script.on(SendMessageV2, Reply(14, ms=1_000))
-    slow = sender.routes
-
-    def publish_info(topic, default_topic="", queue_count=4):
-        script.now += 1_100
-        return (yield from type(slow).publish_info(slow, topic, default_topic, queue_count))
-
-    slow.publish_info = publish_info
-    with pytest.raises(TooManyRequests, match="sendDefaultImpl call timeout"):
-        script.run(sender.send(ORDER, timeout_ms=3_000))
-
-    assert len(script.asked(SendMessageV2)) == 2
-
-
-@pytest.mark.mission("000-62")
-def test_the_budget_is_looked_at_again_just_before_the_request_leaves():
-    script = Scripted()
-    sender = producer(script)
-    script.on(GetRouteinfoByTopic, Reply(17, ms=2_000), routes(TBW102=route()))
-
-    with pytest.raises((TooManyRequests, SendFailed)):
-        script.run(sender.send(ORDER, timeout_ms=1_500))
-
-    assert script.asked(SendMessageV2) == []
 
 
 # ---------------------------------------------------------------- other ways to send

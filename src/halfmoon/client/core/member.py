@@ -203,8 +203,11 @@ class GroupMember:
         log.info("queue gained: group=%s queue=%s offset=%s", self.group, queue, offset)
         held.handle = yield from spawn(self.keep_pulling(held), f"pull {queue.topic} {queue.broker_name} {queue.queue_id}")
 
-    def restart(self, queue: MessageQueue, offset: int) -> Op[None]:
-        """Begin a queue anew at an offset, whatever was held of it; the new progress is stored at once."""
+    def restart(self, queue: MessageQueue, offset: int, *, by_itself: bool = False) -> Op[None]:
+        """Begin a queue anew at an offset, whatever was held of it; the new progress is stored at once.
+
+        ``by_itself``: the pulling of that queue asks for this, and ends on its own.
+        """
         old = self.held.get(queue)
         if old is None:
             return
@@ -214,7 +217,8 @@ class GroupMember:
         yield from self.offsets.persist_one(queue)
         if self.held.get(queue) is old:
             yield from self.gain(queue, offset)
-        self._let_go(old)
+        if not by_itself:
+            self._let_go(old)
 
     def _remove(self, held: Held) -> Op[None]:
         log.info("queue given up: group=%s queue=%s", self.group, held.queue)

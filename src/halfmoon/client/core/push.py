@@ -173,7 +173,7 @@ class PushCore(GroupMember):
         held.broker_id = result.suggested_broker_id
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning("offset illegal: queue=%s asked=%s next=%s", held.queue, held.next_offset, result.next_offset)
-            yield from self.restart(held.queue, result.next_offset)
+            yield from self.restart(held.queue, result.next_offset, by_itself=True)
             return
         moved, held.next_offset = result.next_offset != held.next_offset, result.next_offset
         if result.messages:
