@@ -227,9 +227,9 @@ class RouteTable:
         """Take over what was learnt of a topic; return whether it is news. The turn of sending goes on."""
         old = self._routes.get(topic)
         info = self._publish.get(topic)
+        self.brokers.update(route.brokers)
         if old == route and info is not None:
             return False
-        self.brokers.update(route.brokers)
         self._routes[topic] = route
         fresh = publish_info(topic, route)
         fresh.turn = info.turn if info is not None else self._random.randrange(1 << 16)

@@ -230,7 +230,7 @@ class Sender:
         late = False
         for _ in range(1 + self.settings.retries_max):
             at = yield from now()
-            if at - begin > budget_ms:
+            if at - begin >= budget_ms:
                 late = True
                 break
             queue = choose_queue(info, last, self.faults, at)
@@ -253,7 +253,9 @@ class Sender:
         if result is not None:
             return result
         if late:
-            raise TooManyRequests("sendDefaultImpl call timeout") from cause
+            raise TooManyRequests(
+                f"sendDefaultImpl call timeout, BrokersSent: [{', '.join(tried)}]; last cause: {cause}"
+            ) from cause
         over = yield from now()
         raise SendFailed(outgoing.topic, tried, over - begin, failure_code(cause), cause) from cause
 
