@@ -67,7 +67,7 @@ def refuse_nulls_and_types(value: Any) -> None:
 
 
 @pytest.mark.parametrize("cls", BODIES, ids=lambda cls: cls.__name__)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_a_body_keeps_its_content_with_raw_and_with_quoted_keys_and_carries_no_nulls_or_types(cls, data):
     value = data.draw(strategy(cls))

@@ -204,6 +204,14 @@ def test_a_bad_deflated_registration_is_refused(data):
         decode_register_body(data, compressed=True)
 
 
+def test_more_topics_than_a_broker_may_register_are_refused_before_they_are_read():
+    count = OBJECTS_MAX + 1
+    topic = b"\0\0\0\x09t 4 4 6 S"
+
+    with pytest.raises(BadBody, match=f"a registration of {count} topics"):
+        decode_register_body(zlib.compress(DEFLATED[:43] + count.to_bytes(4, "big") + topic * count + bytes(4)), compressed=True)
+
+
 def test_a_zip_bomb_is_refused_without_growing():
     bomb = zlib.compress(bytes(100 * 1024 * 1024), 1)
 

@@ -118,7 +118,7 @@ def test_what_only_administrators_may_send_is_marked():
 
 @pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_a_header_survives_the_wire(cls, serialization, data):
     header = data.draw(values(cls))
@@ -130,7 +130,7 @@ def test_a_header_survives_the_wire(cls, serialization, data):
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.name)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_any_texts_as_fields_are_a_header_or_refused(line, data):
     names = st.sampled_from([*line.header.__struct_encode_fields__, "other"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfmoon.errors import BadMessage, CorruptRecord, MessageIllegal
@@ -187,7 +187,8 @@ def test_a_record_of_any_kind_is_read_as_it_was_written(values):
     assert (facts.size_bytes, facts.topic, facts.properties) == (len(data), values["topic"], values["properties"])
 
 
-@given(st.lists(RECORDS, max_size=5), st.sampled_from([bytes, bytearray, memoryview]))
+@settings(max_examples=25)
+@given(st.lists(RECORDS, max_size=3), st.sampled_from([bytes, bytearray, memoryview]))
 def test_records_one_behind_the_other_are_read_in_order(values, kind):
     pieces = [encode_record(**value) for value in values]
 
@@ -333,6 +334,16 @@ def test_a_size_beyond_the_bound_is_refused_before_anything_else():
 
     with pytest.raises(CorruptRecord, match="is not within"):
         check_record(huge, 0)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_record_whose_size_is_not_that_of_its_parts_is_refused_by_readers_too(change):
+    wrong = (len(EXAMPLE_C) + change).to_bytes(4, "big") + EXAMPLE_C[4:] + EXAMPLE_C
+
+    with pytest.raises(BadMessage, match="its parts take 187 bytes"):
+        decode_record(wrong)
+    with pytest.raises(BadMessage):
+        decode_records(wrong)
 
 
 def test_a_pull_body_with_bytes_left_over_is_refused():
