@@ -71,7 +71,7 @@ def _row(param: Any) -> str:
         words = f"`{param.metavar or param.name}`"
     else:
         value = "" if getattr(param, "is_flag", False) else f" {param.metavar or _kind(param)}"
-        words = ", ".join(f"`{name}`" for name in names[:-1] + [names[-1] + value])
+        words = ", ".join(f"`{name}`" for name in [*names[:-1], names[-1] + value])
     default = param.show_default if isinstance(param.show_default, str) else param.default
     shown = "" if default in (None, False, [], (), "") else f"`{default}`"
     if param.required:

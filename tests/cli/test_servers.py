@@ -171,21 +171,25 @@ def test_a_port_in_use_is_refused_by_number_and_the_directory_is_not_touched(tmp
     assert not (tmp_path / "new").exists()
 
 
-def test_a_second_master_joins_the_cluster(start, tmp_path):
+@pytest.mark.mission("004-06", "004-07")
+def test_a_second_master_joins_the_cluster_and_its_queues_are_sent_to_as_well(start, tmp_path):
     first = start("serve", "--data", tmp_path / "a", *FREE)
     second = start(
         *("broker", "--nameserver", first.nameserver, "--broker-name", "broker-b"),
         *("--data", tmp_path / "b", "--broker-port", "0"),
     )
     with Admin(nameserver=first.nameserver) as admin:
-        admin.create_topic("orders", queue_count=2)
+        admin.create_topic("orders", queue_count=1, broker_address=first.facts["broker"])
+        admin.create_topic("orders", queue_count=2, broker_address=second.facts["broker"])
         brokers = sorted(admin.cluster().broker_addr_table)
-        queues = sorted((queue.broker_name, queue.queue_id) for queue in admin.topic_stats("orders"))
-    send(first.nameserver, *"12345678")
+    with Producer(group="P", nameserver=first.nameserver) as producer:
+        queues = [(queue.broker_name, queue.queue_id) for queue in producer.queues("orders")]
+        sent_to = {producer.send(Message("orders", body.encode())).queue.broker_name for body in "123456"}
 
     assert brokers == ["broker-a", "broker-b"]
-    assert queues == [("broker-a", 0), ("broker-a", 1), ("broker-b", 0), ("broker-b", 1)]
-    assert bodies(first.nameserver) == list("12345678")
+    assert sorted(queues) == [("broker-a", 0), ("broker-b", 0), ("broker-b", 1)]
+    assert sent_to == {"broker-a", "broker-b"}
+    assert bodies(first.nameserver) == list("123456")
     assert second.stop() == 0
     with Admin(nameserver=first.nameserver) as admin:
         assert sorted(admin.cluster().broker_addr_table) == ["broker-a"]

@@ -12,8 +12,10 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
 
 from halfmoon.cli.demo.ledgers import Counts
 from halfmoon.cli.demo.processes import Cast
@@ -67,19 +69,19 @@ def _screen(orders: int, *, as_json: bool) -> Iterator[Watch]:
     elif not sys.stdout.isatty():
         yield _Acts().tell
     else:
-        bars = Progress(TextColumn("{task.description:<28}"), BarColumn(40), MofNCompleteColumn())
+        bars = Progress(TextColumn("{task.description:<24}"), BarColumn(40), MofNCompleteColumn())
         lines = [
             bars.add_task(name, total=orders) for name in ("orders in the database", "messages acknowledged", "orders delivered")
         ]
-        act = bars.add_task("", total=None)
+        act = Text()
 
         def tell(what: str, now: Counts) -> None:
             for line, count in zip(lines, now):
                 bars.update(line, completed=count)
             colour = "red" if "killed" in what else "yellow" if "start" in what else "green"
-            bars.update(act, description=f"[{colour}]{what}")
+            act.plain, act.style = what, f"bold {colour}"
 
-        with Live(bars, console=console(), refresh_per_second=20):
+        with Live(Group(bars, act), console=console(), refresh_per_second=20):
             yield tell
 
 
