@@ -178,7 +178,7 @@ def test_the_first_attempt_knows_no_last_broker_and_later_ones_avoid_it():
         assert one != two != three
 
 
-@pytest.mark.mission("000-30", "000-29", "004-12", "004-14", "000-23", "002-34", "002-35")
+@pytest.mark.mission("000-30", "000-29", "004-12", "004-14", "000-23")
 def test_all_attempts_share_one_budget_of_three_seconds():
     script = Scripted()
     sender = producer(script, TWO)
@@ -193,6 +193,27 @@ def test_all_attempts_share_one_budget_of_three_seconds():
     assert (second.timeout_ms, third.timeout_ms) == (first.timeout_ms - 1_000, first.timeout_ms - 2_500)
     assert script.now - begin == 3_000
     assert caught.value.code == 10002
+
+
+@pytest.mark.mission("002-34", "002-35")
+@pytest.mark.parametrize("stores", [True, False])
+def test_a_timeout_raises_and_leaves_open_whether_the_broker_has_the_message(stores):
+    script = Scripted()
+    sender = producer(script, 1)
+    log = []
+
+    def answer(seen):
+        if stores:
+            log.append(seen.body)
+        return SILENT
+
+    script.on(SendMessageV2, answer)
+
+    with pytest.raises(TooManyRequests) as caught:
+        script.run(sender.send(ORDER))
+
+    assert isinstance(caught.value.__cause__, RequestTimeout)
+    assert log == ([b"paid"] if stores else [])
 
 
 @pytest.mark.mission("000-29")

@@ -35,7 +35,7 @@ def properties(seen):
 # ---------------------------------------------------------------- before anything leaves
 
 
-@pytest.mark.mission("000-06", "003-09", "000-48")
+@pytest.mark.mission("000-06", "000-48")
 @pytest.mark.parametrize("message", [Message("or ders", b"x"), Message("SCHEDULE_TOPIC_XXXX", b"x"), Message("orders", b"")])
 def test_a_message_is_checked_before_anybody_is_asked_anything(message):
     script = Scripted()
@@ -110,7 +110,7 @@ def test_no_route_and_no_name_server_are_different_errors_with_codes_of_their_ow
 # ---------------------------------------------------------------- the first attempt
 
 
-@pytest.mark.mission("000-22", "000-58", "002-31", "002-32")
+@pytest.mark.mission("000-58", "002-31", "002-32")
 def test_a_send_waits_for_the_answer_and_says_where_the_message_went():
     script = Scripted()
     sender = producer(script, 1)
@@ -173,7 +173,7 @@ def test_a_body_that_compression_makes_longer_goes_as_it_is():
     assert script.asked(SendMessageV2)[0].request.sys_flag == 0
 
 
-@pytest.mark.mission("000-61", "000-28", "003-06")
+@pytest.mark.mission("000-61", "000-28")
 def test_a_namespace_wraps_topic_and_group_on_every_attempt_and_never_shows():
     script = Scripted()
     sender = producer(script, namespace="NS")
@@ -283,6 +283,7 @@ def test_a_selector_sees_all_queues_under_the_users_names_and_must_choose_one():
         script.run(sender.send(ORDER, selector=lambda queues, message, key: None))
 
 
+@pytest.mark.mission("004-16")
 def test_selecting_by_hash_follows_java():
     queues = [MessageQueue("orders", "b", i) for i in range(8)]
 
