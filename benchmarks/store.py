@@ -13,6 +13,7 @@ from pathlib import Path
 
 from halfmoon.shell.disk import RealDisk
 from halfmoon.store import Store, StoreSettings
+from halfmoon.store.indexing import SLICE_RECORDS
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 NOW = 1_700_000_000_000
@@ -76,7 +77,7 @@ def main() -> None:
     while taken := store._indexing.slice(store.end_offset, NOW):
         count += taken
     total = time.perf_counter() - start
-    print(f"key index: {total / count * 1e6:6.2f} us a message in slices of {total / (count / 400) * 1e3:5.2f} ms")
+    print(f"key index: {total / count * 1e6:6.2f} us a message in slices of {total / (count / SLICE_RECORDS) * 1e3:5.2f} ms")
     store.close(NOW)
     for path in [root]:
         shutil.rmtree(path, ignore_errors=True)

@@ -7,6 +7,7 @@ Reads and writes are copies to and from memory (the page cache) and do not wait;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from halfmoon.effects import CoreEffect
@@ -29,6 +30,9 @@ class File(Protocol):
 
     def write(self, at: int, data: Buffer) -> None:
         """Copy bytes in at a position; they survive the process at once and a power loss after `sync`."""
+
+    def write_numbers(self, places: Sequence[int], numbers: Sequence[int]) -> None:
+        """Copy big-endian 32-bit numbers in, each at its own place, a multiple of four. Either may be a numpy array."""
 
     def view(self, at: int, size: int) -> memoryview:
         """Return bytes without copying. The view stays valid while it is held, even after `Disk.remove`."""

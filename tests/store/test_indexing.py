@@ -117,3 +117,15 @@ def test_a_full_disk_stops_indexing_and_not_what_is_known():
         store.tick(now)
     assert store.refusal is None
     assert bodies(store.query("t", "U1", 32, *ALWAYS).records) == [b"1"]
+
+
+def test_messages_behind_a_lagging_index_are_found_over_files_and_windows():
+    store = open_store(SimDisk(Random(1)), commit_log_file_bytes=4 * 1024 * 1024)
+    for number in range(3000):
+        unique = f"U{number}"
+        store.append("t", number % 3, [keyed(b"%d" % number + bytes(3000), unique, "many")], NOW + number)
+    assert len(store._indexing._marks) > 5
+    for number in (2999, 1500, 1400, 2100):
+        assert [body.rstrip(b"\0") for body in bodies(store.query("t", f"U{number}", 32, *ALWAYS).records)] == [b"%d" % number]
+    newest = bodies(store.query("t", "many", 32, *ALWAYS).records)
+    assert [body.rstrip(b"\0") for body in newest] == [b"%d" % number for number in range(2968, 3000)]

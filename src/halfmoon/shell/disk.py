@@ -15,13 +15,22 @@ import mmap
 import os
 import resource
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from halfmoon.errors import StoreLocked
 from halfmoon.ports import Buffer, DiskUsage
 
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+np: Any
+try:
+    import numpy as np
+except ImportError:
+    np = None
+
+_NUMBER = Struct(">i")
 _STEP_MIN = 256 * 1024
 _STEP_MAX = 32 * 1024 * 1024
 _PWRITE_MIN = 4096
@@ -49,6 +58,20 @@ class RealFile:
             self._write_large(at, data)
             return
         self._map[at:end] = data  # type: ignore[index]  # _reserve has mapped it
+
+    def write_numbers(self, places: Sequence[int], numbers: Sequence[int]) -> None:
+        """Copy big-endian 32-bit numbers in, each at its own place. Raises as `write` does."""
+        if not len(places):
+            return
+        end = int(max(places)) + 4
+        if end > self._reserved:
+            self._reserve(end)
+        assert self._map is not None, "what is reserved is mapped"
+        if np is None:
+            for place, number in zip(places, numbers):
+                _NUMBER.pack_into(self._map, place, number)
+        else:
+            np.frombuffer(self._map, dtype=">i4")[np.asarray(places) >> 2] = numbers
 
     def _write_large(self, at: int, data: Buffer) -> None:
         if self._fd < 0:

@@ -168,10 +168,10 @@ def tag_hash_of(properties: bytes) -> int:
 
 def keys_of(properties: bytes) -> list[bytes]:
     """Return what a message is found by: UNIQ_KEY first, then each of KEYS."""
-    unique = property_of(properties, b"UNIQ_KEY")
-    keys = property_of(properties, b"KEYS")
-    found = [unique] if unique else []
-    if keys:
+    found = []
+    if b"UNIQ_KEY\x01" in properties and (unique := property_of(properties, b"UNIQ_KEY")):
+        found.append(unique)
+    if b"KEYS\x01" in properties and (keys := property_of(properties, b"KEYS")):
         found += keys.split()
     return found
 

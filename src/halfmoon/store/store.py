@@ -258,6 +258,8 @@ class Store:
         except OSError as exc:
             raise StoreNotWritable(f"the log cannot be written: {exc}") from exc
         entries = block.entries
+        if block.end_offset >= self._indexing.next_mark and drafts:
+            self._indexing.mark(block.physical_offsets[0])
         if entries:
             queue.next_offset = first + len(entries) // 3
             if self._sync_flush:

@@ -8,6 +8,7 @@ in the middle of a copy. Never touches a real file.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from random import Random
 
 from halfmoon.errors import StoreLocked
@@ -52,6 +53,11 @@ class SimFile:
             self._write_back(disk.random.choice(sorted(self.dirty)))
         if torn:
             raise Stopped(self.path)
+
+    def write_numbers(self, places: Sequence[int], numbers: Sequence[int]) -> None:
+        """Copy numbers in, each a write of its own."""
+        for place, number in zip(places, numbers):
+            self.write(int(place), int(number).to_bytes(4, "big", signed=True))
 
     def view(self, at: int, size: int) -> memoryview:
         """Return bytes without copying."""
