@@ -32,7 +32,7 @@ class Bench:
         self.calls = Calls(self.world, self.network, "10.0.0.9", handler=self._pushed, serialization=serialization)
         self.driver = Driver(self.world, self.calls, lambda: self.world.now, "client")
 
-    def _pushed(self, command: Command, answer: Any) -> None:
+    def _pushed(self, address: str, command: Command, answer: Any) -> None:
         self.pushed.append(command)
         answer(reply_command(command, header=OffsetReply(offset=5)))
 

@@ -21,7 +21,7 @@ from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.ports import Core, Disk
 from halfmoon.store.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from halfmoon.testing.disk import SimDisk, Stopped
-from halfmoon.testing.drive import Calls, Driver, Task
+from halfmoon.testing.drive import Calls, Driver, Handler, Task
 from halfmoon.testing.host import CoreHost
 from halfmoon.testing.network import Network
 from halfmoon.testing.workload import messages_of, pull_request, send_request
@@ -173,11 +173,18 @@ class Cluster:
         """Let virtual time pass."""
         self.world.run(ms)
 
-    def driver(self, name: str, serialization: int = JSON) -> Driver:
-        """Return a new client machine that runs operations."""
+    def driver(
+        self,
+        name: str,
+        serialization: int = JSON,
+        *,
+        handler: Handler | None = None,
+        opened: Callable[[str], None] = lambda address: None,
+    ) -> Driver:
+        """Return a new client machine that runs operations; ``handler`` is given requests of brokers, ``opened`` addresses."""
         host = f"10.0.2.{len(self.client_hosts) + 1}"
         self.client_hosts.append(host)
-        calls = Calls(self.world, self.network, host, serialization=serialization)
+        calls = Calls(self.world, self.network, host, handler=handler, opened=opened, serialization=serialization)
         return Driver(self.world, calls, lambda: self.world.now, name)
 
     def call(self, request: Any, body: bytes = b"", *, broker: int = 0, timeout_ms: int = 30_000) -> Task[Any]:

@@ -22,7 +22,7 @@ from halfmoon.wire.frame import Inbox
 
 T = TypeVar("T")
 Answer = Callable[[Command], None]
-Handler = Callable[[Command, Answer], None]
+Handler = Callable[[str, Command, Answer], None]
 
 
 class StillRunning(RuntimeError):
@@ -205,10 +205,17 @@ class Calls:
     """Requests of one host: one connection an address, replies matched by opaque, requests of the other side to a handler."""
 
     def __init__(
-        self, world: World, network: Network, host: str, *, handler: Handler | None = None, serialization: int = JSON
+        self,
+        world: World,
+        network: Network,
+        host: str,
+        *,
+        handler: Handler | None = None,
+        opened: Callable[[str], None] = lambda address: None,
+        serialization: int = JSON,
     ) -> None:
         self._world, self._network, self._host = world, network, host
-        self._handler, self._serialization = handler, serialization
+        self._handler, self._opened, self._serialization = handler, opened, serialization
         self._lines: dict[str, _Line] = {}
         self._opaque = 0
 
@@ -276,7 +283,7 @@ class Calls:
     def _line(self, address: str) -> _Line:
         line = self._lines.get(address)
         if line is None or line.dead:
-            line = self._lines[address] = _Line(self._network, self._host, address, self._handler)
+            line = self._lines[address] = _Line(self._network, self._host, address, self._handler, self._opened)
         return line
 
 
@@ -286,10 +293,10 @@ Ended = Callable[[Command | None, NetworkError | None], None]
 class _Line:
     """One connection to an address, being made or open, with what waits for its replies."""
 
-    def __init__(self, network: Network, host: str, address: str, handler: Handler | None) -> None:
+    def __init__(self, network: Network, host: str, address: str, handler: Handler | None, opened: Callable[[str], None]) -> None:
         self.waiting: dict[int, Ended] = {}
         self.dead = False
-        self._address, self._handler = address, handler
+        self._address, self._handler, self._opened = address, handler, opened
         self._end: End | None = None
         self._unsent: list[bytes] = []
         self._inbox = Inbox()
@@ -309,6 +316,7 @@ class _Line:
         if self.dead:
             return found.close()
         self._end = found
+        self._opened(self._address)
         found.on_data, found.on_closed = self._data, self._closed
         unsent, self._unsent = self._unsent, []
         found.send(unsent)
@@ -329,7 +337,7 @@ class _Line:
             command.body = bytes(command.body)
             if not command.is_response:
                 if self._handler is not None:
-                    self._handler(command, self._answer)
+                    self._handler(self._address, command, self._answer)
             elif command.opaque in self.waiting:
                 self.waiting[command.opaque](command, None)
 
