@@ -103,6 +103,7 @@ def main() -> None:
         "send 4 x 16, 1 KiB, JSON": (4, 16, 1024, JSON, 1),
         "send 4 x 16, 1 KiB, ROCKETMQ": (4, 16, 1024, ROCKETMQ, 1),
         "send 8 x 64, 100 B, ROCKETMQ": (8, 64, 100, ROCKETMQ, 1),
+        "send 1 x 16, 1 KiB, JSON": (1, 16, 1024, JSON, 1),
         "send 1 x 1, 1 KiB, JSON": (1, 1, 1024, JSON, 1),
         "batch 4 x 4 of 32 x 256 B, JSON": (4, 4, 256, JSON, 32),
     }

@@ -12,7 +12,7 @@ from struct import Struct
 import msgspec
 
 _FRAME = Struct(">iI")  # | total i32 | serialisation u8, header length u24 |
-_FIXED = Struct(">hbhiiii")  # | code i16 | language i8 | version i16 | opaque i32 | flag i32 | remark length i32 | ext length i32 |
+_HEAD = Struct(">iiii")  # behind code, language and version: | opaque i32 | flag i32 | remark length i32 | ext length i32 |
 _I32 = Struct(">i")
 _ROCKET_ANSWER = Struct(">hbhiiii")
 _CACHE_MAX = 4096
@@ -83,6 +83,7 @@ def send_header_json(header: bytes) -> SendHeader | None:
     return head.opaque, head.flag, x.b, x.e, x.f, x.g, x.h, x.i.encode(), x.j, x.m
 
 
+_guess = (0, 0)
 _shapes: dict[tuple[bytes, bytes, bytes], tuple[str, int, int, int, int, bool] | None] = {}
 _BORN = b"\0\1g\0\0\0\r"  # field g with 13 digits, as every time between 2001 and 2286 has
 _PROPERTIES = b"\0\1i"
@@ -94,16 +95,23 @@ def send_header_rocketmq(data: bytes, start: int, end: int) -> SendHeader | None
     All fields but the born time and the properties repeat from message to message: the bytes before, between and behind these
     two are looked up as a *shape* that was parsed whole once. The cache is emptied when it is full.
     """
-    _, _, _, opaque, flag, remark_size, ext_size = _FIXED.unpack_from(data, start)
+    global _guess
+    opaque, flag, remark_size, ext_size = _HEAD.unpack_from(data, start + 5)
     ext = start + 21
     if remark_size or ext + ext_size != end:
         return None
-    g = data.find(_BORN, ext, end)
-    i = data.find(_PROPERTIES, g + 20, end)
-    if g < 0 or i < 0 or i + 7 > end:
+    before_g, before_i = _guess  # where they were in the header before: one sender's headers are alike
+    g, i = ext + before_g, ext + before_i
+    if data[g : g + 7] != _BORN or data[i : i + 3] != _PROPERTIES:
+        g = data.find(_BORN, ext, end)
+        i = data.find(_PROPERTIES, g + 20, end)
+        if g < 0 or i < 0:
+            return None
+        _guess = (g - ext, i - ext)
+    if i + 7 > end:
         return None
-    behind = i + 7 + _I32.unpack_from(data, i + 3)[0]
-    if not i + 7 <= behind <= end:
+    behind = i + 7 + int.from_bytes(data[i + 3 : i + 7], "big")
+    if behind > end:
         return None
     key = (data[ext:g], data[g + 20 : i], data[behind:end])
     shape = _shapes.get(key)
