@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from halfmoon.effects import Gather, Run, sleep
+from halfmoon.errors import ConnectionLost
+from halfmoon.testing.disk import Stopped
 from halfmoon.testing.host import CoreHost
 from halfmoon.testing.world import START_MS
 
@@ -124,3 +126,22 @@ def test_a_machine_boots_again_and_never_uses_the_number_of_a_peer_twice(power: 
     bench.run(ask(timeout_ms=100))
     assert bench.run(ask()).result() >= 1
     assert not set(again.inboxes) & set(bench.toy.inboxes)
+
+
+def test_a_process_that_its_disk_stopped_in_a_write_is_given_up_and_told_nothing_more() -> None:
+    bench = Bench()
+    given_up: list[str] = []
+
+    def stop_in_a_write(peer: int, request: object) -> None:
+        raise Stopped("commitlog/0")
+
+    def on_stopped() -> None:
+        given_up.append("stopped")
+        bench.host.kill()
+
+    bench.host.on_stopped = on_stopped
+    bench.toy.on_request = stop_in_a_write
+    task = bench.run(ask())
+    assert given_up == ["stopped"]
+    assert isinstance(task.error, ConnectionLost)
+    assert bench.host.core is None

@@ -121,11 +121,15 @@ class _Life:
         for address in self._host.addresses:
             self._network.unlisten(address)
         self._leaving = ended
-        operations = self._core.stop(self._host.now())
-        self._endings = len(operations)
-        for operation in operations:
-            self.driver.start(self._watched(operation), "stopping").then(self._operation_ended)
-        self._turn()
+
+        def begin() -> None:
+            operations = self._core.stop(self._host.now())
+            self._endings = len(operations)
+            for operation in operations:
+                self.driver.start(self._watched(operation), "stopping").then(self._operation_ended)
+            self._core.commit(self._host.now())
+
+        self._guarded(begin)
 
     def _operation_ended(self) -> None:
         self._endings -= 1
