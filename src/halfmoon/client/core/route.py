@@ -133,14 +133,17 @@ class RouteTable:
 
         Raises NoRoute, NoNameServer.
         """
-        info = self._publish.get(topic)
-        if info is not None and info.queues:
+        if (info := self.ready(topic)) is not None:
             return info
         yield from self._load(topic, default_topic, queue_count)
-        info = self._publish.get(topic)
-        if info is None or not info.queues:
+        if (info := self.ready(topic)) is None:
             raise NoRoute(topic)
         return info
+
+    def ready(self, topic: str) -> PublishInfo | None:
+        """Return where to send messages of a topic when that is known already."""
+        info = self._publish.get(topic)
+        return info if info is not None and info.queues else None
 
     def read_queues(self, topic: str) -> Op[tuple[MessageQueue, ...]]:
         """Return the queues to read a topic from: from the cache, else from the name servers. Raises NoRoute, NoNameServer."""

@@ -16,7 +16,7 @@ from halfmoon.client.core.faults import FaultTable, choose_queue
 from halfmoon.client.core.names import RETRY_PREFIX, check_message, check_sendable, check_topic, unwrap, wrap
 from halfmoon.client.core.route import PublishInfo, RouteTable
 from halfmoon.client.settings import ProducerSettings
-from halfmoon.effects import Call, Op, now, run
+from halfmoon.effects import Call, Now, Op, now, run
 from halfmoon.errors import (
     BadHeader,
     BrokerError,
@@ -49,6 +49,8 @@ COMPRESS_IN_THREAD_BYTES = 256 * 1024
 
 _KINDS = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 CONNECT_BROKER, ACCESS_BROKER_TIMEOUT, BROKER_NOT_EXIST = 10001, 10002, 10003
+
+_NOW = Now()
 
 log = logging.getLogger("halfmoon.client")
 
@@ -95,7 +97,7 @@ class Sender:
         TooManyRequests.
         """
         budget = self._budget(timeout_ms)
-        begin = yield from now()
+        begin: int = yield _NOW
         self._check(message)
         if queue is not None or selector is not None:
             target = yield from self._target(message, queue, selector, key)
@@ -172,7 +174,9 @@ class Sender:
         msg_id = found.setdefault(UNIQ_KEY, self.ids.next(born_ms))
         if self.settings.namespace:
             found["INSTANCE_ID"] = self.settings.namespace
-        body, flags = yield from self._compressed(bytes(message.body))
+        body, flags = bytes(message.body), 0
+        if len(body) >= self.settings.compress_over_bytes:
+            body, flags = yield from self._compressed(body)
         topic = wrap(message.topic, self.settings.namespace)
         return Outgoing(topic, body, properties_text(found), msg_id, message.flag, sys_flag | flags)
 
@@ -204,10 +208,8 @@ class Sender:
         return Outgoing(wrap(first.topic, self.settings.namespace), body, wait_store, ",".join(ids), batch=True)
 
     def _compressed(self, body: bytes) -> Op[tuple[bytes, int]]:
-        """Return a long body compressed with its flags, or as it is when that is no gain."""
+        """Return a body compressed with its flags, or as it is when that is no gain."""
         settings = self.settings
-        if len(body) < settings.compress_over_bytes:
-            return body, 0
         kind, level = _KINDS[settings.compress_type], settings.compress_level
         if len(body) >= COMPRESS_IN_THREAD_BYTES:
             small = yield from run(compress, body, kind, level)
@@ -222,14 +224,14 @@ class Sender:
 
         Raises NoRoute, BrokerError (a code not worth another try), SendFailed, TooManyRequests (the budget is spent).
         """
-        info = yield from self._publish_info(outgoing.topic)
+        info = self.routes.ready(outgoing.topic) or (yield from self._publish_info(outgoing.topic))
         last: str | None = None
         tried: list[str] = []
         result: SendResult | None = None
         cause: Exception | None = None
         late = False
         for _ in range(1 + self.settings.retries_max):
-            at = yield from now()
+            at: int = yield _NOW
             if at - begin >= budget_ms:
                 late = True
                 break
@@ -249,7 +251,7 @@ class Sender:
             else:
                 if result.status is SendStatus.SEND_OK or not self.settings.retry_not_stored:
                     return result
-            info = yield from self._publish_info(outgoing.topic)
+            info = self.routes.ready(outgoing.topic) or info
         if result is not None:
             return result
         if late:
