@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.errors import UsageError
+from halfmoon.errors import SubscriptionParseFailed, UsageError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageModel, MessageQueue
 from halfmoon.wire.bodies import HeartbeatData, from_json
-from halfmoon.wire.headers.client import HeartBeat, UnregisterClient
+from halfmoon.wire.headers.client import CheckClientConfig, HeartBeat, UnregisterClient
 from halfmoon.wire.headers.offset import QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
@@ -349,6 +349,21 @@ def test_a_consumer_needs_a_listener_and_a_subscription():
     core.unsubscribe("orders")
     with pytest.raises(UsageError, match="subscribed"):
         script.run(core.start())
+
+
+def test_an_expression_that_a_broker_cannot_take_is_an_error_at_the_start():
+    script = Scripted()
+    Queues(script)
+    core = push(script)
+    core.subscribe("orders", "a >", "SQL92")
+    core.on_message(lambda messages: None)
+    script.on(CheckClientConfig, Reply(23, remark="parse error"), REFUSED)
+
+    with pytest.raises(SubscriptionParseFailed, match="parse error"):
+        script.run(core.start())
+    script.run(core.start())
+
+    assert [(seen.address, seen.at > 0) for seen in script.asked(CheckClientConfig)] == [("broker-a:1", True)] * 2
 
 
 def test_a_topic_that_appears_later_is_found():

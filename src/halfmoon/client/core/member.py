@@ -9,7 +9,7 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
-from halfmoon.client.core.ask import call
+from halfmoon.client.core.ask import ask, call
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import RETRY_PREFIX, check_topic, unwrap, wrap
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
@@ -18,10 +18,19 @@ from halfmoon.client.core.rebalance import Strategy, strategy
 from halfmoon.client.core.window import Window
 from halfmoon.client.settings import ConsumerSettings
 from halfmoon.effects import Op, Signal, now, sleep, spawn, wait
-from halfmoon.errors import HalfmoonError, NoRoute
+from halfmoon.errors import HalfmoonError, NetworkError, NoRoute
 from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, MessageQueue, Subscription, subscription
-from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerIdList, ConsumerRunningInfo, SubscriptionData, from_json
-from halfmoon.wire.headers.client import GetConsumerListByGroup
+from halfmoon.wire.bodies import (
+    CheckClientBody,
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumerIdList,
+    ConsumerRunningInfo,
+    SubscriptionData,
+    from_json,
+    to_json,
+)
+from halfmoon.wire.headers.client import CheckClientConfig, GetConsumerListByGroup
 
 AGAIN_MS = 250
 """A round that did not come out even (no route, no offset) is repeated after this, then after twice as long, and so on.
@@ -102,7 +111,10 @@ class GroupMember:
     # ------------------------------------------------------------ life
 
     def start(self) -> Op[None]:
-        """Load offsets, find routes, show ourselves to the brokers: all before the first pull, or they refuse it."""
+        """Load offsets, find routes, show ourselves to the brokers: all before the first pull, or they refuse it.
+
+        Raises BrokerError when a broker cannot filter as a subscription asks (a broken SQL92 expression, or SQL92 switched off).
+        """
         self.begun_ms = yield from now()
         for name, wanted in self.subscriptions.items():
             self.subscriptions[name] = _versioned(wanted, self.begun_ms)
@@ -112,8 +124,22 @@ class GroupMember:
                 yield from self.routes.read_queues(topic)
             except NoRoute as exc:
                 log.info("no route yet: topic=%s reason=%s", topic, exc)
+        for wanted in self.subscriptions.values():
+            if wanted.expression_type != "TAG":
+                yield from self._check_filter(wanted)
         yield from self.instance.beat()
         self.running = True
+
+    def _check_filter(self, wanted: Subscription) -> Op[None]:
+        """Have a broker of the topic look at an expression. Follows MQClientInstance.checkClientInBroker (RocketMQ 4.9.8)."""
+        address = self.routes.any_broker(wanted.topic)
+        if address is None:
+            return
+        body = CheckClientBody(self.instance.client_id, self.group, SubscriptionData.of(wanted))
+        try:
+            yield from ask(address, CheckClientConfig(), to_json(body), self.settings.request_timeout_ms)
+        except NetworkError as exc:
+            log.info("expression not checked: topic=%s reason=%s", wanted.topic, exc)
 
     def tend(self) -> list[Op[None]]:
         """Return the operations that run beside the work until they are cancelled."""
