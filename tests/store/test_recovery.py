@@ -8,7 +8,7 @@ from halfmoon.errors import StoreError
 from halfmoon.store import Store
 from halfmoon.store.fsck import fsck
 from halfmoon.testing.disk import SimDisk
-from tests.store.driving import HOST, NOW, carry_out, close, draft, open_store, read_all, small
+from tests.store.driving import HOST, NOW, carry_out, close, draft, open_store, read_all, run, small
 
 
 def disk_with(bodies: list[bytes], *, seed: int = 1, **settings) -> SimDisk:
@@ -101,6 +101,20 @@ def test_queue_offsets_are_not_reused_after_a_power_loss():
         assert open_store(disk).append("t", 0, [draft()], NOW).queue_offset == offset + 1
     assert reused == 0
     assert lost > 0
+
+
+@pytest.mark.parametrize("work_is_done", [False, True])
+def test_offsets_beyond_a_reservation_are_reserved_before_they_are_given_out(work_is_done: bool):
+    for seed in range(5):
+        disk = SimDisk(Random(seed), write_back=0)
+        store = open_store(disk)
+        for _ in range(10):
+            store.append("t", 0, [draft(b"")] * 1700, NOW)
+            works = store.work()
+            for work in works if work_is_done else []:
+                run(work)
+        disk.crash(power=True)
+        assert open_store(disk).append("t", 0, [draft()], NOW).queue_offset >= 17_000
 
 
 def test_a_jump_is_kept_over_a_clean_stop_before_the_next_message():

@@ -11,11 +11,13 @@ floor i64 | topic``. A slot lies inside one sector, so it is there old or new an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from zlib import crc32
 
+from halfmoon.effects import Work
 from halfmoon.ports import Disk, File
-from halfmoon.store.consumequeue import UNLIMITED, ConsumeQueue
+from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import RESERVE
 
 _SLOT_BYTES = 256
@@ -36,14 +38,16 @@ def _packed(kind: int, topic: bytes = b"", queue_id: int = 0, reserved: int = 0,
 class Reserve:
     """The table: (topic, queue number) to reservation and floor."""
 
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
+    def __init__(self, disk: Disk, fail: Callable[[str], None] = lambda reason: None) -> None:
+        self._disk, self._fail = disk, fail
         self._file: File | None = None
         self._slots = 0
         self._free: list[int] = []
         self._table: dict[tuple[str, int], tuple[int, int, int]] = {}
         """(slot, reserved, floor) of each queue."""
-        self.syncing = False
+        self.wanted: list[ConsumeQueue] = []
+        """Queues that want more in the background."""
+        self._syncing = False
 
     def load(self) -> None:
         """Read the table; slots that do not check out count as free."""
@@ -85,18 +89,56 @@ class Reserve:
         queue.reserve_step = STEP_MIN
         queue.low_water = max(0, reserved - STEP_MIN // 2)
 
+    def more(self, queue: ConsumeQueue, needed: int) -> None:
+        """A queue passed its low water and will give out offsets below ``needed``: ask for more in the background, and at once,
+        waiting for the device, when they are not reserved. A failure is told to ``fail``.
+        """
+        if needed <= queue.reserved:
+            queue.low_water = queue.reserved
+            self.wanted.append(queue)
+            return
+        try:
+            reserved = self.extend(queue, needed)
+            self.sync()
+        except OSError as exc:
+            self._fail(f"a reservation of queue offsets cannot be written: {exc}")
+        else:
+            self.granted(queue, reserved)
+
+    def start(self, leave: Callable[[Work[None]], None]) -> None:
+        """Leave the sync of what is wanted as work, one at a time."""
+        if self._syncing:
+            return
+        wanted, self.wanted = self.wanted, []
+        try:
+            extended = [(queue, self.extend(queue, 0)) for queue in wanted]
+        except OSError as exc:
+            self._fail(f"a reservation of queue offsets cannot be written: {exc}")
+            return
+        self._syncing = True
+
+        def done(result: Exception | None, now: int) -> None:
+            self._syncing = False
+            if isinstance(result, Exception):
+                self._fail(f"a sync failed: {result}")
+                return
+            for queue, reserved in extended:
+                self.granted(queue, reserved)
+
+        leave(Work(self.sync, done, False, "reserve queue offsets"))
+
     def extend(self, queue: ConsumeQueue, wanted: int) -> int:
         """Write a larger reservation, not yet durable; return it. ``wanted`` is the least that is needed."""
         key = (queue.topic, queue.queue_id)
-        slot, _, floor = self._table.get(key, (0, 0, 0))
+        slot, before, floor = self._table.get(key, (0, 0, 0))
         if not slot:
             if not self._free:
                 self._grow()
             slot = self._free.pop()
         step = queue.reserve_step
-        reserved = max(wanted, queue.next_offset) + step
+        reserved = max(before, max(wanted, queue.next_offset) + step)
         queue.reserve_step = min(step * 8, STEP_MAX)
-        queue.low_water = UNLIMITED
+        queue.low_water = queue.reserved  # until the new one is granted, what lies beyond the old one is asked for at once
         self._table[key] = (slot, reserved, floor)
         self._write(slot, _packed(_QUEUE, queue.topic.encode(), queue.queue_id, reserved, floor))
         return reserved

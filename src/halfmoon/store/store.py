@@ -14,7 +14,7 @@ from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import Disk, Lock
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog, Draft
-from halfmoon.store.consumequeue import UNLIMITED, ConsumeQueue
+from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
 from halfmoon.store.indexing import Indexing, KeyFound
 from halfmoon.store.keyindex import KeyIndex
@@ -65,8 +65,7 @@ class Store:
         self._log = CommitLog(disk, settings.commit_log_file_bytes, host, settings.message_bytes_max)
         self._queues: Queues = {}
         self._reader = Reader(self._log, settings)
-        self._reserve = Reserve(disk)
-        self._reserve_wanted: list[ConsumeQueue] = []
+        self._reserve = Reserve(disk, self._fail)
         self._flush = Flush(disk, self._log, self._reserve)
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()
@@ -251,7 +250,9 @@ class Store:
         queue = self._queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
         first = queue.next_offset
         if first + len(drafts) > queue.low_water:
-            self._reserve_more(queue, first + len(drafts))
+            self._reserve.more(queue, first + len(drafts))
+            if self._failed:
+                raise StoreNotWritable(self._failed)
         self._now = now
         try:
             block = self._log.append(topic, queue_id, first, drafts, now, whole=whole)
@@ -269,20 +270,6 @@ class Store:
         if not self._sync_flush:
             self._published, self._published_ms = block.end_offset, now
         return Appended(first if entries else 0, block.physical_offsets, block.end_offset)
-
-    def _reserve_more(self, queue: ConsumeQueue, wanted: int) -> None:
-        """Ask for more offsets in the background, and at once when there are not enough."""
-        try:
-            if wanted > queue.reserved:
-                reserved = self._reserve.extend(queue, wanted)
-                self._reserve.sync()
-                self._reserve.granted(queue, reserved)
-            else:
-                queue.low_water = UNLIMITED
-                self._reserve_wanted.append(queue)
-        except OSError as exc:
-            self._fail(f"a reservation of queue offsets cannot be written: {exc}")
-            raise StoreNotWritable(str(self._failed)) from exc
 
     def _publish(self, queue: ConsumeQueue, first: int, entries: list[int]) -> None:
         if not queue.changed:
@@ -423,27 +410,6 @@ class Store:
         )  # fmt: skip
         self._checkpoint_file.write(self._checkpoint)
 
-    def _start_reserving(self) -> None:
-        if not self._reserve_wanted or self._reserve.syncing or self._failed:
-            return
-        wanted, self._reserve_wanted = self._reserve_wanted, []
-        self._reserve.syncing = True
-        try:
-            granted = [(queue, self._reserve.extend(queue, 0)) for queue in wanted]
-        except OSError as exc:
-            self._fail(f"a reservation of queue offsets cannot be written: {exc}")
-            return
-
-        def done(result: Exception | None, now: int) -> None:
-            self._reserve.syncing = False
-            if isinstance(result, Exception):
-                self._fail(f"a sync failed: {result}")
-                return
-            for queue, reserved in granted:
-                self._reserve.granted(queue, reserved)
-
-        self._work.append(Work(self._reserve.sync, done, False, "reserve queue offsets"))
-
     # ------------------------------------------------------------ time
 
     def due(self) -> int | None:
@@ -496,30 +462,23 @@ class Store:
         for queue_id in self.queue_ids(topic):
             queue = self._queues.pop((topic, queue_id))
             # At once: the next append may make files of the same names.
-            self._remove_now([*queue.segments.remove_all(), queue.segments.directory])
+            self._upkeep.remove_now([*queue.segments.remove_all(), queue.segments.directory])
             directories.append(queue.segments.directory)
             if queue in self._changed:
                 self._changed.remove(queue)
         self._pending = deque(entry for entry in self._pending if entry[2].topic != topic)
         self._reserve.forget(topic)
         if directories:
-            self._remove_now([f"{CONSUME_QUEUE}/{topic}"])
+            self._upkeep.remove_now([f"{CONSUME_QUEUE}/{topic}"])
             self._upkeep.remove_later([], [*directories, CONSUME_QUEUE])
             self._queues_due = now
-
-    def _remove_now(self, paths: list[str]) -> None:
-        for path in paths:
-            try:
-                self._disk.remove(path)
-            except OSError:
-                pass  # something else lies in the directory; the queue's files are gone or found again at the next start
 
     # ------------------------------------------------------------ work
 
     def work(self) -> list[Work[Any]]:
         """Take out what is to be run where waiting is allowed."""
-        if self._reserve_wanted:
-            self._start_reserving()
+        if self._reserve.wanted and not self._failed:
+            self._reserve.start(self._work.append)
         taken, self._work = self._work, []
         return taken
 

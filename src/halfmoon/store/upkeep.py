@@ -127,6 +127,14 @@ class Upkeep:
             if paths:
                 self.remove_later(paths, [segments.directory])
 
+    def remove_now(self, paths: list[str]) -> None:
+        """Remove files and directories whose names may be made anew by the next append."""
+        for path in paths:
+            try:
+                self._disk.remove(path)
+            except OSError:
+                pass  # something else lies in the directory; the queue's files are gone or found again at the next start
+
     def remove_later(self, paths: list[str], directories: list[str]) -> None:
         """Leave the removal of files, whose names nobody makes anew, as work."""
         disk = self._disk
