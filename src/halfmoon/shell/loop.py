@@ -41,5 +41,6 @@ def allow_descriptors(wanted: int) -> int:
     except (ValueError, OSError):
         return soft
     if allowed < wanted:
-        log.warning("the system allows %d open files, %d are wanted: more connections will be refused", allowed, wanted)
+        say = log.warning if allowed < wanted // 2 else log.info
+        say("the system allows %d open files, %d are wanted: more connections will be refused", allowed, wanted)
     return allowed
