@@ -1,4 +1,4 @@
-"""What every test run does: Hypothesis without deadlines, and the outcomes of mission tests noted for `make mission`."""
+"""What every test run does: Hypothesis without deadlines, simulated histories marked slow, outcomes noted for `make mission`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tools import mission
 settings.register_profile("halfmoon", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("halfmoon")
 
+_SIMULATION = Path(__file__).parent / "simulation"
 _RECORDER = pytest.StashKey[mission.Recorder]()
 
 
@@ -24,8 +25,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Check the numbers of all marks, before any test is left out."""
+    """Check the numbers of all marks before any test is left out, and mark the simulated histories as slow."""
     for item in items:
+        if _SIMULATION in item.path.parents:
+            item.add_marker("slow")
         try:
             config.stash[_RECORDER].collected(item.nodeid, _numbers(item))
         except ValueError as wrong:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from tests.interop.process import Server, free_port
 
-COMMAND = Path(sys.executable).with_name("halfmoon")
+_BESIDE = Path(sys.executable).with_name("halfmoon")
+COMMAND = _BESIDE if _BESIDE.exists() else Path(__file__).resolve().parents[2] / ".venv" / "bin" / "halfmoon"
+"""The installed command: beside the interpreter that runs the tests, else in the repository's virtual environment."""
 
 
 class Serve:
