@@ -31,6 +31,15 @@ class DiskRules:
         file.write(100_001, memoryview(b"w" * 50_000))
         assert bytes(file.view(99_998, 5)) == b"xyzww"
 
+    def test_numbers_are_written_each_at_its_place(self, disk: Disk):
+        file = disk.create("index", 8192)
+        file.write_numbers([4, 4096, 8188], [7, -1, 2**31 - 1])
+        file.write_numbers([], [])
+        assert bytes(file.view(0, 12)) == bytes(4) + (7).to_bytes(4, "big") + bytes(4)
+        assert (bytes(file.view(4096, 4)).hex(), bytes(file.view(8188, 4)).hex()) == ("ffffffff", "7fffffff")
+        with pytest.raises(IndexError):
+            file.write_numbers([8192], [1])
+
     def test_a_write_beyond_the_end_is_refused_and_changes_nothing(self, disk: Disk):
         file = disk.create("log", 100)
         with pytest.raises(IndexError):
