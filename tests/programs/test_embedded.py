@@ -85,6 +85,18 @@ async def test_a_directory_in_use_is_refused_and_the_ports_are_free_again(tmp_pa
         await stop(first)
 
 
+async def test_after_a_start_that_failed_the_same_directory_can_be_started(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        found = settings()
+        with pytest.raises(PortTaken):
+            await both(found._replace(broker=replace(found.broker, port=taken.getsockname()[1])), tmp_path)
+    parts = await both(settings(), tmp_path)
+    await start(parts)
+    await stop(parts)
+
+
 async def test_a_port_in_use_is_refused_before_the_directory_is_made(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -64,14 +64,16 @@ async def name_server(settings: Configuration, data: Path | None) -> Part:
 
     Raises:
         PortTaken: the port is in use.
+        StoreLocked: another one has the directory.
         StoreError: what was saved does not read.
     """
-    disk = RealDisk(data) if data is not None else None
+    clock = Clock()
 
     def make(host: str, port: int) -> NameServer:
-        return NameServer(replace(settings.nameserver, port=port), disk)
+        disk = RealDisk(data) if data is not None else None
+        return NameServer(replace(settings.nameserver, port=port), disk, now=clock.now())
 
-    server = await server_on(settings.host, settings.nameserver.port, make, Clock(), None)
+    server = await server_on(settings.host, settings.nameserver.port, make, clock, None)
     return Part(server, settings.host, server.bound[0][1])
 
 
@@ -108,6 +110,8 @@ async def both(settings: Configuration, data: Path) -> tuple[Part, Part]:
         return names, await broker(settings._replace(broker=replace(settings.broker, nameserver=servers)), data)
     except BaseException:
         release(names.server)
+        names.server.core.stop(names.server.clock.now())  # gives the directory back
+        names.server.core.effects()
         raise
 
 
