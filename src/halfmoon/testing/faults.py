@@ -25,7 +25,7 @@ STUCK_US = (3_000_000, 8_000_000)
 class Faults:
     """Does one thing after another to a cluster. ``kinds`` are the names of the methods below that may be chosen."""
 
-    KINDS = (
+    DRAWN = (
         "kill",
         "power",
         "torn",
@@ -39,10 +39,13 @@ class Faults:
         "clock",
         "nameserver",
     )
+    """Kinds that a seed may draw; one more would change what every seed draws, so the others of ``KINDS`` are asked for by name."""
+
+    KINDS = (*DRAWN, "full_disk")
 
     def __init__(self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: tuple[str, ...] | None = None) -> None:
         self.cluster, self._ledger, self._random = cluster, ledger, random
-        chosen = random.sample(self.KINDS, random.randint(1, 5)) if kinds is None else list(kinds)
+        chosen = random.sample(self.DRAWN, random.randint(1, 5)) if kinds is None else list(kinds)
         self.kinds = sorted(chosen)
         cluster.on_stopped = self._stopped
         self.count = 0
@@ -99,7 +102,7 @@ class Faults:
         self._note(broker, "left")
         self._later((10, 1000), partial(self._restart, broker))
 
-    def _restart(self, broker: BrokerNode, tries: int = 3) -> None:
+    def _restart(self, broker: BrokerNode, tries: int = 20) -> None:
         if broker.running:
             return
         try:
@@ -109,7 +112,7 @@ class Faults:
             self.cluster.world.note(broker.name, f"is stopped at its start, in a write to {exc}")
             self.cluster.crash(broker)
             self._stopped(broker)
-        except OSError as exc:  # a sync that fails at the start: somebody tries again
+        except OSError as exc:  # a sync that fails or a full disk at the start: somebody tries again
             if not tries:
                 raise
             self.cluster.world.note(broker.name, f"does not start: {exc}")
@@ -159,6 +162,19 @@ class Faults:
         self.cluster.crash(broker)
         self._later((10, 500), partial(self._restart, broker))
 
+    def full_disk(self) -> None:
+        """Let a broker's disk have no room for new files and pages for a while; a broker that then refuses writes is replaced."""
+        broker = self._random.choice(self.cluster.brokers)
+        self.cluster.world.note(broker.name, "has a full disk")
+        broker.disk.full = True
+
+        def empty() -> None:
+            broker.disk.full = False
+            if broker.running and broker.core.store.refusal is not None:
+                self._replace(broker)
+
+        self._later((100, 2500), empty)
+
     def clock(self) -> None:
         """Let a broker's clock step forward."""
         self._random.choice(self.cluster.brokers).host.step_clock(self._random.choice((1, 50, 2_000, 60_000, 600_000)))
@@ -206,6 +222,7 @@ class Faults:
         for broker in self.cluster.brokers:
             broker.host.work_us = self.cluster.work_us
             broker.disk.stop_after_writes = None
+            broker.disk.full = False
             self._restart(broker)
 
     def _later(self, between_ms: tuple[int, int], action: Callable[[], None]) -> None:
