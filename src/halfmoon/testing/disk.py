@@ -45,6 +45,8 @@ class SimFile:
             raise OSError(errno.ENOSPC, "no space left on device", self.path)
         torn = disk.count_write()
         taken = disk.random.randrange(len(data) + 1) if torn else len(data)
+        if len(data) == 4 and at % 4 == 0:  # the processor stores an aligned number whole or not at all
+            taken = taken // 4 * 4
         self.data[at : at + taken] = data[:taken]
         self.dirty.update(pages)
         self._touched.update(pages)
