@@ -1,6 +1,6 @@
 """Fixtures of the interop tests: Apache's clients and brokers, and ours as a user starts it.
 
-``HALFMOON_INTEROP_TARGET=4.9.7`` runs the tests of our broker against Apache's of that version instead: it tests the tests.
+``INTEROP_TARGET=4.9.7`` runs the tests of our broker against Apache's of that version instead: it tests the tests.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Jav
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve | Cluster]:
     """Our name server and broker, one for all tests that only send and receive."""
-    version = os.environ.get("HALFMOON_INTEROP_TARGET")
+    version = os.environ.get("INTEROP_TARGET")
     home = tmp_path_factory.mktemp("target")
     server: Serve | Cluster = Cluster(version, home) if version else Serve(home / "data")
     server.start()
