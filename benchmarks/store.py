@@ -9,24 +9,25 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from halfmoon.shell.disk import RealDisk
-from halfmoon.store import Store, StoreSettings
+from halfmoon.store import Draft, Store, StoreSettings
 from halfmoon.store.indexing import SLICE_RECORDS
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 NOW = 1_700_000_000_000
 
 
-def drafts(count: int, body_bytes: int) -> list:
+def drafts(count: int, body_bytes: int) -> list[Draft]:
     """Messages as senders make them: a unique key each, one tag."""
     body = bytes(i & 0xFF for i in range(body_bytes))
     key = b"UNIQ_KEY\x017F000001000018B4AAC2%08X%04X\x02TAGS\x01TagA\x02"
     return [(body, key % (i // 65536, i % 65536), 0, 0, NOW, HOST, 0, 0, 2598919) for i in range(count)]
 
 
-def best(rounds: int, work, per: int) -> float:
+def best(rounds: int, work: Callable[[], object], per: int) -> float:
     """Return the best time of some rounds, µs a unit. The first round is not counted: fresh pages cost more."""
     times = []
     for _ in range(rounds + 1):
@@ -45,7 +46,7 @@ def main() -> None:
             group = drafts(batch, body_bytes)
             turns = 20_000 // batch
 
-            def append(store: Store = store, group: list = group, turns: int = turns) -> None:
+            def append(store: Store = store, group: list[Draft] = group, turns: int = turns) -> None:
                 for _ in range(turns):
                     store.append("bench", 0, group, NOW)
                     store.arrivals()
