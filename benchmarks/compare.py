@@ -154,7 +154,7 @@ def line(row: Row, runs: list[list[Run]]) -> str:
     memory = [found[-1].anon_mb for found in runs]
     cells = [f"{ours.rate:,.0f}", f"{theirs.rate:,.0f}", f"**{ours.rate / theirs.rate:.2f}**", f"{row.floor:.1f}"]
     cells += [f"{side.p99_us:,.0f}" for side in (ours, theirs)] + [f"{side.cpu_us:.1f}" for side in (ours, theirs)]
-    refused = [f"{name} refused {side.refused:,.0f}" for name, side in (("ours", ours), ("Apache", theirs)) if side.refused]
+    refused = [f"{name} refused {side.refused:g}" for name, side in (("ours", ours), ("Apache", theirs)) if side.refused]
     name = row.name + (f" ({', '.join(refused)} as busy)" if refused else "")
     return f"| {name} | " + " | ".join([*cells, *(f"{mb:,.0f}" for mb in memory)]) + " |"
 
