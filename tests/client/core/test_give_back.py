@@ -67,6 +67,21 @@ def test_the_context_says_how_many_succeeded_and_when_the_rest_comes_again():
     assert core.offsets.memory(QUEUE) == 4
 
 
+def test_a_parameter_with_a_default_value_is_the_listeners_own():
+    script = Scripted()
+    Queues(script).fill(1)
+    core = push(script, consume_from=FIRST)
+    seen = []
+
+    def listener(messages, mine="default"):
+        seen.append(mine)
+
+    core.on_message(listener)
+    started(script, core)
+
+    assert seen == ["default"]
+
+
 @pytest.mark.parametrize("answer", [Reply(3), REFUSED])
 def test_a_broker_that_takes_nothing_back_gets_a_new_message_on_the_retry_topic(answer):
     script = Scripted()

@@ -84,10 +84,15 @@ class PushCore(GroupMember):
         self._sender = Sender(inner, instance.routes, ids)
 
     def on_message(self, listener: Callable[..., Any]) -> None:
-        """Set the listener: ``listener(messages)`` or ``listener(messages, context)``, a function or a coroutine function."""
+        """Set the listener: ``listener(messages)`` or ``listener(messages, context)``, a function or a coroutine function.
+
+        A second parameter with a default value is the listener's own and is not given the context.
+        """
         try:
             required = [
-                p for p in inspect.signature(listener).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+                p
+                for p in inspect.signature(listener).parameters.values()
+                if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
             ]
         except (TypeError, ValueError):
             required = []
