@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfmoon import hot
+from halfmoon import _hot, hot
 from halfmoon.model import java_hash
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import decode, encode, request_command
@@ -192,3 +192,27 @@ def test_a_batch_of_any_bytes_is_split_or_refused(body):
     except ValueError:
         return
     assert sum(22 + len(b) + len(p) for b, p, _ in items) == len(body)
+
+
+# ---------------------------------------------------------------- bounds of the caches
+
+
+def test_headers_and_tags_of_any_length_are_not_kept():
+    long = "n" * 100_000
+    frame = encode(request_command(send(broker_name=long), b"x", serialization=ROCKETMQ))
+
+    assert hot_header(frame)[2] == "TopicTest"
+    hot.tag_hash(long.encode())
+
+    assert max(sum(map(len, key)) for key in _hot._shapes) <= 512
+    assert max(map(len, _hot._hashes), default=0) <= 512
+
+
+@pytest.mark.parametrize("field", ["e", "f", "h", "j"])
+@pytest.mark.parametrize("text", ["1_0", " 1", "2147483648", "-2147483649", "--1", "x"])
+def test_a_number_that_the_plain_road_refuses_is_left_to_it(field, text):
+    for serialization in (JSON, ROCKETMQ):
+        command = request_command(send(), b"x", serialization=serialization)
+        command.fields[field] = text
+
+        assert hot_header(encode(command)) is None

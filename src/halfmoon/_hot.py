@@ -8,6 +8,7 @@ never refuse, keep nothing but bounded caches of text they have parsed before, a
 from __future__ import annotations
 
 from struct import Struct
+from typing import Annotated
 
 import msgspec
 
@@ -16,6 +17,8 @@ _HEAD = Struct(">iiii")  # behind code, language and version: | opaque i32 | fla
 _I32 = Struct(">i")
 _ROCKET_ANSWER = Struct(">hbhiiii")
 _CACHE_MAX = 4096
+_CACHED_BYTES_MAX = 512
+"""Longest text that a cache keeps: a header may have a megabyte, and 4096 of those would fill the memory."""
 
 SendHeader = tuple[int, int, str, int, int, int, int, bytes, int, bool]
 """opaque, flag, topic, queue id, sys flag, born ms, user flag, properties, reconsume times, is a batch."""
@@ -52,14 +55,18 @@ def cut(data: bytes, frame_max: int, header_max: int) -> tuple[list[tuple[int, i
 # ---------------------------------------------------------------- send headers
 
 
+_I32Number = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_I64Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
 class _Send(msgspec.Struct, gc=False):
     b: str
-    e: int
-    f: int
-    g: int
-    h: int
+    e: _I32Number
+    f: _I32Number
+    g: _I64Number
+    h: _I32Number
     i: str = ""
-    j: int = 0
+    j: _I32Number = 0
     m: bool = False
     a: str = ""
 
@@ -135,15 +142,24 @@ def _learn_shape(key: tuple[bytes, bytes, bytes]) -> tuple[str, int, int, int, i
         if b"g" in fields or b"i" in fields:
             return None
         shape = (
-            fields[b"b"].decode(), int(fields[b"e"]), int(fields[b"f"]), int(fields[b"h"]), int(fields.get(b"j", b"0")),
+            fields[b"b"].decode(), _i32(fields[b"e"]), _i32(fields[b"f"]), _i32(fields[b"h"]), _i32(fields.get(b"j", b"0")),
             fields.get(b"m", b"false").lower() == b"true",
         )  # fmt: skip
     except (KeyError, ValueError):
         return None
-    if len(_shapes) >= _CACHE_MAX:
-        _shapes.clear()
-    _shapes[key] = shape
+    if sum(map(len, key)) <= _CACHED_BYTES_MAX:
+        if len(_shapes) >= _CACHE_MAX:
+            _shapes.clear()
+        _shapes[key] = shape
     return shape
+
+
+def _i32(text: bytes) -> int:
+    """Return a number as the plain road reads it. Raises ValueError for anything else: blanks, underscores, 33 bits."""
+    number = int(text)
+    if not -(2**31) <= number < 2**31 or not (text[1:] if number < 0 else text).isdigit():
+        raise ValueError(text)
+    return number
 
 
 def _entries(data: bytes, fields: dict[bytes, bytes]) -> bool:
@@ -169,13 +185,13 @@ class PullHeader(msgspec.Struct, gc=False):
 
     consumerGroup: str
     topic: str
-    queueId: int
-    queueOffset: int
-    maxMsgNums: int
-    sysFlag: int
-    commitOffset: int
-    suspendTimeoutMillis: int
-    subVersion: int
+    queueId: _I32Number
+    queueOffset: _I64Number
+    maxMsgNums: _I32Number
+    sysFlag: _I32Number
+    commitOffset: _I64Number
+    suspendTimeoutMillis: _I64Number
+    subVersion: _I64Number
     subscription: str | None = None
     expressionType: str | None = None
 
@@ -217,9 +233,10 @@ def tag_hash(tag: bytes) -> int:
                 code = code * 31 + (data[k] << 8 | data[k + 1]) & 0xFFFFFFFF
         if code & 0x80000000:
             code -= 0x100000000
-        if len(_hashes) >= _CACHE_MAX:
-            _hashes.clear()
-        _hashes[tag] = code
+        if len(tag) <= _CACHED_BYTES_MAX:
+            if len(_hashes) >= _CACHE_MAX:
+                _hashes.clear()
+            _hashes[tag] = code
     return code
 
 
