@@ -2,6 +2,7 @@
 
 import pytest
 
+from halfmoon.broker import offsets as offsets_module
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import (
     BrokerConsumeStats,
@@ -189,3 +190,33 @@ def test_a_reset_of_a_group_that_is_not_online_is_refused(talk):
         update(talk, 1, queue_id=queue_id)
 
     assert talk.ask(InvokeBrokerToResetOffset(topic=T, group="G", timestamp=-1, is_force=True)).code == 206
+
+
+def test_while_a_group_is_online_the_lag_of_topics_it_does_not_subscribe_to_is_left_out(talk):
+    made(talk)
+    update(talk, 1)
+    header = GetConsumeStats(consumer_group="G", topic=T)
+    assert from_json(ConsumeStats, talk.ask(header).body).offset_table
+
+    talk.consume("other", group="G")
+    assert not from_json(ConsumeStats, talk.ask(header).body).offset_table
+    talk.consume("other", T, group="G")
+    assert from_json(ConsumeStats, talk.ask(header).body).offset_table
+
+
+def test_progress_is_bounded_and_a_deleted_topic_makes_room(talk, monkeypatch):
+    monkeypatch.setattr(offsets_module, "ENTRIES_MAX", 2)
+    made(talk)
+
+    assert [update(talk, 1, group=group).code for group in ("G1", "G2", "G3", "G1")] == [0, 0, 2, 0]
+    assert talk.broker.offsets.get("G3", T, 0) is None
+
+    talk.ask(DeleteTopicInBroker(topic=T))
+    made(talk)
+    assert update(talk, 1, group="G3").code == 0
+
+
+def test_a_reset_in_an_unknown_topic_is_refused(talk):
+    header = InvokeBrokerToResetOffset(topic="nothing", group="G", timestamp=0, is_force=True)
+
+    assert talk.ask(header).remark == "[reset-offset] reset offset failed, no topic in this broker. topic=nothing"

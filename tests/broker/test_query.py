@@ -96,3 +96,8 @@ def test_a_queue_without_messages_has_its_ends_at_0(filled):
     assert filled.ask(GetMinOffset(topic=T, queue_id=3)).header(OffsetReply).offset == 0
     reply = filled.ask(GetEarliestMsgStoretime(topic=T, queue_id=3))
     assert reply.header(GetEarliestMsgStoretimeReply).timestamp == -1
+
+
+@pytest.mark.parametrize("count", [0, -3])
+def test_who_asks_for_no_message_gets_none(filled, count):
+    assert by_key(filled, "all", max_num=count).code == 22

@@ -93,9 +93,8 @@ class Admin:
         )
 
     def system_topics(self, _request: Request) -> Reply:
-        """Return the broker's own topics (305)."""
-        found = SYSTEM_TOPICS | {self._settings.cluster, self._settings.name}
-        return Reply(body=to_json(TopicList(topic_list=sorted(found & set(self._topics.names())))))
+        """Return the names that belong to the broker (305), also of topics that do not exist yet."""
+        return Reply(body=to_json(TopicList(topic_list=sorted(SYSTEM_TOPICS | self._topics.own_names()))))
 
     # ------------------------------------------------------------ groups
 
@@ -149,7 +148,7 @@ class Admin:
     def _runtime(self, now: int) -> dict[str, str]:
         stats, store = self._stats, self._store
         puts, gets = stats.total("BROKER_PUT_NUMS"), stats.total("BROKER_GET_NUMS")
-        put_rates, get_rates = _rates(stats.per_second("BROKER_PUT_NUMS")), _rates(stats.per_second("BROKER_GET_NUMS"))
+        put_rates, get_rates = map(_rates, stats.recent(now))
         marks = stats.day_marks
         yesterday = marks[0] if len(marks) > 1 else (0, 0, 0)
         used = store.disk_used_ratio()
@@ -181,7 +180,7 @@ def _window(item: Item, window: int) -> BrokerStatsItem:
     return BrokerStatsItem(sum=rate.total, tps=rate.per_second, avgpt=rate.per_time)
 
 
-def _rates(rates: tuple[float, float, float]) -> str:
+def _rates(rates: list[float]) -> str:
     return " ".join(f"{rate:.2f}" for rate in rates)
 
 

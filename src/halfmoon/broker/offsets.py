@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from halfmoon.broker.tables import Tables
+from halfmoon.errors import SystemBusy
 from halfmoon.wire.bodies import ConsumerOffsetTable, from_json, to_json
 
 PATH = "config/consumerOffset.json"
+
+ENTRIES_MAX = 1_000_000
+"""Queues of topics by groups. Each takes some 100 bytes, and all are written in each round of saves."""
 
 
 class Offsets:
@@ -19,6 +23,7 @@ class Offsets:
     def __init__(self, tables: Tables) -> None:
         saved = tables.load(PATH, lambda data: from_json(ConsumerOffsetTable, data))
         self._table: dict[str, dict[int, int]] = dict(saved.offset_table) if saved is not None else {}
+        self._count = sum(map(len, self._table.values()))
         self._changed: Callable[[], None] = tables.add(PATH, self._dump, patient=True)
 
     def _dump(self) -> bytes:
@@ -30,12 +35,16 @@ class Offsets:
         return None if queues is None else queues.get(queue_id)
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store progress; negative offsets are ignored."""
+        """Store progress; negative offsets are ignored. Raises SystemBusy when the table is at its bound."""
         if offset < 0:
             return
-        queues = self._table.setdefault(f"{topic}@{group}", {})
-        if queues.get(queue_id) != offset:
-            queues[queue_id] = offset
+        known = self.get(group, topic, queue_id)
+        if known != offset:
+            if known is None:
+                if self._count >= ENTRIES_MAX:
+                    raise SystemBusy(f"the broker keeps the progress of {ENTRIES_MAX} queues and groups, its bound")
+                self._count += 1
+            self._table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
             self._changed()
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
@@ -45,6 +54,14 @@ class Offsets:
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which the group has progress."""
         return sorted(key[: -len(group) - 1] for key in self._table if key.endswith("@" + group))
+
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """Return the topics in which each group has progress, in one pass."""
+        found: dict[str, list[str]] = {}
+        for key in self._table:
+            topic, _, group = key.rpartition("@")
+            found.setdefault(group, []).append(topic)
+        return found
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have progress in a topic."""
@@ -56,7 +73,7 @@ class Offsets:
         Differs: the original 4.x keeps them when a topic is deleted, so that a new topic of the name resumes at stale offsets.
         """
         for key in [key for key in self._table if _matches(key, topic, group)]:
-            del self._table[key]
+            self._count -= len(self._table.pop(key))
             self._changed()
 
     def everything(self) -> bytes:

@@ -5,6 +5,8 @@ Follows ConsumerManageProcessor and AdminBrokerProcessor (RocketMQ 4.9.8).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.offsets import Offsets
@@ -91,15 +93,21 @@ class Progress:
         return Reply(body=to_json(self._lag(header.consumer_group, topics)))
 
     def _topics_of(self, group: str) -> list[str]:
-        info = self._clients.group(group)
-        return sorted(set(self._offsets.topics_of(group)) | set(info.subscriptions if info is not None else ()))
+        return self._with_subscribed(group, self._offsets.topics_of(group))
 
-    def _lag(self, group: str, topics: list[str]) -> ConsumeStats:
+    def _with_subscribed(self, group: str, consumed: list[str]) -> list[str]:
+        info = self._clients.group(group)
+        return sorted({*consumed, *(info.subscriptions if info is not None else ())})
+
+    def _lag(self, group: str, topics: Iterable[str]) -> ConsumeStats:
+        """Return a group's lag; while it is online, topics it does not subscribe to are left out, as in the original."""
+        info = self._clients.group(group)
+        subscribed = info.subscriptions if info is not None else {}
         table: dict[MessageQueue, OffsetWrapper] = {}
         per_second = 0.0
         for topic in topics:
             config = self._topics.get(topic)
-            if config is None:
+            if config is None or (subscribed and topic not in subscribed):
                 continue
             per_second += self._stats.per_second("GROUP_GET_NUMS", f"{topic}@{group}")[0]
             for queue_id in range(config.read_queue_nums):
@@ -114,15 +122,17 @@ class Progress:
         """Return the progress of all groups (317)."""
         ordered = request.header(GetBrokerConsumeStats).is_order
         found, total = [], 0
+        consumed = self._offsets.topics_by_group()
         for group in sorted(self._groups.names()):
             stats = []
-            for topic in self._topics_of(group):
+            for topic in self._with_subscribed(group, consumed.get(group, [])):
                 config = self._topics.get(topic)
                 if config is None or config.order != ordered:
                     continue
                 lag = self._lag(group, [topic])
                 total += sum(w.broker_offset - w.consumer_offset for w in lag.offset_table.values())
-                stats.append(lag)
+                if lag.offset_table:
+                    stats.append(lag)
             found.append({group: stats})
         address = f"{self._settings.address}:{self._settings.port}"
         return Reply(body=to_json(BrokerConsumeStats(broker_addr=address, consume_stats_list=found, total_diff=total)))
@@ -162,7 +172,9 @@ class Progress:
         Without force only queues that would go back are moved. Raises 206 when nobody of the group is online.
         """
         header = request.header(InvokeBrokerToResetOffset)
-        config = self._topics.existing(header.topic)
+        config = self._topics.get(header.topic)
+        if config is None:
+            raise BrokerError(f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}")
         table = {}
         for queue_id in range(config.write_queue_nums):
             known = self._offsets.get(header.group, header.topic, queue_id)

@@ -20,6 +20,8 @@ from halfmoon.wire.headers.offset import (
 )
 from halfmoon.wire.headers.pull import QueryMessage, QueryMessageReply, ViewMessageById
 
+NOT_FOUND = "can not find message, maybe time range not correct"
+
 
 class Queries:
     """The service that answers 12, 33 and 29 to 32."""
@@ -31,10 +33,12 @@ class Queries:
         """Find messages of a topic by key (12). The index compares hashes: clients keep those whose keys are equal."""
         header = request.header(QueryMessage)
         most = self._settings.unique_query_max if header.unique_key_query else min(header.max_num, self._settings.query_max)
-        found = self._store.query(header.topic, header.key, max(most, 1), header.begin_timestamp, header.end_timestamp)
+        if most < 1:
+            raise QueryNotFound(NOT_FOUND)
+        found = self._store.query(header.topic, header.key, most, header.begin_timestamp, header.end_timestamp)
         reply = QueryMessageReply(index_last_update_timestamp=found.last_ms, index_last_update_phyoffset=found.last_physical_offset)
         if not found.records:
-            return Reply(QueryNotFound.code, "can not find message, maybe time range not correct", reply)
+            return Reply(QueryNotFound.code, NOT_FOUND, reply)
         return Reply(0, None, reply, b"".join(found.records))
 
     def by_id(self, request: Request) -> Reply:

@@ -1,16 +1,18 @@
 """Counters and rates of a broker: what was put and read by topic and group, in windows of a minute, an hour and a day.
 
-A counter is a running sum with samples of it: each 10 s (7 kept), each 10 min (7 kept), each hour (25 kept).
+A counter is a running sum with samples of it: each 10 s (7 kept), each 10 min (7 kept), each hour (25 kept). The broker's own
+rates of the last 10 s, minute and 10 minutes come from samples of their own.
 Follows StatsItem and BrokerStatsManager (RocketMQ 4.9.8). Looks at no clock: `Stats.tick` is told the time.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from typing import NamedTuple
 
-ITEMS_MAX = 200_000
-"""Counters of all names together; new ones beyond it are not counted."""
+ITEMS_MAX = 40_000
+"""Counters of all names together, each up to 1.2 KB; new ones beyond it are not counted."""
 
 _WINDOWS = ((10_000, 7), (600_000, 7), (3_600_000, 25))  # minute, hour, day: sample interval in ms, samples kept
 
@@ -30,14 +32,21 @@ class Item:
 
     def __init__(self) -> None:
         self.total = self.times = 0
-        self.samples: tuple[deque[tuple[int, int, int]], ...] = tuple(deque(maxlen=kept) for _, kept in _WINDOWS)
+        self.samples = (array("q"), array("q"), array("q"))  # a window's samples, each as time in ms, total, times
+
+    def sample(self, window: int, now: int) -> None:
+        """Take a sample; the oldest goes when there are enough."""
+        samples = self.samples[window]
+        samples.extend((now, self.total, self.times))
+        if len(samples) > 3 * _WINDOWS[window][1]:
+            del samples[:3]
 
     def rate(self, window: int) -> Rate:
         """Return what the window (0 minute, 1 hour, 2 day) says: the difference of its newest and oldest sample."""
         samples = self.samples[window]
-        if len(samples) < 2:
+        if len(samples) < 6:
             return Rate(0, 0.0, 0.0)
-        (t0, total0, times0), (t1, total1, times1) = samples[0], samples[-1]
+        (t0, total0, times0), (t1, total1, times1) = samples[:3], samples[-3:]
         total, times = total1 - total0, times1 - times0
         return Rate(total, total * 1000 / (t1 - t0) if t1 > t0 else 0.0, total / times if times else 0.0)
 
@@ -49,6 +58,7 @@ class Stats:
         self._cluster = cluster
         self._items: dict[tuple[str, str], Item] = {}
         self._next_ms = [now + interval for interval, _ in _WINDOWS]
+        self._broker_samples: deque[tuple[int, int, int]] = deque([(now, 0, 0)], maxlen=62)
         self.booted_ms = now
         self.puts_failed = 0
         self.largest_put_bytes = 0
@@ -110,8 +120,21 @@ class Stats:
             if now >= self._next_ms[window]:
                 self._next_ms[window] = now + interval
                 for item in self._items.values():
-                    item.samples[window].append((now, item.total, item.times))
+                    item.sample(window, now)
+                if window == 0:
+                    self._broker_samples.append((now, self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS")))
         self._mark_day(now)
+
+    def recent(self, now: int) -> tuple[list[float], list[float]]:
+        """Return messages put and got per second, each over about the last 10 s, minute and 10 minutes, or since the start."""
+        puts, gets = self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS")
+        found: tuple[list[float], list[float]] = ([], [])
+        for back_ms in (10_000, 60_000, 600_000):
+            then, puts0, gets0 = next((s for s in reversed(self._broker_samples) if now - s[0] >= back_ms), self._broker_samples[0])
+            seconds = max(now - then, 1000) / 1000
+            found[0].append((puts - puts0) / seconds)
+            found[1].append((gets - gets0) / seconds)
+        return found
 
     def _mark_day(self, now: int) -> None:
         day_ms = now - now % 86_400_000

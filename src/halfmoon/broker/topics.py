@@ -144,9 +144,7 @@ class Topics:
 
     def command(self, config: TopicConfig, now: int) -> None:
         """Create or replace a topic by command (17). Raises BrokerError 1 for bad or system names and impossible numbers."""
-        check_topic(config.topic_name)
-        if is_system_topic(config.topic_name) or config.topic_name == self._settings.cluster:
-            raise BrokerError(f"The topic[{config.topic_name}] is conflict with system topic.")
+        self._check_free(config.topic_name)
         for count in (config.read_queue_nums, config.write_queue_nums):
             if not 0 <= count <= self._settings.queues_max:
                 raise BrokerError(f"a topic has 0 to {self._settings.queues_max} queues, not {count}")
@@ -154,11 +152,19 @@ class Topics:
             raise BrokerError(f"perm {config.perm} is not made of the bits 1, 2, 4 and 8")
         self.put(config, now)
 
+    def _check_free(self, topic: str) -> None:
+        check_topic(topic)
+        if is_system_topic(topic) or topic in self.own_names():
+            raise BrokerError(f"The topic[{topic}] is conflict with system topic.")
+
+    def own_names(self) -> set[str]:
+        """Return the names that this broker's own topics have because of its settings; `SYSTEM_TOPICS` are every broker's."""
+        s = self._settings
+        return {s.cluster, s.name, f"{s.cluster}_REPLY_TOPIC"} | ({s.trace_topic_name} if s.trace_topic else set())
+
     def delete(self, topic: str, now: int) -> None:
         """Forget a topic (215). Raises BrokerError 1 for system topics."""
-        check_topic(topic)
-        if is_system_topic(topic) or topic == self._settings.cluster:
-            raise BrokerError(f"The topic[{topic}] is conflict with system topic.")
+        self._check_free(topic)
         if self._table.pop(topic, None) is not None:
             self._touch(now)
             self.on_change(None)
@@ -169,6 +175,16 @@ class Topics:
             if config.order != (name in topics):
                 config.order = name in topics
                 self.epoch += 1
+
+
+def topic_text(config: TopicConfig) -> str:
+    """Return a configuration as remarks show it. Follows TopicConfig.toString and PermName.perm2String."""
+    perm = "".join(letter if config.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
+    return (
+        f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={perm}, topicFilterType={config.topic_filter_type}, "
+        f"topicSysFlag={config.topic_sys_flag}, order={'true' if config.order else 'false'}]"
+    )
 
 
 def topic_config(topic: str, queue_count: int, perm: int = 6, sys_flag: int = 0) -> TopicConfig:
