@@ -1,5 +1,6 @@
 """Pulls that wait: woken by what they want, given back at their deadline, forgotten with their connection."""
 
+from halfmoon.broker import hold as module
 from halfmoon.broker.hold import Hold, Holds
 
 
@@ -80,3 +81,20 @@ def test_deadlines_of_pulls_that_are_over_do_not_pile_up():
         holds.arrived("T", 0, offset + 1, [0])
 
     assert len(holds._deadlines) < 200
+
+
+def test_one_connection_holds_at_most_its_share(monkeypatch):
+    monkeypatch.setattr(module, "HOLDS_OF_PEER_MAX", 2)
+    holds = Holds(10)
+
+    assert [holds.park(hold(peer=1)) for _ in range(3)] == [True, True, False]
+    assert holds.park(hold(peer=2))
+
+
+def test_thousands_of_pulls_of_one_queue_cost_each_the_same():
+    holds = Holds(1_000_000)
+    for number in range(50_000):
+        holds.park(hold(peer=number % 10))
+
+    assert len(holds.arrived("T", 0, 6, [0])) == 50_000  # by walking a list for each it would take minutes
+    assert (holds.count, holds.of_queue("T", 0)) == (0, 0)

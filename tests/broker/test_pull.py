@@ -2,6 +2,8 @@
 
 import pytest
 
+from halfmoon.broker import pull as pull_module
+from halfmoon.errors import CorruptRecord
 from halfmoon.model import MessageModel
 from halfmoon.wire.bodies import SubscriptionGroupConfig, to_json
 from halfmoon.wire.codes import JSON, ROCKETMQ
@@ -66,8 +68,10 @@ def test_an_offset_outside_the_queue_is_told_where_to_go(talk, offset, code, sta
 
 
 def test_an_empty_queue_says_nothing_new_at_0_and_moved_elsewhere(talk):
-    assert talk.pull(T, offset=0).code == 19
-    assert talk.pull(T, offset=7).code == 21
+    at_begin, elsewhere = talk.pull(T, offset=0), talk.pull(T, offset=7)
+
+    assert (at_begin.code, at_begin.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+    assert (elsewhere.code, elsewhere.remark) == (21, "NO_MESSAGE_IN_QUEUE")
 
 
 @pytest.mark.mission("001-02", "001-07", "001-08")
@@ -283,3 +287,47 @@ def test_in_sync_flush_a_waiting_pull_wakes_when_the_message_is_durable(make_tal
     assert talk.answer(opaque) is None
     talk.release()
     assert bodies(talk.answer(opaque)) == [b"new"]
+
+
+# ---------------------------------------------------------------- bounds
+
+
+def test_a_filter_of_any_length_is_refused_and_a_long_one_is_not_remembered(talk):
+    talk.send("T")
+
+    assert talk.pull("T", expression="a||" * 20_000).code == 23
+    assert talk.pull("T", expression="a||" * 1_000).code == 20
+    assert all(len(key[2] or "") < 1_000 for key in talk.broker.pulls._plans)
+
+
+def test_pulls_by_the_hundred_in_one_turn_get_one_message_each_once_there_is_much_to_send(talk, monkeypatch):
+    monkeypatch.setattr(pull_module, "ANSWER_BYTES_MAX", 5_000)
+    for _ in range(4):
+        talk.send("T", bytes(1_000))
+
+    posts = [talk.post(pull_header("T")) for _ in range(3)]
+    talk.turn()
+    assert [talk.answer(opaque).fields["nextBeginOffset"] for opaque in posts] == ["4", "4", "1"]
+
+    assert talk.pull("T").fields["nextBeginOffset"] == "4"
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+def test_a_pull_that_fails_is_answered_and_the_others_do_not_feel_it(talk, monkeypatch, serialization):
+    talk.send("T", queue_id=0)
+    talk.send("T", queue_id=1)
+    waiting = talk.post(pull_header("T", queue_id=1, offset=1, wait_ms=5_000), serialization=serialization)
+    talk.turn()
+    read = talk.broker.store.read
+
+    def fail(topic, queue_id, *rest):
+        if queue_id == 1:
+            raise CorruptRecord(0, "planted")
+        return read(topic, queue_id, *rest)
+
+    monkeypatch.setattr(talk.broker.store, "read", fail)
+    posts = [talk.post(pull_header("T", queue_id=queue_id), serialization=serialization) for queue_id in (1, 0)]
+    talk.post(send_header("T", queue_id=1), b"x")
+    talk.turn()
+
+    assert [talk.answer(opaque).code for opaque in (*posts, waiting)] == [1, 0, 1]

@@ -3,7 +3,7 @@
 from halfmoon.effects import Close, Write
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.offset import GetMaxOffset
-from halfmoon.wire.peer import Peers
+from halfmoon.wire.peer import PIECES_MAX, Peers
 
 FRAME = encode(request_command(GetMaxOffset(topic="T", queue_id=0)))
 
@@ -93,3 +93,13 @@ def test_an_ipv6_connection_has_a_host_of_20_bytes():
 
 def test_a_connection_that_was_gone_before_it_had_an_address_is_taken_in_all_the_same():
     assert Peers().connected(1, "unknown:0", 0).host == bytes(8)
+
+
+def test_many_tiny_pieces_of_a_frame_are_gathered_and_give_the_frame():
+    peers = connected()
+    big = encode(request_command(GetMaxOffset(topic="T", queue_id=0), body=bytes(range(256)) * 40))
+    for at in range(0, len(big), 2):
+        peers.feed(1, big[at : at + 2])
+
+    assert len(peers.get(1).chunks) <= PIECES_MAX + 1
+    assert frames_of(peers) == [big]

@@ -14,6 +14,9 @@ import msgspec
 
 QueueKey = tuple[str, int]
 
+HOLDS_OF_PEER_MAX = 10_000
+"""Waiting pulls of one connection. A consumer has one for each queue it reads."""
+
 
 class Hold(msgspec.Struct, eq=False):
     """One waiting pull: whose, from which queue offset, for which tag codes (None: all), until when; ``pull`` is itself."""
@@ -31,7 +34,7 @@ class Holds:
     """All waiting pulls of a broker, at most ``holds_max``."""
 
     def __init__(self, holds_max: int) -> None:
-        self._by_queue: dict[QueueKey, list[Hold]] = {}
+        self._by_queue: dict[QueueKey, dict[int, Hold]] = {}  # then by id(hold): taking one out costs the same among thousands
         self._by_peer: dict[int, dict[int, Hold]] = {}
         self._deadlines: list[tuple[int, int, Hold]] = []
         self._number = 0
@@ -39,12 +42,13 @@ class Holds:
         self.count = 0
 
     def park(self, hold: Hold) -> bool:
-        """Let a pull wait; return False when the bound is reached, so that it is answered at once."""
-        if self.count >= self._holds_max:
+        """Let a pull wait; return False when a bound is reached, so that it is answered at once."""
+        of_peer = self._by_peer.get(hold.peer, ())
+        if self.count >= self._holds_max or len(of_peer) >= HOLDS_OF_PEER_MAX:
             return False
         self.count += 1
         self._number += 1
-        self._by_queue.setdefault(hold.key, []).append(hold)
+        self._by_queue.setdefault(hold.key, {})[id(hold)] = hold
         self._by_peer.setdefault(hold.peer, {})[id(hold)] = hold
         heappush(self._deadlines, (hold.deadline_ms, self._number, hold))
         return True
@@ -56,7 +60,10 @@ class Holds:
         if not waiting:
             return []
         codes = set(tag_codes)
-        found = [h for h in waiting if h.queue_offset < max_offset and (h.codes is None or not h.codes.isdisjoint(codes))]
+        found = [
+            hold for hold in waiting.values()
+            if hold.queue_offset < max_offset and (hold.codes is None or not hold.codes.isdisjoint(codes))
+        ]  # fmt: skip
         for hold in found:
             self._remove(hold)
         return found
@@ -87,7 +94,7 @@ class Holds:
 
     def of_topic(self, topic: str) -> list[Hold]:
         """Take out all pulls that wait for a topic (it was deleted)."""
-        found = [hold for key, holds in self._by_queue.items() if key[0] == topic for hold in holds]
+        found = [hold for key, holds in self._by_queue.items() if key[0] == topic for hold in holds.values()]
         for hold in found:
             self._remove(hold)
         return found
@@ -96,7 +103,7 @@ class Holds:
         hold.over = True
         self.count -= 1
         waiting = self._by_queue[hold.key]
-        waiting.remove(hold)
+        del waiting[id(hold)]
         if not waiting:
             del self._by_queue[hold.key]
         of_peer = self._by_peer[hold.peer]

@@ -1,8 +1,8 @@
 """Pulls: who may read which queue, with which filter, and what is answered. Waiting is kept in `halfmoon.broker.hold`.
 
 Follows PullMessageProcessor (RocketMQ 4.9.8).
-Differs: a pull with an expression that does not parse is refused, not answered unfiltered; code 21 leaves no record in
-OFFSET_MOVED_EVENT; a pull parks in the turn that found nothing.
+Differs: a pull with an expression of an unknown kind is refused, not answered unfiltered; code 21 leaves no record in
+OFFSET_MOVED_EVENT; a pull parks in the turn that found nothing; a negative number of messages asked for counts as one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.request import Reply
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
-from halfmoon.broker.topics import Topics
+from halfmoon.broker.topics import FAQ, Topics
 from halfmoon.errors import (
     BrokerError,
     NoPermission,
@@ -49,10 +49,21 @@ CODES = {
     FoundStatus.OFFSET_OVERFLOW_ONE: 19,
     FoundStatus.OFFSET_TOO_SMALL: 21,
 }
-"""Response code by what the store found; the two statuses of an empty queue depend on the offset asked for."""
+"""Response code by what the store found; the status of an empty queue depends on the offset asked for."""
+
+EMPTY_QUEUE = Found(FoundStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0)
+"""A queue of an existing topic that never had a message: the store does not know it, the original makes it when it is asked."""
 
 _PREFIX = Struct(">ii")
 _PLANS_MAX = 16_384
+_REMEMBERED_MAX = 512
+
+EXPRESSION_LENGTH_MAX = 32 * 1024
+"""Characters of a pull's filter. Thousands of tags fit; a megabyte would stop all others while it is read."""
+
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of messages for one connection in one turn; beyond them each further pull gets one message, so that pulls that come by the
+hundred do not pile up more than a connection may leave unread."""
 
 
 class Plan(msgspec.Struct):
@@ -92,7 +103,7 @@ class Pulls:
                 f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{plan.queue_count}] consumer:[{peer.remote}]"
             )
-        found = self._read(header, plan)
+        found = self._read(header, plan, peer)
         if header.sysFlag & COMMIT:
             self._offsets.put(header.consumerGroup, header.topic, header.queueId, header.commitOffset)
         waiting = Waiting(peer, opaque, serialization, header, plan)
@@ -104,10 +115,12 @@ class Pulls:
         """Answer a pull that waited: with messages, or empty when its time is up."""
         waiting: Waiting = hold.pull
         if not waiting.peer.closing:
-            self._answer(waiting, self._read(waiting.header, waiting.plan))
+            self._answer(waiting, self._read(waiting.header, waiting.plan, waiting.peer))
 
-    def _read(self, header: PullHeader, plan: Plan) -> Found:
-        return self._store.read(header.topic, header.queueId, header.queueOffset, max(header.maxMsgNums, 1), plan.codes)
+    def _read(self, header: PullHeader, plan: Plan, peer: Peer) -> Found:
+        count = header.maxMsgNums if header.maxMsgNums > 1 and peer.out_bytes < ANSWER_BYTES_MAX else 1
+        found = self._store.read(header.topic, header.queueId, header.queueOffset, count, plan.codes)
+        return EMPTY_QUEUE if found.status is FoundStatus.NO_MATCHED_LOGIC_QUEUE else found
 
     def _park(self, waiting: Waiting, now: int) -> bool:
         header = waiting.header
@@ -132,7 +145,9 @@ class Pulls:
         )  # fmt: skip
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._make_plan(header, now)
+            plan = self._make_plan(header, now)
+            if len(header.subscription or "") <= _REMEMBERED_MAX:
+                self._plans[key] = plan
         return plan
 
     def _make_plan(self, header: PullHeader, now: int) -> Plan:
@@ -149,12 +164,12 @@ class Pulls:
         else:
             info = self._clients.group(header.consumerGroup)
             if info is None:
-                raise SubscriptionNotFound("the consumer's group info not exist")
+                raise SubscriptionNotFound(f"the consumer's group info not exist{FAQ}")
             if info.model == MessageModel.BROADCASTING and not group.consume_broadcast_enable:
                 raise NoPermission(f"the consumer group[{header.consumerGroup}] can not consume by broadcast way")
             known = info.subscriptions.get(header.topic)
             if known is None:
-                raise SubscriptionNotFound("the consumer's subscription not exist")
+                raise SubscriptionNotFound(f"the consumer's subscription not exist{FAQ}")
             if known.version < header.subVersion:
                 raise SubscriptionNotLatest("the consumer's subscription not latest")
             if known.expression_type != "TAG":
@@ -170,6 +185,8 @@ class Pulls:
             raise SubscriptionParseFailed(
                 f"parse the consumer's subscription failed: unknown expression type {expression_type[:40]}"
             )
+        if len(expression or "") > EXPRESSION_LENGTH_MAX:
+            raise SubscriptionParseFailed(f"the consumer's subscription is longer than {EXPRESSION_LENGTH_MAX} characters")
         try:
             return subscription(topic, expression).codes or None
         except UsageError as exc:
@@ -191,6 +208,7 @@ class Pulls:
         else:
             head = encode_header(_plain(waiting, found, code))
             size = waiting.serialization << 24 | len(head)
+        waiting.peer.out_bytes += found.size_bytes
         self._peers.answers(waiting.peer, [_PREFIX.pack(4 + len(head) + found.size_bytes, size) + head, *found.pieces])
 
 
@@ -203,6 +221,6 @@ def _plain(waiting: Waiting, found: Found, code: int) -> Any:
 
 def _code(found: Found, header: PullHeader) -> int:
     code = CODES.get(found.status)
-    if code is None:  # no such queue, or an empty one
+    if code is None:  # an empty queue
         return 21 if header.queueOffset != 0 else 19
     return code

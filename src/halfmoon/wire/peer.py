@@ -16,19 +16,26 @@ from halfmoon.hot import cut
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX, PARTIAL_BYTES_MAX
 from halfmoon.wire.ids import pack_host
 
+PIECES_MAX = 64
+"""Pieces of an unfinished frame that are kept as they came; further ones are gathered, for a tiny piece costs 48 bytes."""
+
+GATHERED_BYTES = 64 * 1024
+"""How large gathered pieces grow."""
+
 
 class Peer:
     """One connection: who is there, bytes not yet handled, and answers of this turn."""
 
-    __slots__ = ("chunks", "closing", "heard_ms", "host", "number", "out", "remote", "size", "wanted")
+    __slots__ = ("chunks", "closing", "heard_ms", "host", "number", "out", "out_bytes", "remote", "size", "wanted")
 
     def __init__(self, number: int, remote: str, now: int) -> None:
         self.number, self.remote, self.heard_ms = number, remote, now
         self.host = _host(remote)
-        self.chunks: list[bytes] = []
+        self.chunks: list[bytes | bytearray] = []
         self.size = 0
         self.wanted = 8
         self.out: list[Any] = []
+        self.out_bytes = 0  # of the large pieces in it, as whoever put them there counts
         self.closing = False
 
 
@@ -38,6 +45,15 @@ def _host(remote: str) -> bytes:
         return pack_host(remote)
     except UsageError:
         return bytes(8)
+
+
+def _gather(chunks: list[bytes | bytearray], data: bytes) -> None:
+    """Add a piece to the last one where that still grows."""
+    last = chunks[-1]
+    if isinstance(last, bytearray) and len(last) < GATHERED_BYTES:
+        last += data
+    else:
+        chunks.append(bytearray(data))
 
 
 Frame = tuple[int, int, int, int]
@@ -51,6 +67,7 @@ class Peers:
         self._peers: dict[int, Peer] = {}
         self._fed: list[Peer] = []
         self._touched: list[Peer] = []
+        self._wrong: list[tuple[Peer, str]] = []
         self._closes: list[Close] = []
         self._idle_ms, self._partial_bytes_max = idle_ms, partial_bytes_max
         self._partial_bytes = 0
@@ -85,19 +102,25 @@ class Peers:
         peer = self._peers.get(number)
         if peer is None or peer.closing:
             return
-        peer.chunks.append(data)
+        if len(peer.chunks) < PIECES_MAX:
+            peer.chunks.append(data)
+        else:
+            _gather(peer.chunks, data)
         peer.size += len(data)
         self._partial_bytes += len(data)
         self._fed.append(peer)
 
     def take(self, now: int) -> Iterator[tuple[Peer, bytes, list[Frame]]]:
-        """Yield, for each connection that brought whole frames since the last call, the peer, its bytes and their frames."""
+        """Yield, for each connection that brought whole frames since the last call, the peer, its bytes and their frames.
+
+        A connection whose next bytes are no frame is closed by `effects`, after what stood before them was answered.
+        """
         fed, self._fed = self._fed, []
         for peer in fed:
             peer.heard_ms = now
             if peer.size < peer.wanted or peer.closing:
                 continue
-            data = peer.chunks[0] if len(peer.chunks) == 1 else b"".join(peer.chunks)
+            data = bytes(peer.chunks[0]) if len(peer.chunks) == 1 else b"".join(peer.chunks)
             frames, used, peer.wanted, wrong = cut(data, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
             rest = len(data) - used
             self._partial_bytes += rest - peer.size
@@ -106,7 +129,7 @@ class Peers:
             if frames:
                 yield peer, data, frames
             if wrong is not None:
-                self.close(peer, wrong)
+                self._wrong.append((peer, wrong))
         if self._partial_bytes > self._partial_bytes_max:
             self._shed()
 
@@ -152,11 +175,16 @@ class Peers:
 
     def effects(self) -> list[Write | Close]:
         """Take out one `Write` for each peer that has answers, then the closes."""
+        if self._wrong:
+            for peer, wrong in self._wrong:
+                self.close(peer, wrong)
+            self._wrong.clear()
         touched, self._touched = self._touched, []
         found: list[Write | Close] = []
         for peer in touched:
             found.append(Write(peer.number, peer.out))
             peer.out = []
+            peer.out_bytes = 0
         if self._closes:
             found += self._closes
             self._closes = []
