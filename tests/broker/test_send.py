@@ -2,12 +2,15 @@
 
 import pytest
 
+from halfmoon.broker import send as send_module
+from halfmoon.broker.send import BATCH_MAX
 from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.offset import GetMaxOffset, OffsetReply
 from halfmoon.wire.headers.pull import PullMessageReply
 from halfmoon.wire.headers.send import SendMessage, SendMessageReply
 from halfmoon.wire.ids import pack_host, parse_offset_msg_id
-from halfmoon.wire.record import decode_records, encode_batch
+from halfmoon.wire.record import BatchItem, decode_records, encode_batch
 from tests.broker.talk import START_MS, Talk, pull_header, send_header
 
 
@@ -201,7 +204,7 @@ def test_a_number_that_does_not_fit_its_field_fails_that_message_only(talk):
     good_too = talk.post(send_header("BenchmarkTest"), b"c")
     talk.turn()
 
-    assert [talk.answer(o).code for o in (good, bad, good_too)] == [0, 13, 0]
+    assert [talk.answer(o).code for o in (good, bad, good_too)] == [0, 1, 0]
     assert [m.body for m in decode_records(talk.pull("BenchmarkTest").body)] == [b"a", b"c"]
 
 
@@ -275,3 +278,112 @@ def test_a_failed_sync_fails_the_waiting_sends_and_all_that_follow(make_talk):
     assert talk.answer(opaque).code == 14
     assert talk.send("BenchmarkTest").code == 14
     assert talk.ask(pull_header("BenchmarkTest")).header(PullMessageReply).max_offset == 0
+
+
+# ---------------------------------------------------------------- what all answers carry, and what must not stop the others
+
+
+@pytest.mark.parametrize("topic", ["BenchmarkTest", "a b"])
+def test_every_answer_to_a_send_tells_region_and_trace_switch(talk, topic):
+    reply = talk.send(topic, queue_id=0)
+
+    assert (reply.fields["MSG_REGION"], reply.fields["TRACE_ON"]) == ("DefaultRegion", "true")
+
+
+def test_a_queue_the_topic_does_not_have_is_refused_with_the_topic_as_java_writes_it(talk):
+    talk.send("T")
+
+    assert talk.send("T", queue_id=4).remark == (
+        "request queueId[4] is illegal, TopicConfig [topicName=T, readQueueNums=4, writeQueueNums=4, perm=RW-, "
+        "topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false] Producer: 10.0.0.1:5000"
+    )
+
+
+@pytest.mark.parametrize("bits", [0x4, 0x8, 0xC])
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+def test_transaction_bits_of_a_sender_are_refused_and_leave_the_offsets_of_others_right(talk, bits, serialization):
+    talk.send("T")
+    posts = [talk.post(send_header("T", sys_flag=flag), b"x", serialization=serialization) for flag in (0, bits, 0)]
+    talk.turn()
+
+    replies = [talk.answer(opaque) for opaque in posts]
+    assert [reply.code for reply in replies] == [0, 16, 0]
+    assert [replies[i].fields["queueOffset"] for i in (0, 2)] == ["1", "2"]
+    assert talk.broker.store.queue_max("T", 0) == 3
+
+
+@pytest.mark.parametrize("level", ["0", "-1", ""])
+def test_a_level_of_no_delay_is_an_ordinary_message(talk, level):
+    assert talk.send("T", properties=f"DELAY\x01{level}\x02").code == 0
+
+
+def test_a_batch_whose_answer_would_not_fit_a_header_is_refused(make_talk):
+    talk = make_talk(store={"commit_log_file_bytes": 8 * 1024 * 1024})
+    body = encode_batch([BatchItem(b"", b"")] * (BATCH_MAX + 1))
+
+    assert talk.ask(send_header("T", batch=True), body).code == 13
+    assert talk.ask(send_header("T", batch=True), encode_batch([BatchItem(b"", b"")] * BATCH_MAX)).code == 0
+
+
+def test_names_that_are_no_topics_are_not_remembered(talk):
+    for number in range(100):
+        talk.send(f"no such topic {number}")
+
+    assert len(talk.broker.turn._targets) == 0
+
+
+def test_a_failure_in_one_queue_is_answered_and_the_others_do_not_feel_it(talk, monkeypatch):
+    talk.send("T", queue_id=0)
+    append = talk.broker.store.append
+
+    def fail(topic, queue_id, *rest, **kw):
+        if queue_id == 1:
+            raise KeyError("planted")
+        return append(topic, queue_id, *rest, **kw)
+
+    monkeypatch.setattr(talk.broker.store, "append", fail)
+    posts = [talk.post(send_header("T", queue_id=queue_id), b"x") for queue_id in (1, 2)]
+    talk.turn()
+
+    assert [talk.answer(opaque).code for opaque in posts] == [1, 0]
+
+
+def test_a_disk_that_cannot_take_a_new_queue_refuses_the_send(talk, monkeypatch):
+    def fail(*_arguments, **_kw):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(talk.broker.store, "append", fail)
+
+    assert talk.send("BenchmarkTest").code == 14
+
+
+def test_with_sync_flush_a_disk_that_hangs_is_told_before_memory_is_full(make_talk, monkeypatch):
+    monkeypatch.setattr(send_module, "UNSYNCED_BYTES_MAX", 1_000)
+    talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"})
+    talk.held_back = []
+    for _ in range(2):
+        talk.post(send_header("BenchmarkTest"), bytes(900))
+        talk.turn()
+
+    assert talk.send("BenchmarkTest").code == 2
+
+    talk.release()
+    assert talk.send("BenchmarkTest").code == 0
+
+
+def test_a_response_that_looks_like_a_send_is_none(talk):
+    command = request_command(send_header("BenchmarkTest"), b"x", opaque=7)
+    command.flag = 1
+    talk.feed(1, encode(command))
+    talk.turn()
+
+    assert talk.broker.store.queue_max("BenchmarkTest", 0) == 0
+
+
+def test_requests_before_bytes_that_are_no_frame_are_answered(talk):
+    opaque = talk.post(GetMaxOffset(topic="BenchmarkTest", queue_id=0))
+    talk.feed(1, b"\xff" * 8)
+    talk.turn()
+
+    assert talk.answer(opaque).code == 0
+    assert 1 in talk.closed

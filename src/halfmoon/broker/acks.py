@@ -80,9 +80,11 @@ class Acks:
                 self.refuse(sender, ServiceNotAvailable(reason))
 
     def refuse(self, sender: Sender, refusal: BrokerError) -> None:
-        """Answer one sender with a refusal's code and text."""
+        """Answer one sender with a refusal's code and text; region and trace switch are told as with every answer to a send."""
         peer, opaque, serialization = sender
-        self._peers.answer(peer, encode(reply_to(opaque, serialization, Reply(refusal.code, refusal.remark))))
+        command = reply_to(opaque, serialization, Reply(refusal.code, refusal.remark))
+        command.fields = {"MSG_REGION": self._region, "TRACE_ON": "true"}
+        self._peers.answer(peer, encode(command))
 
     def due(self) -> int | None:
         """When the first waiting sender must be told that the sync takes too long."""

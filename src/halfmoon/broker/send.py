@@ -2,11 +2,13 @@
 
 Follows SendMessageProcessor and AbstractSendMessageProcessor (RocketMQ 4.9.8).
 Differs: a delayed or transactional message is refused until the broker can honour it, rather than stored as an ordinary one; the
-queue number is checked before anything is decoded; a reply is written once the promise of the flush mode holds.
+queue number is checked before anything is decoded; a reply is written once the promise of the flush mode holds; a batch that does
+not parse is refused with 13, not 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 from halfmoon.broker.acks import Acks, Sender, Stored
@@ -14,17 +16,32 @@ from halfmoon.broker.names import DEAD_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX, 
 from halfmoon.broker.request import Request
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
-from halfmoon.broker.topics import Topics
-from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, NoPermission, ServiceNotAvailable, StoreNotWritable
+from halfmoon.broker.topics import Topics, topic_text
+from halfmoon.errors import (
+    BrokerError,
+    MessageIllegal,
+    MessageRefused,
+    NoPermission,
+    ServiceNotAvailable,
+    StoreNotWritable,
+    SystemBusy,
+)
 from halfmoon.hot import batch_items, stored_properties, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Appended, Draft, Store
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import TopicConfig
-from halfmoon.wire.flags import BORN_HOST_V6, MULTI_TAGS
+from halfmoon.wire.flags import BORN_HOST_V6, MULTI_TAGS, TRANSACTION_MASK
 from halfmoon.wire.headers.send import SendMessage, SendMessageV2
 
 MULTI_TAG = "MULTI_TAG"
+
+BATCH_MAX = 30_000
+"""Messages of one batch: its answer names each by 32 letters and a comma in a header, which ends at `HEADER_BYTES_MAX`."""
+
+UNSYNCED_BYTES_MAX = 128 * 1024 * 1024
+"""Bytes that may wait for the device in sync flush before sends are refused with 2, so that a device that hangs does not let
+what waits for it fill the memory."""
 
 
 class Sends:
@@ -39,11 +56,14 @@ class Sends:
     # ------------------------------------------------------------ the plain road
 
     def send(self, request: Request) -> None:
-        """Store the message or batch of one request (10, 310, 320); its answer leaves through `Acks`.
+        """Store the message or batch of one request (10, 310, 320), or refuse it; its answer leaves through `Acks`."""
+        try:
+            self._send(request)
+        except BrokerError as exc:
+            if not request.command.is_oneway:
+                self.refuse([_sender(request)], exc)
 
-        Raises:
-            BrokerError: the refusals of the specification, in its order.
-        """
+    def _send(self, request: Request) -> None:
         code = request.command.code
         header = request.header(SendMessage) if code == 10 else request.header(SendMessageV2)
         if request.now < self._settings.start_accept_ms:
@@ -64,20 +84,22 @@ class Sends:
         appended = self.append(topic, queue_id, drafts, request.now, whole=batch)
         if request.command.is_oneway:
             return
-        sender = (request.peer, request.command.opaque, request.command.serialization)
         self.acknowledge(
-            Stored([sender], queue_id, appended.queue_offset, appended.physical_offsets, appended.end_offset, batch),
+            Stored([_sender(request)], queue_id, appended.queue_offset, appended.physical_offsets, appended.end_offset, batch),
             request.now,
             wait=wait,
         )
 
     def append(self, topic: str, queue_id: int, drafts: list[Draft], now: int, *, whole: bool = False) -> Appended:
-        """Append drafts of one queue and count them. Raises ServiceNotAvailable (14) or MessageRefused (13)."""
+        """Append drafts of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
+        store = self._store
+        if store.sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
+            raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
         try:
-            appended = self._store.append(topic, queue_id, drafts, now, whole=whole)
-        except StoreNotWritable as exc:
+            appended = store.append(topic, queue_id, drafts, now, whole=whole)
+        except (StoreNotWritable, OSError) as exc:
             self._stats.puts_failed += len(drafts)
-            raise ServiceNotAvailable(f"service not available now: {exc.reason}") from exc
+            raise ServiceNotAvailable(f"service not available now: {exc}") from exc
         except MessageIllegal as exc:
             self._stats.puts_failed += len(drafts)
             raise MessageRefused(f"the message is illegal: {exc}") from exc
@@ -92,10 +114,11 @@ class Sends:
         else:
             self._acks.answer(stored)
 
-    def refuse(self, senders: list[Sender], refusal: BrokerError) -> None:
-        """Answer senders with a refusal's code and text."""
+    def refuse(self, senders: Iterable[Sender | None], refusal: BrokerError) -> None:
+        """Answer senders with a refusal's code and text; None is one who wants no answer."""
         for sender in senders:
-            self._acks.refuse(sender, refusal)
+            if sender is not None:
+                self._acks.refuse(sender, refusal)
 
     def _check_writable(self, config: TopicConfig) -> None:
         if not self._settings.permission & 2 and config.order:
@@ -104,7 +127,7 @@ class Sends:
     def _queue(self, config: TopicConfig, queue_id: int, request: Request) -> int:
         count = max(config.write_queue_nums, config.read_queue_nums)
         if queue_id >= count:
-            raise BrokerError(f"request queueId[{queue_id}] is illegal, {config} Producer: {request.peer.remote}")
+            raise BrokerError(f"request queueId[{queue_id}] is illegal, {topic_text(config)} Producer: {request.peer.remote}")
         if queue_id < 0:
             if config.write_queue_nums < 1:
                 raise BrokerError(f"topic[{config.topic_name}] has no queue to write")
@@ -121,6 +144,8 @@ class Sends:
         body = bytes(request.command.body)
         if len(body) > self.message_bytes_max:
             raise MessageRefused(self._too_large())
+        if sys_flag & TRANSACTION_MASK:  # stored as it is, no consumer would ever see it
+            raise NoPermission(self._no_transactions())
         born, reconsume = header.born_timestamp, header.reconsume_times or 0
         if not header.batch:
             text, code, wait = self.prepare((header.properties or "").encode())
@@ -132,8 +157,8 @@ class Sends:
             items = batch_items(body)
         except ValueError as exc:
             raise MessageRefused(f"the batch does not parse: {exc}") from exc
-        if not items:
-            raise MessageRefused("the batch holds no message")
+        if not 1 <= len(items) <= BATCH_MAX:
+            raise MessageRefused(f"a batch holds 1 to {BATCH_MAX} messages, not {len(items)}")
         drafts: list[Draft] = []
         for item_body, item_properties, flag in items:
             text, code, _ = self.prepare(item_properties, suffix)
@@ -171,8 +196,8 @@ class Sends:
     def _prepare_plainly(self, text: bytes, suffix: bytes) -> tuple[bytes, int, bool]:
         found = wire_properties.decode(text)
         if found.get("TRAN_MSG", "").lower() == "true":
-            raise NoPermission(f"the broker[{self._settings.address}] sending transaction message is forbidden")
-        if found.get("DELAY", "0") not in ("", "0") or any(
+            raise NoPermission(self._no_transactions())
+        if not _is_no_delay(found.get("DELAY", "0")) or any(
             name in found for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
         ):
             raise MessageRefused("this broker does not deliver delayed messages yet")
@@ -181,8 +206,20 @@ class Sends:
         tag = found.get("TAGS", "")
         return wire_properties.encode(found) + suffix, tag_hash(tag.encode()) if tag else 0, wait
 
+    def _no_transactions(self) -> str:
+        return f"the broker[{self._settings.address}] sending transaction message is forbidden"
+
     def _too_large(self) -> str:
         return (
             "the message is illegal, maybe msg body or properties length not matched. "
-            f"msg body length limit {self.message_bytes_max}B, msg properties length limit {PROPERTIES_BYTES_MAX}B."
+            f"msg body length limit {self.message_bytes_max}B, msg properties length limit 32KB."
         )
+
+
+def _sender(request: Request) -> Sender:
+    return request.peer, request.command.opaque, request.command.serialization
+
+
+def _is_no_delay(level: str) -> bool:
+    """Whether a DELAY property asks for none: levels from 0 down, as the original reads them."""
+    return level in ("", "0") or (level[0] == "-" and level[1:].isdecimal())

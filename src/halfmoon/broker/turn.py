@@ -6,6 +6,8 @@ A frame that is not an ordinary send or pull, and a group that may not be stored
 
 from __future__ import annotations
 
+import logging
+
 from halfmoon.broker.acks import Sender, Stored
 from halfmoon.broker.names import DEAD_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX
 from halfmoon.broker.send import MULTI_TAG, Sends
@@ -15,8 +17,10 @@ from halfmoon.errors import BrokerError, MessageRefused
 from halfmoon.hot import send_header_json, send_header_rocketmq, stored_properties
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Draft
-from halfmoon.wire.flags import BORN_HOST_V6
+from halfmoon.wire.flags import BORN_HOST_V6, TRANSACTION_MASK
 from halfmoon.wire.peer import Frame, Peer
+
+log = logging.getLogger("halfmoon.broker")
 
 SEND_JSON = b'{"code":310,'
 SEND_ROCKETMQ = b"\x01\x36"
@@ -42,7 +46,8 @@ class Turn:
     def __init__(self, settings: BrokerSettings, topics: Topics, sends: Sends) -> None:
         self._settings, self._topics, self._sends = settings, topics, sends
         self._groups: dict[tuple[str, int], Group] = {}
-        self._targets: dict[tuple[str, int], bool] = {}
+        self._targets: set[tuple[str, int]] = set()
+        """Queues that are known to take ordinary sends, until topics change."""
         self._epoch = -1
         self._cluster_pair = sends.cluster_pair
         self._body_max = sends.message_bytes_max
@@ -70,6 +75,8 @@ class Turn:
                 group is None
                 or prepared is None
                 or batch
+                or flag & 1
+                or sys_flag & TRANSACTION_MASK
                 or end - body > body_max
                 or len(text) > PROPERTIES_BYTES_MAX - len(pair)
                 or not -_I32_MAX <= opaque < _I32_MAX
@@ -98,10 +105,12 @@ class Turn:
         if self._epoch != self._topics.epoch or len(self._targets) > _TARGETS_MAX:
             self._targets.clear()
             self._epoch = self._topics.epoch
-        takes = self._targets.get(key)
-        if takes is None:
-            takes = self._targets[key] = self._may_store(*key)
-        return takes
+        if key in self._targets:
+            return True
+        if not self._may_store(*key):  # not remembered: names that are no topics can be long, and there is no end of them
+            return False
+        self._targets.add(key)
+        return True
 
     def _may_store(self, topic: str, queue_id: int) -> bool:
         config = self._topics.get(topic)
@@ -125,7 +134,11 @@ class Turn:
         for (topic, queue_id), group in groups.items():
             if group.drafts:
                 count += len(group.drafts)
-                self._store(topic, queue_id, group, now)
+                try:
+                    self._store(topic, queue_id, group, now)
+                except Exception as exc:  # our own mistake: these sends fail, those of other queues do not feel it
+                    log.exception("sends to queue %d of %s failed", queue_id, topic)
+                    self._sends.refuse(group.senders, BrokerError(f"{type(exc).__name__}: {exc}"))
         return count
 
     def _store(self, topic: str, queue_id: int, group: Group, now: int) -> None:
@@ -137,10 +150,10 @@ class Turn:
             if len(group.drafts) > 1:
                 self._one_by_one(topic, queue_id, group, now)
             else:
-                self._sends.refuse([sender for sender in group.senders if sender is not None], exc)
+                self._sends.refuse(group.senders, exc)
             return
         except BrokerError as exc:
-            self._sends.refuse([sender for sender in group.senders if sender is not None], exc)
+            self._sends.refuse(group.senders, exc)
             return
         places = appended.physical_offsets
         if not group.impatient:
