@@ -2,6 +2,7 @@
 
 import pytest
 
+from halfmoon.broker.stats import Item
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import (
     BrokerStatsData,
@@ -119,6 +120,7 @@ def test_system_topics_are_listed(talk):
     found = from_json(TopicList, talk.ask(GetSystemTopicListFromBroker()).body).topic_list
 
     assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "DefaultCluster", "broker-a"} <= set(found)
+    assert {"RMQ_SYS_TRACE_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "DefaultCluster_REPLY_TOPIC"} <= set(found)
 
 
 # ---------------------------------------------------------------- groups
@@ -235,3 +237,63 @@ def encode_reply():
     from halfmoon.wire.command import Command, encode
 
     return encode(Command(0, 1, 424242))
+
+
+@pytest.mark.parametrize("topic", ["broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "TBW102", "rmq_sys_x"])
+def test_the_brokers_own_topics_are_not_made_by_command(talk, topic):
+    assert create(talk, topic).remark == f"The topic[{topic}] is conflict with system topic."
+
+
+def test_rates_are_those_of_the_last_10_seconds_minute_and_10_minutes(talk):
+    for _ in range(60):
+        talk.send("orders")
+        talk.wait(1_000)
+    talk.wait(10_000)
+
+    info = from_json(KVTable, talk.ask(GetBrokerRuntimeInfo()).body).table
+
+    assert [float(part) for part in info["putTps"].split()] == pytest.approx([0, 50 / 60, 60 / 70], abs=0.01)
+
+
+def test_a_counter_a_week_old_is_small(talk):
+    item = Item()
+    for hour in range(168):
+        for window in range(3):
+            item.sample(window, hour)
+
+    assert [len(samples) // 3 for samples in item.samples] == [7, 7, 25]
+
+
+# ---------------------------------------------------------------- tables and the disk
+
+
+def test_tables_on_a_full_disk_are_tried_again_each_round_and_saved_once_there_is_room(talk, caplog):
+    save, tries = talk.disk.save, []
+
+    def fail(path, data, **kw):
+        tries.append(path)
+        raise OSError(28, "No space left on device")
+
+    talk.disk.save = fail
+    create(talk, "orders")
+    talk.wait(60_000)
+    assert 10 <= tries.count("config/topics.json") <= 15
+    assert len([record for record in caplog.records if "not saved" in record.message]) == 1
+
+    talk.disk.save = save
+    talk.wait(5_000)
+    assert "orders" in talk.disk.read("config/topics.json").decode()
+
+
+def test_progress_that_came_while_its_table_was_being_saved_is_saved_before_a_clean_stop_ends(talk):
+    talk.send("orders")
+    talk.held_back = []
+    talk.ask(UpdateConsumerOffset(consumer_group="G", topic="orders", queue_id=0, commit_offset=3))
+    talk.wait(5_000)  # the save of offset 3 is under way
+    talk.ask(UpdateConsumerOffset(consumer_group="G", topic="orders", queue_id=0, commit_offset=4))
+
+    talk.broker.stop(talk.now)
+    talk.run_effects()
+    talk.release()
+
+    assert b'"orders@G":{0:4}' in talk.disk.read("config/consumerOffset.json")

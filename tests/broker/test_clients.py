@@ -4,6 +4,7 @@ import pytest
 
 from halfmoon.broker import clients as module
 from halfmoon.broker.clients import Clients, Member
+from halfmoon.errors import SystemBusy
 from halfmoon.model import ConsumeType, MessageModel, subscription
 from halfmoon.wire.bodies import ConsumeFromWhere
 from halfmoon.wire.peer import Peer
@@ -97,3 +98,30 @@ def test_a_connection_in_too_many_groups_is_not_taken_into_more(monkeypatch: pyt
     assert clients.producer("P2", who)
     assert not clients.producer("P3", who)
     assert clients.producer("P1", who)
+
+
+def test_who_is_not_taken_in_leaves_no_group_behind(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "GROUPS_OF_PEER_MAX", 1)
+    clients = Clients()
+    join(clients, member(), subscription("T"), group="G1")
+
+    assert not clients.producer("P", member())
+    with pytest.raises(SystemBusy):
+        join(clients, member(), subscription("T"), group="G2")
+
+    assert (list(clients.consumers), list(clients.producers)) == (["G1"], [])
+
+
+def test_all_subscriptions_together_are_bounded_and_those_who_leave_make_room(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "SUBSCRIPTION_BYTES_MAX", 4_000)
+    clients = Clients()
+    long = subscription("T", "x" * 1_000)
+    for _ in range(3):
+        join(clients, member(1), long, group="G1")  # the same again takes no more room
+
+    with pytest.raises(SystemBusy):
+        join(clients, member(2), long, group="G2")
+    assert clients.group("G2") is None
+
+    clients.lost(1)
+    assert join(clients, member(2), long, group="G2")

@@ -4,6 +4,7 @@ from halfmoon.model import subscription
 from halfmoon.wire.bodies import (
     CheckClientBody,
     ConsumerConnection,
+    ConsumerData,
     ConsumerIdList,
     HeartbeatData,
     ProducerConnection,
@@ -32,6 +33,13 @@ def notices(talk, peer):
     for command in found:
         talk.received[peer].remove(command)
     return [command.header(NotifyConsumerIdsChanged).consumer_group for command in found]
+
+
+def heartbeat(client_id, group="G"):
+    return HeartbeatData(
+        client_id=client_id,
+        consumer_data_set=[ConsumerData(group_name=group, subscription_data_set=[SubscriptionData.of(subscription("T"))])],
+    )
 
 
 def test_a_heartbeat_makes_the_group_and_its_retry_topic(talk):
@@ -122,9 +130,11 @@ def test_heartbeats_that_are_not_ones_are_refused(talk):
 
 def test_a_client_may_ask_whether_its_subscription_would_be_taken(talk):
     good = CheckClientBody(subscription_data=SubscriptionData.of(subscription("T", "A")))
-    bad = CheckClientBody(subscription_data=SubscriptionData(topic="T", sub_string="||"))
+    odd = CheckClientBody(subscription_data=SubscriptionData(topic="T", sub_string="||"))
+    bad = CheckClientBody(subscription_data=SubscriptionData(topic="T", sub_string="a > 1", expression_type="WEIRD"))
 
     assert talk.ask(CheckClientConfig(), to_json(good)).code == 0
+    assert talk.ask(CheckClientConfig(), to_json(odd)).code == 0
     assert talk.ask(CheckClientConfig(), to_json(bad)).code == 23
 
 
@@ -159,3 +169,23 @@ def test_a_client_that_is_lost_is_given_up_at_once_and_one_that_is_not_there_too
 
     assert talk.answer(opaque, peer=2).code == 1
     assert talk.ask(GetConsumerRunningInfo(consumer_group="G", client_id="client-1"), peer=2).code == 1
+
+
+def test_a_client_that_is_too_old_to_answer_is_not_asked(talk):
+    talk.consume("T", peer=1)
+    talk.broker.clients.member("G", "client-1").version = 61
+
+    assert talk.ask(GetConsumerRunningInfo(consumer_group="G", client_id="client-1"), peer=2).code == 1
+
+
+def test_members_that_come_in_one_turn_are_told_once(talk):
+    for peer in range(1, 6):
+        talk.post(HeartBeat(), to_json(heartbeat(f"c{peer}")), peer=peer)
+    talk.turn()
+
+    assert [notices(talk, peer) for peer in range(1, 6)] == [["G"]] * 5
+
+
+def test_a_client_id_of_any_length_is_refused(talk):
+    assert talk.ask(HeartBeat(), to_json(heartbeat("c" * 1025))).code == 1
+    assert talk.broker.clients.group("G") is None

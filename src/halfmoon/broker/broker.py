@@ -15,11 +15,11 @@ from halfmoon.broker.acks import Acks, reply_to
 from halfmoon.broker.admin import Admin
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.groups import Groups
-from halfmoon.broker.hold import Holds
+from halfmoon.broker.hold import Hold, Holds
 from halfmoon.broker.membership import Membership
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.progress import Progress
-from halfmoon.broker.pull import Pulls
+from halfmoon.broker.pull import Pulls, Waiting
 from halfmoon.broker.query import Queries
 from halfmoon.broker.register import Registration, Told
 from halfmoon.broker.relay import Relay
@@ -80,6 +80,7 @@ class Broker:
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._told)
         self._handlers = self._table()
         self._starts: list[CoreEffect] = []
+        self._stopping = False
         self._next_save_ms = now + settings.save_offsets_ms
         self._next_expire_ms = now + EXPIRE_SCAN_MS
         self.topics.adopt(self.store.topics(), self.store.queue_ids, now)
@@ -155,7 +156,7 @@ class Broker:
         self.store.tick(now)
         self._settle()
         for hold in self.holds.expired(now):
-            self.pulls.go_on(hold)
+            self._go_on(hold)
         self.acks.tick(now)
         self.relay.tick(now)
         self.peers.tick(now)
@@ -169,9 +170,10 @@ class Broker:
 
     def effects(self) -> list[CoreEffect]:
         """Take out what is to be done: answers, syncs, saved tables, operations."""
+        self.membership.notify()
         found: list[CoreEffect] = list(self.peers.effects())
         found += map(self._settled, self.store.work())
-        found += self.tables.save_changed()
+        found += self.tables.save_changed(everything_changed=self._stopping)
         if self._starts:
             found += self._starts
             self._starts = []
@@ -179,9 +181,11 @@ class Broker:
 
     def stop(self, now: int) -> list[Op[Any]]:
         """Begin a clean stop: no more writes, everything saved and synced; waiting pulls are answered; name servers are told."""
+        self._stopping = True
         for hold in self.holds.expired(2**62):
-            self.pulls.go_on(hold)
+            self._go_on(hold)
         self.store.stop(now)
+        self.tables.hurry()
         self._starts += self.tables.save_changed(everything_changed=True)
         return [self.registration.leave()] if self.registration.name_servers else []
 
@@ -196,7 +200,7 @@ class Broker:
                 self.acks.failed(f"service not available now: {store.failure}")
         for topic, queue_id, max_offset, tag_hashes in store.arrivals():
             for hold in self.holds.arrived(topic, queue_id, max_offset, tag_hashes):
-                self.pulls.go_on(hold)
+                self._go_on(hold)
 
     def _settled(self, work: Work[Any]) -> Work[Any]:
         """The same work; once it is done, what it made durable is seen to in the same turn."""
@@ -212,14 +216,23 @@ class Broker:
     def _hot_pull(self, peer: Peer, data: bytes, frame: Frame, now: int) -> None:
         _, start, body, _ = frame
         found = pull_header_json(data[start:body])
-        if found is None or found[1] & 2:
+        if found is None or found[1] & 3:
             self._plain(peer, data, frame, now)
             return
         opaque, _, header = found
         try:
             self.pulls.pull(peer, opaque, 0, header, now)
-        except BrokerError as exc:
-            self.peers.answer(peer, encode(reply_to(opaque, 0, Reply(exc.code, exc.remark))))
+        except Exception as exc:
+            refusal = _refusal(exc, "a pull", peer)
+            self.peers.answer(peer, encode(reply_to(opaque, 0, refusal)))
+
+    def _go_on(self, hold: Hold) -> None:
+        try:
+            self.pulls.go_on(hold)
+        except Exception as exc:
+            waiting: Waiting = hold.pull
+            refusal = _refusal(exc, "a pull that waited", waiting.peer)
+            self.peers.answer(waiting.peer, encode(reply_to(waiting.opaque, waiting.serialization, refusal)))
 
     def _pull(self, request: Request) -> None:
         h = request.header(PullMessage)
@@ -254,13 +267,8 @@ class Broker:
     def _handled(self, handler: Handler, request: Request) -> Reply | None:
         try:
             return handler(request)
-        except BrokerError as exc:
-            return Reply(exc.code, exc.remark)
-        except (PeerError, StoreError) as exc:
-            return Reply(1, str(exc))
-        except Exception as exc:  # our own mistake: this request fails, the broker goes on
-            log.exception("request %d of %s failed", request.command.code, request.peer.remote)
-            return Reply(1, f"{type(exc).__name__}: {exc}")
+        except Exception as exc:
+            return _refusal(exc, f"request {request.command.code}", request.peer)
 
     def _reply(self, request: Request, reply: Reply) -> None:
         if not request.command.is_oneway and not request.peer.closing:
@@ -271,4 +279,14 @@ class Broker:
 
     def _topic_deleted(self, topic: str) -> None:
         for hold in self.holds.of_topic(topic):
-            self.pulls.go_on(hold)
+            self._go_on(hold)
+
+
+def _refusal(exc: Exception, what: str, peer: Peer) -> Reply:
+    """Return what a failed request is answered; what is our own mistake goes to the log, and the broker goes on."""
+    if isinstance(exc, BrokerError):
+        return Reply(exc.code, exc.remark)
+    if isinstance(exc, (PeerError, StoreError)):
+        return Reply(1, str(exc))
+    log.error("%s of %s failed", what, peer.remote, exc_info=exc)
+    return Reply(1, f"{type(exc).__name__}: {exc}")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from halfmoon.errors import SystemBusy
 from halfmoon.model import ConsumeType, MessageModel, Subscription
 from halfmoon.wire.bodies import ConsumeFromWhere
 from halfmoon.wire.peer import Peer
@@ -18,6 +19,8 @@ MEMBERS_MAX = 10_000
 """Members of one group, so that heartbeats cannot fill the memory; one over it is not taken in."""
 GROUPS_OF_PEER_MAX = 1_000
 """Groups that one connection may belong to, for the same reason."""
+SUBSCRIPTION_BYTES_MAX = 32 * 1024 * 1024
+"""Memory of all subscriptions together, for the same reason; an ordinary one takes some 300 bytes."""
 
 
 class Member(msgspec.Struct):
@@ -39,6 +42,8 @@ class ConsumerGroup(msgspec.Struct):
     consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     members: dict[int, Member] = {}
     subscriptions: dict[str, Subscription] = {}
+    size_bytes: int = 0
+    """About how much memory the subscriptions take."""
 
     def client_ids(self) -> list[str]:
         """Return the ids of the members, each once."""
@@ -53,16 +58,16 @@ class Clients:
         self.producers: dict[str, dict[int, Member]] = {}
         self.epoch = 0
         """Counts changes of membership and subscriptions, so that what was derived from them can be checked cheaply."""
+        self._subscription_bytes = 0
         self._of_peer: dict[int, set[tuple[str, str]]] = {}  # peer number -> ("producer" or "consumer", group)
 
     # ------------------------------------------------------------ joining
 
     def producer(self, group: str, member: Member) -> bool:
         """Take in or refresh a producer; return False when a bound is reached."""
-        members = self.producers.setdefault(group, {})
-        if not self._admit(members, member.peer.number, ("producer", group)):
+        if not self._admit(self.producers.get(group, {}), member.peer.number, ("producer", group)):
             return False
-        members[member.peer.number] = member
+        self.producers.setdefault(group, {})[member.peer.number] = member
         return True
 
     def consumer(
@@ -74,16 +79,23 @@ class Clients:
         A new connection, a new topic and a topic left out count as changes; a newer version of a known subscription does not.
         Topics that this heartbeat leaves out are dropped from the group, even when another member still names them: members of
         one group must subscribe alike. Follows ConsumerGroupInfo.updateSubscription.
+
+        Raises:
+            SystemBusy: the group, the connection or all subscriptions together are at their bound; nothing changed.
         """
-        info = self.consumers.get(group)
-        if info is None:
-            info = self.consumers[group] = ConsumerGroup(group)
+        wanted = {subscription.topic: subscription for subscription in subscriptions}
+        info = self.consumers.get(group) or ConsumerGroup(group)
+        size_bytes = sum(map(_size_bytes, wanted.values()))
+        if self._subscription_bytes + size_bytes - info.size_bytes > SUBSCRIPTION_BYTES_MAX:
+            raise SystemBusy(f"all subscriptions together would be over {SUBSCRIPTION_BYTES_MAX} bytes")
         if not self._admit(info.members, member.peer.number, ("consumer", group)):
-            return False
+            raise SystemBusy(f"consumer group {group} or its connection is at its bound of members")
+        self._subscription_bytes += size_bytes - info.size_bytes
+        info.size_bytes = size_bytes
+        self.consumers[group] = info
         changed = member.peer.number not in info.members
         info.members[member.peer.number] = member
         info.consume_type, info.model, info.consume_from = consume_type, model, consume_from
-        wanted = {subscription.topic: subscription for subscription in subscriptions}
         for topic, subscription in wanted.items():
             known = info.subscriptions.get(topic)
             if known is None:
@@ -154,6 +166,7 @@ class Clients:
             return False
         if not info.members:
             del self.consumers[group]
+            self._subscription_bytes -= info.size_bytes
         self.epoch += 1
         return True
 
@@ -171,3 +184,8 @@ class Clients:
     def groups_of_topic(self, topic: str) -> list[str]:
         """Return the consumer groups that subscribe to a topic now."""
         return sorted(name for name, info in self.consumers.items() if topic in info.subscriptions)
+
+
+def _size_bytes(subscription: Subscription) -> int:
+    texts = sum(map(len, subscription.tags)) + len(subscription.expression) + len(subscription.topic)
+    return 300 + texts + 100 * (len(subscription.tags) + len(subscription.codes))

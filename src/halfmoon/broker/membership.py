@@ -6,8 +6,6 @@ Differs: a group or client id that breaks the rules of names is refused with cod
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from halfmoon.broker.clients import Clients, Member
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.names import check_group, retry_topic
@@ -45,6 +43,9 @@ from halfmoon.wire.peer import Peers
 SUBSCRIPTIONS_MAX = 2_000
 """Topics of one consumer in one heartbeat, so that heartbeats cannot fill the memory."""
 
+CLIENT_ID_LENGTH_MAX = 1024
+"""A client id is made of an address, an instance name and a unit name."""
+
 
 class Membership:
     """The service that answers 34, 35, 38, 46, 203, 204 and 328, and sends 40."""
@@ -52,14 +53,15 @@ class Membership:
     def __init__(self, clients: Clients, groups: Groups, topics: Topics, pulls: Pulls, peers: Peers) -> None:
         self._clients, self._groups, self._topics, self._pulls, self._peers = clients, groups, topics, pulls, peers
         self._notices = 0
+        self._changed: dict[str, None] = {}  # consumer groups whose members are to be told, in order
 
     # ------------------------------------------------------------ joining and leaving
 
     def heartbeat(self, request: Request) -> Reply:
         """Take in a client with all its groups (34)."""
         data = request.body(HeartbeatData)
-        if not data.client_id:
-            raise BrokerError("the heartbeat has no clientID")
+        if not 1 <= len(data.client_id) <= CLIENT_ID_LENGTH_MAX:
+            raise BrokerError(f"the heartbeat's clientID has {len(data.client_id)} characters, not 1 to {CLIENT_ID_LENGTH_MAX}")
         command = request.command
         member = Member(request.peer, data.client_id, command.language, command.version, request.now)
         for consumer in data.consumer_data_set:
@@ -86,27 +88,34 @@ class Membership:
             [subscription.subscription() for subscription in data.subscription_data_set],
         )  # fmt: skip
         if changed:
-            self.notify([data.group_name])
+            self._changed[data.group_name] = None
 
     def unregister(self, request: Request) -> Reply:
         """Take a client out of the groups it names (35)."""
         header = request.header(UnregisterClient)
-        self.notify(self._clients.unregister(request.peer.number, header.producer_group, header.consumer_group))
+        changed = self._clients.unregister(request.peer.number, header.producer_group, header.consumer_group)
+        self._changed.update(dict.fromkeys(changed))
         return Reply()
 
     def lost(self, peer: int) -> None:
         """A connection is gone: its groups hear of it at once."""
-        self.notify(self._clients.lost(peer))
+        self._changed.update(dict.fromkeys(self._clients.lost(peer)))
 
     def expire(self, before_ms: int) -> None:
         """Drop clients that were not heard from, close their connections, and tell the others."""
         groups, silent = self._clients.expire(before_ms)
         for peer in silent:
             self._peers.close(peer, "no heartbeat")
-        self.notify(groups)
+        self._changed.update(dict.fromkeys(groups))
 
-    def notify(self, groups: Iterable[str]) -> None:
-        """Tell every member of these consumer groups that the group changed (40, one-way), the one who caused it included."""
+    def notify(self) -> None:
+        """Tell every member of the groups that changed in this turn (40, one-way), those who caused it included.
+
+        Once a turn and group: thousands of members that come or go together cost thousands of notices, not millions.
+        """
+        if not self._changed:
+            return
+        groups, self._changed = self._changed, {}
         for group in groups:
             info, config = self._clients.group(group), self._groups.get(group)
             if info is None or (config is not None and not config.notify_consumer_ids_changed_enable):
@@ -129,9 +138,11 @@ class Membership:
         return Reply(body=to_json(ConsumerIdList(consumer_id_list=info.client_ids())))
 
     def check_client(self, request: Request) -> Reply:
-        """Say whether a subscription would be taken (46)."""
+        """Say whether a subscription would be taken (46). Every expression of tags is, as in the original."""
         body = request.body(CheckClientBody)
         wanted = body.subscription_data
+        if wanted.expression_type == "TAG":
+            return Reply()
         self._pulls.parsed(wanted.topic, wanted.sub_string, wanted.expression_type)
         return Reply()
 

@@ -13,7 +13,7 @@ import msgspec
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.request import Reply, Request
 from halfmoon.errors import BrokerError, ResponseCode, SystemBusy
-from halfmoon.wire.codes import Language
+from halfmoon.wire.codes import VERSION_V3_1_8, Language
 from halfmoon.wire.command import Command, encode, request_command
 from halfmoon.wire.headers.client import GetConsumerRunningInfo
 from halfmoon.wire.peer import Peers
@@ -55,11 +55,14 @@ class Relay:
         member = self._clients.member(group, client_id)
         if member is None:
             raise BrokerError(f"The Consumer <{group}> <{client_id}> not online")
+        if member.version < VERSION_V3_1_8:
+            raise BrokerError(f"The Consumer <{client_id}> Version <{member.version}> too low to finish, please upgrade it")
         if len(self._under_way) >= UNDER_WAY_MAX:
             raise SystemBusy(f"{UNDER_WAY_MAX} requests to clients are under way")
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         command = request_command(header, body, opaque=self._opaque)
         command.language = int(Language.JAVA)
+        request.command.fields, request.command.body = {}, b""  # what is kept for seconds shall be small
         self._under_way[self._opaque] = _UnderWay(request, member.peer.number, request.now + TIMEOUT_MS)
         self._peers.answer(member.peer, encode(command))
 

@@ -6,6 +6,7 @@ meanwhile lead to one more. Reading falls back to the ``.bak`` of the save befor
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 from halfmoon.effects import Work
 from halfmoon.errors import PeerError, StoreError
 from halfmoon.ports import Disk
+
+log = logging.getLogger("halfmoon.broker")
 
 T = TypeVar("T")
 
@@ -31,6 +34,7 @@ class Tables:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._tables: dict[str, _Table] = {}
+        self._in_a_hurry = False
         self.failed: dict[str, str] = {}
         """Paths whose last save failed, with the reason; tried again with the next change or `save_changed`."""
 
@@ -59,10 +63,13 @@ class Tables:
         return partial(setattr, table, "changed", True)
 
     def save_changed(self, *, everything_changed: bool = False) -> list[Work[None]]:
-        """Return the saves that are due: changed tables with no save under way; patient ones only with ``everything_changed``."""
+        """Return the saves that are due: changed tables with no save under way.
+
+        Patient ones, and those whose last save failed, only with ``everything_changed``, or once `hurry` was called.
+        """
         works = []
         for table in self._tables.values():
-            patient = table.patient or table.path in self.failed
+            patient = (table.patient and not self._in_a_hurry) or table.path in self.failed
             if table.changed and not table.busy and (everything_changed or not patient):
                 table.changed, table.busy = False, True
                 data = table.dump()
@@ -71,10 +78,16 @@ class Tables:
                 )
         return works
 
+    def hurry(self) -> None:
+        """The broker stops: from now on no table waits for the next round."""
+        self._in_a_hurry = True
+
     def _saved(self, table: _Table, result: Any, _now: int) -> None:
         table.busy = False
         if isinstance(result, Exception):
+            if table.path not in self.failed:
+                log.error("a table is not saved, and tried again each round: path=%s error=%s", table.path, result)
             self.failed[table.path] = str(result)
             table.changed = True
-        else:
-            self.failed.pop(table.path, None)
+        elif self.failed.pop(table.path, None) is not None:
+            log.warning("a table is saved again: path=%s", table.path)
