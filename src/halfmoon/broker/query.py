@@ -34,7 +34,9 @@ class Queries:
         header = request.header(QueryMessage)
         most = self._settings.unique_query_max if header.unique_key_query else min(header.max_num, self._settings.query_max)
         if most < 1:
-            raise QueryNotFound(NOT_FOUND)
+            return Reply(
+                QueryNotFound.code, NOT_FOUND, QueryMessageReply(index_last_update_timestamp=0, index_last_update_phyoffset=0)
+            )
         found = self._store.query(header.topic, header.key, most, header.begin_timestamp, header.end_timestamp)
         reply = QueryMessageReply(index_last_update_timestamp=found.last_ms, index_last_update_phyoffset=found.last_physical_offset)
         if not found.records:

@@ -1,0 +1,300 @@
+"""The same requests, right and wrong, to Apache's broker 4.9.7 and to ours: both answer alike, or differ for a reason given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.record import BatchItem, encode_batch
+from tests.interop.apache import Cluster
+from tests.interop.asking import Asker, Question
+from tests.interop.ours import Serve
+
+BORN_MS = 1_700_000_000_000
+ALWAYS = 2**62
+
+
+def send(name: str, body: bytes = b"x", code: int = 310, **changed: object) -> Question:
+    fields: dict[str, object] = {
+        "a": "P", "b": "Same", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": BORN_MS, "h": 0, "i": "", "j": 0, "k": "false",
+        "m": "false", **changed,
+    }  # fmt: skip
+    return Question(name, code, {k: v for k, v in fields.items() if v is not None}, body)
+
+
+def pull(name: str, **changed: object) -> Question:
+    fields: dict[str, object] = {
+        "consumerGroup": "G", "topic": "Same", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0,
+        "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0, "expressionType": "TAG", **changed,
+    }  # fmt: skip
+    return Question(name, 11, fields)
+
+
+def make_topic(name: str, topic: str, **changed: object) -> Question:
+    fields: dict[str, object] = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false", **changed,
+    }  # fmt: skip
+    return Question(name, 17, fields)
+
+
+def heartbeat(name: str, *topics: str, group: str = "G", version: int = 5) -> Question:
+    subscriptions = [{"topic": t, "subString": "*", "subVersion": version, "expressionType": "TAG"} for t in topics]
+    consumer = {
+        "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "unitMode": False, "subscriptionDataSet": subscriptions,
+    }  # fmt: skip
+    return _json(
+        name, 34, {"clientID": "c@1", "producerDataSet": [{"groupName": "P"}], "consumerDataSet": [consumer] if topics else []}
+    )
+
+
+def _json(name: str, code: int, body: Any) -> Question:
+    return Question(name, code, {}, json.dumps(body).encode())
+
+
+def by_key(name: str, key: str, **changed: object) -> Question:
+    fields = {"topic": "Same", "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": ALWAYS, **changed}
+    return Question(name, 12, fields)
+
+
+def of_queue(name: str, code: int, queue_id: int = 0, topic: str = "Same", **more: object) -> Question:
+    return Question(name, code, {"topic": topic, "queueId": queue_id, **more})
+
+
+def offset(name: str, code: int, group: str = "G", topic: str = "Same", queue_id: int = 0, **more: object) -> Question:
+    return of_queue(name, code, queue_id, topic, consumerGroup=group, **more)
+
+
+BEFORE = [
+    make_topic("the topic", "Same", readQueueNums=4, writeQueueNums=4),
+    *(
+        send(f"message {k}", b"%d" % k, h=k, i=f"TAGS\x01t{k % 2}\x02KEYS\x01k{k} all\x02UNIQ_KEY\x01U{k}\x02WAIT\x01true\x02")
+        for k in range(10)
+    ),
+    heartbeat("a consumer", "Same"),
+]
+"""What both brokers are told before they are asked."""
+
+ALIKE = [
+    Question("an unknown request", 9999),
+    # sends
+    send("a send without properties", i=None),
+    send("a send to a new topic", b="Fresh"),
+    send("a send to a new topic of one queue that the broker chooses", b="One", d=1, e=-1),
+    send("a send to a new topic of more queues than the template's", b="Many", d=100, e=7),
+    send("a send to a queue beyond them", b="Many", e=8),
+    send("a send to a new topic of no queue", b="None", d=-1),
+    send("a send to a queue that the topic does not have", e=4),
+    send("a send to a huge queue number", e=2**31 - 1),
+    send("a send without a template", b="Nothing", c="nothing"),
+    send("a send to a blank topic", b=" "),
+    send("a send to a path", b="../../etc"),
+    send("a send to a topic of 128 letters", b="t" * 128),
+    send("a send to a topic of 127 letters", b="t" * 127),
+    send("a send to the topic of delays", b="SCHEDULE_TOPIC_XXXX"),
+    send("a send to the half topic", b="RMQ_SYS_TRANS_HALF_TOPIC"),
+    send("a send to the template", b="TBW102"),
+    send("a send to a retry topic", b="%RETRY%G2", c="nothing"),
+    send("a send of nothing", b""),
+    send("a send of the largest body", b"x" * 4 * 1024 * 1024, e=3),
+    send("a send of more", b"x" * (4 * 1024 * 1024 + 1)),
+    send("a send with too many properties", i="A\x01" + "x" * 32766 + "\x02"),
+    send("a send with a level of no delay", i="DELAY\x01-1\x02"),
+    send("a send with the transaction's commit of an unknown field", z="whatever"),
+    Question(
+        "a send with long names",
+        10,
+        {
+            "producerGroup": "P",
+            "topic": "Same",
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": 4,
+            "queueId": 0,
+            "sysFlag": 0,
+            "bornTimestamp": BORN_MS,
+            "flag": 0,
+        },
+        b"long",
+    ),
+    send("a batch", encode_batch([BatchItem(b"a", b"TAGS\x01A\x02"), BatchItem(b"b", b"")]), 320, m="true", e=1),
+    send("a batch under the code of a message", encode_batch([BatchItem(b"a", b"")]), m="true", e=1),
+    send("a message under the code of a batch", b"plain", 320, e=1),
+    pull("what they stored", queueId=1),
+    # pulls
+    pull("a pull of everything"),
+    pull("a pull of one", queueOffset=5, maxMsgNums=1),
+    pull("a pull of none gives one", maxMsgNums=0),
+    pull("a pull with a tag", subscription="t1"),
+    pull("a pull with two tags", subscription="t1 || other"),
+    pull("a pull with a tag that nobody has", subscription="other"),
+    pull("a pull with no expression", subscription=""),
+    pull("a pull with a blank kind of expression", expressionType=""),
+    pull("a pull with an expression of separators", subscription="||"),
+    pull("a pull before the first message", queueOffset=-1),
+    pull("a pull far behind the last", queueOffset=10**9),
+    pull("a pull of an empty queue", queueId=2),
+    pull("a pull of an empty queue at 5", queueId=2, queueOffset=5),
+    pull("a pull of a queue that is not", queueId=4),
+    pull("a pull of a queue below 0", queueId=-1),
+    pull("a pull of an unknown topic", topic="Nothing"),
+    pull("a pull with the heartbeat's subscription", sysFlag=0, subVersion=5),
+    pull("a pull with a newer subscription than the heartbeat's", sysFlag=0, subVersion=6),
+    pull("a pull of a topic that the heartbeat did not name", sysFlag=0, topic="Fresh"),
+    pull("a pull of a group that nobody is in", sysFlag=0, consumerGroup="Nobody"),
+    pull("a pull that commits", sysFlag=5, commitOffset=3),
+    offset("what it committed", 14),
+    # queries
+    by_key("a query by key", "k3"),
+    by_key("a query for none", "all", maxNum=0),
+    by_key("a query by unique key", "U3", _UNIQUE_KEY_QUERY="true"),
+    Question("the first record", 33, {"offset": 0}),
+    Question("no record", 33, {"offset": ALWAYS}),
+    Question("a record before the log", 33, {"offset": -1}),
+    of_queue("the offset of the beginning of time", 29, timestamp=0),
+    of_queue("the offset of a time below 0", 29, timestamp=-1),
+    of_queue("the offset of a time in an empty queue", 29, 2, timestamp=5),
+    of_queue("the end of a queue", 30),
+    of_queue("the end of an empty queue", 30, 2),
+    of_queue("the end of an unknown topic", 30, topic="Nothing"),
+    of_queue("the end of a queue below 0", 30, -2),
+    of_queue("the beginning of a queue", 31),
+    of_queue("the beginning of an empty queue", 31, 2),
+    of_queue("the time of the first message", 32),
+    of_queue("the time of the first message of an empty queue", 32, 2),
+    # progress
+    offset("the progress of a new group", 14, "New"),
+    offset("the progress of a new group in an empty queue", 14, "New", queue_id=2),
+    offset("the progress of a new group in an unknown topic", 14, "New", "Nothing"),
+    offset("progress", 15, "G2", commitOffset=2),
+    offset("progress beyond the end", 15, "G2", commitOffset=200_000),
+    offset("the progress that was stored", 14, "G2"),
+    Question("the lag of a group", 208, {"consumerGroup": "G", "topic": "Same"}),
+    Question("the lag of a group in all topics", 208, {"consumerGroup": "G"}),
+    Question("the lag of a group in a topic it does not subscribe to", 208, {"consumerGroup": "G", "topic": "Fresh"}),
+    Question("the lag of an unknown group", 208, {"consumerGroup": "Nobody"}),
+    Question("a reset in an unknown topic", 222, {"topic": "Nothing", "group": "G", "timestamp": 0, "isForce": "true"}),
+    Question("a reset of an unknown group", 222, {"topic": "Same", "group": "Nobody", "timestamp": 0, "isForce": "true"}),
+    # clients
+    heartbeat("the same heartbeat", "Same"),
+    Question(
+        "a heartbeat of enums as numbers",
+        34,
+        {},
+        json.dumps(
+            {
+                "clientID": "c@1",
+                "consumerDataSet": [
+                    {
+                        "groupName": "Cpp",
+                        "consumeType": 1,
+                        "messageModel": 0,
+                        "consumeFromWhere": 4,
+                        "subscriptionDataSet": [
+                            {"topic": "Same", "subString": "a", "subVersion": 1, "tagsSet": ["a"], "codeSet": ["97"]}
+                        ],
+                    }
+                ],
+                "producerDataSet": [],
+            }
+        ).encode(),
+    ),
+    Question("its connection", 203, {"consumerGroup": "Cpp"}),
+    Question("the members of a group", 38, {"consumerGroup": "G"}),
+    Question("the members of an unknown group", 38, {"consumerGroup": "Nobody"}),
+    Question("the connections of a group", 203, {"consumerGroup": "G"}),
+    Question("the connections of an unknown group", 203, {"consumerGroup": "Nobody"}),
+    Question("the connections of producers", 204, {"producerGroup": "P"}),
+    Question("the connections of unknown producers", 204, {"producerGroup": "Nobody"}),
+    Question("all producers", 328),
+    Question("how a client is that is not there", 307, {"consumerGroup": "G", "clientId": "nobody"}),
+    _json("a subscription to be checked", 46, {"clientId": "c", "group": "G", "subscriptionData": {"topic": "Same"}}),
+    _json("an odd one", 46, {"clientId": "c", "group": "G", "subscriptionData": {"topic": "Same", "subString": "||"}}),
+    Question("leaving a group one is not in", 35, {"clientID": "c@1", "producerGroup": "X", "consumerGroup": "Y"}),
+    # topics and groups
+    make_topic("a topic with more queues to read", "Made"),
+    send("a send to a queue that is only read", b="Made", e=2),
+    send("a send beyond both", b="Made", e=3),
+    make_topic("a topic that is only written", "WriteOnly", perm=2),
+    pull("a pull of it", topic="WriteOnly"),
+    make_topic("a topic that is only read", "ReadOnly", perm=4),
+    send("a send to it", b="ReadOnly"),
+    make_topic("a topic with a blank", "a b"),
+    make_topic("a topic of 128 letters", "t" * 128),
+    *(make_topic(f"the topic {t}", t) for t in ("TBW102", "rmq_sys_x", "DefaultCluster", "broker-a", "DefaultCluster_REPLY_TOPIC")),
+    Question("the ends of a topic", 202, {"topic": "Made"}),
+    Question("deleting it", 215, {"topic": "Made"}),
+    Question("deleting an unknown topic", 215, {"topic": "Nothing"}),
+    *(Question(f"deleting {topic}", 215, {"topic": topic}) for topic in ("TBW102", "broker-a", "a b")),
+    Question("system topics", 305),
+    _json("a group", 200, {"groupName": "Made", "retryMaxTimes": 3}),
+    Question("deleting a group", 207, {"groupName": "Made"}),
+    Question("deleting an unknown group", 207, {"groupName": "Nobody"}),
+    Question("a counter nobody has", 315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "Nothing"}),
+]
+
+DIFFERENT = [
+    (send("a send without a queue", e=None), 1, 1, "ours names the missing field, Java its NullPointerException"),
+    (send("a send to a queue that is no number", e="abc"), 1, 1, "ours names the field, Java its NumberFormatException"),
+    (make_topic("a topic without a name", ""), 1, 1, "in ROCKETMQ headers an empty field counts as missing"),
+    (send("a broken batch", b"garbage", 320, m="true"), 1, 13, "what a message is refused for, a batch is refused for"),
+    (send("a batch to a retry topic", encode_batch([BatchItem(b"a", b"")]), 320, m="true", b="%RETRY%G"), 0, 13, "no client may"),
+    (send("a prepared message by its bits alone", f=4), 0, 16, "stored, no consumer would ever see it"),
+    (send("a delayed message", i="DELAY\x011\x02"), 0, 13, "refused until this broker delivers it in time"),
+    (pull("a pull of less than nothing", maxMsgNums=-1), 1, 0, "Java fails to make a list of that size"),
+    (pull("a pull with an unknown kind of expression", expressionType="odd"), 0, 23, "unfiltered is not what was asked for"),
+    (pull("a pull of a group with a blank", consumerGroup="a b"), 0, 1, "its retry topic could not be"),
+    (offset("progress in an unknown topic", 15, topic="Nothing", commitOffset=1), 0, 17, "as 5.x; the table would only grow"),
+    (offset("progress in a queue below 0", 15, queue_id=-1, commitOffset=1), 0, 1, "the same"),
+    (heartbeat("a heartbeat of a group with a blank", "Same", group="a b"), 0, 1, "its retry topic could not be"),
+    (_json("a heartbeat of nobody", 34, {}), 0, 1, "a client without an id cannot be told from others"),
+    (Question("one record's inside", 33, {"offset": 1}), 0, 1, "Java takes any bytes for a record"),
+    (Question("one topic", 351, {"topic": "Same"}), 3, 0, "since 5.x"),
+    (Question("one group", 352, {"group": "G"}), 3, 0, "since 5.x"),
+    (pull("a lite pull")._replace(code=361), 3, 0, "since 5.x"),
+    (_json("a group with a blank", 200, {"groupName": "a b"}), 0, 1, "its retry topic could not be"),
+]
+"""Question, Apache's code, our code, why."""
+
+
+@pytest.fixture(scope="module", params=[JSON, ROCKETMQ], ids=["JSON", "ROCKETMQ"])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Asker, Asker, int]]:
+    """A connection to each of two brokers that were told the same."""
+    home = tmp_path_factory.mktemp("same")
+    apache, ours = Cluster("4.9.7", home / "apache"), Serve(home / "data")
+    try:
+        askers = Asker(apache.start().broker_port), Asker(ours.start().broker_port)
+        for question in BEFORE:
+            for asker in askers:
+                assert asker.ask(question, request.param).code == 0
+        yield *askers, request.param
+        for asker in askers:
+            asker.close()
+    finally:
+        apache.stop()
+        ours.stop()
+
+
+@pytest.mark.mission("000-01")
+@pytest.mark.parametrize("question", ALIKE, ids=lambda question: question.name)
+def test_both_brokers_answer_alike(both: tuple[Asker, Asker, int], question: Question) -> None:
+    apache, ours, serialization = both
+
+    assert ours.ask(question, serialization) == apache.ask(question, serialization)
+
+
+def test_both_told_the_consumer_of_its_group(both: tuple[Asker, Asker, int]) -> None:
+    apache, ours, _ = both
+
+    assert set(ours.notices) == set(apache.notices) == {40}
+
+
+@pytest.mark.parametrize(("question", "theirs", "our", "_why"), DIFFERENT, ids=lambda value: getattr(value, "name", ""))
+def test_known_differences_are_these(both: tuple[Asker, Asker, int], question: Question, theirs: int, our: int, _why: str) -> None:
+    apache, ours, serialization = both
+
+    assert (apache.ask(question, serialization).code, ours.ask(question, serialization).code) == (theirs, our)
