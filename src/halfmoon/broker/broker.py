@@ -96,7 +96,7 @@ class Broker:
             203: membership.consumer_connections, 204: membership.producer_connections, 328: membership.producers,
             14: progress.query, 15: progress.update, 43: progress.everything, 208: progress.consume_stats, 222: progress.reset,
             300: progress.groups_of_topic, 303: progress.time_span, 317: progress.all_consume_stats,
-            17: admin.create_topic, 215: admin.delete_topic, 21: admin.topics, 351: admin.topic, 202: admin.topic_stats,
+            17: self._create_topic, 215: admin.delete_topic, 21: admin.topics, 351: admin.topic, 202: admin.topic_stats,
             305: admin.system_topics, 200: admin.create_group, 207: admin.delete_group, 201: admin.groups, 352: admin.group,
             26: admin.settings, 315: admin.stats, 28: admin.runtime, 307: self.relay.running_info,
         }  # fmt: skip
@@ -276,6 +276,18 @@ class Broker:
 
     def _told(self, answer: Told) -> None:
         self.topics.set_ordered(set(answer.order_topics))
+
+    def _create_topic(self, request: Request) -> Reply | None:
+        """Make or change a topic (17); answered once the name servers know it, so that who asked may use it at once."""
+        reply = self.admin.create_topic(request)
+        if not self.registration.name_servers:
+            return reply
+        self._starts.append(Start(self._reply_when_known(request, reply), "announce a topic"))
+        return None
+
+    def _reply_when_known(self, request: Request, reply: Reply) -> Op[None]:
+        yield from self.registration.register()
+        self._reply(request, reply)
 
     def _topic_deleted(self, topic: str) -> None:
         for hold in self.holds.of_topic(topic):
