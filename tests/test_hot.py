@@ -216,3 +216,38 @@ def test_a_number_that_the_plain_road_refuses_is_left_to_it(field, text):
         command.fields[field] = text
 
         assert hot_header(encode(command)) is None
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=20), texts, st.integers(-(2**31), 2**31 - 1)), max_size=5), st.data())
+def test_the_drafts_of_a_batch_are_what_the_plain_road_makes_of_its_items(messages, data):
+    body = b"".join(
+        (22 + len(b) + len(p.encode())).to_bytes(4, "big") + bytes(8) + f.to_bytes(4, "big", signed=True)
+        + len(b).to_bytes(4, "big") + b + len(p.encode()).to_bytes(2, "big") + p.encode()
+        for b, p, f in messages
+    )  # fmt: skip
+    if body and data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(body) - 1))
+        body = body[:at] + bytes([data.draw(st.integers(0, 255))]) + body[at + 1 :]
+
+    drafts = hot.batch_drafts(body, b"C\x01c\x02", 0, 5, b"h" * 8, 0, 100, 32767)
+
+    if drafts is not None:
+        plain = [(b, *hot.stored_properties(p, b"C\x01c\x02"), f) for b, p, f in hot.batch_items(body)]
+        assert [(d[0], d[1], d[8], d[2]) for d in drafts] == [(b, text, code, f) for b, text, code, _, f in plain]
+        assert all(d[3:8] == (0, 5, b"h" * 8, 0, 0) for d in drafts)
+
+
+def test_a_batch_of_messages_with_only_a_unique_key_is_taken_as_it_stands():
+    body = hot_batch(b"UNIQ_KEY\x01AB\x02", b"UNIQ_KEY\x01CD\x02TAGS\x01TagA\x02")
+
+    drafts = hot.batch_drafts(body, b"C\x01c\x02", 0, 5, b"h" * 8, 0, 100, 32767)
+
+    assert [(d[1], d[8]) for d in drafts] == [
+        (b"UNIQ_KEY\x01AB\x02C\x01c\x02", 0), (b"UNIQ_KEY\x01CD\x02TAGS\x01TagA\x02C\x01c\x02", 2598919)
+    ]  # fmt: skip
+    assert hot.batch_drafts(body, b"", 0, 5, b"h" * 8, 0, 1, 32767) is None
+
+
+def hot_batch(*properties):
+    return b"".join((23 + len(p)).to_bytes(4, "big") + bytes(12) + b"\0\0\0\1x" + len(p).to_bytes(2, "big") + p for p in properties)

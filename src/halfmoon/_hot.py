@@ -307,6 +307,46 @@ def batch_items(body: bytes) -> list[tuple[bytes, bytes, int]]:
     return items
 
 
+_ITEM = Struct(">i8xii")  # the same three that matter: | size i32 | flag i32 | body length i32 |
+_UNIQUE = b"UNIQ_KEY\x01"
+
+Draft = tuple[bytes, bytes, int, int, int, bytes, int, int, int]
+"""What the store appends: body, properties, flag, sys flag, born ms, born host, reconsume times, prepared offset, tag code."""
+
+
+def batch_drafts(
+    body: bytes, suffix: bytes, sys_flag: int, born_ms: int, host: bytes, reconsume: int, count_max: int, properties_max: int
+) -> list[Draft] | None:
+    """Split a batch body into what the store appends; ``suffix`` are whole pairs that each message gets behind its own.
+
+    None: lengths do not fit, there are too many messages or none, or one asks for more than storing: the plain road must look.
+    """
+    drafts: list[Draft] = []
+    at, size, properties_max = 0, len(body), properties_max - len(suffix)
+    unpack = _ITEM.unpack_from
+    while at < size:
+        if size - at < 22 or len(drafts) == count_max:
+            return None
+        total, flag, body_size = unpack(body, at)
+        body_end, end = at + 20 + body_size, at + total
+        if body_size < 0 or total < 22 + body_size or end > size or not 0 <= end - body_end - 2 < properties_max:
+            return None
+        if body[body_end] << 8 | body[body_end + 1] != end - body_end - 2:
+            return None
+        text = body[body_end + 2 : end]
+        if text.startswith(_UNIQUE) and text.find(b"\x02") == len(text) - 1 and text.isascii():  # most have nothing else
+            code = 0
+            text += suffix
+        else:
+            prepared = stored_properties(text, suffix)
+            if prepared is None:
+                return None
+            text, code, _ = prepared
+        drafts.append((body[at + 20 : body_end], text, flag, sys_flag, born_ms, host, reconsume, 0, code))
+        at = end
+    return drafts or None
+
+
 # ---------------------------------------------------------------- answers
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from halfmoon._hot import (
     PullHeader,
     SendHeader,
+    batch_drafts,
     batch_items,
     cut,
     pull_header_json,
@@ -23,6 +24,7 @@ from halfmoon._hot import (
 __all__ = [
     "PullHeader",
     "SendHeader",
+    "batch_drafts",
     "batch_items",
     "cut",
     "pull_header_json",

@@ -26,7 +26,7 @@ from halfmoon.errors import (
     StoreNotWritable,
     SystemBusy,
 )
-from halfmoon.hot import batch_items, stored_properties, tag_hash
+from halfmoon.hot import batch_drafts, batch_items, stored_properties, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Appended, Draft, Store
 from halfmoon.wire import properties as wire_properties
@@ -153,6 +153,11 @@ class Sends:
         if header.topic.startswith((RETRY_PREFIX, DEAD_PREFIX)):
             raise MessageRefused("a batch may not go to a retry or dead-letter topic")
         suffix, wait = self._batch_suffix((header.properties or "").encode())
+        found = batch_drafts(body, suffix, sys_flag, born, host, reconsume, BATCH_MAX, PROPERTIES_BYTES_MAX)
+        return (self._batch_plainly(body, suffix, (sys_flag, born, host, reconsume, 0)) if found is None else found), wait
+
+    def _batch_plainly(self, body: bytes, suffix: bytes, common: tuple[int, int, bytes, int, int]) -> list[Draft]:
+        """Split a batch one message at a time, to say what is wrong with it or to prepare what is unusual in it."""
         try:
             items = batch_items(body)
         except ValueError as exc:
@@ -162,8 +167,8 @@ class Sends:
         drafts: list[Draft] = []
         for item_body, item_properties, flag in items:
             text, code, _ = self.prepare(item_properties, suffix)
-            drafts.append((item_body, text, flag, sys_flag, born, host, reconsume, 0, code))
-        return drafts, wait
+            drafts.append((item_body, text, flag, *common, code))
+        return drafts
 
     def _batch_suffix(self, text: bytes) -> tuple[bytes, bool]:
         """Return what each message of a batch gets behind its own properties, and whether the sender waits for the sync.

@@ -93,6 +93,7 @@ class CommitLog:
         offsets: list[int] = []
         host, size_max = self.host, self._size_max
         start, first_offset = at, queue_offset
+        known_host = b""
         if len(host) != 8:
             return self._encode_unusual(topic, queue_id, queue_offset, drafts, at, now)
         tails = self._tails.get(topic, {})
@@ -100,6 +101,10 @@ class CommitLog:
         fixed = 91 + len(topic.encode())
         try:
             for body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, prepared_offset, tag_hash in drafts:
+                if born_host is not known_host:  # the messages of one connection share it
+                    if len(born_host) != 8:
+                        return self._encode_unusual(topic, queue_id, first_offset, drafts, start, now)
+                    known_host = born_host
                 if sys_flag & _UNUSUAL:
                     return self._encode_unusual(topic, queue_id, first_offset, drafts, start, now)
                 body_bytes, properties_bytes = len(body), len(properties)

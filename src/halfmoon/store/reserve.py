@@ -6,13 +6,15 @@ queue goes on behind it (its *floor*, kept even over clean stops); offsets in be
 own beside RocketMQ's; the original reuses the offsets.
 
 Layout: slots of 256 bytes; the first is the header. ``crc u32 | kind u16 | topic length u16 | queueId i32 | reserved i64 |
-floor i64 | topic``. A slot lies inside one sector, so it is there old or new and never half.
+floor i64 | topic``. A process killed in the middle of a copy leaves a slot half written, so each queue has two and the one that
+holds what was granted is never written: whichever is whole and larger counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
+from typing import NamedTuple
 from zlib import crc32
 
 from halfmoon.effects import Work
@@ -35,6 +37,28 @@ def _packed(kind: int, topic: bytes = b"", queue_id: int = 0, reserved: int = 0,
     return (_CRC.pack(crc32(body)) + body).ljust(_SLOT_BYTES, b"\0")
 
 
+class _Row:
+    """What is reserved for one queue, and where it stands: ``last`` was written last, ``granted`` may not be written."""
+
+    __slots__ = ("floor", "granted", "last", "reserved", "slots")
+
+    def __init__(self) -> None:
+        self.slots: list[int] = []
+        self.reserved = self.floor = 0
+        self.last = self.granted = 0
+
+
+_NOTHING = _Row()
+
+
+class Extension(NamedTuple):
+    """A larger reservation that was written and waits for a sync."""
+
+    queue: ConsumeQueue
+    row: _Row
+    reserved: int
+
+
 class Reserve:
     """The table: (topic, queue number) to reservation and floor."""
 
@@ -43,8 +67,7 @@ class Reserve:
         self._file: File | None = None
         self._slots = 0
         self._free: list[int] = []
-        self._table: dict[tuple[str, int], tuple[int, int, int]] = {}
-        """(slot, reserved, floor) of each queue."""
+        self._table: dict[tuple[str, int], _Row] = {}
         self.wanted: list[ConsumeQueue] = []
         """Queues that want more in the background."""
         self._syncing = False
@@ -57,10 +80,14 @@ class Reserve:
             at = slot * _SLOT_BYTES
             body = data[at + 4 : at + 4 + _BODY.size]
             kind, length, queue_id, reserved, floor, topic = _BODY.unpack(body)
-            if kind == _QUEUE and _CRC.unpack_from(data, at)[0] == crc32(body):
-                self._table[topic[:length].decode("ascii", "replace"), queue_id] = (slot, reserved, floor)
-            else:
+            if kind != _QUEUE or _CRC.unpack_from(data, at)[0] != crc32(body):
                 self._free.append(slot)
+                continue
+            row = self._table.setdefault((topic[:length].decode("ascii", "replace"), queue_id), _Row())
+            row.slots.append(slot)
+            if (reserved, floor) > (row.reserved, row.floor):
+                row.last = row.granted = slot
+            row.reserved, row.floor = max(row.reserved, reserved), max(row.floor, floor)
         self._free.reverse()
 
     def queues(self) -> list[tuple[str, int]]:
@@ -69,23 +96,32 @@ class Reserve:
 
     def next_at_start(self, topic: str, queue_id: int, found: int, *, lost: bool) -> int:
         """Return the queue offset to go on with: ``found`` is the end of its entries, ``lost`` whether a tail may be gone."""
-        _, reserved, floor = self._table.get((topic, queue_id), (0, 0, 0))
-        return max(found, floor, reserved if lost else 0)
+        row = self._table.get((topic, queue_id), _NOTHING)
+        return max(found, row.floor, row.reserved if lost else 0)
 
     def raise_floors(self) -> None:
         """After a loss: make each reservation the floor of its queue, durably."""
-        if not self._table:
-            return
-        for key, (slot, reserved, floor) in self._table.items():
-            if reserved > floor:
-                self._table[key] = (slot, reserved, reserved)
-                self._write(slot, _packed(_QUEUE, key[0].encode(), key[1], reserved, reserved))
+        for key, row in self._table.items():
+            if row.reserved > row.floor:
+                row.floor = row.reserved
+                self._write_row(key, row)
+        self.secure()
+
+    def secure(self) -> None:
+        """Bring what the table says to the device, whoever wrote it.
+
+        After an unclean stop its pages may be marked as clean although they never got there, so they are written again.
+        """
+        for key, row in self._table.items():
+            if row.last:
+                self._write(row.last, _packed(_QUEUE, key[0].encode(), key[1], row.reserved, row.floor))
         self.sync()
+        for row in self._table.values():
+            row.granted = row.last
 
     def adopt(self, queue: ConsumeQueue) -> None:
         """Let a queue use what is reserved for it already."""
-        _, reserved, _ = self._table.get((queue.topic, queue.queue_id), (0, 0, 0))
-        queue.reserved = reserved
+        queue.reserved = reserved = self._table.get((queue.topic, queue.queue_id), _NOTHING).reserved
         queue.reserve_step = STEP_MIN
         queue.low_water = max(0, reserved - STEP_MIN // 2)
 
@@ -98,12 +134,12 @@ class Reserve:
             self.wanted.append(queue)
             return
         try:
-            reserved = self.extend(queue, needed)
+            extension = self.extend(queue, needed)
             self.sync()
         except OSError as exc:
             self._fail(f"a reservation of queue offsets cannot be written: {exc}")
         else:
-            self.granted(queue, reserved)
+            self.granted(extension)
 
     def start(self, leave: Callable[[Work[None]], None]) -> None:
         """Leave the sync of what is wanted as work, one at a time."""
@@ -111,7 +147,7 @@ class Reserve:
             return
         wanted, self.wanted = self.wanted, []
         try:
-            extended = [(queue, self.extend(queue, 0)) for queue in wanted]
+            extended = [self.extend(queue, 0) for queue in wanted]
         except OSError as exc:
             self._fail(f"a reservation of queue offsets cannot be written: {exc}")
             return
@@ -122,39 +158,39 @@ class Reserve:
             if isinstance(result, Exception):
                 self._fail(f"a sync failed: {result}")
                 return
-            for queue, reserved in extended:
-                self.granted(queue, reserved)
+            for extension in extended:
+                self.granted(extension)
 
         leave(Work(self.sync, done, False, "reserve queue offsets"))
 
-    def extend(self, queue: ConsumeQueue, wanted: int) -> int:
+    def extend(self, queue: ConsumeQueue, wanted: int) -> Extension:
         """Write a larger reservation, not yet durable; return it. ``wanted`` is the least that is needed."""
         key = (queue.topic, queue.queue_id)
-        slot, before, floor = self._table.get(key, (0, 0, 0))
-        if not slot:
-            if not self._free:
-                self._grow()
-            slot = self._free.pop()
+        row = self._table.get(key) or _Row()
         step = queue.reserve_step
-        reserved = max(before, max(wanted, queue.next_offset) + step)
+        reserved = max(row.reserved, max(wanted, queue.next_offset) + step)
         queue.reserve_step = min(step * 8, STEP_MAX)
         queue.low_water = queue.reserved  # until the new one is granted, what lies beyond the old one is asked for at once
-        self._table[key] = (slot, reserved, floor)
-        self._write(slot, _packed(_QUEUE, queue.topic.encode(), queue.queue_id, reserved, floor))
-        return reserved
+        row.reserved = reserved
+        self._write_row(key, row)
+        self._table[key] = row
+        return Extension(queue, row, reserved)
 
     @staticmethod
-    def granted(queue: ConsumeQueue, reserved: int) -> None:
+    def granted(extension: Extension) -> None:
         """The reservation is durable: let the queue use it."""
+        queue, row, reserved = extension
+        if reserved >= row.reserved:  # else a larger one was granted, or is being written, in the meantime
+            row.granted = row.last
         queue.reserved = max(queue.reserved, reserved)
         queue.low_water = queue.reserved - (queue.reserved - queue.next_offset) // 2
 
     def forget(self, topic: str) -> None:
         """Drop the reservations of a topic that was deleted."""
         for key in [key for key in self._table if key[0] == topic]:
-            slot = self._table.pop(key)[0]
-            self._write(slot, bytes(_SLOT_BYTES))
-            self._free.append(slot)
+            for slot in self._table.pop(key).slots:
+                self._write(slot, bytes(_SLOT_BYTES))
+                self._free.append(slot)
 
     def sync(self) -> None:
         """Wait until what was written, by this process or one before, is on the device. May be called from another thread."""
@@ -169,6 +205,15 @@ class Reserve:
             self._file.close()
             self._file = None
 
+    def _write_row(self, key: tuple[str, int], row: _Row) -> None:
+        """Write a row into the slot that does not hold what was granted."""
+        if all(slot == row.granted for slot in row.slots):
+            if not self._free:
+                self._grow()
+            row.slots.append(self._free.pop())
+        row.last = next(slot for slot in row.slots if slot != row.granted)
+        self._write(row.last, _packed(_QUEUE, key[0].encode(), key[1], row.reserved, row.floor))
+
     def _write(self, slot: int, data: bytes) -> None:
         if self._file is None:
             self._file = self._disk.open(RESERVE)
@@ -179,9 +224,12 @@ class Reserve:
         slots = max(_SLOTS_FIRST, 2 * self._slots)
         data = bytearray(slots * _SLOT_BYTES)
         data[:_SLOT_BYTES] = _packed(_HEADER)
-        for (topic, queue_id), (slot, reserved, floor) in self._table.items():
-            data[slot * _SLOT_BYTES : (slot + 1) * _SLOT_BYTES] = _packed(_QUEUE, topic.encode(), queue_id, reserved, floor)
+        for (topic, queue_id), row in self._table.items():
+            packed = _packed(_QUEUE, topic.encode(), queue_id, row.reserved, row.floor)
+            data[row.last * _SLOT_BYTES : (row.last + 1) * _SLOT_BYTES] = packed
         self._disk.save(RESERVE, bytes(data), keep_previous=False)
         self.close()
         self._free = [*range(slots - 1, max(1, self._slots) - 1, -1), *self._free]
         self._slots = slots
+        for row in self._table.values():
+            row.granted = row.last

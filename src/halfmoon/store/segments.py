@@ -24,6 +24,7 @@ class Segments:
         "_disk",
         "_limit",
         "_open",
+        "cleared_to",
         "directory",
         "directory_dirty",
         "dirty",
@@ -40,6 +41,8 @@ class Segments:
         self.dirty: dict[int, File] = {}
         """Files written since they were last taken for a sync, by offset."""
         self.directory_dirty = False
+        self.cleared_to = 0
+        """Behind the last byte that `clear_from` made zero."""
         self._disk = disk
         self._open: dict[int, File] = {}
         self._current: File | None = None
@@ -140,6 +143,17 @@ class Segments:
                 self.dirty[base] = self._file(base)
             self.directory_dirty = True
 
+    def write_again(self, start: int, end: int) -> None:
+        """Write the bytes from ``start`` to ``end`` as they are, so that the next sync brings them to the device.
+
+        After a sync failed, pages count as clean that never got there; nobody but the process that saw it fail knows which.
+        """
+        end = min(end, self.end)
+        while start < end:
+            size = min(_AGAIN_BYTES, end - start, self.base(start) + self.file_bytes - start)
+            self.write(start, bytes(self.view(start, size)))
+            start += size
+
     def take_dirty(self) -> list[File]:
         """Return the files written since the last call, and forget them."""
         files = list(self.dirty.values())
@@ -204,6 +218,7 @@ class Segments:
             size = min(len(_ZEROS), end - position)
             if bytes(self.view(position, size)) != _ZEROS[:size]:
                 self.write(position, _ZEROS[:size])
+                self.cleared_to = position + size
             elif not thorough:
                 return
             position += size
@@ -218,3 +233,4 @@ class Segments:
 
 
 _ZEROS = bytes(64 * 1024)
+_AGAIN_BYTES = 1024 * 1024
