@@ -1,10 +1,14 @@
+"""Reservations of queue offsets: kept over losses, stops, growth of the table and copies that were cut short."""
+
 from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.reserve import STEP_MAX, STEP_MIN, Reserve
-from halfmoon.testing.disk import SimDisk
+from halfmoon.testing.disk import SimDisk, Stopped
 
 
 def loaded(disk: SimDisk) -> Reserve:
@@ -23,7 +27,7 @@ def test_a_reservation_is_found_again_after_a_loss_only():
     disk = SimDisk(Random(1))
     reserve, queue = loaded(disk), queue_of(disk)
     reserve.adopt(queue)
-    assert reserve.extend(queue, 1) == 1 + STEP_MIN
+    assert reserve.extend(queue, 1).reserved == 1 + STEP_MIN
     reserve.sync()
     disk.crash(power=True)
     again = loaded(disk)
@@ -46,11 +50,11 @@ def test_reservations_grow_with_use_up_to_a_bound():
     reserve, queue = loaded(disk), queue_of(disk)
     steps = []
     for _ in range(6):
-        reserved = reserve.extend(queue, queue.next_offset)
-        steps.append(reserved - queue.next_offset)
-        reserve.granted(queue, reserved)
+        extension = reserve.extend(queue, queue.next_offset)
+        steps.append(extension.reserved - queue.next_offset)
+        reserve.granted(extension)
         assert queue.next_offset < queue.low_water < queue.reserved
-        queue.next_offset = reserved
+        queue.next_offset = extension.reserved
     assert steps == [STEP_MIN, STEP_MIN * 8, STEP_MIN * 64, STEP_MAX, STEP_MAX, STEP_MAX]
 
 
@@ -83,3 +87,49 @@ def test_a_damaged_slot_counts_as_free():
     reserve.extend(queue_of(disk, 1), 1)
     disk.open("config/queueReserve").write(256 + 10, b"\xff")
     assert loaded(disk).queues() == [("t", 1)]
+
+
+def test_a_reservation_outlives_a_kill_in_the_middle_of_its_extension():
+    for seed in range(60):
+        disk = SimDisk(Random(seed), write_back=0)
+        reserve = loaded(disk)
+        queue = queue_of(disk)
+        granted = 0
+        for _ in range(seed % 4 + 1):
+            extension = reserve.extend(queue, queue.next_offset)
+            reserve.sync()
+            reserve.granted(extension)
+            granted = queue.next_offset = extension.reserved
+        disk.stop_after_writes = 0
+        with pytest.raises(Stopped):
+            reserve.extend(queue, queue.next_offset)
+        disk.crash(power=seed % 2 == 0)
+        assert loaded(disk).next_at_start("t", 0, 0, lost=True) >= granted
+
+
+def test_a_floor_that_is_raised_in_the_middle_of_a_kill_keeps_the_reservation():
+    for seed in range(20):
+        disk = SimDisk(Random(seed), write_back=0)
+        reserve = loaded(disk)
+        reserve.extend(queue_of(disk), 1)
+        reserve.sync()
+        disk.crash(power=True)
+        again = loaded(disk)
+        disk.stop_after_writes = 0
+        with pytest.raises(Stopped):
+            again.raise_floors()
+        disk.crash(power=True)
+        assert loaded(disk).next_at_start("t", 0, 0, lost=True) == 1 + STEP_MIN
+
+
+def test_what_a_failed_sync_dropped_is_written_again():
+    disk = SimDisk(Random(1), write_back=0)
+    reserve = loaded(disk)
+    reserve.extend(queue_of(disk), 1)
+    disk.fail_syncs = 1
+    with pytest.raises(OSError, match="input/output"):
+        reserve.sync()
+    disk.crash(power=False)
+    loaded(disk).secure()
+    disk.crash(power=True)
+    assert loaded(disk).next_at_start("t", 0, 0, lost=True) == 1 + STEP_MIN

@@ -22,6 +22,7 @@ def _entries_struct(count: int) -> Struct:
     return Struct(">" + "qiq" * count)
 
 
+_PAGE_BYTES = 4096
 _BLOCK_MAX = 1024
 """Entries packed at once: bounds the cached layouts."""
 
@@ -35,7 +36,7 @@ class ConsumeQueue:
 
     __slots__ = (
         "changed", "low_water", "max_offset", "min_offset", "next_offset", "per_file", "queue_id", "reserve_slot", "reserve_step",
-        "reserved", "segments", "topic", "written",
+        "reserved", "room", "segments", "topic", "written",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, topic: str, queue_id: int, file_bytes: int) -> None:
@@ -43,6 +44,8 @@ class ConsumeQueue:
         self.segments = Segments(disk, queue_directory(topic, queue_id), file_bytes)
         self.per_file = file_bytes // ENTRY_BYTES
         self.next_offset = self.written = self.max_offset = self.min_offset = 0
+        self.room = 0
+        """Entries below have their place on the disk; 0: nobody looked since the start."""
         self.changed = False
         """Written since the last sync of queues began."""
         self.reserved = self.low_water = UNLIMITED
@@ -57,6 +60,26 @@ class ConsumeQueue:
 
     # ------------------------------------------------------------ write
 
+    def make_room(self, queue_offset: int, count: int, log_end: int, log_file_bytes: int) -> None:
+        """Take the disk's space for entries from a queue offset on, to the end of a page, so that `publish` cannot lack it.
+
+        Raises OSError when the disk is full; a later call goes on where this one ended.
+        """
+        segments = self.segments
+        if self.room == 0:  # nothing waits to be published, so what comes is the next
+            if queue_offset != self.written or segments.last is None:
+                self._begin_at(queue_offset, max(0, log_end // log_file_bytes - 1) * log_file_bytes)
+            self.room = queue_offset
+        at, end = self.room * ENTRY_BYTES, (queue_offset + count) * ENTRY_BYTES
+        while at < end:
+            if at >= segments.end:
+                segments.extend(at)
+            base = segments.base(at)
+            page_end = min(base + (at - base) // _PAGE_BYTES * _PAGE_BYTES + _PAGE_BYTES, segments.end)
+            segments.write(at, bytes(page_end - at))
+            at = page_end
+            self.room = at // ENTRY_BYTES
+
     def publish(self, queue_offset: int, entries: list[int], log_file_bytes: int) -> None:
         """Write entries (physical offset, size, tag hash, flat) from a queue offset on, and let consumers see them.
 
@@ -68,7 +91,7 @@ class ConsumeQueue:
         count = len(entries) // 3
         at = queue_offset * ENTRY_BYTES
         segments = self.segments
-        room = (segments.end - at) // ENTRY_BYTES
+        room = self.per_file - queue_offset % self.per_file if at < segments.end else 0
         if count <= room and count <= _BLOCK_MAX:
             segments.write(at, _entries_struct(count).pack(*entries))
         else:
@@ -93,7 +116,7 @@ class ConsumeQueue:
         if segments.last is None:
             segments.extend(queue_offset * ENTRY_BYTES)
             self.written = self.first
-            self.min_offset = queue_offset
+            self.min_offset = self.max_offset = queue_offset
             filler = ENTRY.pack(0, FILLER_SIZE, 0)
         else:
             filler = ENTRY.pack(filler_physical_offset, FILLER_SIZE, 0)

@@ -8,16 +8,17 @@ of the log, writes index files; knows nothing of queues.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord
-from halfmoon.ports import Disk, File
+from halfmoon.ports import Disk
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.hashing import index_hash, index_hashes
-from halfmoon.store.keyindex import Header, KeyIndex
+from halfmoon.store.keyindex import Header, IndexFile, KeyIndex
 from halfmoon.store.layout import INDEX, MAGIC
 from halfmoon.store.records import BORN_V6, STORE_V6, RecordFacts, check_at, keys_of
 
@@ -48,11 +49,15 @@ class Indexing:
     def __init__(self, log: CommitLog, index: KeyIndex, *, enabled: bool) -> None:
         self._log, self.index, self.enabled = log, index, enabled
         self.position = 0
-        self.sealed_ms = 0
-        """Store time of the last record in the last full file."""
         self.safe_offset = self.safe_ms = 0
-        """Offset of the last record in the files that are full and synced; its other keys may be in the next file."""
-        self._sealed: list[tuple[File, int]] = []
+        """Offset and store time of the last record in the files that are full and synced, and whose records are synced too; its
+        other keys may be in the next file."""
+        self._sealed: list[IndexFile] = []
+        """Files that became full and wait for a sync."""
+        self._synced: deque[IndexFile] = deque()
+        """Files whose sync is done and that wait for that of their records."""
+        self._entered = 0
+        """How many keys of the record at ``position`` are in the index already."""
         self._marks: deque[int] = deque(maxlen=_MARKS_MAX)
         """Where some record begins, about each megabyte, behind ``position``."""
         self.next_mark = 0
@@ -75,9 +80,9 @@ class Indexing:
                 index.drop_last()
             if sure and index.files and checkpoint.index_entries > 0:
                 index.files[-1].undo(min(checkpoint.index_entries, index.count))
-            self._sealed = [
-                (file.file, file.header.end_offset) for file in index.files[:-1] if file.header.end_offset > self.safe_offset
-            ]
+            for file in index.files:
+                file.doubtful = file.header.end_offset > self.safe_offset
+            self._sealed = [file for file in index.files[:-1] if file.doubtful]
         if not ours:
             self.position = self._behind_last()
         elif lost:
@@ -85,6 +90,8 @@ class Indexing:
         else:
             self.position = max(log.first, checkpoint.indexed_offset)
         self.position = min(self.position, log.end)
+        if lost:
+            self._entered = sum(takewhile(bool, (file.tail(self.position) for file in reversed(index.files))))
         disk.sync_directory(INDEX)  # a file that was removed must not come back beside the one that replaces it
 
     @staticmethod
@@ -128,16 +135,18 @@ class Indexing:
         while count < records_max and self.position < visible:
             taken, self.position = self._gather(visible, records_max - count, texts, offsets, times)
             count += taken
+        entered = self._entered
+        del texts[:entered], offsets[:entered], times[:entered]
         if texts:
             try:
                 self.index.add_columns(index_hashes(texts), offsets, times, now)
             except OSError:
                 self.position = start  # some may be entered twice then, which a query does not show
                 raise
-            for sealed in self.index.sealed:
-                self._sealed.append((sealed.file, sealed.header.end_offset))
-                self.sealed_ms = sealed.header.end_ms
+            self._sealed += self.index.sealed
             self.index.sealed.clear()
+        if count:
+            self._entered = 0
         return count
 
     def _gather(self, visible: int, records_max: int, texts: list[bytes], offsets: list[int], times: list[int]) -> tuple[int, int]:
@@ -194,10 +203,17 @@ class Indexing:
                 times.append(found.store_ms)
         return position + found.size_bytes
 
-    def take_sealed(self) -> list[tuple[File, int]]:
-        """Take out files that became full, each with the offset that the index had reached, for a sync."""
+    def take_sealed(self) -> list[IndexFile]:
+        """Take out files that became full, for a sync."""
         taken, self._sealed = self._sealed, []
         return taken
+
+    def settle(self, durable_offset: int, synced: Sequence[IndexFile] = ()) -> None:
+        """Files were synced, or the log was up to an offset: a file is safe once its last record is on the device as well."""
+        self._synced += synced
+        while self._synced and self._synced[0].header.end_offset < durable_offset:
+            header = self._synced.popleft().header
+            self.safe_offset, self.safe_ms = header.end_offset, header.end_ms
 
     # ------------------------------------------------------------ query
 

@@ -36,6 +36,7 @@ HEADER_BYTES, SLOT_BYTES, INDEX_ENTRY_BYTES = 40, 4, 20
 assert (HEADER.size, INDEX_ENTRY.size) == (HEADER_BYTES, INDEX_ENTRY_BYTES)
 CHAIN_MAX = 100_000
 """Entries of one chain that a query walks: a bound for damaged files, where a chain may be a circle."""
+_AGAIN_BYTES = 64 * 1024
 UNDO_MAX = 4096
 """Entries of one `add`, and so the most that can lie behind the header's count after a kill."""
 
@@ -65,6 +66,8 @@ class IndexFile:
     def __init__(self, file: File, slots: int, entries_max: int) -> None:
         self.file, self.slots, self._entries_max = file, slots, entries_max
         header = Header._make(HEADER.unpack(file.view(0, HEADER_BYTES)))
+        self.doubtful = False
+        """Another process wrote it, and nobody knows what of it a sync that failed has left out."""
         self.header = header if 0 < header.count <= entries_max else header._replace(count=min(max(1, header.count), entries_max))
 
     @property
@@ -124,6 +127,24 @@ class IndexFile:
         self.file.write_numbers(HEADER_BYTES + SLOT_BYTES * slots[last], numbers[last])
         used = header.slots_used + int((heads[first] == 0).sum())
         self._write_header(Header(begin_ms, times[-1], begin_offset, offsets[-1], used, count + size))
+
+    def sync(self) -> None:
+        """Wait until the file is on the device. May be called from another thread once the file is full."""
+        if self.doubtful:
+            size = self._entry_at(self.header.count)
+            for at in range(0, size, _AGAIN_BYTES):
+                data = bytes(self.file.view(at, min(_AGAIN_BYTES, size - at)))
+                if any(data):
+                    self.file.write(at, data)
+        self.file.sync()
+        self.doubtful = False
+
+    def tail(self, physical_offset: int) -> int:
+        """Return how many entries at the end point at a record."""
+        number = self.header.count - 1
+        while number > 0 and self.entry(number)[1] == physical_offset:
+            number -= 1
+        return self.header.count - 1 - number
 
     def undo(self, count: int) -> None:
         """Take back the entries from number ``count`` on, those a kill left behind the header's count included."""

@@ -60,6 +60,8 @@ def load_queues(disk: Disk, file_bytes: int, *, repair: bool) -> Queues:
                 queue.segments.load(repair=repair)
                 if queue.segments.last is not None:
                     queues[topic, int(name)] = queue
+                elif repair:
+                    disk.sync_directory(queue.segments.directory)  # its files were removed, perhaps not durably
     return queues
 
 

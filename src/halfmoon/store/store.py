@@ -7,6 +7,7 @@ A sync that failed stops the store for good: ``refusal`` says why, and nothing t
 from __future__ import annotations
 
 from collections import deque
+from errno import EDQUOT, ENOSPC
 from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
@@ -18,10 +19,11 @@ from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
 from halfmoon.store.indexing import Indexing, KeyFound
 from halfmoon.store.keyindex import KeyIndex
-from halfmoon.store.layout import ABORT, COMMIT_LOG, CONSUME_QUEUE, ENTRY_BYTES, INDEX, LOCK
+from halfmoon.store.layout import ABORT, CONSUME_QUEUE, INDEX, LOCK
+from halfmoon.store.opening import Opening, carry_out
 from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, offset_at
 from halfmoon.store.records import TagCode, tag_hash_of
-from halfmoon.store.recovery import Queues, Recovered, load_queues, recover, stop_kind
+from halfmoon.store.recovery import Queues, Recovered
 from halfmoon.store.reserve import Reserve
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.upkeep import Upkeep
@@ -105,81 +107,37 @@ class Store:
         lock = disk.lock(LOCK)
         try:
             store = cls(disk, settings, host, lock, tag_code)
-            store._recover(now)
+            store._open(now)
         except BaseException:
             lock.release()
             raise
         return store
 
-    def _recover(self, now: int) -> None:
+    def _open(self, now: int) -> None:
         disk, log = self._disk, self._log
-        clean, lost = stop_kind(disk)
-        checkpoint = self._checkpoint_file.read()
-        log.segments.load(repair=not clean)
-        self._queues.update(load_queues(disk, self.settings.queue_file_bytes, repair=not clean))
-        self._reserve.load()
-        log.last_store_ms = checkpoint.log_ms
-        self.recovered = facts = recover(
-            log, self._queues, checkpoint, ours=self._checkpoint_file.ours, clean=clean, lost=lost, reserve=self._reserve,
-            new_queue=self._enter_queue, tag_code=self._tag_code,
-        )  # fmt: skip
-        if lost:
-            self._reserve.raise_floors()
+        opening = Opening(disk, self.settings, log, self._queues, self._reserve, self._flush, self._checkpoint_file, self._indexing)
+        self.recovered, checkpoint, self._changed = opening.run(self._tag_code, now)
         for queue in self._queues.values():
             self._adopt(queue)
         self._published, self._published_ms = log.end, log.last_store_ms
-        self._changed = [queue for queue in self._queues.values() if queue.changed]
-        self._indexing.recover(disk, checkpoint, ours=self._checkpoint_file.ours, clean=clean, lost=lost)
         self._checkpoint = checkpoint._replace(clean=False)
-        flush = self._flush
-        flush.durable_ms, flush.queues_ms = checkpoint.log_ms, checkpoint.queue_ms
-        if clean and not facts.rolled and facts.records == 0:
-            flush.durable_offset = flush.queues_offset = log.end
-        else:
-            self._distrust(checkpoint.durable_offset if self._checkpoint_file.ours else log.first, now)
-        boot_id = disk.boot_id()
-        disk.save(ABORT, boot_id.encode() if boot_id else b"", keep_previous=False)
+        # The checkpoint first: until the mark names this boot, nothing in it is believed that a loss may have taken.
         self._write_checkpoint()
         self._checkpoint_file.sync()
+        boot_id = disk.boot_id()
+        disk.save(ABORT, boot_id.encode() if boot_id else b"", keep_previous=False)
         disk.sync_directory("")
         self._now = now
         self._upkeep.start(now)
         self._log_due = now + self.settings.flush_log_interval_ms
         self._queues_due = now + self.settings.flush_queue_interval_ms
 
-    def _distrust(self, durable: int, now: int) -> None:
-        """Count everything behind an offset as unsynced, whoever wrote it; after a loss, and in sync flush, sync it now."""
-        log, flush = self._log, self._flush
-        flush.durable_offset = flush.queues_offset = min(durable, log.end)
-        log.segments.mark_dirty(flush.durable_offset)
-        for queue in self._queues.values():
-            if queue.written > queue.first and queue.entry(queue.written - 1)[0] >= flush.durable_offset:
-                queue.segments.mark_dirty(queue.end_below(flush.durable_offset) * ENTRY_BYTES)
-                if not queue.changed:
-                    queue.changed = True
-                    self._changed.append(queue)
-        self._reserve.sync()
-        if self.recovered.lost or self.recovered.rolled or self._sync_flush:
-            while (log_work := flush.sync_log(_ignore, inline=True)) is not None:
-                _carry_out(log_work, now)
-            queues_work = self._sync_queues_work()
-            if queues_work is not None:
-                _carry_out(queues_work, now)
-            if flush.error is not None:
-                raise flush.error
-            self._disk.sync_directory(COMMIT_LOG)
-
-    def _enter_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = ConsumeQueue(self._disk, topic, queue_id, self.settings.queue_file_bytes)
-        self._queues[topic, queue_id] = queue
-        return queue
-
     def _adopt(self, queue: ConsumeQueue) -> None:
         if not self._sync_flush:
             self._reserve.adopt(queue)
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = self._enter_queue(topic, queue_id)
+        queue = self._queues[topic, queue_id] = ConsumeQueue(self._disk, topic, queue_id, self.settings.queue_file_bytes)
         queue.next_offset = self._reserve.next_at_start(topic, queue_id, 0, lost=False)
         self._adopt(queue)
         return queue
@@ -253,6 +211,8 @@ class Store:
             self._reserve.more(queue, first + len(drafts))
             if self._failed:
                 raise StoreNotWritable(self._failed)
+        if first + len(drafts) > queue.room:
+            self._make_room(queue, first, len(drafts))
         self._now = now
         try:
             block = self._log.append(topic, queue_id, first, drafts, now, whole=whole)
@@ -270,6 +230,15 @@ class Store:
         if not self._sync_flush:
             self._published, self._published_ms = block.end_offset, now
         return Appended(first if entries else 0, block.physical_offsets, block.end_offset)
+
+    def _make_room(self, queue: ConsumeQueue, first: int, count: int) -> None:
+        """Have the disk's space for entries before their records are written: an answered message can always be made visible."""
+        try:
+            queue.make_room(first, count, self._log.end, self._log.file_bytes)
+        except OSError as exc:
+            if exc.errno not in (ENOSPC, EDQUOT):
+                self._fail(f"a queue cannot be written: {exc}")
+            raise StoreNotWritable(f"a queue cannot be written: {exc}") from exc
 
     def _publish(self, queue: ConsumeQueue, first: int, entries: list[int]) -> None:
         if not queue.changed:
@@ -403,6 +372,7 @@ class Store:
 
     def _write_checkpoint(self, *, clean: bool = False) -> None:
         flush = self._flush
+        self._indexing.settle(flush.durable_offset)
         self._checkpoint = self._checkpoint._replace(
             log_ms=flush.durable_ms, queue_ms=flush.queues_ms, durable_offset=min(flush.durable_offset, flush.queues_offset),
             published_offset=self._published, clean=clean, indexed_offset=self._indexing.position,
@@ -511,9 +481,9 @@ class Store:
         flush = self._flush
         for _ in range(3):  # what is left, then what publishing it wrote
             if (log_work := flush.sync_log(self._log_synced, inline=True)) is not None:
-                _carry_out(log_work, now)
+                carry_out(log_work, now)
             if (queue_work := self._sync_queues_work()) is not None:
-                _carry_out(queue_work, now)
+                carry_out(queue_work, now)
         if (
             self._failed
             or flush.log_syncing
@@ -521,26 +491,11 @@ class Store:
             or min(flush.durable_offset, flush.queues_offset) < self._log.end
         ):
             return
-        if self._indexing.index.files:
-            self._indexing.index.files[-1].file.sync()
-        for file, _ in self._indexing.take_sealed():
+        self._reserve.sync()
+        for file in (*self._indexing.take_sealed(), *self._indexing.index.files[-1:]):
             file.sync()
         self._disk.sync_directory(INDEX)
         self._write_checkpoint(clean=True)
         self._checkpoint_file.sync()
         self._disk.remove(ABORT)
         self._disk.sync_directory("")
-
-
-def _ignore(now: int) -> None:
-    """For syncs that nobody waits for."""
-
-
-def _carry_out(work: Work[Any], now: int) -> None:
-    """Run a piece of work here and now."""
-    result: Any = None
-    try:
-        result = work.run()
-    except OSError as exc:
-        result = exc
-    work.done(result, now)

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from halfmoon.effects import Work
-from halfmoon.ports import Disk, File
+from halfmoon.ports import Disk
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
 from halfmoon.store.indexing import Indexing
+from halfmoon.store.keyindex import IndexFile
 from halfmoon.store.layout import COMMIT_LOG, ENTRY_BYTES, INDEX
 from halfmoon.store.recovery import Queues
 from halfmoon.store.retention import expired_before, space
@@ -79,15 +80,15 @@ class Upkeep:
             return False
         if not self._index_syncing and (sealed := self._indexing.take_sealed()):
             self._index_syncing = True
-            self._sync_index(sealed, self._indexing.sealed_ms)
+            self._sync_index(sealed)
         return True
 
-    def _sync_index(self, sealed: list[tuple[File, int]], sealed_ms: int) -> None:
+    def _sync_index(self, sealed: list[IndexFile]) -> None:
         """Make index files that became full durable; a restart of the machine keeps those."""
         disk, indexing = self._disk, self._indexing
 
         def run() -> None:
-            for file, _ in sealed:
+            for file in sealed:
                 file.sync()
             disk.sync_directory(INDEX)
 
@@ -95,8 +96,8 @@ class Upkeep:
             self._index_syncing = False
             if isinstance(result, Exception):
                 self._fail(f"a sync failed: {result}")
-            elif self._flush.durable_offset >= sealed[-1][1]:
-                indexing.safe_offset, indexing.safe_ms = sealed[-1][1], sealed_ms
+            else:
+                indexing.settle(self._flush.durable_offset, sealed)
 
         self._leave(Work(run, done, False, "sync key index"))
 
@@ -120,7 +121,7 @@ class Upkeep:
             segments, first = queue.segments, queue.first
             if segments.last is None:
                 continue
-            while first * ENTRY_BYTES < segments.last and queue.entry(first + queue.per_file - 1)[0] < self._log.first:
+            while first + queue.per_file <= queue.written and queue.entry(first + queue.per_file - 1)[0] < self._log.first:
                 first += queue.per_file
             paths = segments.drop_before(first * ENTRY_BYTES)
             queue.correct_min(self._log.first)

@@ -80,6 +80,10 @@ class SimFile:
     def close(self) -> None:
         """Nothing to give back."""
 
+    def fill(self) -> None:
+        """Every page has its place on the device: a full disk refuses no write to it."""
+        self._touched.update(range(-(-self.size // PAGE_BYTES)))
+
     def _write_back(self, page: int) -> None:
         at = page * PAGE_BYTES
         self.durable[at : at + PAGE_BYTES] = self.data[at : at + PAGE_BYTES]
@@ -124,6 +128,7 @@ class SimDisk:
         self.syncs = self.boots = self.machine_boots = 0
         self.locks: dict[str, SimLock] = {}
         self._files: dict[str, SimFile] = {}
+        self._directories: set[str] = set()
         self._durable_names: dict[str, SimFile] = {}
 
     # ------------------------------------------------------------ faults
@@ -152,6 +157,7 @@ class SimDisk:
                 fresh = SimFile(self, path, bytearray(file.data), bytearray(file.durable), set(file.dirty))
             fresh.modified_ms = file.modified_ms
             self._files[path] = fresh
+            self._make_directories(path)
             if power or self._durable_names.get(path) is file:
                 durable_names[path] = fresh
         if not power:  # names that were removed but not durably stay in the device's view
@@ -159,6 +165,10 @@ class SimDisk:
                 if path not in durable_names and self._files.get(path) is None:
                     durable_names[path] = file
         self._durable_names = durable_names
+
+    def _make_directories(self, path: str) -> None:
+        while path := path.rpartition("/")[0]:
+            self._directories.add(path)
 
     def check_alive(self, boot: int) -> None:
         """Raise when a file of a process that is gone is used."""
@@ -178,6 +188,7 @@ class SimDisk:
         if self.full:
             raise OSError(errno.ENOSPC, "no space left on device", path)
         self._files[path] = file = SimFile(self, path, bytearray(size), bytearray(size), set())
+        self._make_directories(path)
         return file
 
     def open(self, path: str) -> SimFile:
@@ -188,12 +199,13 @@ class SimDisk:
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or directory."""
-        return path in self._files or any(name.startswith(path + "/") for name in self._files)
+        return path in self._files or path in self._directories
 
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
         start = path + "/" if path else ""
-        return sorted({name[len(start) :].partition("/")[0] for name in self._files if name.startswith(start)})
+        names = self._files.keys() | self._directories
+        return sorted({name[len(start) :].partition("/")[0] for name in names if name.startswith(start)})
 
     def file_size(self, path: str) -> int:
         """Size of a file in bytes."""
@@ -204,9 +216,11 @@ class SimDisk:
         return self.open(path).modified_ms
 
     def remove(self, path: str) -> None:
-        """Remove a file; missing is no error."""
-        if path not in self._files and any(name.startswith(path + "/") for name in self._files):
-            raise OSError(errno.ENOTEMPTY, "directory not empty", path)
+        """Remove a file or an empty directory; missing is no error."""
+        if path in self._directories:
+            if self.list(path):
+                raise OSError(errno.ENOTEMPTY, "directory not empty", path)
+            self._directories.remove(path)
         self._files.pop(path, None)
 
     def read(self, path: str) -> bytes | None:
@@ -229,6 +243,8 @@ class SimDisk:
                 self, path + ".bak", bytearray(previous.data), bytearray(previous.data), set()
             )
         self._files[path] = self._durable_names[path] = SimFile(self, path, bytearray(data), bytearray(data), set())
+        self._files[path].fill()
+        self._make_directories(path)
 
     def sync_directory(self, path: str) -> None:
         """Make names made in or removed from a directory durable, and the directory's own name."""

@@ -1,0 +1,125 @@
+"""`Opening`: from a directory in any state to a store that may go on. Runs once, waits for the disk, leaves no work.
+
+Recovery finds out what is there; here it is made *durable* before anything is built on it. After an unclean stop nobody knows which
+pages the device has: a process may have seen a sync fail and died of it, and the kernel counts those pages as clean ever after.
+So everything behind the checkpoint is written again in place, which is bounded by what was recovered, and then synced like any
+other write: at once in sync flush, and after a loss; else with the next sync.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from halfmoon.effects import Work
+from halfmoon.ports import Disk
+from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
+from halfmoon.store.commitlog import CommitLog
+from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.flush import Flush
+from halfmoon.store.indexing import Indexing
+from halfmoon.store.layout import COMMIT_LOG, ENTRY_BYTES
+from halfmoon.store.records import TagCode
+from halfmoon.store.recovery import Queues, Recovered, load_queues, recover, stop_kind
+from halfmoon.store.reserve import Reserve
+from halfmoon.store.settings import StoreSettings
+
+
+class Opened(NamedTuple):
+    """What an opening came to. ``changed`` are the queues that wait for the next sync of queues."""
+
+    recovered: Recovered
+    checkpoint: Checkpoint
+    changed: list[ConsumeQueue]
+
+
+class Opening:
+    """The parts of a store, which it fills and brings into agreement."""
+
+    def __init__(
+        self, disk: Disk, settings: StoreSettings, log: CommitLog, queues: Queues, reserve: Reserve, flush: Flush,
+        checkpoint_file: CheckpointFile, indexing: Indexing,
+    ) -> None:  # fmt: skip
+        self._disk, self._settings, self._log, self._queues = disk, settings, log, queues
+        self._reserve, self._flush, self._checkpoint_file, self._indexing = reserve, flush, checkpoint_file, indexing
+
+    def run(self, tag_code: TagCode, now: int) -> Opened:
+        """Recover the directory. Raises StoreError for files that do not fit, OSError when the disk fails."""
+        disk, log, flush = self._disk, self._log, self._flush
+        clean, lost = stop_kind(disk)
+        checkpoint = self._checkpoint_file.read()
+        ours = self._checkpoint_file.ours
+        log.segments.load(repair=not clean)
+        self._queues.update(load_queues(disk, self._settings.queue_file_bytes, repair=not clean))
+        self._reserve.load()
+        log.last_store_ms = checkpoint.log_ms
+        facts = recover(
+            log, self._queues, checkpoint, ours=ours, clean=clean, lost=lost, reserve=self._reserve,
+            new_queue=self._new_queue, tag_code=tag_code,
+        )  # fmt: skip
+        self._indexing.recover(disk, checkpoint, ours=ours, clean=clean, lost=lost)
+        flush.durable_ms, flush.queues_ms = checkpoint.log_ms, checkpoint.queue_ms
+        if clean and not facts.rolled and facts.records == 0:
+            flush.durable_offset = flush.queues_offset = log.end
+        else:
+            flush.durable_offset = flush.queues_offset = min(checkpoint.durable_offset if ours else log.first, log.end)
+            self._distrust(facts, from_offset=flush.durable_offset if ours else facts.start)
+        if lost:
+            self._reserve.raise_floors()
+        elif not clean:
+            self._reserve.secure()
+        changed = [queue for queue in self._queues.values() if queue.changed]
+        if lost or facts.rolled or (self._settings.sync_flush and flush.durable_offset < log.end):
+            self._sync(changed, now)
+            changed = []
+        return Opened(facts, checkpoint, changed)
+
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = ConsumeQueue(self._disk, topic, queue_id, self._settings.queue_file_bytes)
+        self._queues[topic, queue_id] = queue
+        return queue
+
+    def _distrust(self, facts: Recovered, *, from_offset: int) -> None:
+        """Count what lies behind the durable offset as unsynced, and after an unclean stop write again what was recovered."""
+        log, durable = self._log, self._flush.durable_offset
+        log.segments.mark_dirty(durable)
+        if not facts.clean:
+            log.segments.write_again(from_offset, log.end)
+        for queue in self._queues.values():
+            segments = queue.segments
+            if queue.written > queue.first and queue.entry(queue.written - 1)[0] >= durable:
+                segments.mark_dirty(queue.end_below(durable) * ENTRY_BYTES)
+                if not facts.clean:
+                    segments.write_again(queue.end_below(from_offset) * ENTRY_BYTES, queue.written * ENTRY_BYTES)
+                queue.changed = True
+            elif facts.lost:
+                # What was cut may come back, even when this is the second start since the loss and finds it cut already.
+                segments.mark_dirty(queue.written * ENTRY_BYTES)
+                queue.changed = True
+
+    def _sync(self, changed: list[ConsumeQueue], now: int) -> None:
+        """Wait until everything is on the device."""
+        log, flush = self._log, self._flush
+        while (log_work := flush.sync_log(_ignore, inline=True)) is not None:
+            carry_out(log_work, now)
+        queues_work = flush.sync_queues(changed, log.end, log.last_store_ms, self._checkpoint_file, _ignore)
+        if queues_work is not None:
+            carry_out(queues_work, now)
+        if flush.error is not None:
+            for queue in changed:  # zeros that did not get there are found as zeros by the next start, and not written then
+                queue.segments.write_again(queue.written * ENTRY_BYTES, queue.segments.cleared_to)
+            raise flush.error
+        self._disk.sync_directory(COMMIT_LOG)
+
+
+def carry_out(work: Work[Any], now: int) -> None:
+    """Run a piece of work here and now."""
+    result: Any = None
+    try:
+        result = work.run()
+    except OSError as exc:
+        result = exc
+    work.done(result, now)
+
+
+def _ignore(now: int) -> None:
+    """For syncs that nobody waits for."""
