@@ -86,7 +86,7 @@ class Tables:
         table.busy = False
         if isinstance(result, Exception):
             if table.path not in self.failed:
-                log.error("a table is not saved, and tried again each round: path=%s error=%s", table.path, result)
+                log.warning("a table is not saved, and tried again each round: path=%s error=%s", table.path, result)
             self.failed[table.path] = str(result)
             table.changed = True
         elif self.failed.pop(table.path, None) is not None:
