@@ -78,6 +78,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {}
 
 LAZY = {
     ("halfmoon.testing.plugin", "halfmoon.testing.local"): "every pytest run loads the plugin; the servers only when asked for",
+    ("halfmoon.store.arrays", "numpy"): "a start without keys to index need not wait 60 ms for it; it is optional besides",
 }
 """Imports inside functions that save time for many and dodge nothing, each with its reason."""
 

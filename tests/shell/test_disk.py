@@ -1,3 +1,5 @@
+"""The real disk: the rules of every disk, sparse files, descriptors, locks between processes."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""The checkpoint file: two slots in turn, the original's part beside them, and what is left after any stop."""
+
 from __future__ import annotations
 
 from random import Random

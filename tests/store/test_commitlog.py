@@ -1,3 +1,5 @@
+"""The log alone: layout of records, files that end with a blank tail, walks over good and damaged records."""
+
 from __future__ import annotations
 
 from random import Random

@@ -1,3 +1,5 @@
+"""One queue alone: entries, fillers, bounds, cuts, and the space that is taken before entries are written."""
+
 from __future__ import annotations
 
 from random import Random

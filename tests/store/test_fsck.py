@@ -1,3 +1,5 @@
+"""`fsck` finds every kind of damage, names its place, and finds nothing in a store that is whole."""
+
 from __future__ import annotations
 
 from random import Random

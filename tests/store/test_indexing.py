@@ -1,3 +1,5 @@
+"""Indexing by key: queries before and behind the index, slices in the background, and going on after stops and losses."""
+
 from __future__ import annotations
 
 from random import Random

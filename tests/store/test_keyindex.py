@@ -1,3 +1,5 @@
+"""Key index files alone: hashes, layout, chains, and undoing what a kill left half done."""
+
 from __future__ import annotations
 
 from contextlib import suppress
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.errors import StoreError
-from halfmoon.store import hashing
+from halfmoon.store import arrays
 from halfmoon.store.hashing import index_hash, index_hashes
 from halfmoon.store.keyindex import HEADER, INDEX_ENTRY, SLOT, Key, KeyIndex
 from halfmoon.testing.disk import SimDisk, Stopped
@@ -32,13 +34,15 @@ def test_hashes_are_the_absolute_java_hashes(text: bytes, expected: int):
 
 @given(st.lists(st.one_of(st.binary(max_size=40), st.text(max_size=12).map(str.encode)), max_size=60))
 def test_hashes_of_many_are_the_hashes_of_each(texts: list[bytes]):
+    arrays.load()
     assert index_hashes(texts) == [index_hash(text) for text in texts]
 
 
 def test_hashes_of_one_length_are_computed_together(monkeypatch: pytest.MonkeyPatch):
     texts = [b"topic#%08d" % number for number in range(1000)] + [b"polygenelubricants"] * 20
+    arrays.load()
     together = index_hashes(texts)
-    monkeypatch.setattr(hashing, "np", None)
+    monkeypatch.setattr(arrays, "np", None)
     assert together == index_hashes(texts)
 
 

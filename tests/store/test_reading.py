@@ -1,3 +1,5 @@
+"""Reads of one queue: statuses and next offsets as the original's, filters, limits of one answer, search by time."""
+
 from __future__ import annotations
 
 from random import Random

@@ -1,3 +1,5 @@
+"""Stored records as the store sees them: the worked example, and everything that must not pass for a record."""
+
 from __future__ import annotations
 
 import pytest

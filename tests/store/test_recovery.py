@@ -1,3 +1,5 @@
+"""Recovery: what a start finds after kills, power losses, damage and other brokers, and what must never come back."""
+
 from __future__ import annotations
 
 from random import Random

@@ -1,3 +1,5 @@
+"""Which log files go and when: hours, ratios of the disk, and what is never removed."""
+
 from __future__ import annotations
 
 from random import Random

@@ -1,3 +1,5 @@
+"""Files of one size seen as one run of bytes: names, bounds, what is unsynced, clearing and removing."""
+
 from __future__ import annotations
 
 from random import Random

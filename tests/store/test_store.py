@@ -1,3 +1,5 @@
+"""The whole store through its public face, on the simulated and on a real disk."""
+
 from __future__ import annotations
 
 from random import Random

@@ -1,3 +1,5 @@
+"""The simulated disk: the rules of every disk, and the ways in which it forgets."""
+
 from __future__ import annotations
 
 from random import Random

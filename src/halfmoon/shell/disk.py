@@ -24,11 +24,6 @@ from halfmoon.errors import StoreLocked
 from halfmoon.ports import Buffer, DiskUsage
 
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-np: Any
-try:
-    import numpy as np
-except ImportError:
-    np = None
 
 _NUMBER = Struct(">i")
 _STEP_MIN = 256 * 1024
@@ -67,11 +62,13 @@ class RealFile:
         if end > self._reserved:
             self._reserve(end)
         assert self._map is not None, "what is reserved is mapped"
-        if np is None:
+        array: Any = places
+        if not hasattr(array, "dtype"):
             for place, number in zip(places, numbers):
                 _NUMBER.pack_into(self._map, place, number)
-        else:
-            np.frombuffer(self._map, dtype=">i4")[np.asarray(places) >> 2] = numbers
+        else:  # an array, so numpy is there; nobody else waits for it at the start
+            table: Any = sys.modules["numpy"].frombuffer(self._map, dtype=">i4")
+            table[array // 4] = numbers
 
     def _write_large(self, at: int, data: Buffer) -> None:
         if self._fd < 0:

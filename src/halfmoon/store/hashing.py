@@ -6,12 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from halfmoon.model import java_hash
-
-np: Any
-try:
-    import numpy as np
-except ImportError:
-    np = None
+from halfmoon.store import arrays
 
 
 def index_hash(text: bytes) -> int:
@@ -25,7 +20,7 @@ def index_hash(text: bytes) -> int:
 
 def index_hashes(texts: Sequence[bytes]) -> list[int]:
     """Return `index_hash` of each text."""
-    if np is None or len(texts) < 16:
+    if arrays.np is None or len(texts) < 16:
         return [index_hash(text) for text in texts]
     if len(set(map(len, texts))) == 1 and (joined := b"".join(texts)).isascii() and 0 < len(texts[0]) <= 1024:
         return _hash_columns(joined, len(texts[0]))
@@ -53,7 +48,7 @@ _powers: dict[int, Any] = {}
 
 def _hash_columns(joined: bytes, length: int) -> list[int]:
     """Return the hashes of ASCII texts of one length, joined. 32-bit arithmetic wraps as Java's does."""
-    powers = _powers.get(length)
+    np, powers = arrays.np, _powers.get(length)
     if powers is None:
         powers = _powers[length] = np.array([pow(31, length - 1 - i, 2**32) for i in range(length)], dtype=np.uint32)
     table = np.frombuffer(joined, dtype=np.uint8).reshape(-1, length)

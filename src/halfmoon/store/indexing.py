@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord
 from halfmoon.ports import Disk
+from halfmoon.store import arrays
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.hashing import index_hash, index_hashes
@@ -56,6 +57,8 @@ class Indexing:
         """Files that became full and wait for a sync."""
         self._synced: deque[IndexFile] = deque()
         """Files whose sync is done and that wait for that of their records."""
+        self.loading = False
+        """Somebody loads numpy meanwhile: what is indexed goes the plain road."""
         self._entered = 0
         """How many keys of the record at ``position`` are in the index already."""
         self._marks: deque[int] = deque(maxlen=_MARKS_MAX)
@@ -128,6 +131,8 @@ class Indexing:
         if not self.enabled:
             self.position = visible
             return 0
+        if not self.loading:
+            arrays.load()
         texts: list[bytes] = []
         offsets: list[int] = []
         times: list[int] = []

@@ -6,8 +6,6 @@ A sync that failed stops the store for good: ``refusal`` says why, and nothing t
 
 from __future__ import annotations
 
-from collections import deque
-from errno import EDQUOT, ENOSPC
 from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
@@ -27,6 +25,7 @@ from halfmoon.store.recovery import Queues, Recovered
 from halfmoon.store.reserve import Reserve
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.upkeep import Upkeep
+from halfmoon.store.visible import Arrival, Visible
 
 __all__ = ["Appended", "Arrival", "Draft", "Found", "FoundStatus", "Store"]
 
@@ -37,15 +36,6 @@ class Appended(NamedTuple):
     queue_offset: int
     physical_offsets: list[int]
     end_offset: int
-
-
-class Arrival(NamedTuple):
-    """What became visible in one queue; ``max_offset`` is its end now."""
-
-    topic: str
-    queue_id: int
-    max_offset: int
-    tag_hashes: list[int]
 
 
 def _tag_code(topic: str, properties: bytes, store_ms: int) -> int:
@@ -71,12 +61,7 @@ class Store:
         self._flush = Flush(disk, self._log, self._reserve)
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()
-        self._published = 0
-        self._published_ms = 0
-        self._pending: deque[tuple[int, int, ConsumeQueue, int, list[int]]] = deque()
-        """In sync flush: (end offset, store ms, queue, first queue offset, entries) of appends that are not visible yet."""
-        self._arrivals: list[Arrival] = []
-        self._changed: list[ConsumeQueue] = []
+        self._visible = Visible(self._log, self._fail)
         self._work: list[Work[Any]] = []
         self._failed: str | None = None
         self._stopping = self._closed = False
@@ -116,10 +101,10 @@ class Store:
     def _open(self, now: int) -> None:
         disk, log = self._disk, self._log
         opening = Opening(disk, self.settings, log, self._queues, self._reserve, self._flush, self._checkpoint_file, self._indexing)
-        self.recovered, checkpoint, self._changed = opening.run(self._tag_code, now)
+        self.recovered, checkpoint, self._visible.changed = opening.run(self._tag_code, now)
         for queue in self._queues.values():
             self._adopt(queue)
-        self._published, self._published_ms = log.end, log.last_store_ms
+        self._visible.end, self._visible.end_ms = log.end, log.last_store_ms
         self._checkpoint = checkpoint._replace(clean=False)
         # The checkpoint first: until the mark names this boot, nothing in it is believed that a loss may have taken.
         self._write_checkpoint()
@@ -212,7 +197,7 @@ class Store:
             if self._failed:
                 raise StoreNotWritable(self._failed)
         if first + len(drafts) > queue.room:
-            self._make_room(queue, first, len(drafts))
+            self._visible.make_room(queue, first, len(drafts))
         self._now = now
         try:
             block = self._log.append(topic, queue_id, first, drafts, now, whole=whole)
@@ -224,36 +209,16 @@ class Store:
         if entries:
             queue.next_offset = first + len(entries) // 3
             if self._sync_flush:
-                self._pending.append((block.end_offset, now, queue, first, entries))
+                self._visible.wait(block.end_offset, queue, first, entries)
             else:
-                self._publish(queue, first, entries)
+                self._visible.publish(queue, first, entries)
         if not self._sync_flush:
-            self._published, self._published_ms = block.end_offset, now
+            self._visible.end, self._visible.end_ms = block.end_offset, now
         return Appended(first if entries else 0, block.physical_offsets, block.end_offset)
-
-    def _make_room(self, queue: ConsumeQueue, first: int, count: int) -> None:
-        """Have the disk's space for entries before their records are written: an answered message can always be made visible."""
-        try:
-            queue.make_room(first, count, self._log.end, self._log.file_bytes)
-        except OSError as exc:
-            if exc.errno not in (ENOSPC, EDQUOT):
-                self._fail(f"a queue cannot be written: {exc}")
-            raise StoreNotWritable(f"a queue cannot be written: {exc}") from exc
-
-    def _publish(self, queue: ConsumeQueue, first: int, entries: list[int]) -> None:
-        if not queue.changed:
-            self._changed.append(queue)
-        try:
-            queue.publish(first, entries, self._log.file_bytes)
-        except OSError as exc:
-            self._fail(f"a queue cannot be written: {exc}")
-            raise StoreNotWritable(str(self._failed)) from exc
-        self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, entries[2::3]))
 
     def arrivals(self) -> list[Arrival]:
         """Take out what became visible since the last call."""
-        taken, self._arrivals = self._arrivals, []
-        return taken
+        return self._visible.take_arrivals()
 
     # ------------------------------------------------------------ read
 
@@ -297,14 +262,14 @@ class Store:
 
     def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
         """Return the whole record at a physical offset, or None when none begins there or it is not visible yet."""
-        if self._sync_flush and physical_offset >= self._published:
+        if self._sync_flush and physical_offset >= self._visible.end:
             return None
         return self._log.record(physical_offset, size)
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyFound:
         """Return the newest records of a topic with a key (UNIQ_KEY or one of KEYS), stored in a span of time."""
         count = min(max_count, self.settings.query_count_max)
-        return self._indexing.query(topic, key, count, begin_ms, end_ms, self._published, self._now)
+        return self._indexing.query(topic, key, count, begin_ms, end_ms, self._visible.end, self._now)
 
     # ------------------------------------------------------------ sync
 
@@ -329,40 +294,24 @@ class Store:
             self._fail(f"a sync failed: {self._flush.error}")
             return
         if self._sync_flush:
-            self._publish_durable()
+            self._visible.publish_durable(self._flush.durable_offset, self._flush.durable_ms)
             if self._log.end > self._flush.durable_offset and (self._flush.log_wanted or self._stopping):
                 self._start_log_sync(inline=False)
             elif self._log.end > self._flush.durable_offset and self._linger_due is None:
                 self._linger_due = now + _LINGER_MS
 
-    def _publish_durable(self) -> None:
-        """Let consumers see what the sync made durable, one write a queue."""
-        durable, pending = self._flush.durable_offset, self._pending
-        blocks: dict[ConsumeQueue, tuple[int, list[int]]] = {}
-        while pending and pending[0][0] <= durable:
-            _, _, queue, first, entries = pending.popleft()
-            if queue in blocks:
-                blocks[queue][1].extend(entries)
-            else:
-                blocks[queue] = (first, entries)
-        try:
-            for queue, (first, entries) in blocks.items():
-                if self._queues.get((queue.topic, queue.queue_id)) is queue:
-                    self._publish(queue, first, entries)
-        except StoreNotWritable:
-            return  # _fail was told; what is durable is found again at the next start
-        self._published, self._published_ms = durable, self._flush.durable_ms
-
     def _fail(self, reason: str) -> None:
         """Stop taking writes for good."""
         self._failed = self._failed or reason
-        self._pending.clear()
+        self._visible.give_up()
 
     def _sync_queues_work(self) -> Work[None] | None:
         if self._flush.queues_syncing or self._failed:
             return None
-        changed, self._changed = self._changed, []
-        return self._flush.sync_queues(changed, self._published, self._published_ms, self._checkpoint_file, self._queues_synced)
+        visible = self._visible
+        return self._flush.sync_queues(
+            visible.take_changed(), visible.end, visible.end_ms, self._checkpoint_file, self._queues_synced
+        )
 
     def _queues_synced(self, now: int) -> None:
         if self._flush.error is not None:
@@ -375,7 +324,7 @@ class Store:
         self._indexing.settle(flush.durable_offset)
         self._checkpoint = self._checkpoint._replace(
             log_ms=flush.durable_ms, queue_ms=flush.queues_ms, durable_offset=min(flush.durable_offset, flush.queues_offset),
-            published_offset=self._published, clean=clean, indexed_offset=self._indexing.position,
+            published_offset=self._visible.end, clean=clean, indexed_offset=self._indexing.position,
             index_entries=self._indexing.index.count, index_safe_offset=self._indexing.safe_offset, index_ms=self._indexing.safe_ms,
         )  # fmt: skip
         self._checkpoint_file.write(self._checkpoint)
@@ -386,7 +335,7 @@ class Store:
         """When `tick` wants to be called, ms since the epoch."""
         if self._closed:
             return None
-        times = [self._upkeep.due(self._published)]
+        times = [self._upkeep.due(self._visible.end)]
         if self._failed:
             return None
         if self._checkpoint_behind:
@@ -400,7 +349,7 @@ class Store:
     @property
     def _checkpoint_behind(self) -> bool:
         """Whether a sync of queues would move the checkpoint on, or bring the last one to the device."""
-        if self._changed or self._flush.queues_offset < self._published:
+        if self._visible.changed or self._flush.queues_offset < self._visible.end:
             return True
         return self._checkpoint_file.durable_offset < self._checkpoint.durable_offset
 
@@ -423,7 +372,7 @@ class Store:
                 work = self._sync_queues_work()
                 if work is not None:
                     self._work.append(work)
-        if not self._failed and self._upkeep.tick(now, self._published):
+        if not self._failed and self._upkeep.tick(now, self._visible.end):
             self._write_checkpoint()
 
     def delete_topic(self, topic: str, now: int) -> None:
@@ -434,9 +383,7 @@ class Store:
             # At once: the next append may make files of the same names.
             self._upkeep.remove_now([*queue.segments.remove_all(), queue.segments.directory])
             directories.append(queue.segments.directory)
-            if queue in self._changed:
-                self._changed.remove(queue)
-        self._pending = deque(entry for entry in self._pending if entry[2].topic != topic)
+        self._visible.forget(topic)
         self._reserve.forget(topic)
         if directories:
             self._upkeep.remove_now([f"{CONSUME_QUEUE}/{topic}"])

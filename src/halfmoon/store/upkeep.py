@@ -11,6 +11,7 @@ from typing import Any
 
 from halfmoon.effects import Work
 from halfmoon.ports import Disk
+from halfmoon.store import arrays
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
@@ -37,7 +38,7 @@ class Upkeep:
         self.disk_full: str | None = None
         self._index_due = self._clean_due = 0
         self._indexed_end = 0
-        self._index_syncing = False
+        self._index_syncing = self._numpy_wanted = False
         self._to_correct: deque[ConsumeQueue] = deque()
         """Queues whose lowest offset is to be found anew, since log files went."""
 
@@ -72,6 +73,9 @@ class Upkeep:
         self._index_due = now + (1 if idle else 16 if lag < _LAG_BYTES else 4)
         if lag <= 0:
             return False
+        if not self._numpy_wanted:
+            self._numpy_wanted = self._indexing.loading = True
+            self._leave(Work(arrays.load, self._loaded, False, "load numpy"))
         try:
             self._indexing.slice(published, now)
         except OSError as exc:
@@ -82,6 +86,9 @@ class Upkeep:
             self._index_syncing = True
             self._sync_index(sealed)
         return True
+
+    def _loaded(self, result: Exception | None, now: int) -> None:
+        self._indexing.loading = False
 
     def _sync_index(self, sealed: list[IndexFile]) -> None:
         """Make index files that became full durable; a restart of the machine keeps those."""

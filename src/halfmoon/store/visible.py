@@ -1,0 +1,100 @@
+"""`Visible`: what consumers may see, and what waits to be seen. Writes queue entries, announces them, waits for nothing.
+
+In async flush an append is visible at once; in sync flush its entries wait here until the log is durable, and are then written a
+queue at a time. The space for entries is taken before their records are written, so that an answered message never lacks it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from errno import EDQUOT, ENOSPC
+from typing import NamedTuple
+
+from halfmoon.errors import StoreNotWritable
+from halfmoon.store.commitlog import CommitLog
+from halfmoon.store.consumequeue import ConsumeQueue
+
+
+class Arrival(NamedTuple):
+    """What became visible in one queue; ``max_offset`` is its end now."""
+
+    topic: str
+    queue_id: int
+    max_offset: int
+    tag_hashes: list[int]
+
+
+class Visible:
+    """Entries written and waiting. ``end`` is the physical offset below which everything is visible, stored at ``end_ms``.
+
+    ``changed`` are the queues written since the last sync of queues began. ``fail`` is told why nothing can be written any more.
+    """
+
+    def __init__(self, log: CommitLog, fail: Callable[[str], None]) -> None:
+        self._log, self._fail = log, fail
+        self.end = self.end_ms = 0
+        self.changed: list[ConsumeQueue] = []
+        self._pending: deque[tuple[int, ConsumeQueue, int, list[int]]] = deque()
+        """(end offset, queue, first queue offset, entries) of appends that are not visible yet."""
+        self._arrivals: list[Arrival] = []
+
+    def make_room(self, queue: ConsumeQueue, first: int, count: int) -> None:
+        """Take the disk's space for entries. Raises StoreNotWritable, and nothing is different, when there is none."""
+        try:
+            queue.make_room(first, count, self._log.end, self._log.file_bytes)
+        except OSError as exc:
+            if exc.errno not in (ENOSPC, EDQUOT):
+                self._fail(f"a queue cannot be written: {exc}")
+            raise StoreNotWritable(f"a queue cannot be written: {exc}") from exc
+
+    def publish(self, queue: ConsumeQueue, first: int, entries: list[int]) -> None:
+        """Write entries (physical offset, size, tag hash, flat) and let consumers see them. Raises StoreNotWritable."""
+        if not queue.changed:
+            self.changed.append(queue)
+        try:
+            queue.publish(first, entries, self._log.file_bytes)
+        except OSError as exc:
+            self._fail(f"a queue cannot be written: {exc}")
+            raise StoreNotWritable(f"a queue cannot be written: {exc}") from exc
+        self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, entries[2::3]))
+
+    def wait(self, end_offset: int, queue: ConsumeQueue, first: int, entries: list[int]) -> None:
+        """Keep entries until the log is durable up to ``end_offset``."""
+        self._pending.append((end_offset, queue, first, entries))
+
+    def publish_durable(self, durable_offset: int, durable_ms: int) -> None:
+        """Let consumers see what a sync made durable, one write a queue."""
+        pending = self._pending
+        blocks: dict[ConsumeQueue, tuple[int, list[int]]] = {}
+        while pending and pending[0][0] <= durable_offset:
+            _, queue, first, entries = pending.popleft()
+            if queue in blocks:
+                blocks[queue][1].extend(entries)
+            else:
+                blocks[queue] = (first, entries)
+        try:
+            for queue, (first, entries) in blocks.items():
+                self.publish(queue, first, entries)
+        except StoreNotWritable:
+            return  # `fail` was told; what is durable is found again at the next start
+        self.end, self.end_ms = durable_offset, durable_ms
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted: its entries need neither be seen nor synced."""
+        self._pending = deque(entry for entry in self._pending if entry[1].topic != topic)
+        self.changed = [queue for queue in self.changed if queue.topic != topic]
+
+    def give_up(self) -> None:
+        """The store failed: what waits is not shown."""
+        self._pending.clear()
+
+    def take_changed(self) -> list[ConsumeQueue]:
+        """Take out the queues that want a sync."""
+        taken, self.changed = self.changed, []
+        return taken
+
+    def take_arrivals(self) -> list[Arrival]:
+        """Take out what became visible since the last call."""
+        taken, self._arrivals = self._arrivals, []
+        return taken
