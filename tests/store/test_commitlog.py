@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from halfmoon.errors import CorruptRecord
+import pytest
+
+from halfmoon.errors import CorruptRecord, MessageIllegal
 from halfmoon.store.commitlog import CommitLog
-from halfmoon.store.records import RecordFacts
+from halfmoon.store.records import BORN_V6, RecordFacts
 from halfmoon.testing.disk import SimDisk
-from tests.store.driving import HOST, NOW, draft
+from tests.store.driving import BORN, HOST, NOW, draft
 from tests.store.test_records import VECTOR
 
 
@@ -76,3 +78,22 @@ def test_a_walk_steps_over_one_damaged_record_and_ends_at_two():
     assert isinstance(found[1][1], CorruptRecord)
     log.segments.write(offsets[2] + 88, b"X")
     assert len(list(log.scan(0))) == 1
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_long_born_host_is_kept_whole_whether_the_sender_set_its_bit_or_not(place: int):
+    log = log_on(SimDisk(Random(1)))
+    long = bytes(range(20))
+    drafts = [draft(b"body", born=long if number == place else BORN, sys_flag=BORN_V6 * (number != place)) for number in range(3)]
+    block = log.append("t", 0, 0, drafts, NOW, whole=False)
+    records = [log.record(offset) for offset in block.physical_offsets]
+    assert [bytes(record[48 : 48 + (20 if number == place else 8)]) for number, record in enumerate(records)] == [
+        long if number == place else BORN for number in range(3)
+    ]
+    flags = [facts.sys_flag for _, facts in log.scan(0)]
+    assert flags == [BORN_V6 * (number == place) for number in range(3)]
+
+
+def test_a_born_host_of_another_length_is_refused():
+    with pytest.raises(MessageIllegal, match="born host of 6 bytes"):
+        log_on(SimDisk(Random(1))).append("t", 0, 0, [draft(), draft(born=BORN[:6])], NOW, whole=False)

@@ -88,3 +88,23 @@ def test_names_that_could_lead_elsewhere_are_no_topics(topic: str):
         queue_directory("t", -1)
     assert ENTRY.size == 20
     assert queue_directory("%RETRY%g|x_1-2", 3) == "consumequeue/%RETRY%g|x_1-2/3"
+
+
+def test_the_space_for_entries_is_taken_a_page_at_a_time_and_over_files():
+    disk = SimDisk(Random(1))
+    queue = ConsumeQueue(disk, "t", 0, 12_000)
+    queue.make_room(0, 1, 0, 65536)
+    assert queue.room == 204
+    queue.make_room(1, 650, 0, 65536)
+    assert disk.list("consumequeue/t/0") == [f"{0:020d}", f"{12_000:020d}"]
+    disk.full = True
+    queue.publish(0, flat(0, 651), 65536)
+    assert queue.max_offset == 651
+    with pytest.raises(OSError, match="no space"):
+        queue.make_room(651, 600, 0, 65536)
+
+
+def test_a_queue_that_begins_anew_is_empty_where_it_begins():
+    queue = ConsumeQueue(SimDisk(Random(1)), "t", 0, 6000)
+    queue.make_room(1234, 1, 0, 65536)
+    assert (queue.min_offset, queue.max_offset, queue.written) == (1234, 1234, 1234)

@@ -108,3 +108,21 @@ def test_a_last_file_without_bytes_is_removed_and_other_names_are_passed_over():
     run = segments(disk)
     assert (run.first, run.last) == (0, 0)
     assert disk.list("run") == ["00000000000000000000", "notes.txt"]
+
+
+def test_bytes_that_are_written_again_are_synced_again():
+    disk = SimDisk(Random(1), write_back=0)
+    run = segments(disk)
+    run.extend(100)
+    run.extend(200)
+    run.write(150, b"x" * 50)
+    run.write(200, b"y" * 30)
+    disk.fail_syncs = 2
+    for file in run.take_dirty():
+        with pytest.raises(OSError, match="input/output"):
+            file.sync()
+    run.write_again(150, 230)
+    run.sync_now()
+    disk.sync_directory("run")
+    disk.crash(power=True)
+    assert bytes(segments(disk).view(150, 50)) + bytes(segments(disk).view(200, 100)) == b"x" * 50 + b"y" * 30 + bytes(70)

@@ -13,7 +13,7 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import SettingError
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.settings import Ignored, Sections, check, load
-from halfmoon.store.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
+from halfmoon.store.settings import StoreSettings
 
 BROKER: Sections = {"broker": BrokerSettings, "store": StoreSettings}
 NAME_SERVER: Sections = {"nameserver": NameServerSettings}
@@ -60,8 +60,6 @@ def configuration(
     values: dict[str, Any] = {name: loaded.values.get(name, cls()) for name, cls in everything.items()}
     for each in values.values():
         check(each)
-    if values["store"].flush_disk_type not in (ASYNC_FLUSH, SYNC_FLUSH):
-        raise SettingError(f"flushDiskType = {values['store'].flush_disk_type!r}: must be {ASYNC_FLUSH} or {SYNC_FLUSH}")
     name_server: NameServerSettings = values["nameserver"]
     broker: BrokerSettings = values["broker"]
     where = host if host is not None else name_server.host

@@ -53,7 +53,7 @@ class Indexing:
         self.safe_offset = self.safe_ms = 0
         """Offset and store time of the last record in the files that are full and synced, and whose records are synced too; its
         other keys may be in the next file."""
-        self._sealed: list[IndexFile] = []
+        self.sealed: list[IndexFile] = []
         """Files that became full and wait for a sync."""
         self._synced: deque[IndexFile] = deque()
         """Files whose sync is done and that wait for that of their records."""
@@ -85,7 +85,7 @@ class Indexing:
                 index.files[-1].undo(min(checkpoint.index_entries, index.count))
             for file in index.files:
                 file.doubtful = file.header.end_offset > self.safe_offset
-            self._sealed = [file for file in index.files[:-1] if file.doubtful]
+            self.sealed = [file for file in index.files[:-1] if file.doubtful]
         if not ours:
             self.position = self._behind_last()
         elif lost:
@@ -148,7 +148,7 @@ class Indexing:
             except OSError:
                 self.position = start  # some may be entered twice then, which a query does not show
                 raise
-            self._sealed += self.index.sealed
+            self.sealed += self.index.sealed
             self.index.sealed.clear()
         if count:
             self._entered = 0
@@ -210,7 +210,7 @@ class Indexing:
 
     def take_sealed(self) -> list[IndexFile]:
         """Take out files that became full, for a sync."""
-        taken, self._sealed = self._sealed, []
+        taken, self.sealed = self.sealed, []
         return taken
 
     def settle(self, durable_offset: int, synced: Sequence[IndexFile] = ()) -> None:

@@ -14,7 +14,10 @@ class StoreSettings:
     """What the store needs to know. Java keys are RocketMQ's own."""
 
     flush_disk_type: str = setting(
-        ASYNC_FLUSH, java="flushDiskType", why="SYNC_FLUSH answers a send once it is on the device; ASYNC_FLUSH before."
+        ASYNC_FLUSH,
+        java="flushDiskType",
+        choices=(ASYNC_FLUSH, SYNC_FLUSH),
+        why="SYNC_FLUSH answers a send once it is on the device; ASYNC_FLUSH before.",
     )
     commit_log_file_bytes: int = setting(
         1024**3,

@@ -49,7 +49,7 @@ class Upkeep:
 
     def due(self, published: int) -> int:
         """When `tick` is wanted next."""
-        if self._to_correct or self._indexing.position < published:
+        if self._to_correct or self._indexing.position < published or (self._indexing.sealed and not self._index_syncing):
             return min(self._index_due, self._clean_due)
         return self._clean_due
 
@@ -71,6 +71,9 @@ class Upkeep:
         idle = self._indexed_end == self._log.end
         self._indexed_end = self._log.end
         self._index_due = now + (1 if idle else 16 if lag < _LAG_BYTES else 4)
+        if not self._index_syncing and (sealed := self._indexing.take_sealed()):
+            self._index_syncing = True
+            self._sync_index(sealed)
         if lag <= 0:
             return False
         if not self._numpy_wanted:
@@ -82,9 +85,6 @@ class Upkeep:
             self._index_due = now + 1000  # no room for an index file: messages matter more, try again
             self.disk_full = self.disk_full or f"a key index file cannot be written: {exc}"
             return False
-        if not self._index_syncing and (sealed := self._indexing.take_sealed()):
-            self._index_syncing = True
-            self._sync_index(sealed)
         return True
 
     def _loaded(self, result: Exception | None, now: int) -> None:
