@@ -65,7 +65,7 @@ class Store:
         self._work: list[Work[Any]] = []
         self._failed: str | None = None
         self._stopping = self._closed = False
-        self._now = 0
+        self._now = self._reads = 0
         self._indexing = Indexing(
             self._log, KeyIndex(disk, settings.hash_slots, settings.index_entries_max), enabled=settings.message_index_enable
         )
@@ -226,6 +226,7 @@ class Store:
         self, topic: str, queue_id: int, offset: int, max_count: int, codes: frozenset[int] | None = None, max_bytes: int = 1 << 30
     ) -> Found:
         """Return records of a queue from an offset on, with status and next offset. See `halfmoon.store.reading`."""
+        self._reads += 1
         queue = self._queues.get((topic, queue_id))
         return NO_QUEUE if queue is None else self._reader.read(queue, offset, max_count, codes, max_bytes)
 
@@ -372,7 +373,7 @@ class Store:
                 work = self._sync_queues_work()
                 if work is not None:
                     self._work.append(work)
-        if not self._failed and self._upkeep.tick(now, self._visible.end):
+        if not self._failed and self._upkeep.tick(now, self._visible.end, self._reads):
             self._write_checkpoint()
 
     def delete_topic(self, topic: str, now: int) -> None:

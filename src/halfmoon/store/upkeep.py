@@ -37,7 +37,7 @@ class Upkeep:
         self._settings, self._leave, self._fail = settings, leave, fail
         self.disk_full: str | None = None
         self._index_due = self._clean_due = 0
-        self._indexed_end = 0
+        self._activity = (0, 0)
         self._index_syncing = self._numpy_wanted = False
         self._to_correct: deque[ConsumeQueue] = deque()
         """Queues whose lowest offset is to be found anew, since log files went."""
@@ -53,11 +53,11 @@ class Upkeep:
             return min(self._index_due, self._clean_due)
         return self._clean_due
 
-    def tick(self, now: int, published: int) -> bool:
-        """Do what is due; return whether the key index went on."""
+    def tick(self, now: int, published: int, reads: int) -> bool:
+        """Do what is due; return whether the key index went on. ``reads`` counts the reads so far: who reads is not kept waiting."""
         moved = False
         if now >= self._index_due:
-            moved = self._index(now, published)
+            moved = self._index(now, published, reads)
         if now >= self._clean_due:
             self._clean_due = now + self._settings.clean_interval_ms
             self._clean(now, published)
@@ -65,11 +65,11 @@ class Upkeep:
             self._correct_queues()
         return moved
 
-    def _index(self, now: int, published: int) -> bool:
-        """One slice of indexing. While appends go on it gets about a sixteenth of the time, a quarter when it is far behind."""
+    def _index(self, now: int, published: int, reads: int) -> bool:
+        """One slice of indexing. While others append or read it gets about a sixteenth of the time, a quarter when far behind."""
         lag = published - self._indexing.position
-        idle = self._indexed_end == self._log.end
-        self._indexed_end = self._log.end
+        idle = self._activity == (self._log.end, reads)
+        self._activity = (self._log.end, reads)
         self._index_due = now + (1 if idle else 16 if lag < _LAG_BYTES else 4)
         if not self._index_syncing and (sealed := self._indexing.take_sealed()):
             self._index_syncing = True
