@@ -54,7 +54,7 @@ class Upkeep:
         return self._clean_due
 
     def tick(self, now: int, published: int, reads: int) -> bool:
-        """Do what is due; return whether the key index went on. ``reads`` counts the reads so far: who reads is not kept waiting."""
+        """Do what is due; return whether the key index went on. It gives way while ``reads``, a count, grows."""
         moved = False
         if now >= self._index_due:
             moved = self._index(now, published, reads)
