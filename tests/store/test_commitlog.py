@@ -80,11 +80,12 @@ def test_a_walk_steps_over_one_damaged_record_and_ends_at_two():
     assert len(list(log.scan(0))) == 1
 
 
+@pytest.mark.parametrize("bit", [0, BORN_V6])
 @pytest.mark.parametrize("place", range(3))
-def test_a_long_born_host_is_kept_whole_whether_the_sender_set_its_bit_or_not(place: int):
+def test_a_long_born_host_is_kept_whole_whether_the_sender_set_its_bit_or_not(place: int, bit: int):
     log = log_on(SimDisk(Random(1)))
     long = bytes(range(20))
-    drafts = [draft(b"body", born=long if number == place else BORN, sys_flag=BORN_V6 * (number != place)) for number in range(3)]
+    drafts = [draft(b"body", born=long if number == place else BORN, sys_flag=bit) for number in range(3)]
     block = log.append("t", 0, 0, drafts, NOW, whole=False)
     records = [log.record(offset) for offset in block.physical_offsets]
     assert [bytes(record[48 : 48 + (20 if number == place else 8)]) for number, record in enumerate(records)] == [

@@ -63,6 +63,36 @@ def test_a_log_cut_at_any_byte_comes_back_as_a_prefix():
         assert bodies_of(store) == [*expected, b"next"]
 
 
+@pytest.mark.parametrize("power", [False, True])
+def test_a_write_cut_short_in_topic_or_properties_leaves_no_message(power: bool):
+    properties = b"UNIQ_KEY\x01" + b"u" * 32 + b"\x02TAGS\x01paid\x02"
+    for cut in range(1, 100):
+        disk = SimDisk(Random(1), write_back=0)
+        store = open_store(disk)
+        store.append("topic", 0, [draft(b"first", properties), draft(b"second", properties)], NOW)
+        end = store.end_offset
+        disk.crash(power=False)
+        overwrite(disk, LOG, end - cut, bytes(cut))
+        if power:
+            disk.machine_boots += 1
+        again = open_store(disk)
+        assert [body for body, _ in read_all(again, "topic", 0).values()] == [b"first"]
+        again.append("topic", 0, [draft(b"next", properties)], NOW)
+        assert [body for body, _ in read_all(again, "topic", 0).values()] == [b"first", b"next"]
+
+
+def test_a_page_of_properties_that_did_not_reach_the_device_costs_the_message():
+    disk = SimDisk(Random(1), write_back=0)
+    store = open_store(disk)
+    store.append("t", 0, [draft(b"long", b"note\x01" + b"n" * 12_000 + b"\x02"), draft(b"behind")], NOW)
+    disk.crash(power=False)
+    overwrite(disk, LOG, 4096, bytes(4096))
+    disk.machine_boots += 1
+    again = open_store(disk)
+    assert bodies_of(again) == [b"behind"]
+    assert [error.reason for error in again.recovered.damaged] == ["its topic or properties are cut short"]
+
+
 def test_a_stale_tail_never_comes_back_over_two_losses():
     for seed in range(30):
         disk = SimDisk(Random(seed), write_back=0)

@@ -15,7 +15,7 @@ from halfmoon.errors import CorruptRecord, MessageIllegal
 from halfmoon.limits import PROPERTIES_BYTES_MAX, TOPIC_LENGTH_MAX
 from halfmoon.ports import Disk
 from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG, MAGIC
-from halfmoon.store.records import BLANK_TAIL, BORN_V6, STORE_V6, RecordFacts, check_at, crc32, store_time_at
+from halfmoon.store.records import BLANK_TAIL, BORN_V6, STORE_V6, RecordFacts, check_at, crc32, is_torn, store_time_at
 from halfmoon.store.segments import Segments
 
 Draft = tuple[bytes, bytes, int, int, int, bytes, int, int, int]
@@ -252,11 +252,14 @@ class CommitLog:
             raise CorruptRecord(physical_offset, "an entry points at bytes that are not a record")
         return store_time_at(head)
 
-    def scan(self, start: int, stop: int | None = None) -> Iterator[tuple[int, RecordFacts | CorruptRecord]]:
+    def scan(
+        self, start: int, stop: int | None = None, *, doubtful: bool = False
+    ) -> Iterator[tuple[int, RecordFacts | CorruptRecord]]:
         """Walk the records from a record's offset, each checked whole, to ``stop`` or to where no record is.
 
         One damaged record whose size is plausible, with a good record (or a blank tail, or ``stop``) right behind it, is yielded
-        as its error and stepped over. The walk ends at anything else that is not a record.
+        as its error and stepped over. The walk ends at anything else that is not a record. ``doubtful``: writes may have been
+        cut short, and a record that shows it is a damaged one.
         """
         position = start
         segments = self.segments
@@ -266,6 +269,8 @@ class CommitLog:
             while position < base + self.file_bytes and (stop is None or position < stop):
                 try:
                     found = check_at(view, position - base, position)
+                    if doubtful and isinstance(found, RecordFacts) and is_torn(found):
+                        raise CorruptRecord(position, "its topic or properties are cut short")
                 except CorruptRecord as error:
                     size = self.damaged_size(view, position - base, position, stop)
                     if not size:

@@ -22,7 +22,7 @@ try:
 except ImportError:
     from zlib import crc32
 
-__all__ = ["BAD", "BLANK_TAIL", "RecordFacts", "check_at", "crc32", "keys_of", "store_time_at", "tag_hash_of"]
+__all__ = ["BAD", "BLANK_TAIL", "RecordFacts", "check_at", "crc32", "is_torn", "keys_of", "store_time_at", "tag_hash_of"]
 
 BORN_V6, STORE_V6 = 0x10, 0x20
 SIZE_MIN = 91
@@ -31,6 +31,7 @@ SIZE_MIN = 91
 _START = Struct(">iiiiiqqi")  # | size | magic | crc | queueId | flag | queueOffset | physicalOffset | sysFlag | = 40 bytes
 _I64 = Struct(">q")
 _I32 = Struct(">i")
+_SECTOR = bytes(512)
 
 
 class RecordFacts(NamedTuple):
@@ -127,6 +128,17 @@ def check_at(view: memoryview, at: int, physical_offset: int) -> RecordFacts | _
     return RecordFacts(
         size, topic, queue_id, queue_offset, sys_flag, store_ms, bytes(view[properties_at:end]), body_at - at, body_bytes
     )
+
+
+def is_torn(record: RecordFacts) -> bool:
+    """Whether a record that checks out lacks a part of its topic or properties, which no checksum covers.
+
+    A write that was cut short, and a page that did not reach the device, leave zeros: the last byte is one, or a whole sector.
+    To be asked only of what nobody knows to be whole. Properties that end with a NUL of their own are taken for torn then.
+
+    Differs: the original delivers such a message with zeros in its properties.
+    """
+    return "\0" in record.topic or record.properties.endswith(b"\0") or _SECTOR in record.properties
 
 
 def store_time_at(view: memoryview) -> int:

@@ -167,7 +167,7 @@ def _scan(log: CommitLog, queues: Queues, facts: Recovered, new_queue: NewQueue,
         queues[key].publish(first, entries, log.file_bytes)
 
     end = facts.start
-    for position, found in log.scan(facts.start):
+    for position, found in log.scan(facts.start, doubtful=not facts.clean):
         if isinstance(found, CorruptRecord):
             facts.damaged.append(found)
             end = position + int.from_bytes(log.segments.view(position, 4), "big")
