@@ -1,6 +1,6 @@
 """Writes docs/protocol.md from the protocol table: every request, its fields and its reply. Run it after a change of the table.
 
-``python tools/reference.py`` writes the page; ``python tools/reference.py --check`` only says whether it is stale (exit code 1).
+``python tools/generate_protocol.py`` writes the page; ``python tools/generate_protocol.py --check`` only says whether it is stale (exit code 1).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TITLES = {
 
 HEAD = """# The protocol's requests
 
-Written by `tools/reference.py` from the protocol table (`src/halfmoon/wire/headers`); a test says when it is stale.
+Written by `tools/generate_protocol.py` from the protocol table (`src/halfmoon/wire/headers`); a test says when it is stale.
 
 A request is known by its code. Fields travel as text, under the names below. **Required** fields must be there; a peer
 that leaves one out gets code 1. Types: `str` text, `i32` and `i64` signed numbers of 32 and 64 bits, `bool` the words `true`
@@ -111,7 +111,7 @@ def main(arguments: list[str]) -> int:
     """Write the page, or with ``--check`` compare it; return the exit code."""
     if arguments == ["--check"]:
         if not PAGE.exists() or PAGE.read_text() != page():
-            print("docs/protocol.md is stale: run python tools/reference.py", file=sys.stderr)
+            print("docs/protocol.md is stale: run python tools/generate_protocol.py", file=sys.stderr)
             return 1
         return 0
     PAGE.write_text(page())

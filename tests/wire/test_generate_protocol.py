@@ -9,7 +9,7 @@ from tools import reference
 
 
 def test_the_reference_page_is_what_the_table_says_now():
-    assert reference.PAGE.read_text() == reference.page(), "stale: run python tools/reference.py"
+    assert reference.PAGE.read_text() == reference.page(), "stale: run python tools/generate_protocol.py"
 
 
 @pytest.mark.parametrize("line", REQUESTS.values(), ids=lambda line: line.name)
