@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.wire.table import REQUESTS
-from tools import reference
+from tools import generate_protocol
 
 
 def test_the_reference_page_is_what_the_table_says_now():
-    assert reference.PAGE.read_text() == reference.page(), "stale: run python tools/generate_protocol.py"
+    assert generate_protocol.PAGE.read_text() == generate_protocol.page(), "stale: run python tools/generate_protocol.py"
 
 
 @pytest.mark.parametrize("line", REQUESTS.values(), ids=lambda line: line.name)
 def test_every_request_and_every_field_is_on_the_page(line):
-    text = reference.page()
+    text = generate_protocol.page()
 
     section = text[text.index(f"### {line.code} {line.name}") :].split("\n#", 1)[0]
     for cls in (line.header, line.reply):
@@ -23,11 +23,11 @@ def test_every_request_and_every_field_is_on_the_page(line):
 
 
 def test_a_change_of_the_page_is_noticed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(reference, "PAGE", tmp_path / "protocol.md")
+    monkeypatch.setattr(generate_protocol, "PAGE", tmp_path / "protocol.md")
 
-    assert reference.main(["--check"]) == 1
-    assert reference.main([]) == 0
-    assert reference.main(["--check"]) == 0
-    reference.PAGE.write_text(reference.page().replace("queueId", "queueID"))
-    assert reference.main(["--check"]) == 1
+    assert generate_protocol.main(["--check"]) == 1
+    assert generate_protocol.main([]) == 0
+    assert generate_protocol.main(["--check"]) == 0
+    generate_protocol.PAGE.write_text(generate_protocol.page().replace("queueId", "queueID"))
+    assert generate_protocol.main(["--check"]) == 1
     assert "stale" in capsys.readouterr().err
