@@ -1,6 +1,7 @@
 """Writes docs/protocol.md from the protocol table: every request, its fields and its reply. Run it after a change of the table.
 
-``python tools/generate_protocol.py`` writes the page; ``python tools/generate_protocol.py --check`` only says whether it is stale (exit code 1).
+``python tools/generate_protocol.py`` writes the page; ``python tools/generate_protocol.py --check`` only says whether it is
+stale (exit code 1).
 """
 
 from __future__ import annotations
