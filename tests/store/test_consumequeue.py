@@ -90,18 +90,18 @@ def test_names_that_could_lead_elsewhere_are_no_topics(topic: str):
     assert queue_directory("%RETRY%g|x_1-2", 3) == "consumequeue/%RETRY%g|x_1-2/3"
 
 
-def test_the_space_for_entries_is_taken_a_page_at_a_time_and_over_files():
+def test_the_space_for_entries_is_taken_some_pages_at_a_time_and_over_files():
     disk = SimDisk(Random(1))
-    queue = ConsumeQueue(disk, "t", 0, 12_000)
+    queue = ConsumeQueue(disk, "t", 0, 24_000)
     queue.make_room(0, 1, 0, 65536)
-    assert queue.room == 204
-    queue.make_room(1, 650, 0, 65536)
-    assert disk.list("consumequeue/t/0") == [f"{0:020d}", f"{12_000:020d}"]
+    assert queue.room == 16 * 1024 // 20
+    queue.make_room(1, 1250, 0, 65536)
+    assert disk.list("consumequeue/t/0") == [f"{0:020d}", f"{24_000:020d}"]
     disk.full = True
-    queue.publish(0, flat(0, 651), 65536)
-    assert queue.max_offset == 651
+    queue.publish(0, flat(0, 1251), 65536)
+    assert queue.max_offset == 1251
     with pytest.raises(OSError, match="no space"):
-        queue.make_room(651, 600, 0, 65536)
+        queue.make_room(1251, 1200, 0, 65536)
 
 
 def test_a_queue_that_begins_anew_is_empty_where_it_begins():

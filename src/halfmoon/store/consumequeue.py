@@ -22,7 +22,8 @@ def _entries_struct(count: int) -> Struct:
     return Struct(">" + "qiq" * count)
 
 
-_PAGE_BYTES = 4096
+_ROOM_BYTES = 16 * 1024
+"""Space taken at once, a few pages."""
 _BLOCK_MAX = 1024
 """Entries packed at once: bounds the cached layouts."""
 
@@ -61,7 +62,7 @@ class ConsumeQueue:
     # ------------------------------------------------------------ write
 
     def make_room(self, queue_offset: int, count: int, log_end: int, log_file_bytes: int) -> None:
-        """Take the disk's space for entries from a queue offset on, to the end of a page, so that `publish` cannot lack it.
+        """Take the disk's space for entries from a queue offset on, to the end of some pages, so that `publish` cannot lack it.
 
         Raises OSError when the disk is full; a later call goes on where this one ended.
         """
@@ -75,9 +76,9 @@ class ConsumeQueue:
             if at >= segments.end:
                 segments.extend(at)
             base = segments.base(at)
-            page_end = min(base + (at - base) // _PAGE_BYTES * _PAGE_BYTES + _PAGE_BYTES, segments.end)
-            segments.write(at, bytes(page_end - at))
-            at = page_end
+            room_end = min(base + (at - base) // _ROOM_BYTES * _ROOM_BYTES + _ROOM_BYTES, segments.end)
+            segments.write(at, bytes(room_end - at))
+            at = room_end
             self.room = at // ENTRY_BYTES
 
     def publish(self, queue_offset: int, entries: list[int], log_file_bytes: int) -> None:
