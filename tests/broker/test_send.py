@@ -14,7 +14,7 @@ from halfmoon.wire.record import BatchItem, decode_records, encode_batch
 from tests.broker.talk import START_MS, Talk, pull_header, send_header
 
 
-@pytest.mark.mission("004-20", "003-12")
+@pytest.mark.mission("004-20")
 def test_a_sent_message_is_in_the_log_and_can_be_pulled(talk):
     sent = talk.send("BenchmarkTest", b"hello", properties="KEYS\x01k1\x02WAIT\x01true\x02TAGS\x01TagA\x02").header(
         SendMessageReply
@@ -122,7 +122,9 @@ def test_what_may_not_be_stored_is_refused_with_its_code(talk, changed, body, co
 
 
 @pytest.mark.mission("003-14")
-def test_a_half_message_is_refused_with_no_permission_and_a_clear_remark(talk):
+def test_a_half_message_is_refused_with_no_permission_and_a_clear_remark(make_talk):
+    talk = make_talk(reject_transactions=True)
+
     reply = talk.send("BenchmarkTest", properties="TRAN_MSG\x01true\x02")
 
     assert (reply.code, reply.remark) == (16, "the broker[127.0.0.1] sending transaction message is forbidden")
