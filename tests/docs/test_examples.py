@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 from typing import NamedTuple
 
 import pytest
@@ -58,10 +59,13 @@ def run_until_shown(code: str, shown: str, nameserver: str) -> str:
         assert process.stdout is not None
         assert process.stdin is not None
         written = ""
+        alarm = Timer(60, process.kill)  # a text that never comes ends the reading, and the test with it
+        alarm.start()
         for line in process.stdout:
             written += line
             if shown in line:
                 break
+        alarm.cancel()
         process.stdin.write("\n")
         process.stdin.close()
         assert process.wait(30) == 0, written
