@@ -5,9 +5,11 @@ Each cluster has a directory of its own for stores, configuration and logs, port
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from halfmoon.client.sync_admin import Admin
 from tests.interop.jars import JAVA_FLAGS, SHORT_RUN, jars
 from tests.interop.process import Server, free_port
 
@@ -76,10 +78,20 @@ class Cluster:
             )
             for i, port in enumerate(self.broker_ports):
                 self._launch(f"broker-{chr(97 + i)}", "org.apache.rocketmq.broker.BrokerStartup", self.java, self._broker(i), port)
+            self._wait_registered()
         except BaseException:
             self.stop()
             raise
         return self
+
+    def _wait_registered(self, timeout_s: float = 60) -> None:
+        """Wait until the name server knows every broker: on a slow machine a first registration can be late, or fail and be repeated."""
+        end = time.monotonic() + timeout_s
+        with Admin(nameserver=self.nameserver) as admin:
+            while len(admin.cluster().broker_addr_table) < len(self.broker_ports):
+                if time.monotonic() > end:
+                    raise RuntimeError(f"not every broker of {self.version} registered within {timeout_s:.0f} s")
+                time.sleep(0.05)
 
     def stop(self) -> None:
         """Stop the brokers cleanly, then the name server."""

@@ -105,6 +105,7 @@ class Play:
         self._start_broker(*ports)
 
     def _until(self, true: Callable[[], bool], what: str) -> None:
+        self._watch(what, self._counts())
         while not true():
             self._cast.check("broker", "consumer", "order service")
             if time.monotonic() > self._begin + LATEST_S:
