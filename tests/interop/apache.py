@@ -85,7 +85,7 @@ class Cluster:
         return self
 
     def _wait_registered(self, timeout_s: float = 60) -> None:
-        """Wait until the name server knows every broker: on a slow machine a first registration can be late, or fail and be repeated."""
+        """Wait until the name server knows every broker: its first registration can be late, or fail."""
         end = time.monotonic() + timeout_s
         with Admin(nameserver=self.nameserver) as admin:
             while len(admin.cluster().broker_addr_table) < len(self.broker_ports):
