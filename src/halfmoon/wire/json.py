@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from enum import Enum, IntEnum
 from functools import cache, partial
+from operator import attrgetter
 from types import UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin
 
@@ -254,23 +255,29 @@ def to_json(value: Any, *, quoted: bool = False) -> bytes:
 
 
 def _write(value: Any, quoted: bool, out: list[bytes]) -> None:
-    if isinstance(value, Enum):
-        out.append(b'"%s"' % value.name.encode())
-    elif value is None or isinstance(value, str | int | float):
+    if type(value) in _SIMPLE:
         out.append(msgspec.json.encode(value))
     elif isinstance(value, MessageQueue):
         out.append(_queue_text(value))
     elif isinstance(value, msgspec.Struct):
-        pairs = [(key, getattr(value, attribute)) for key, attribute in _keys(type(value))]
-        _write_pairs([pair for pair in pairs if pair[1] is not None], quoted, out)
+        names, items = _names(type(value))
+        named = {name: item for name, item in zip(names, items(value)) if item is not None}
+        if _SIMPLE.issuperset(map(type, named.values())):  # most of a large body: one call writes it
+            out.append(msgspec.json.encode(named))
+        else:
+            _write_pairs([(msgspec.json.encode(name), item) for name, item in named.items()], quoted, out)
     elif isinstance(value, dict):
         _write_pairs([(_key(key, quoted), item) for key, item in value.items() if item is not None], quoted, out)
+    elif isinstance(value, Enum):
+        out.append(b'"%s"' % value.name.encode())
+    elif value is None or isinstance(value, (str, int, float)):
+        out.append(msgspec.json.encode(value))
     else:
-        items = sorted(value) if isinstance(value, set | frozenset) else value
-        for index, item in enumerate(items):
+        listed = sorted(value) if isinstance(value, (set, frozenset)) else value
+        for index, item in enumerate(listed):
             out.append(b"," if index else b"[")
             _write(item, quoted, out)
-        out.append(b"]" if items else b"[]")
+        out.append(b"]" if listed else b"[]")
 
 
 def _write_pairs(pairs: list[tuple[bytes, Any]], quoted: bool, out: list[bytes]) -> None:
@@ -282,9 +289,16 @@ def _write_pairs(pairs: list[tuple[bytes, Any]], quoted: bool, out: list[bytes])
     out.append(b"}" if pairs else b"{}")
 
 
+_SIMPLE = frozenset((str, int, float, bool))
+
+
 @cache
-def _keys(cls: type[msgspec.Struct]) -> list[tuple[bytes, str]]:
-    return sorted((msgspec.json.encode(field.encode_name), field.name) for field in msgspec.structs.fields(cls))
+def _names(cls: type[msgspec.Struct]) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]]:
+    """Return the names of a struct's fields as they are written, sorted, and what reads the fields in that order."""
+    pairs = sorted((field.encode_name, field.name) for field in msgspec.structs.fields(cls))
+    attributes = [attribute for _, attribute in pairs]
+    read = attrgetter(*attributes) if len(attributes) > 1 else lambda value: tuple(getattr(value, name) for name in attributes)
+    return [name for name, _ in pairs], read
 
 
 def _key(key: Any, quoted: bool) -> bytes:
