@@ -26,6 +26,7 @@ from halfmoon.wire.headers.client import (
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
+from tests.broker.talk import pull_header
 
 
 def notices(talk, peer):
@@ -189,3 +190,31 @@ def test_members_that_come_in_one_turn_are_told_once(talk):
 def test_a_client_id_of_any_length_is_refused(talk):
     assert talk.ask(HeartBeat(), to_json(heartbeat("c" * 1025))).code == 1
     assert talk.broker.clients.group("G") is None
+
+
+def test_a_subscription_without_a_version_is_as_old_as_its_heartbeat(talk):
+    talk.send("T")
+    data = heartbeat("c")
+    data.consumer_data_set[0].subscription_data_set = [SubscriptionData(topic="T")]
+    assert talk.ask(HeartBeat(), to_json(data)).code == 0
+
+    pulls = [pull_header("T", expression=None, version=version) for version in (5, talk.now, talk.now + 1)]
+    codes = [talk.ask(pull).code for pull in pulls]
+
+    assert codes == [0, 0, 25]
+
+
+def test_a_subscription_without_a_topic_is_refused(talk):
+    data = heartbeat("c")
+    data.consumer_data_set[0].subscription_data_set = [SubscriptionData(sub_version=1)]
+
+    reply = talk.ask(HeartBeat(), to_json(data))
+
+    assert (reply.code, reply.remark) == (1, "a subscription of the consumer group G names no topic")
+
+
+def test_a_client_may_leave_without_its_id(talk):
+    talk.ask(HeartBeat(), to_json(heartbeat("c")))
+
+    assert talk.ask(UnregisterClient(consumer_group="G")).code == 0
+    assert talk.ask(GetConsumerListByGroup(consumer_group="G")).code == 1

@@ -331,3 +331,24 @@ def test_a_pull_that_fails_is_answered_and_the_others_do_not_feel_it(talk, monke
     talk.turn()
 
     assert [talk.answer(opaque).code for opaque in (*posts, waiting)] == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("flag", "missing", "code"),
+    [
+        (4, "commit_offset", 0), (4, "suspend_timeout_millis", 0), (4, "sub_version", 0), (5, "commit_offset", 1),
+        (6, "suspend_timeout_millis", 1), (0, "sub_version", 1), (6, "commit_offset", 0), (5, "sub_version", 0),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+def test_a_pull_needs_only_the_fields_that_its_bits_use(talk, flag, missing, code, serialization):
+    talk.send("T")
+    talk.consume("T")
+    header = pull_header("T", commit=0)
+    header.sys_flag = flag
+    setattr(header, missing, None)
+
+    reply = talk.ask(header, serialization=serialization)
+
+    assert reply.code == code
+    assert code == 0 or "needs" in reply.remark

@@ -389,3 +389,29 @@ def test_requests_before_bytes_that_are_no_frame_are_answered(talk):
 
     assert talk.answer(opaque).code == 0
     assert 1 in talk.closed
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%G", "%DLQ%G"])
+def test_a_batch_may_go_where_retries_and_dead_letters_are_kept_as_in_the_original(talk, topic):
+    items = [BatchItem(b"a", b""), BatchItem(b"b", b"")]
+
+    assert talk.ask(send_header(topic, batch=True), encode_batch(items), code=320).code == 0
+    assert [m.body for m in decode_records(talk.pull(topic).body)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("missing", ["default_topic", "default_topic_queue_nums"])
+@pytest.mark.parametrize("topic", ["New", "%RETRY%G"])
+def test_a_send_without_the_template_creates_no_topic(talk, topic, missing):
+    reply = talk.ask(send_header(topic, **{missing: None}), b"x")
+
+    assert (reply.code, "lacks its defaultTopic" in reply.remark) == (1, True)
+    assert talk.broker.topics.get(topic) is None
+
+
+@pytest.mark.parametrize("properties", ["", "WAIT\x01false\x02"])
+def test_a_send_to_a_known_topic_needs_neither_group_nor_template(talk, properties):
+    talk.send("Known")
+
+    header = send_header("Known", producer_group=None, default_topic=None, default_topic_queue_nums=None, properties=properties)
+    assert talk.ask(header, b"second").code == 0
+    assert [m.body for m in decode_records(talk.pull("Known").body)] == [b"x", b"second"]

@@ -31,7 +31,7 @@ def pull(name: str, **changed: object) -> Question:
         "consumerGroup": "G", "topic": "Same", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0,
         "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0, "expressionType": "TAG", **changed,
     }  # fmt: skip
-    return Question(name, 11, fields)
+    return Question(name, 11, {k: v for k, v in fields.items() if v is not None})
 
 
 def make_topic(name: str, topic: str, **changed: object) -> Question:
@@ -39,7 +39,7 @@ def make_topic(name: str, topic: str, **changed: object) -> Question:
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6,
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false", **changed,
     }  # fmt: skip
-    return Question(name, 17, fields)
+    return Question(name, 17, {k: v for k, v in fields.items() if v is not None})
 
 
 def heartbeat(name: str, *topics: str, group: str = "G", version: int = 5) -> Question:
@@ -51,6 +51,11 @@ def heartbeat(name: str, *topics: str, group: str = "G", version: int = 5) -> Qu
     return _json(
         name, 34, {"clientID": "c@1", "producerDataSet": [{"groupName": "P"}], "consumerDataSet": [consumer] if topics else []}
     )
+
+
+def _heartbeat_of(name: str, subscription: dict[str, object]) -> Question:
+    consumer = {"groupName": "Unversioned", "consumeType": 1, "messageModel": 1, "subscriptionDataSet": [subscription]}
+    return _json(name, 34, {"clientID": "c@1", "consumerDataSet": [consumer], "producerDataSet": []})
 
 
 def _json(name: str, code: int, body: Any) -> Question:
@@ -124,6 +129,12 @@ ALIKE = [
     send("a batch", encode_batch([BatchItem(b"a", b"TAGS\x01A\x02"), BatchItem(b"b", b"")]), 320, m="true", e=1),
     send("a batch under the code of a message", encode_batch([BatchItem(b"a", b"")]), m="true", e=1),
     send("a message under the code of a batch", b"plain", 320, e=1),
+    send("a batch to a retry topic", encode_batch([BatchItem(b"a", b""), BatchItem(b"b", b"")]), 320, m="true", b="%RETRY%G"),
+    send("a batch to a new retry topic", encode_batch([BatchItem(b"a", b"")]), 320, m="true", b="%RETRY%G5", c="nothing"),
+    send("a batch to dead letters", encode_batch([BatchItem(b"a", b"")]), 320, m="true", b="%DLQ%G"),
+    pull("what it stored for retry", topic="%RETRY%G"),
+    send("a send without a group", a=None, e=1),
+    send("a send without a group or template, its properties unusual", a=None, c=None, d=None, e=1, i="WAIT\x01false\x02"),
     pull("what they stored", queueId=1),
     # pulls
     pull("a pull of everything"),
@@ -138,6 +149,8 @@ ALIKE = [
     pull("a pull before the first message", queueOffset=-1),
     pull("a pull far behind the last", queueOffset=10**9),
     pull("a pull of an empty queue", queueId=2),
+    pull("a pull without what its bits do not use", commitOffset=None, suspendTimeoutMillis=None, subVersion=None),
+    pull("a pull of an empty queue without them", queueId=2, commitOffset=None, suspendTimeoutMillis=None, subVersion=None),
     pull("a pull of an empty queue at 5", queueId=2, queueOffset=5),
     pull("a pull of a queue that is not", queueId=4),
     pull("a pull of a queue below 0", queueId=-1),
@@ -204,6 +217,12 @@ ALIKE = [
         ).encode(),
     ),
     Question("its connection", 203, {"consumerGroup": "Cpp"}),
+    _heartbeat_of("a heartbeat without a version", {"topic": "Same", "subString": "*"}),
+    pull("a pull with an old version is not newer", consumerGroup="Unversioned", sysFlag=0, subVersion=5),
+    pull("a pull with a version of the future is", consumerGroup="Unversioned", sysFlag=0, subVersion=2**62),
+    Question("leaving a group without an id", 35, {"consumerGroup": "Unversioned"}),
+    Question("nobody is in it", 203, {"consumerGroup": "Unversioned"}),
+    Question("leaving nothing", 35),
     Question("the members of a group", 38, {"consumerGroup": "G"}),
     Question("the members of an unknown group", 38, {"consumerGroup": "Nobody"}),
     Question("the connections of a group", 203, {"consumerGroup": "G"}),
@@ -216,7 +235,7 @@ ALIKE = [
     _json("an odd one", 46, {"clientId": "c", "group": "G", "subscriptionData": {"topic": "Same", "subString": "||"}}),
     Question("leaving a group one is not in", 35, {"clientID": "c@1", "producerGroup": "X", "consumerGroup": "Y"}),
     # topics and groups
-    make_topic("a topic with more queues to read", "Made"),
+    make_topic("a topic with more queues to read", "Made", defaultTopic=None, topicSysFlag=None, order=None),
     send("a send to a queue that is only read", b="Made", e=2),
     send("a send beyond both", b="Made", e=3),
     make_topic("a topic that is only written", "WriteOnly", perm=2),
@@ -242,7 +261,14 @@ DIFFERENT = [
     (send("a send to a queue that is no number", e="abc"), 1, 1, "ours names the field, Java its NumberFormatException"),
     (make_topic("a topic without a name", ""), 1, 1, "in ROCKETMQ headers an empty field counts as missing"),
     (send("a broken batch", b"garbage", 320, m="true"), 1, 13, "what a message is refused for, a batch is refused for"),
-    (send("a batch to a retry topic", encode_batch([BatchItem(b"a", b"")]), 320, m="true", b="%RETRY%G"), 0, 13, "no client may"),
+    (send("a send to a new topic without a template", b="New", c=None), 1, 1, "ours names the missing field"),
+    (send("a send to a new topic without its queues", b="New", d=None), 1, 1, "the same"),
+    (send("a send to a new retry topic without a template", b="%RETRY%N", c=None, d=None), 1, 1, "the same"),
+    (pull("a pull that commits nothing", sysFlag=5, commitOffset=None), 1, 1, "the same"),
+    (pull("a pull that waits for no time", sysFlag=6, suspendTimeoutMillis=None), 1, 1, "the same"),
+    (pull("a pull without the version it means", sysFlag=0, subVersion=None), 1, 1, "the same"),
+    (Question("leaving a producer group without an id", 35, {"producerGroup": "P"}), 1, 0, "the connection says who leaves"),
+    (_heartbeat_of("a heartbeat without a topic", {"subString": "*"}), 1, 1, "ours names the missing field"),
     (send("a prepared message by its bits alone", f=4), 0, 16, "stored, no consumer would ever see it"),
     (send("a delayed message", i="DELAY\x011\x02"), 0, 13, "refused until this broker delivers it in time"),
     (pull("a pull of less than nothing", maxMsgNums=-1), 1, 0, "Java fails to make a list of that size"),

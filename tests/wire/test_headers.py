@@ -23,26 +23,26 @@ CLASSES = sorted({cls for line in LINES for cls in (line.header, line.reply)}, k
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 CHOSEN = {
-    "SEND_MESSAGE": "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag",
-    "SEND_MESSAGE_V2": "a b c d e f g h",
-    "SEND_BATCH_MESSAGE": "a b c d e f g h",
+    "SEND_MESSAGE": "topic queueId sysFlag bornTimestamp flag",
+    "SEND_MESSAGE_V2": "b e f g h",
+    "SEND_BATCH_MESSAGE": "b e f g h",
     "CONSUMER_SEND_MSG_BACK": "offset group delayLevel",
-    "PULL_MESSAGE": "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset suspendTimeoutMillis subVersion",
-    "QUERY_MESSAGE": "topic key maxNum beginTimestamp endTimestamp",
+    "PULL_MESSAGE": "consumerGroup topic queueId queueOffset maxMsgNums sysFlag",
+    "QUERY_MESSAGE": "maxNum beginTimestamp endTimestamp",
     "VIEW_MESSAGE_BY_ID": "offset",
     "UPDATE_CONSUMER_OFFSET": "consumerGroup topic queueId commitOffset",
     "SEARCH_OFFSET_BY_TIMESTAMP": "topic queueId timestamp",
     "HEART_BEAT": "",
-    "UNREGISTER_CLIENT": "clientID",
+    "UNREGISTER_CLIENT": "",
     "END_TRANSACTION": "producerGroup tranStateTableOffset commitLogOffset commitOrRollback msgId",
     "CHECK_TRANSACTION_STATE": "tranStateTableOffset commitLogOffset",
-    "REGISTER_BROKER": "brokerName brokerAddr clusterName haServerAddr brokerId",
-    "UPDATE_AND_CREATE_TOPIC": "topic defaultTopic readQueueNums writeQueueNums perm topicFilterType order",
+    "REGISTER_BROKER": "brokerName brokerAddr clusterName brokerId",
+    "UPDATE_AND_CREATE_TOPIC": "topic readQueueNums writeQueueNums perm topicFilterType",
     "GET_CONSUME_STATS": "consumerGroup",
     "GET_CONSUMER_RUNNING_INFO": "consumerGroup clientId",
-    "QUERY_DATA_VERSION": "brokerName brokerAddr clusterName brokerId",
+    "QUERY_DATA_VERSION": "",
 }
-"""Required fields of requests where a wrong one would cost most."""
+"""Required fields of requests where a wrong one would cost most, as the running 4.9.7 requires them."""
 
 REPLIES = {
     "SEND_MESSAGE_V2": "msgId queueId queueOffset",

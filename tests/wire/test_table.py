@@ -41,7 +41,7 @@ def test_none_is_left_out_and_booleans_are_words():
     }
 
 
-@pytest.mark.parametrize("missing", FIELDS)
+@pytest.mark.parametrize("missing", ["topic", "queueId"])
 def test_a_missing_required_field_is_refused_by_name(missing):
     with pytest.raises(BadHeader, match=missing):
         parse(QueryConsumerOffset, {name: value for name, value in FIELDS.items() if name != missing})

@@ -19,7 +19,7 @@ from halfmoon.broker.hold import Hold, Holds
 from halfmoon.broker.membership import Membership
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.progress import Progress
-from halfmoon.broker.pull import Pulls, Waiting
+from halfmoon.broker.pull import Pulls, Waiting, fields_used
 from halfmoon.broker.query import Queries
 from halfmoon.broker.register import Registration, Told
 from halfmoon.broker.relay import Relay
@@ -32,7 +32,7 @@ from halfmoon.broker.topics import Topics
 from halfmoon.broker.turn import Turn
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import BadHeader, BrokerError, PeerError, StoreError
-from halfmoon.hot import PullHeader, pull_header_json
+from halfmoon.hot import pull_header_json
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
@@ -235,11 +235,7 @@ class Broker:
             self.peers.answer(waiting.peer, encode(reply_to(waiting.opaque, waiting.serialization, refusal)))
 
     def _pull(self, request: Request) -> None:
-        h = request.header(PullMessage)
-        header = PullHeader(
-            h.consumer_group, h.topic, h.queue_id, h.queue_offset, h.max_msg_nums, h.sys_flag, h.commit_offset,
-            h.suspend_timeout_millis, h.sub_version, h.subscription, h.expression_type,
-        )  # fmt: skip
+        header = fields_used(request.header(PullMessage))
         if not request.command.is_oneway:
             self.pulls.pull(request.peer, request.command.opaque, request.command.serialization, header, request.now)
 

@@ -80,12 +80,14 @@ class Membership:
             )
         if len(data.subscription_data_set) > SUBSCRIPTIONS_MAX:
             raise BrokerError(f"a consumer subscribes to at most {SUBSCRIPTIONS_MAX} topics")
+        if not all(subscription.topic for subscription in data.subscription_data_set):
+            raise BrokerError(f"a subscription of the consumer group {data.group_name} names no topic")
         changed = self._clients.consumer(
             data.group_name, member,
             data.consume_type if data.consume_type is not None else ConsumeType.CONSUME_PASSIVELY,
             data.message_model if data.message_model is not None else MessageModel.CLUSTERING,
             data.consume_from_where if data.consume_from_where is not None else ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-            [subscription.subscription() for subscription in data.subscription_data_set],
+            [subscription.subscription(now) for subscription in data.subscription_data_set],
         )  # fmt: skip
         if changed:
             self._changed[data.group_name] = None

@@ -34,7 +34,7 @@ from halfmoon.model import MessageModel, subscription
 from halfmoon.store.store import Found, FoundStatus, Store
 from halfmoon.wire.codes import JSON, VERSION, Perm
 from halfmoon.wire.command import encode_header
-from halfmoon.wire.headers.pull import PullMessageReply
+from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.peer import Peer, Peers
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
@@ -210,6 +210,23 @@ class Pulls:
             size = waiting.serialization << 24 | len(head)
         waiting.peer.out_bytes += found.size_bytes
         self._peers.answers(waiting.peer, [_PREFIX.pack(4 + len(head) + found.size_bytes, size) + head, *found.pieces])
+
+
+def fields_used(sent: PullMessage) -> PullHeader:
+    """Return the fields of a pull. Raises BrokerError 1 for one that is missing and that its bits say is used.
+
+    Follows PullMessageProcessor (RocketMQ 4.9.7), which fails on such a field only where it reads it.
+    """
+    used = {"commitOffset": (sent.commit_offset, COMMIT), "suspendTimeoutMillis": (sent.suspend_timeout_millis, SUSPEND)}
+    missing = [name for name, (value, bit) in used.items() if value is None and sent.sys_flag & bit]
+    if sent.sub_version is None and not sent.sys_flag & SUBSCRIPTION:
+        missing.append("subVersion")
+    if missing:
+        raise BrokerError(f"a pull with sysFlag {sent.sys_flag} needs {', '.join(missing)}")
+    return PullHeader(
+        sent.consumer_group, sent.topic, sent.queue_id, sent.queue_offset, sent.max_msg_nums, sent.sys_flag,
+        sent.commit_offset or 0, sent.suspend_timeout_millis or 0, sent.sub_version or 0, sent.subscription, sent.expression_type,
+    )  # fmt: skip
 
 
 def _plain(waiting: Waiting, found: Found, code: int) -> Any:

@@ -104,15 +104,18 @@ class Topics:
 
     # ------------------------------------------------------------ creating
 
-    def for_send(self, topic: str, template: str, queue_count: int, unit: bool, now: int) -> TopicConfig:
+    def for_send(self, topic: str, template: str | None, queue_count: int | None, unit: bool, now: int) -> TopicConfig:
         """Return the topic's configuration for a send, created from the sender's template topic where that is allowed.
 
         Raises:
             TopicNotFound: unknown, and the template does not exist or does not let others inherit.
+            BrokerError: unknown, and the sender names no template or no number of queues.
         """
         config = self._table.get(topic)
         if config is not None:
             return config
+        if template is None or queue_count is None:
+            raise BrokerError(f"topic[{topic}] not exist, and the send lacks its defaultTopic or defaultTopicQueueNums")
         parent = self._table.get(template)
         if parent is not None and parent.perm & Perm.INHERIT and (template != TEMPLATE_TOPIC or self._settings.auto_create_topics):
             count = max(0, min(queue_count, parent.write_queue_nums))

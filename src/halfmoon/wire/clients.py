@@ -34,7 +34,7 @@ class SubscriptionData(Body):
     sub_string: str = "*"
     tags_set: list[str] = []
     code_set: list[I32] = []
-    sub_version: I64 = 0
+    sub_version: I64 | None = None
     expression_type: str = "TAG"
     class_filter_mode: bool = False
 
@@ -46,10 +46,11 @@ class SubscriptionData(Body):
             subscription.version, subscription.expression_type,
         )  # fmt: skip
 
-    def subscription(self) -> Subscription:
-        """Return the plain value."""
+    def subscription(self, now: int = 0) -> Subscription:
+        """Return the plain value; without a version it is as old as ``now``, as in the original."""
         tags, codes = frozenset(self.tags_set), frozenset(self.code_set)
-        return Subscription(self.topic, self.sub_string, self.expression_type, tags, codes, self.sub_version)
+        version = now if self.sub_version is None else self.sub_version
+        return Subscription(self.topic, self.sub_string, self.expression_type, tags, codes, version)
 
 
 class ProducerData(Body):

@@ -21,7 +21,7 @@ class HeartBeat(Header):
 class UnregisterClient(Header):
     """A client leaves a producer group, a consumer group, or both."""
 
-    client_id: str = wire("clientID")  # capital D, unlike everywhere else
+    client_id: str | None = wire("clientID", None)  # capital D, unlike everywhere else; the connection says who it is
     producer_group: str | None = None
     consumer_group: str | None = None
 

@@ -37,7 +37,7 @@ class GetConsumeStats(Header):
 class GetBrokerConsumeStats(Header):
     """Ask for the progress of all groups: reply body `BrokerConsumeStats`."""
 
-    is_order: bool
+    is_order: bool = False
 
 
 @request(352, "GET_SUBSCRIPTIONGROUP_CONFIG", since="5.0.0")

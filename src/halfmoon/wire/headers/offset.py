@@ -15,10 +15,10 @@ QueryConsumerOffsetReply = SearchOffsetByTimestampReply = GetMaxOffsetReply = Ge
 
 
 @request(14, "QUERY_CONSUMER_OFFSET", reply=OffsetReply)
-class QueryConsumerOffset(Header):
-    """Ask for the progress of a group in one queue."""
+class QueryConsumerOffset(Header, kw_only=True):
+    """Ask for the progress of a group in one queue. Without a group it is that of one which never said any."""
 
-    consumer_group: str
+    consumer_group: str = ""
     topic: str
     queue_id: I32
     set_zero_if_not_found: bool | None = None  # 5.x
@@ -98,7 +98,7 @@ class InvokeBrokerToResetOffset(Header):
 
     topic: str
     group: str
-    timestamp: I64
-    is_force: bool
+    timestamp: I64 = 0
+    is_force: bool = False
     queue_id: I32 | None = None  # 5.x
     offset: I64 | None = None  # 5.x

@@ -26,7 +26,10 @@ LitePullMessageReply = PullMessageReply
 
 @request(11, "PULL_MESSAGE", reply=PullMessageReply)
 class PullMessage(Header):
-    """Read messages of one queue from an offset; may wait for new ones. ``sys_flag`` holds the bits of `halfmoon.wire.flags`."""
+    """Read messages of one queue from an offset; may wait for new ones. ``sys_flag`` holds the bits of `halfmoon.wire.flags`.
+
+    Which of the numbers that may be missing must be there depends on those bits (`halfmoon.broker.pull.fields_used`).
+    """
 
     consumer_group: str
     topic: str
@@ -34,9 +37,9 @@ class PullMessage(Header):
     queue_offset: I64
     max_msg_nums: I32
     sys_flag: I32
-    commit_offset: I64
-    suspend_timeout_millis: I64  # how long the broker may hold the call
-    sub_version: I64
+    commit_offset: I64 | None = None
+    suspend_timeout_millis: I64 | None = None  # how long the broker may hold the call
+    sub_version: I64 | None = None
     subscription: str | None = None  # filter expression; None: the one given by heartbeat
     expression_type: str | None = None
     broker_name: str | None = wire("bname", None)  # 4.9
@@ -58,11 +61,11 @@ class QueryMessageReply(Header):
 
 
 @request(12, "QUERY_MESSAGE", reply=QueryMessageReply)
-class QueryMessage(Header):
+class QueryMessage(Header, kw_only=True):
     """Find messages of a topic by key, stored between two times (ms)."""
 
-    topic: str
-    key: str
+    topic: str = ""
+    key: str = ""
     max_num: I32
     begin_timestamp: I64
     end_timestamp: I64

@@ -24,16 +24,16 @@ class GetKvConfigReply(Header):
 class GetKvConfig(Header):
     """Ask for the value under a namespace and key."""
 
-    namespace: str
-    key: str
+    namespace: str = ""
+    key: str = ""
 
 
 @request(102, "DELETE_KV_CONFIG")
 class DeleteKvConfig(Header):
     """Forget the value under a namespace and key."""
 
-    namespace: str
-    key: str
+    namespace: str = ""
+    key: str = ""
 
 
 class RegisterBrokerReply(Header):
@@ -44,13 +44,13 @@ class RegisterBrokerReply(Header):
 
 
 @request(103, "REGISTER_BROKER", reply=RegisterBrokerReply)
-class RegisterBroker(Header):
+class RegisterBroker(Header, kw_only=True):
     """A broker says that it lives and which topics it has: body `RegisterBrokerBody`, reply body `KVTable`."""
 
     broker_name: str
     broker_addr: str
     cluster_name: str
-    ha_server_addr: str
+    ha_server_addr: str = ""
     broker_id: I64  # 0: master
     compressed: bool | None = None
     body_crc32: I32 | None = None  # over the body as sent, top bit cleared; 0: not checked
@@ -59,12 +59,12 @@ class RegisterBroker(Header):
 
 
 @request(104, "UNREGISTER_BROKER")
-class UnregisterBroker(Header):
+class UnregisterBroker(Header, kw_only=True):
     """A broker leaves."""
 
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
+    broker_name: str = ""
+    broker_addr: str = ""
+    cluster_name: str = ""
     broker_id: I64
 
 
@@ -72,7 +72,7 @@ class UnregisterBroker(Header):
 class GetRouteinfoByTopic(Header):
     """Ask which brokers hold a topic: reply body `TopicRouteData`."""
 
-    topic: str
+    topic: str = ""
     accept_standard_json_only: bool | None = None  # 4.9.4
 
 
@@ -91,7 +91,7 @@ class WipeWritePermOfBrokerReply(Header):
 class WipeWritePermOfBroker(Header):
     """Take the write permission from all topics of a broker, so that senders leave it."""
 
-    broker_name: str
+    broker_name: str = ""
 
 
 class AddWritePermOfBrokerReply(Header):
@@ -104,7 +104,7 @@ class AddWritePermOfBrokerReply(Header):
 class AddWritePermOfBroker(Header):
     """Give the write permission back to all topics of a broker."""
 
-    broker_name: str
+    broker_name: str = ""
 
 
 @request(206, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER")
@@ -116,7 +116,7 @@ class GetAllTopicListFromNameserver(Header):
 class DeleteTopicInNamesrv(Header):
     """Forget a topic at the name server, of all brokers or of one cluster's."""
 
-    topic: str
+    topic: str = ""
     cluster_name: str | None = None  # 4.9
 
 
@@ -131,14 +131,14 @@ class RegisterTopicInNamesrv(Header):
 class GetKvlistByNamespace(Header):
     """Ask for all keys and values of a namespace: reply body `KVTable`."""
 
-    namespace: str
+    namespace: str = ""
 
 
 @request(224, "GET_TOPICS_BY_CLUSTER")
 class GetTopicsByCluster(Header):
     """Ask for the topics of a cluster: reply body `TopicList`."""
 
-    cluster: str
+    cluster: str = ""
 
 
 @request(304, "GET_SYSTEM_TOPIC_LIST_FROM_NS")

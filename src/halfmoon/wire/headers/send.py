@@ -27,13 +27,16 @@ SendBatchMessageReply = SendMessageReply
 
 
 @request(10, "SEND_MESSAGE", reply=SendMessageReply)
-class SendMessage(Header):
-    """Store the message in the body. Long field names, as the Go and C++ clients send them."""
+class SendMessage(Header, kw_only=True):
+    """Store the message in the body. Long field names, as the Go and C++ clients send them.
 
-    producer_group: str
+    The template and its number of queues may be missing where the topic exists.
+    """
+
+    producer_group: str | None = None
     topic: str
-    default_topic: str  # template for automatic creation
-    default_topic_queue_nums: I32
+    default_topic: str | None = None  # template for automatic creation
+    default_topic_queue_nums: I32 | None = None
     queue_id: I32  # below 0: the broker picks a queue
     sys_flag: I32
     born_timestamp: I64
@@ -47,16 +50,16 @@ class SendMessage(Header):
 
 
 @request(310, "SEND_MESSAGE_V2", reply=SendMessageReply)
-class SendMessageV2(Header):
+class SendMessageV2(Header, kw_only=True):
     """Store the message in the body; the same fields as `SendMessage` under one-letter names.
 
     With ``batch`` true the body is a batch, whatever the code says.
     """
 
-    producer_group: str = wire("a")
+    producer_group: str | None = wire("a", None)
     topic: str = wire("b")
-    default_topic: str = wire("c")
-    default_topic_queue_nums: I32 = wire("d")
+    default_topic: str | None = wire("c", None)
+    default_topic_queue_nums: I32 | None = wire("d", None)
     queue_id: I32 = wire("e")
     sys_flag: I32 = wire("f")
     born_timestamp: I64 = wire("g")

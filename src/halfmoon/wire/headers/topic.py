@@ -6,16 +6,16 @@ from halfmoon.wire.table import I32, I64, Header, request
 
 
 @request(17, "UPDATE_AND_CREATE_TOPIC", admin=True)
-class UpdateAndCreateTopic(Header):
+class UpdateAndCreateTopic(Header, kw_only=True):
     """Make or change a topic."""
 
     topic: str
-    default_topic: str
+    default_topic: str | None = None
     read_queue_nums: I32
     write_queue_nums: I32
     perm: I32
     topic_filter_type: str  # SINGLE_TAG or MULTI_TAG
-    order: bool
+    order: bool = False
     topic_sys_flag: I32 | None = None
     attributes: str | None = None  # 5.x: "+k=v,-k"
     force: bool | None = None  # 5.x
@@ -52,7 +52,7 @@ class QueryConsumeTimeSpan(Header):
     """Ask how old the messages are that a group consumes: reply body `ConsumeTimeSpans`."""
 
     topic: str
-    group: str
+    group: str = ""
 
 
 @request(305, "GET_SYSTEM_TOPIC_LIST_FROM_BROKER")
@@ -78,7 +78,7 @@ class QueryDataVersionReply(Header):
 class QueryDataVersion(Header):
     """A broker asks whether the name server has its newest topics: body `DataVersion`."""
 
-    broker_name: str
-    broker_addr: str
-    cluster_name: str
-    broker_id: I64
+    broker_name: str = ""
+    broker_addr: str = ""
+    cluster_name: str = ""
+    broker_id: I64 = 0
