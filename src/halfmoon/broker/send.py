@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from random import Random
 
 from halfmoon.broker.acks import Acks, Sender, Stored
-from halfmoon.broker.names import DEAD_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX, check_topic
+from halfmoon.broker.names import FORBIDDEN_TO_SEND, check_topic
 from halfmoon.broker.request import Request
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
@@ -150,8 +150,6 @@ class Sends:
         if not header.batch:
             text, code, wait = self.prepare((header.properties or "").encode())
             return [(body, text, header.flag, sys_flag, born, host, reconsume, 0, code)], wait
-        if header.topic.startswith((RETRY_PREFIX, DEAD_PREFIX)):
-            raise MessageRefused("a batch may not go to a retry or dead-letter topic")
         suffix, wait = self._batch_suffix((header.properties or "").encode())
         found = batch_drafts(body, suffix, sys_flag, born, host, reconsume, BATCH_MAX, PROPERTIES_BYTES_MAX)
         return (self._batch_plainly(body, suffix, (sys_flag, born, host, reconsume, 0)) if found is None else found), wait
