@@ -68,7 +68,60 @@ def test_the_table_grows_and_keeps_what_is_in_it():
     again = loaded(disk)
     assert len(again.queues()) == 600
     assert all(again.next_at_start("topic-" + "x" * 120, number, 0, lost=True) == number + STEP_MIN for number in range(600))
-    assert disk.file_size("config/queueReserve") == 1024 * 256
+    assert {name: disk.file_size(f"config/{name}") // 256 for name in disk.list("config")} == {
+        "queueReserve": 256, "queueReserve.1": 256, "queueReserve.2": 512,
+    }  # fmt: skip
+
+
+def test_a_table_that_grows_moves_nothing_that_was_granted():
+    for seed in range(30):
+        disk = SimDisk(Random(seed), write_back=0.2)
+        reserve = loaded(disk)
+        for number in range(250):
+            reserve.granted(reserve.extend(queue_of(disk, number), 1))
+        reserve.sync()
+        disk.stop_after_writes = seed
+        try:
+            for number in range(250, 280):  # the 256th needs another file
+                reserve.extend(queue_of(disk, number), 1)
+            reserve.sync()
+        except Stopped:
+            pass
+        disk.crash(power=True)
+        again = loaded(disk)
+        assert all(again.next_at_start("t", number, 0, lost=True) == 1 + STEP_MIN for number in range(250))
+
+
+def test_a_file_of_the_table_that_was_cut_off_while_it_was_made_counts_as_none():
+    disk = SimDisk(Random(1))
+    reserve = loaded(disk)
+    for number in range(300):
+        reserve.extend(queue_of(disk, number), 1)
+    disk.create("config/queueReserve.1", 0)
+    again = loaded(disk)
+    assert len(again.queues()) == 255
+    for number in range(300):
+        again.extend(queue_of(disk, number), 1)
+    assert len(loaded(disk).queues()) == 300
+
+
+def test_a_sync_waits_for_what_another_one_has_taken_up_already():
+    disk = SimDisk(Random(1), write_back=0)
+    reserve = loaded(disk)
+    reserve.extend(queue_of(disk), 1)
+    file = reserve._parts[0].file
+    syncs = []
+
+    def sync() -> None:
+        syncs.append(1)
+        if len(syncs) == 1:
+            reserve.sync()  # the second begins while the first one runs
+
+    file.sync = sync
+    reserve.sync()
+    assert len(syncs) == 2
+    reserve.sync()
+    assert len(syncs) == 2
 
 
 def test_a_deleted_topic_frees_its_slots():

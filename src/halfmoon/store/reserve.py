@@ -7,11 +7,13 @@ own beside RocketMQ's; the original reuses the offsets.
 
 Layout: slots of 256 bytes; the first is the header. ``crc u32 | kind u16 | topic length u16 | queueId i32 | reserved i64 |
 floor i64 | topic``. A process killed in the middle of a copy leaves a slot half written, so each queue has two and the one that
-holds what was granted is never written: whichever is whole and larger counts.
+holds what was granted is never written: whichever is whole and larger counts. A full file is followed by another one, twice as
+large and with a number behind its name, so that nothing granted is ever moved.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
@@ -51,6 +53,26 @@ class _Row:
 _NOTHING = _Row()
 
 
+class _Part:
+    """One file of slots. ``first`` is the number of its slot 0; ``synced`` says which of its ``written`` writes a sync covered, and
+    ``fresh`` that its name is not known to be on the device.
+    """
+
+    __slots__ = ("file", "first", "fresh", "number", "synced", "written")
+
+    def __init__(self, number: int, first: int, file: File) -> None:
+        self.number, self.first, self.file = number, first, file
+        self.written, self.synced, self.fresh = 0, -1, True  # what a process before wrote is not known to be synced
+
+
+def _path(number: int) -> str:
+    return f"{RESERVE}.{number}" if number else RESERVE
+
+
+_PART = re.compile(r"queueReserve(?:\.([1-9][0-9]{0,3}))?")
+_DIRECTORY = RESERVE.rpartition("/")[0]
+
+
 class Extension(NamedTuple):
     """A larger reservation that was written and waits for a sync."""
 
@@ -64,7 +86,7 @@ class Reserve:
 
     def __init__(self, disk: Disk, fail: Callable[[str], None] = lambda reason: None) -> None:
         self._disk, self._fail = disk, fail
-        self._file: File | None = None
+        self._parts: list[_Part] = []
         self._slots = 0
         self._free: list[int] = []
         self._table: dict[tuple[str, int], _Row] = {}
@@ -74,21 +96,28 @@ class Reserve:
 
     def load(self) -> None:
         """Read the table; slots that do not check out count as free."""
-        data = self._disk.read(RESERVE) or b""
-        self._slots = len(data) // _SLOT_BYTES
-        for slot in range(1, self._slots):
+        names = (_PART.fullmatch(name) for name in self._disk.list(_DIRECTORY))
+        for number in sorted(int(name[1] or 0) for name in names if name is not None):
+            data = self._disk.read(_path(number)) or b""
+            if len(data) >= _SLOT_BYTES:  # else it was cut off while it was made
+                self._parts.append(_Part(number, self._slots, self._disk.open(_path(number))))
+                self._load_part(data, self._slots)
+                self._slots += len(data) // _SLOT_BYTES
+        self._free.reverse()
+
+    def _load_part(self, data: bytes, first: int) -> None:
+        for slot in range(1, len(data) // _SLOT_BYTES):
             at = slot * _SLOT_BYTES
             body = data[at + 4 : at + 4 + _BODY.size]
             kind, length, queue_id, reserved, floor, topic = _BODY.unpack(body)
             if kind != _QUEUE or _CRC.unpack_from(data, at)[0] != crc32(body):
-                self._free.append(slot)
+                self._free.append(first + slot)
                 continue
             row = self._table.setdefault((topic[:length].decode("ascii", "replace"), queue_id), _Row())
-            row.slots.append(slot)
+            row.slots.append(first + slot)
             if (reserved, floor) > (row.reserved, row.floor):
-                row.last = row.granted = slot
+                row.last = row.granted = first + slot
             row.reserved, row.floor = max(row.reserved, reserved), max(row.floor, floor)
-        self._free.reverse()
 
     def queues(self) -> list[tuple[str, int]]:
         """Return the queues that have a reservation or a floor."""
@@ -193,17 +222,25 @@ class Reserve:
                 self._free.append(slot)
 
     def sync(self) -> None:
-        """Wait until what was written, by this process or one before, is on the device. May be called from another thread."""
-        if self._file is None and self._slots:
-            self._file = self._disk.open(RESERVE)
-        if self._file is not None:
-            self._file.sync()
+        """Wait until what was written, by this process or one before, is on the device. May be called from another thread, and from
+        two at once: each waits until all is there that was written before its call.
+        """
+        parts, fresh = list(self._parts), False
+        for part in parts:
+            written = part.written
+            if part.synced < written:
+                part.file.sync()
+                part.synced = max(part.synced, written)
+            fresh |= part.fresh
+        if fresh:
+            self._disk.sync_directory(_DIRECTORY)
+            for part in parts:
+                part.fresh = False
 
     def close(self) -> None:
-        """Let go of the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Let go of the files."""
+        for part in self._parts:
+            part.file.close()
 
     def _write_row(self, key: tuple[str, int], row: _Row) -> None:
         """Write a row into the slot that does not hold what was granted."""
@@ -215,21 +252,16 @@ class Reserve:
         self._write(row.last, _packed(_QUEUE, key[0].encode(), key[1], row.reserved, row.floor))
 
     def _write(self, slot: int, data: bytes) -> None:
-        if self._file is None:
-            self._file = self._disk.open(RESERVE)
-        self._file.write(slot * _SLOT_BYTES, data)
+        part = next(part for part in reversed(self._parts) if part.first <= slot)
+        part.file.write((slot - part.first) * _SLOT_BYTES, data)
+        part.written += 1
 
     def _grow(self) -> None:
-        """Make the table twice as large, durably, with what is in it."""
-        slots = max(_SLOTS_FIRST, 2 * self._slots)
-        data = bytearray(slots * _SLOT_BYTES)
-        data[:_SLOT_BYTES] = _packed(_HEADER)
-        for (topic, queue_id), row in self._table.items():
-            packed = _packed(_QUEUE, topic.encode(), queue_id, row.reserved, row.floor)
-            data[row.last * _SLOT_BYTES : (row.last + 1) * _SLOT_BYTES] = packed
-        self._disk.save(RESERVE, bytes(data), keep_previous=False)
-        self.close()
-        self._free = [*range(slots - 1, max(1, self._slots) - 1, -1), *self._free]
-        self._slots = slots
-        for row in self._table.values():
-            row.granted = row.last
+        """Add a file, so that there are twice as many slots. Raises OSError when the disk is full."""
+        slots = max(_SLOTS_FIRST, self._slots)
+        number = self._parts[-1].number + 1 if self._parts else 0
+        file = self._disk.create(_path(number), slots * _SLOT_BYTES)
+        file.write(0, _packed(_HEADER))
+        self._parts.append(_Part(number, self._slots, file))
+        self._free = [*range(self._slots + slots - 1, self._slots, -1), *self._free]
+        self._slots += slots
