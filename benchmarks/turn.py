@@ -39,11 +39,17 @@ def send_frames(connections: int, window: int, size: int, serialization: int, ba
             pair = f"UNIQ_KEY\x017F000001{c:04X}{w:020X}\x02"
             header = SendMessageV2(
                 producer_group="P", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4, queue_id=(c + w) % 4,
-                sys_flag=0, born_timestamp=int(time() * 1000), flag=0, properties=pair + "WAIT\x01true\x02",
+                sys_flag=0, born_timestamp=int(time() * 1000), flag=0,
+                properties="WAIT\x01true" if batch > 1 else pair + "WAIT\x01true\x02",
                 reconsume_times=0, unit_mode=False, batch=batch > 1,
             )  # fmt: skip
-            body = bytes(size) if batch == 1 else encode_batch([BatchItem(bytes(size), pair.encode())] * batch)
-            frames.append(encode(request_command(header, body, opaque=c * 1000 + w, serialization=serialization)))
+            body = bytes(size)
+            if batch > 1:
+                keys = [f"UNIQ_KEY\x017F000001{c:04X}{w:010X}{number:010X}\x02" for number in range(batch)]
+                body = encode_batch([BatchItem(bytes(size), key.encode()) for key in keys])
+            command = request_command(header, body, opaque=c * 1000 + w, serialization=serialization)
+            command.code = 320 if batch > 1 else 310
+            frames.append(encode(command))
         found.append(b"".join(frames))
     return found
 
@@ -105,7 +111,7 @@ def main() -> None:
         "send 8 x 64, 100 B, ROCKETMQ": (8, 64, 100, ROCKETMQ, 1),
         "send 1 x 16, 1 KiB, JSON": (1, 16, 1024, JSON, 1),
         "send 1 x 1, 1 KiB, JSON": (1, 1, 1024, JSON, 1),
-        "batch 4 x 4 of 32 x 256 B, JSON": (4, 4, 256, JSON, 32),
+        "batch 4 x 4 of 32 x 256 B, ROCKETMQ": (4, 4, 256, ROCKETMQ, 32),
     }
     with tempfile.TemporaryDirectory() as root:
         broker = Broker(BrokerSettings(), StoreSettings(), RealDisk(root), Random(1), int(time() * 1000))
@@ -115,8 +121,8 @@ def main() -> None:
             chunks = send_frames(connections, window, size, serialization, batch)
             each = connections * window * batch
             count = max(1, chosen.messages // each)
-            print(f"{name:34} {median_cost(lambda: turns(broker, chunks, count) * each):8.2f} us")  # noqa: B023
-        print(f"{'pull 4 x 32, mixed sizes':34} {median_cost(lambda: pulls(broker, chosen.messages // 128)):8.2f} us")
+            print(f"{name:36} {median_cost(lambda: turns(broker, chunks, count) * each):8.2f} us")  # noqa: B023
+        print(f"{'pull 4 x 32, mixed sizes':36} {median_cost(lambda: pulls(broker, chosen.messages // 128)):8.2f} us")
         if chosen.profile:
             chunks = send_frames(4, 16, 1024, JSON)
             profile = cProfile.Profile()

@@ -218,6 +218,10 @@ def test_a_number_that_the_plain_road_refuses_is_left_to_it(field, text):
         assert hot_header(encode(command)) is None
 
 
+def hot_batch(*properties):
+    return b"".join((23 + len(p)).to_bytes(4, "big") + bytes(12) + b"\0\0\0\1x" + len(p).to_bytes(2, "big") + p for p in properties)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=20), texts, st.integers(-(2**31), 2**31 - 1)), max_size=5), st.data())
 def test_the_drafts_of_a_batch_are_what_the_plain_road_makes_of_its_items(messages, data):
@@ -249,5 +253,66 @@ def test_a_batch_of_messages_with_only_a_unique_key_is_taken_as_it_stands():
     assert hot.batch_drafts(body, b"", 0, 5, b"h" * 8, 0, 1, 32767) is None
 
 
-def hot_batch(*properties):
-    return b"".join((23 + len(p)).to_bytes(4, "big") + bytes(12) + b"\0\0\0\1x" + len(p).to_bytes(2, "big") + p for p in properties)
+@settings(max_examples=150, deadline=None)
+@given(
+    st.binary(max_size=9), st.sampled_from(["", "TAGS\x01A\x02", "WAIT\x01true\x02", "aUNIQ_KEY\x01z\x02", "TAGS\x01UNIQ_KEY\x01"]),
+    st.sampled_from(["", "TAGS\x01A\x02", "WAIT\x01false\x02", "k\x01v", "DELAY\x013\x02"]), st.integers(2, 40), st.data(),
+)  # fmt: skip
+def test_what_is_read_in_one_piece_is_what_the_drafts_of_the_batch_say(text, before, behind, count, data):
+    properties = [f"{before}UNIQ_KEY\x01{k:03}\x02{behind}".encode() for k in range(count)]
+    body = b"".join(
+        (22 + len(text) + len(p)).to_bytes(4, "big") + bytes(15) + bytes([len(text)]) + text + len(p).to_bytes(2, "big") + p
+        for p in properties
+    )
+    if damaged := data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(body) - 1))
+        body = body[:at] + bytes([data.draw(st.integers(0, 255))]) + body[at + 1 :]
+
+    found = hot.batch_alike(body, b"C\x01c\x02", 100, 32767)
+
+    if found is None:
+        assert damaged or "UNIQ" in before or "DELAY" in behind or ("WAIT" in before and "WAIT" in behind)
+        return
+    bodies, keys, front, back, flag, code = found
+    drafts = hot.batch_drafts(body, b"C\x01c\x02", 0, 5, b"h" * 8, 0, 100, 32767)
+    assert [(b, front + key + back, flag, code) for b, key in zip(bodies, keys, strict=True)] == [
+        (d[0], d[1], d[2], d[8]) for d in drafts
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"count_max": 2},
+        {"properties_max": 30},
+        {"body": hot_batch(b"UNIQ_KEY\x01A\x02")},
+        {"body": hot_batch(b"TAGS\x01A\x02", b"TAGS\x01A\x02")},
+        {"body": hot_batch(b"UNIQ_KEY\x01A\x02", b"TAGS\x01ABCDE\x02")},
+        {"body": hot_batch(b"UNIQ_KEY\x01AB\x02", b"UNIQ_KEY\x01\x02\x02")},
+        {"body": hot_batch("UNIQ_KEY\x01\xe9\x02".encode(), "UNIQ_KEY\x01\xe8\x02".encode())},
+        {"body": b""},
+    ],
+)
+def test_a_batch_that_is_not_alike_is_left_to_its_drafts(changed):
+    like = {"body": hot_batch(*[b"UNIQ_KEY\x01%d\x02" % k for k in range(3)]), "count_max": 3, "properties_max": 32767}
+    assert hot.batch_alike(suffix=b"CLUSTER\x01DefaultCluster\x02", **like) is not None
+
+    assert hot.batch_alike(suffix=b"CLUSTER\x01DefaultCluster\x02", **{**like, **changed}) is None
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+def test_the_hot_answer_to_a_batch_says_what_the_plain_reply_says(serialization):
+    host, places = "7F00000100002A9F", [0, 400, 2**40 + 0xABC]
+    form = hot.batch_answer_form("DefaultRegion", "JAVA", 409, 3, serialization)
+
+    frame = hot.batch_answer(form, host, places, 77, 12345, 409)
+
+    header = SendMessageReply(
+        msg_id=",".join(f"{host}{place:016X}" for place in places), queue_id=3, queue_offset=77, region_id="DefaultRegion",
+        trace_on=True,
+    )  # fmt: skip
+    size = int.from_bytes(frame[4:8], "big") & 0xFFFFFF
+    command = decode(frame[8 : 8 + size], frame[8 + size :], serialization)
+    assert (command.code, command.flag, command.opaque, command.serialization) == (0, 1, 12345, serialization)
+    assert command.header(SendMessageReply) == header
+    assert len(frame) == int.from_bytes(frame[:4], "big") + 4

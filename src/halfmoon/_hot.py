@@ -1,8 +1,9 @@
 """The hot functions in Python: the reference that any compiled twin must equal, bytes in and plain values out.
 
-They cut a stream into frames, read the headers of sends and pulls, prepare properties for storing, expand batches and write
-answers. Each gives None (or fewer values) for anything unusual, and the plain road handles that: these functions never decide,
-never refuse, keep nothing but bounded caches of text they have parsed before, and are used through `halfmoon.hot`.
+They cut a stream into frames, read the headers of sends and pulls, prepare properties for storing and write answers; those
+for batches are in `halfmoon._hot_batch`. Each gives None (or fewer values) for anything unusual, and the plain road handles that:
+these functions never decide, never refuse, keep nothing but bounded caches of text they have parsed before, and are used through
+`halfmoon.hot`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 
 _FRAME = Struct(">iI")  # | total i32 | serialisation u8, header length u24 |
 _HEAD = Struct(">iiii")  # behind code, language and version: | opaque i32 | flag i32 | remark length i32 | ext length i32 |
+_I16 = Struct(">h")
 _I32 = Struct(">i")
 _ROCKET_ANSWER = Struct(">hbhiiii")
 _CACHE_MAX = 4096
@@ -275,76 +277,6 @@ def stored_properties(text: bytes, cluster: bytes) -> tuple[bytes, int, bool] | 
         pairs.remove(leaves)
     pairs.append(cluster)
     return b"\x02".join(pairs), code, wait
-
-
-# ---------------------------------------------------------------- batches
-
-_SUB = Struct(">iiiii")  # | size i32 | magic i32 | crc i32 | flag i32 | body length i32 |
-_I16 = Struct(">h")
-
-
-def batch_items(body: bytes) -> list[tuple[bytes, bytes, int]]:
-    """Split a batch body into (body, properties, flag) of each message.
-
-    Raises:
-        ValueError: a length does not fit.
-    """
-    items = []
-    at, size = 0, len(body)
-    unpack, short = _SUB.unpack_from, _I16.unpack_from
-    while at < size:
-        if size - at < 22:
-            raise ValueError(f"batch ends inside a message at byte {at}")
-        total, _, _, flag, body_size = unpack(body, at)
-        body_end = at + 20 + body_size
-        if body_size < 0 or total < 22 + body_size or at + total > size:
-            raise ValueError(f"message at byte {at} of the batch says {total} bytes with {body_size} of body")
-        (properties_size,) = short(body, body_end)
-        if properties_size < 0 or 22 + body_size + properties_size != total:
-            raise ValueError(f"message at byte {at} of the batch says {properties_size} bytes of properties")
-        items.append((body[at + 20 : body_end], body[body_end + 2 : at + total], flag))
-        at += total
-    return items
-
-
-_ITEM = Struct(">i8xii")  # the same three that matter: | size i32 | flag i32 | body length i32 |
-_UNIQUE = b"UNIQ_KEY\x01"
-
-Draft = tuple[bytes, bytes, int, int, int, bytes, int, int, int]
-"""What the store appends: body, properties, flag, sys flag, born ms, born host, reconsume times, prepared offset, tag code."""
-
-
-def batch_drafts(
-    body: bytes, suffix: bytes, sys_flag: int, born_ms: int, host: bytes, reconsume: int, count_max: int, properties_max: int
-) -> list[Draft] | None:
-    """Split a batch body into what the store appends; ``suffix`` are whole pairs that each message gets behind its own.
-
-    None: lengths do not fit, there are too many messages or none, or one asks for more than storing: the plain road must look.
-    """
-    drafts: list[Draft] = []
-    at, size, properties_max = 0, len(body), properties_max - len(suffix)
-    unpack = _ITEM.unpack_from
-    while at < size:
-        if size - at < 22 or len(drafts) == count_max:
-            return None
-        total, flag, body_size = unpack(body, at)
-        body_end, end = at + 20 + body_size, at + total
-        if body_size < 0 or total < 22 + body_size or end > size or not 0 <= end - body_end - 2 < properties_max:
-            return None
-        if body[body_end] << 8 | body[body_end + 1] != end - body_end - 2:
-            return None
-        text = body[body_end + 2 : end]
-        if text.startswith(_UNIQUE) and text.find(b"\x02") == len(text) - 1 and text.isascii():  # most have nothing else
-            code = 0
-            text += suffix
-        else:
-            prepared = stored_properties(text, suffix)
-            if prepared is None:
-                return None
-            text, code, _ = prepared
-        drafts.append((body[at + 20 : body_end], text, flag, sys_flag, born_ms, host, reconsume, 0, code))
-        at = end
-    return drafts or None
 
 
 # ---------------------------------------------------------------- answers

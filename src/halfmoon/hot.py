@@ -1,4 +1,5 @@
-"""The native seam: the few functions that run once a message. Today they are Python (`halfmoon._hot`), the reference for any twin.
+"""The native seam: the few functions that run once a message. Today they are Python, in `halfmoon._hot` and `halfmoon._hot_batch`:
+the reference for any twin.
 
 Bytes in, plain values out, no callbacks, nothing kept but bounded caches. Native code is earned by a profile, ships as a
 distribution of its own, and is never needed for correctness.
@@ -9,8 +10,6 @@ from __future__ import annotations
 from halfmoon._hot import (
     PullHeader,
     SendHeader,
-    batch_drafts,
-    batch_items,
     cut,
     pull_header_json,
     send_answer,
@@ -20,10 +19,14 @@ from halfmoon._hot import (
     stored_properties,
     tag_hash,
 )
+from halfmoon._hot_batch import batch_alike, batch_answer, batch_answer_form, batch_drafts, batch_items
 
 __all__ = [
     "PullHeader",
     "SendHeader",
+    "batch_alike",
+    "batch_answer",
+    "batch_answer_form",
     "batch_drafts",
     "batch_items",
     "cut",

@@ -91,6 +91,24 @@ def test_the_hot_and_the_plain_road_store_the_same_bytes_and_give_the_same_answe
 
 
 @pytest.mark.parametrize(
+    "items",
+    [
+        [(b"m%d" % k, f"UNIQ_KEY\x01{k:032}\x02WAIT\x01true\x02TAGS\x01t\x02".encode(), 5) for k in range(9)],
+        [(b"m" * k, f"KEYS\x01{k}\x02".encode(), k) for k in range(9)],
+        [(b"m", b"UNIQ_KEY\x01a\x02", 0)],
+    ],
+)
+def test_a_batch_by_the_hot_and_by_the_plain_road_stores_the_same_bytes_and_gets_the_same_answer(tmp_path, items):
+    header = send_header("TopicTest", properties="a\x01b\x02WAIT\x01true", batch=True, reconsume_times=3, sys_flag=0x301)
+
+    hot, plain = both_roads(tmp_path, header, encode_batch(items))
+
+    assert hot == plain
+    assert hot[0] == 0
+    assert len(decode_records(hot[2])) == len(items)
+
+
+@pytest.mark.parametrize(
     ("changed", "body", "code"),
     [
         ({"topic": ""}, b"x", 1),

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.errors import CorruptRecord, MessageIllegal
+from halfmoon.store.alike import Alike
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.records import BORN_V6, RecordFacts
 from halfmoon.testing.disk import SimDisk
@@ -98,3 +99,32 @@ def test_a_long_born_host_is_kept_whole_whether_the_sender_set_its_bit_or_not(pl
 def test_a_born_host_of_another_length_is_refused():
     with pytest.raises(MessageIllegal, match="born host of 6 bytes"):
         log_on(SimDisk(Random(1))).append("t", 0, 0, [draft(), draft(born=BORN[:6])], NOW, whole=False)
+
+
+@pytest.mark.parametrize(("start", "born", "host", "sys_flag"), [
+    (0, BORN, HOST, 0x301), (3000, BORN, HOST, 0), (0, b"\0" * 15 + b"\1\0\0\1\2", HOST, 0), (0, BORN, HOST, 0x4),
+    (0, BORN, b"\0" * 15 + b"\1\0\0\1\2", 0),
+])  # fmt: skip
+def test_messages_that_are_alike_are_stored_as_one_at_a_time(start: int, born: bytes, host: bytes, sys_flag: int):
+    batch = Alike(
+        tuple(b"%3d" % k for k in range(9)), tuple(b"k%d" % k for k in range(9)), b"UNIQ_KEY\x01", b"\x02TAGS\x01A\x02", -7,
+        sys_flag, 1700000000000, born, 3, 65,
+    )  # fmt: skip
+    logs = [log_on(SimDisk(Random(1)), host=host) for _ in range(2)]
+
+    blocks = []
+    for log, messages in zip(logs, (batch, batch.drafts()), strict=True):
+        log.append("t", 0, 0, [draft(bytes(start))], NOW, whole=False)
+        blocks.append(log.append("topic", 2, 40, messages, NOW, whole=True))
+
+    assert blocks[0] == blocks[1]
+    assert logs[0].end == logs[1].end
+    assert [bytes(logs[0].record(place)) for place in blocks[0].physical_offsets] == [
+        bytes(logs[1].record(place)) for place in blocks[1].physical_offsets
+    ]
+
+
+def test_messages_that_are_alike_and_too_large_are_refused():
+    batch = Alike((bytes(4000), bytes(4000)), (b"a", b"b"), b"UNIQ_KEY\x01", b"\x02", 0, 0, NOW, BORN, 0, 0)
+    with pytest.raises(MessageIllegal):
+        log_on(SimDisk(Random(1))).append("t", 0, 0, batch, NOW, whole=True)

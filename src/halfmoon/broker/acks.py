@@ -12,7 +12,7 @@ import msgspec
 
 from halfmoon.broker.request import Reply
 from halfmoon.errors import BrokerError, ResponseCode, ServiceNotAvailable
-from halfmoon.hot import send_answer, send_answer_form
+from halfmoon.hot import batch_answer, batch_answer_form, send_answer, send_answer_form
 from halfmoon.wire.codes import VERSION
 from halfmoon.wire.command import Command, encode
 from halfmoon.wire.headers.send import SendMessageReply
@@ -41,6 +41,7 @@ class Acks:
     def __init__(self, peers: Peers, region: str, host_hex: str) -> None:
         self._peers, self._region, self._host_hex = peers, region, host_hex
         self._forms: dict[tuple[int, int], Any] = {}
+        self._batch_forms: dict[tuple[int, int], Any] = {}
         self._waiting: deque[Stored] = deque()
 
     def __len__(self) -> int:
@@ -49,7 +50,7 @@ class Acks:
     def answer(self, stored: Stored) -> None:
         """Answer every sender with success."""
         if stored.batch:
-            self._answer_plainly(stored, 0)
+            self._answer_batch(stored)
             return
         answer, forms, queue_id = self._peers.answer, self._forms, stored.queue_id
         offset = stored.queue_offset
@@ -61,6 +62,15 @@ class Acks:
                 )
             answer(peer, send_answer(form, physical_offset, offset, opaque, VERSION))
             offset += 1
+
+    def _answer_batch(self, stored: Stored) -> None:
+        ((peer, opaque, serialization),) = stored.senders
+        key = (stored.queue_id, serialization)
+        form = self._batch_forms.get(key)
+        if form is None:
+            form = self._batch_forms[key] = batch_answer_form(self._region, "JAVA", VERSION, *key)
+        places = stored.physical_offsets
+        self._peers.answer(peer, batch_answer(form, self._host_hex, places, stored.queue_offset, opaque, VERSION))
 
     def wait(self, stored: Stored) -> None:
         """Keep the answers until `durable` covers them or their deadline passes."""

@@ -26,9 +26,9 @@ from halfmoon.errors import (
     StoreNotWritable,
     SystemBusy,
 )
-from halfmoon.hot import batch_drafts, batch_items, stored_properties, tag_hash
+from halfmoon.hot import batch_alike, batch_drafts, batch_items, stored_properties, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
-from halfmoon.store.store import Appended, Draft, Store
+from halfmoon.store.store import Alike, Appended, Draft, Store
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import TopicConfig
 from halfmoon.wire.flags import BORN_HOST_V6, MULTI_TAGS, TRANSACTION_MASK
@@ -43,6 +43,9 @@ UNSYNCED_BYTES_MAX = 128 * 1024 * 1024
 """Bytes that may wait for the device in sync flush before sends are refused with 2, so that a device that hangs does not let
 what waits for it fill the memory."""
 
+_SUFFIXES_MAX, _SUFFIX_BYTES_MAX = 256, 512
+"""Properties of batches that are remembered with what becomes of them."""
+
 
 class Sends:
     """The service that stores what producers send."""
@@ -52,6 +55,7 @@ class Sends:
         self._random = random
         self.cluster_pair = wire_properties.encode({"CLUSTER": settings.cluster})
         self.message_bytes_max: int = store.settings.message_bytes_max
+        self._suffixes: dict[bytes, tuple[bytes, bool]] = {}
 
     # ------------------------------------------------------------ the plain road
 
@@ -90,7 +94,7 @@ class Sends:
             wait=wait,
         )
 
-    def append(self, topic: str, queue_id: int, drafts: list[Draft], now: int, *, whole: bool = False) -> Appended:
+    def append(self, topic: str, queue_id: int, drafts: list[Draft] | Alike, now: int, *, whole: bool = False) -> Appended:
         """Append drafts of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
         store = self._store
         if store.sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
@@ -136,6 +140,18 @@ class Sends:
 
     # ------------------------------------------------------------ records
 
+    def batch(
+        self, text: bytes, body: bytes, sys_flag: int, born: int, host: bytes, reconsume: int
+    ) -> tuple[list[Draft] | Alike | None, bool]:
+        """Return the messages of a batch with the properties ``text``, and whether the sender waits for the sync; None for the
+        messages: they must be looked at one at a time."""
+        suffix, wait = self._suffixes.get(text) or self._batch_suffix(text)
+        alike = batch_alike(body, suffix, BATCH_MAX, PROPERTIES_BYTES_MAX)
+        if alike is not None:
+            bodies, keys, front, back, flag, code = alike
+            return Alike(bodies, keys, front, back, flag, sys_flag, born, host, reconsume, code), wait
+        return batch_drafts(body, suffix, sys_flag, born, host, reconsume, BATCH_MAX, PROPERTIES_BYTES_MAX), wait
+
     def _drafts(self, header: SendMessage | SendMessageV2, config: TopicConfig, request: Request) -> tuple[list[Draft], bool]:
         host = request.peer.host
         sys_flag = header.sys_flag | (BORN_HOST_V6 if len(host) > 8 else 0)
@@ -177,7 +193,12 @@ class Sends:
         found = wire_properties.decode(text)
         wait = found.get("WAIT", "true").lower() == "true"
         found.pop("UNIQ_KEY", None)
-        return wire_properties.encode({**found, "CLUSTER": self._settings.cluster}), wait
+        suffix = wire_properties.encode({**found, "CLUSTER": self._settings.cluster}), wait
+        if len(text) <= _SUFFIX_BYTES_MAX:
+            if len(self._suffixes) >= _SUFFIXES_MAX:
+                self._suffixes.clear()
+            self._suffixes[text] = suffix
+        return suffix
 
     def prepare(self, text: bytes, suffix: bytes | None = None) -> tuple[bytes, int, bool]:
         """Return properties as stored, the tag code and whether the sender waits for the sync.

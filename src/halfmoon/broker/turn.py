@@ -14,16 +14,16 @@ from halfmoon.broker.send import MULTI_TAG, Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, MessageRefused
-from halfmoon.hot import send_header_json, send_header_rocketmq, stored_properties
+from halfmoon.hot import SendHeader, send_header_json, send_header_rocketmq, stored_properties
 from halfmoon.limits import PROPERTIES_BYTES_MAX
-from halfmoon.store.store import Draft
+from halfmoon.store.store import Alike, Draft
 from halfmoon.wire.flags import BORN_HOST_V6, TRANSACTION_MASK
 from halfmoon.wire.peer import Frame, Peer
 
 log = logging.getLogger("halfmoon.broker")
 
-SEND_JSON = b'{"code":310,'
-SEND_ROCKETMQ = b"\x01\x36"
+SENDS_JSON = (b'{"code":310,', b'{"code":320,')
+SENDS_ROCKETMQ = (b"\x01\x36", b"\x01\x40")
 
 _I32_MAX = 2**31
 _TARGETS_MAX = 65_536
@@ -46,6 +46,7 @@ class Turn:
     def __init__(self, settings: BrokerSettings, topics: Topics, sends: Sends) -> None:
         self._settings, self._topics, self._sends = settings, topics, sends
         self._groups: dict[tuple[str, int], Group] = {}
+        self._batches: list[tuple[str, int, list[Draft] | Alike, Sender | None, bool]] = []
         self._targets: set[tuple[str, int]] = set()
         """Queues that are known to take ordinary sends, until topics change."""
         self._epoch = -1
@@ -61,26 +62,24 @@ class Turn:
             serialization, start, body, end = frame
             header = None
             if serialization == 0:
-                if data.startswith(SEND_JSON, start):
+                if data.startswith(SENDS_JSON, start):
                     header = send_header_json(data[start:body])
-            elif serialization == 1 and data.startswith(SEND_ROCKETMQ, start) and body - start > 21:
+            elif serialization == 1 and data.startswith(SENDS_ROCKETMQ, start) and body - start > 21:
                 header = send_header_rocketmq(data, start, body)
             if header is None:
                 others.append(frame)
                 continue
             opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
+            if flag & 1 or sys_flag & TRANSACTION_MASK or end - body > body_max or not -_I32_MAX <= opaque < _I32_MAX:
+                others.append(frame)
+                continue
+            if batch:
+                if not self._take_batch(peer, serialization, header, data[body:end]):
+                    others.append(frame)
+                continue
             group = groups.get((topic, queue_id)) or self._group((topic, queue_id))
             prepared = stored_properties(text, pair)
-            if (
-                group is None
-                or prepared is None
-                or batch
-                or flag & 1
-                or sys_flag & TRANSACTION_MASK
-                or end - body > body_max
-                or len(text) > PROPERTIES_BYTES_MAX - len(pair)
-                or not -_I32_MAX <= opaque < _I32_MAX
-            ):
+            if group is None or prepared is None or len(text) > PROPERTIES_BYTES_MAX - len(pair):
                 others.append(frame)
                 continue
             properties, code, wait = prepared
@@ -93,6 +92,18 @@ class Turn:
                     group.impatient.add(len(group.senders))
                 group.senders.append((peer, opaque, serialization))
         return others
+
+    def _take_batch(self, peer: Peer, serialization: int, header: SendHeader, body: bytes) -> bool:
+        """Collect a batch that an ordinary queue takes as it is; return whether it was one."""
+        opaque, flag, topic, queue_id, sys_flag, born_ms, _, text, reconsume, _ = header
+        if not text.isascii() or not self._takes((topic, queue_id)):
+            return False
+        v6 = BORN_HOST_V6 if len(peer.host) > 8 else 0
+        messages, wait = self._sends.batch(text, body, sys_flag | v6, born_ms, peer.host, reconsume)
+        if messages is None:
+            return False
+        self._batches.append((topic, queue_id, messages, None if flag & 2 else (peer, opaque, serialization), wait))
+        return True
 
     def _group(self, key: tuple[str, int]) -> Group | None:
         """Return a new group for a queue that takes ordinary sends, None for any other."""
@@ -127,8 +138,12 @@ class Turn:
 
     def store(self, now: int) -> int:
         """Append everything collected, a group at a time, and have it answered; return how many messages there were."""
-        if not self._groups:
-            return 0
+        if self._batches:
+            batches, self._batches = self._batches, []
+            return self._store_groups(now) + sum(self._store_batch(*batch, now) for batch in batches)
+        return self._store_groups(now) if self._groups else 0
+
+    def _store_groups(self, now: int) -> int:
         groups, self._groups = self._groups, {}
         count = 0
         for (topic, queue_id), group in groups.items():
@@ -140,6 +155,26 @@ class Turn:
                     log.exception("sends to queue %d of %s failed", queue_id, topic)
                     self._sends.refuse(group.senders, BrokerError(f"{type(exc).__name__}: {exc}"))
         return count
+
+    def _store_batch(
+        self, topic: str, queue_id: int, messages: list[Draft] | Alike, sender: Sender | None, wait: bool, now: int
+    ) -> int:
+        try:
+            if now < self._settings.start_accept_ms:
+                raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
+            appended = self._sends.append(topic, queue_id, messages, now, whole=True)
+        except BrokerError as exc:
+            self._sends.refuse([sender], exc)
+        except Exception as exc:  # our own mistake: the others do not feel it
+            log.exception("a batch to queue %d of %s failed", queue_id, topic)
+            self._sends.refuse([sender], BrokerError(f"{type(exc).__name__}: {exc}"))
+        else:
+            if sender is not None:
+                stored = Stored(
+                    [sender], queue_id, appended.queue_offset, appended.physical_offsets, appended.end_offset, batch=True
+                )
+                self._sends.acknowledge(stored, now, wait=wait)
+        return len(messages)
 
     def _store(self, topic: str, queue_id: int, group: Group, now: int) -> None:
         try:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from halfmoon.errors import CorruptRecord, MessageIllegal
 from halfmoon.limits import PROPERTIES_BYTES_MAX, TOPIC_LENGTH_MAX
 from halfmoon.ports import Disk
+from halfmoon.store.alike import Alike, encode_alike
 from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG, MAGIC
 from halfmoon.store.records import BLANK_TAIL, BORN_V6, STORE_V6, RecordFacts, check_at, crc32, is_torn, store_time_at
 from halfmoon.store.segments import Segments
@@ -59,7 +60,7 @@ class CommitLog:
 
     # ------------------------------------------------------------ append
 
-    def append(self, topic: str, queue_id: int, queue_offset: int, drafts: list[Draft], now: int, *, whole: bool) -> Block:
+    def append(self, topic: str, queue_id: int, queue_offset: int, drafts: list[Draft] | Alike, now: int, *, whole: bool) -> Block:
         """Write records of one queue, each with the next queue offset, in as few writes as there are files.
 
         PREPARED and ROLLBACK records get queue offset 0, use none up and have no entry. ``whole`` keeps all in one file.
@@ -69,6 +70,13 @@ class CommitLog:
             OSError: the disk is full; nothing was written.
         """
         start = self.end
+        if isinstance(drafts, Alike):
+            found = self._encode_alike(topic, queue_id, queue_offset, drafts, start, now)
+            if found is not None and found[1].end_offset <= self._limit:
+                self.segments.write(start, found[0])
+                self.end, self.last_store_ms = found[1].end_offset, now
+                return found[1]
+            drafts = drafts.drafts()
         pieces, block = self._encode(topic, queue_id, queue_offset, drafts, start, now)
         if block.end_offset <= self._limit:
             self.segments.write(start, b"".join(pieces))
@@ -126,6 +134,26 @@ class CommitLog:
         except struct_error as exc:
             raise MessageIllegal(f"a number of the message is out of range: {exc}") from None
         return pieces, Block(offsets, entries, at)
+
+    def _encode_alike(
+        self, topic: str, queue_id: int, queue_offset: int, batch: Alike, at: int, now: int
+    ) -> tuple[bytes, Block] | None:
+        """Return the records of a batch in one piece; None: they must be looked at one by one."""
+        if len(self.host) != 8 or len(batch.born_host) != 8 or batch.sys_flag & _UNUSUAL:
+            return None
+        properties_bytes, count = batch.properties_bytes, len(batch)
+        tail = self._tails.get(topic, {}).get(properties_bytes) or self._tail(topic, properties_bytes)
+        size = 88 + len(batch.bodies[0]) + len(tail) + properties_bytes
+        if size > self._size_max:
+            return None
+        try:
+            data = encode_alike(batch, size, queue_id, queue_offset, at, now, self.host, tail)
+        except struct_error:
+            return None
+        places = range(at, at + count * size, size)
+        entries = [0, size, batch.tag_hash] * count
+        entries[0::3] = places
+        return data, Block(list(places), entries, at + count * size)
 
     def _encode_unusual(
         self, topic: str, queue_id: int, queue_offset: int, drafts: list[Draft], at: int, now: int

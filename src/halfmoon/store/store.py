@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import Disk, Lock
+from halfmoon.store.alike import Alike
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog, Draft
 from halfmoon.store.consumequeue import ConsumeQueue
@@ -27,7 +28,7 @@ from halfmoon.store.settings import StoreSettings
 from halfmoon.store.upkeep import Upkeep
 from halfmoon.store.visible import Arrival, Visible
 
-__all__ = ["Appended", "Arrival", "Draft", "Found", "FoundStatus", "Store"]
+__all__ = ["Alike", "Appended", "Arrival", "Draft", "Found", "FoundStatus", "Store"]
 
 
 class Appended(NamedTuple):
@@ -177,7 +178,7 @@ class Store:
 
     # ------------------------------------------------------------ append
 
-    def append(self, topic: str, queue_id: int, drafts: list[Draft], now: int, *, whole: bool = False) -> Appended:
+    def append(self, topic: str, queue_id: int, drafts: list[Draft] | Alike, now: int, *, whole: bool = False) -> Appended:
         """Store messages of one queue; each gets the next queue offset (PREPARED and ROLLBACK records get 0 and no entry).
 
         ``whole``: all of them go into one log file (a batch of the wire). Waits for the device only when a queue is new or
