@@ -21,27 +21,43 @@ if TYPE_CHECKING:
         PushSettings,
         select_by_hash,
     )
+    from halfmoon.client.aio_transaction import AsyncHalf, AsyncTransactionProducer, TransactionSettings
     from halfmoon.client.sync import Producer, PullConsumer, PushConsumer
     from halfmoon.client.sync_admin import Admin
-    from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, NoNameServer, NoRoute, SendFailed, UsageError
+    from halfmoon.client.transaction import Half, TransactionProducer
+    from halfmoon.errors import (
+        BrokerError,
+        HalfmoonError,
+        HalfRolledBack,
+        NetworkError,
+        NoNameServer,
+        NoRoute,
+        SendFailed,
+        UsageError,
+    )
     from halfmoon.model import (
         ConsumeFrom,
         ConsumeStatus,
+        LocalTransactionState,
         Message,
         MessageModel,
         MessageQueue,
         SendResult,
         SendStatus,
         StoredMessage,
+        TransactionSendResult,
     )
 
 _PLACES = {
     "halfmoon.client.aio": "AsyncAdmin AsyncProducer AsyncPullConsumer AsyncPushConsumer ConsumeContext select_by_hash "
     "AdminSettings ProducerSettings PullSettings PushSettings",
+    "halfmoon.client.aio_transaction": "AsyncHalf AsyncTransactionProducer TransactionSettings",
     "halfmoon.client.sync": "Producer PullConsumer PushConsumer",
     "halfmoon.client.sync_admin": "Admin",
-    "halfmoon.errors": "BrokerError HalfmoonError NetworkError NoNameServer NoRoute SendFailed UsageError",
-    "halfmoon.model": "ConsumeFrom ConsumeStatus Message MessageModel MessageQueue SendResult SendStatus StoredMessage",
+    "halfmoon.client.transaction": "Half TransactionProducer",
+    "halfmoon.errors": "BrokerError HalfRolledBack HalfmoonError NetworkError NoNameServer NoRoute SendFailed UsageError",
+    "halfmoon.model": "ConsumeFrom ConsumeStatus LocalTransactionState Message MessageModel MessageQueue SendResult SendStatus "
+    "StoredMessage TransactionSendResult",
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}
 
@@ -51,14 +67,19 @@ __all__ = [
     "Admin",
     "AdminSettings",
     "AsyncAdmin",
+    "AsyncHalf",
     "AsyncProducer",
     "AsyncPullConsumer",
     "AsyncPushConsumer",
+    "AsyncTransactionProducer",
     "BrokerError",
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeStatus",
+    "Half",
+    "HalfRolledBack",
     "HalfmoonError",
+    "LocalTransactionState",
     "Message",
     "MessageModel",
     "MessageQueue",
@@ -75,6 +96,9 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "StoredMessage",
+    "TransactionProducer",
+    "TransactionSendResult",
+    "TransactionSettings",
     "UsageError",
     "select_by_hash",
 ]

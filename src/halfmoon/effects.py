@@ -35,12 +35,16 @@ class Call(msgspec.Struct):
 
 
 class Tell(msgspec.Struct):
-    """Send a one-way request. The driver returns None once the bytes are handed over, or throws a `NetworkError`."""
+    """Send a one-way request. The driver returns None once the bytes are handed over, or throws a `NetworkError`.
+
+    ``remark`` is a text for the broker's log; it travels beside the header's fields.
+    """
 
     address: str
     request: Any
     body: bytes
     timeout_ms: int = 3000
+    remark: str | None = None
 
 
 class Sleep(msgspec.Struct):

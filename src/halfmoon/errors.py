@@ -159,6 +159,21 @@ class SendFailed(HalfmoonError):
         self.topic, self.brokers, self.cost_ms, self.code, self.cause = topic, brokers, cost_ms, code, cause
 
 
+class HalfRolledBack(HalfmoonError):
+    """A half message was stored, but a promise of its broker (flush, slave) was not kept in time: it was rolled back.
+
+    The local transaction did not run. ``result`` says what the broker answered.
+    """
+
+    retry = True
+
+    def __init__(self, result: object, status: str) -> None:
+        super().__init__(
+            f"the half message was rolled back, because its broker answered {status}; the local transaction did not run"
+        )
+        self.result = result
+
+
 class OffsetIllegal(UsageError):
     """A seek outside [min, max] of the queue."""
 

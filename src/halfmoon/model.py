@@ -38,7 +38,8 @@ class Message(msgspec.Struct, kw_only=False):
 
     ``tag`` is one tag that consumers may subscribe to; ``keys`` are searchable texts without blanks; ``properties`` are the
     user's own name and value texts; ``flag`` is a number that travels untouched; ``wait_store`` asks to wait for the broker's
-    sync where the broker is set so; ``delay_level`` 1 to 18 delays delivery, 0 does not.
+    sync where the broker is set so; ``delay_level`` 1 to 18 delays delivery, 0 does not. ``transaction_id`` is set on the message
+    that a local transaction is given; sending does not look at it.
     """
 
     topic: str
@@ -49,6 +50,7 @@ class Message(msgspec.Struct, kw_only=False):
     flag: int = 0
     wait_store: bool = True
     delay_level: int = 0
+    transaction_id: str | None = None
 
     def wire_properties(self) -> dict[str, str]:
         """Return all properties as they travel, the protocol's own included, in a new dict.
@@ -108,6 +110,11 @@ class StoredMessage(msgspec.Struct):
         return self.properties.get(UNIQ_KEY) or self.offset_msg_id
 
     @property
+    def transaction_id(self) -> str:
+        """The id of the message's transaction, which is the sender's id of the message."""
+        return self.msg_id
+
+    @property
     def tag(self) -> str | None:
         """The message's tag."""
         return self.properties.get(TAGS)
@@ -143,6 +150,29 @@ class SendResult(msgspec.Struct):
     transaction_id: str | None = None
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+
+
+class LocalTransactionState(IntEnum):
+    """What became of a local transaction; the numbers are those of the wire.
+
+    UNKNOWN tells the broker nothing: it keeps the half message and asks again later.
+    """
+
+    UNKNOWN = 0
+    COMMIT = 8
+    ROLLBACK = 12
+
+
+class TransactionSendResult(SendResult):
+    """Where a half message went, and what was told to its broker.
+
+    ``local_error`` is what the local transaction raised; the state is UNKNOWN then.
+
+    Differs: the original gives no ``offset_msg_id`` here.
+    """
+
+    local_state: LocalTransactionState = LocalTransactionState.UNKNOWN
+    local_error: Exception | None = None
 
 
 class PullStatus(Enum):

@@ -65,8 +65,10 @@ class AsyncProducer(Client[ProducerSettings]):
     Settings are those of `halfmoon.client.settings.ProducerSettings`, by keyword. May be shared by everything that sends.
     """
 
+    _kind: type[ProducerSettings] = ProducerSettings
+
     def __init__(self, settings: ProducerSettings | None = None, **values: Any) -> None:
-        found = settings_of(ProducerSettings, {**(values_of(settings) if settings else {}), **values})
+        found = settings_of(self._kind, {**(values_of(settings) if settings else {}), **values})
         check_group(found.group, "DEFAULT_PRODUCER")
         super().__init__(found)
         self._sender = Sender(found, self._instance.routes, self._ids)

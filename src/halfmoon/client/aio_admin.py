@@ -7,12 +7,13 @@ from typing import Any
 from halfmoon.client.core.admin import AdminCore
 from halfmoon.client.core.find import message_by_id, message_by_offset_id, messages_by_key
 from halfmoon.client.core.pull import max_offset, min_offset, offset_at
+from halfmoon.client.core.transaction_admin import end_transaction, resume_half
 from halfmoon.client.life import Client, values_of
 from halfmoon.client.settings import (
     AdminSettings,
     settings_of,
 )
-from halfmoon.model import MessageQueue, StoredMessage
+from halfmoon.model import LocalTransactionState, MessageQueue, StoredMessage
 from halfmoon.shell.drive import Driver
 from halfmoon.wire.bodies import (
     ClusterInfo,
@@ -156,6 +157,17 @@ class AsyncAdmin(Client[AdminSettings]):
     async def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
         """Return the message with a broker's id, which names the broker itself."""
         return await self._run(message_by_offset_id(self._core, offset_msg_id))
+
+    async def end_transaction(self, offset_msg_id: str, state: LocalTransactionState) -> StoredMessage:
+        """Commit or roll back by hand the half message with a broker's id; return it once the broker agreed.
+
+        Against Apache's brokers give the id of the newest copy (each check writes one), and decide once.
+        """
+        return await self._run(end_transaction(self._core, offset_msg_id, state))
+
+    async def resume_half(self, offset_msg_id: str) -> None:
+        """Have a half message that was given up checked again; the id is that of its copy in TRANS_CHECK_MAX_TIME_TOPIC."""
+        await self._run(resume_half(self._core, offset_msg_id))
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message of a queue."""

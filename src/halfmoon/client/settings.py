@@ -60,6 +60,22 @@ class ProducerSettings(ClientSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TransactionSettings(ProducerSettings):
+    """Settings of a transactional producer. Defaults follow TransactionMQProducer (RocketMQ 4.7.1)."""
+
+    check_threads: int = setting(
+        1, java="checkThreadPoolMaxSize", why="Checks of brokers answered side by side.", low=1, high=1_000
+    )
+    check_hold_max: int = setting(
+        2_000,
+        java="checkRequestHoldMax",
+        why="Checks that wait; more are dropped, and the broker asks again.",
+        low=1,
+        high=1_000_000,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
     """Settings that all consumers share. Defaults follow DefaultMQPushConsumer (RocketMQ 4.9.8)."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from halfmoon.client.aio_admin import AsyncAdmin
 from halfmoon.client.blocking import Blocking
 from halfmoon.client.settings import AdminSettings
-from halfmoon.model import MessageQueue, StoredMessage
+from halfmoon.model import LocalTransactionState, MessageQueue, StoredMessage
 from halfmoon.shell.threads import background
 from halfmoon.wire.bodies import (
     ClusterInfo,
@@ -150,6 +150,17 @@ class Admin(Blocking):
     def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
         """Return the message with a broker's id, which names the broker itself."""
         return self._loop.call(self._client.message_by_offset_id(offset_msg_id))
+
+    def end_transaction(self, offset_msg_id: str, state: LocalTransactionState) -> StoredMessage:
+        """Commit or roll back by hand the half message with a broker's id; return it once the broker agreed.
+
+        Against Apache's brokers give the id of the newest copy (each check writes one), and decide once.
+        """
+        return self._loop.call(self._client.end_transaction(offset_msg_id, state))
+
+    def resume_half(self, offset_msg_id: str) -> None:
+        """Have a half message that was given up checked again; the id is that of its copy in TRANS_CHECK_MAX_TIME_TOPIC."""
+        self._loop.call(self._client.resume_half(offset_msg_id))
 
     def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message of a queue."""

@@ -95,12 +95,15 @@ class Connections:
             link.waiting.pop(opaque, None)
             self._released()
 
-    async def tell(self, address: str, request: Any, body: bytes, timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
+    async def tell(
+        self, address: str, request: Any, body: bytes, timeout_ms: int = CONNECT_TIMEOUT_MS, remark: str | None = None
+    ) -> None:
         """Send a one-way request; returns once the bytes are handed over. Raises as `call` does."""
         link = self._links.get(address)
         if link is None or link.blocked:
             link = await self._ready(address, asyncio.get_running_loop().time() + timeout_ms / 1000, timeout_ms, permit=False)
-        link.send(encode(request_command(request, body, opaque=self._next_opaque(), oneway=True, serialization=self.serialization)))
+        opaque, kind = self._next_opaque(), self.serialization
+        link.send(encode(request_command(request, body, opaque=opaque, oneway=True, serialization=kind, remark=remark)))
 
     def connected(self, address: str) -> bool:
         """Whether a connection to the address is open."""

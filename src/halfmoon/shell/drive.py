@@ -106,7 +106,7 @@ class Driver:
             log.error("operation failed: name=%s", task.get_name(), exc_info=exc)
 
     async def _tell(self, effect: Tell) -> None:
-        await self.connections.tell(effect.address, effect.request, effect.body, effect.timeout_ms)
+        await self.connections.tell(effect.address, effect.request, effect.body, effect.timeout_ms, effect.remark)
 
     async def _sleep(self, effect: Sleep) -> None:
         await asyncio.sleep(effect.ms / 1000)

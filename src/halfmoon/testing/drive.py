@@ -248,7 +248,8 @@ class Calls:
     def tell(self, asked: effects.Tell, resume: Callable[[Any, BaseException | None], None]) -> Callable[[], None]:
         """Send a one-way request; ``resume`` is called once the bytes are handed over. Returns what abandons the wait."""
         self._opaque += 1
-        command = request_command(asked.request, asked.body, opaque=self._opaque, oneway=True, serialization=self._serialization)
+        kind, remark = self._serialization, asked.remark
+        command = request_command(asked.request, asked.body, opaque=self._opaque, oneway=True, serialization=kind, remark=remark)
         line = self._line(asked.address)
         handed = line.send(encode(command))
         if handed:

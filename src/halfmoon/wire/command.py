@@ -56,13 +56,20 @@ class Command(msgspec.Struct):
 
 
 def request_command(
-    header: Header, body: bytes = b"", *, opaque: int = 0, oneway: bool = False, serialization: int = JSON
+    header: Header,
+    body: bytes = b"",
+    *,
+    opaque: int = 0,
+    oneway: bool = False,
+    serialization: int = JSON,
+    remark: str | None = None,
 ) -> Command:
     """Return the command that carries a request of the protocol table."""
     return Command(
         code=request_type(header).code,
         flag=ONEWAY if oneway else 0,
         opaque=opaque,
+        remark=remark,
         fields=fields_of(header),
         body=body,
         serialization=serialization,

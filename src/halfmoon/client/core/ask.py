@@ -22,6 +22,6 @@ def ask(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_00
     return reply
 
 
-def tell(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_000) -> Op[None]:
-    """Send a one-way request. Raises NetworkError."""
-    yield Tell(address, request, body, timeout_ms)
+def tell(address: str, request: Header, body: bytes = b"", timeout_ms: int = 3_000, remark: str | None = None) -> Op[None]:
+    """Send a one-way request; ``remark`` is a text for the broker's log. Raises NetworkError."""
+    yield Tell(address, request, body, timeout_ms, remark)

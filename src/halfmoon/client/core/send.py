@@ -98,7 +98,7 @@ class Sender:
         """
         budget = self._budget(timeout_ms)
         begin: int = yield _NOW
-        self._check(message)
+        self.check(message)
         if queue is not None or selector is not None:
             target = yield from self._target(message, queue, selector, key)
             outgoing = yield from self.prepare(message, begin)
@@ -122,7 +122,7 @@ class Sender:
         """
         budget = self._budget(timeout_ms)
         begin = yield from now()
-        self._check(message)
+        self.check(message)
         target = None
         if queue is not None or selector is not None:
             target = yield from self._target(message, queue, selector, key)
@@ -134,7 +134,7 @@ class Sender:
     ) -> Op[None]:
         """Hand the message over to the network and ask for no answer: one attempt, errors only when it cannot leave."""
         begin = yield from now()
-        self._check(message)
+        self.check(message)
         target = None
         if queue is not None or selector is not None:
             target = yield from self._target(message, queue, selector, key)
@@ -359,7 +359,8 @@ class Sender:
         if not self.running:
             raise NotRunning("The producer service state not OK: start it first, and send before it is closed")
 
-    def _check(self, message: Message) -> None:
+    def check(self, message: Message) -> None:
+        """Raise NotRunning, MessageIllegal or UsageError unless the message may be sent now."""
         self._check_running()
         check_message(message, self.settings.body_bytes_max)
         check_sendable(wrap(message.topic, self.settings.namespace))
