@@ -1,6 +1,7 @@
 """Where things lie in a store's directory, and the numbers of its formats. Holds names, layouts and checks of names.
 
-Follows the layout of RocketMQ 4.9.7, byte for byte; ``config/queueReserve`` and what follows 1 KiB in ``checkpoint`` are ours.
+Follows the layout of RocketMQ 4.9.7, byte for byte; ``config/queueReserve`` and what follows 1 KiB in ``checkpoint`` are ours,
+and so is ``transaction``, whose state table and redo log follow 3.x (TransactionStateService, 3.1.4).
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import Final
 from halfmoon.errors import UsageError
 
 COMMIT_LOG, CONSUME_QUEUE, INDEX = "commitlog", "consumequeue", "index"
+TRANSACTION = "transaction"
+STATE_TABLE, REDO_LOG, CHECKS = f"{TRANSACTION}/statetable", f"{TRANSACTION}/redolog", f"{TRANSACTION}/checks"
+TRANSACTION_CHECKPOINT = f"{TRANSACTION}/checkpoint"
 CHECKPOINT, ABORT, LOCK, RESERVE = "checkpoint", "abort", "lock", "config/queueReserve"
 
 MAGIC: Final = -626843481
@@ -30,6 +34,18 @@ FILLER_SIZE: Final = 0x7FFFFFFF
 
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 """Values of a record's transaction bits (0xC)."""
+
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+"""Where half messages lie until they are decided, and the records that say which of them are. Queue 0 of each."""
+
+STATE = Struct(">qiIii")  # | physical offset i64 | size i32 | store time, seconds u32 | group hash i32 | state i32 | = 24 bytes
+STATE_BYTES: Final = 24
+UNIT = Struct(">qiq")  # | physical offset i64 | size i32 | tag i64 | = 20 bytes, see halfmoon.store.redolog
+UNIT_BYTES: Final = 20
+CHECK_SLOT = Struct(">IHH")  # | low half of the physical offset u32 | checks sent u16 | crc u16 | and 15 times 8 bytes = 128 bytes
+CHECK = Struct(">I4s")  # | sent, seconds u32 | answer u8, hash of the producer 3 | = 8 bytes
+CHECK_SLOT_BYTES: Final = 128
+assert (STATE.size, UNIT.size, CHECK_SLOT.size + 15 * CHECK.size) == (STATE_BYTES, UNIT_BYTES, CHECK_SLOT_BYTES)
 
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _FILE_NAME = re.compile(r"[0-9]{20}")

@@ -45,6 +45,15 @@ class StoreSettings:
     flush_queue_interval_ms: int = setting(
         1000, java="flushIntervalConsumeQueue", low=1, high=60_000, why="How often queues are synced and the checkpoint moves on."
     )
+    transaction_file_records: int = setting(
+        2_000_000, low=16, high=80_000_000, why="Half messages a file of the transaction state table; part of the format."
+    )
+    flush_transactions_interval_ms: int = setting(
+        2000,
+        low=1,
+        high=600_000,
+        why="How often the transaction state table is synced; a kill repeats at most this much of the log.",
+    )
     delete_when: str = setting("04", java="deleteWhen", why="Hours of the day (UTC, joined by ;) at which expired files go.")
     file_reserved_hours: int = setting(
         72, java="fileReservedTime", low=0, high=1_000_000, why="Hours a log file is kept after its last write."

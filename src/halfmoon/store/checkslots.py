@@ -1,0 +1,150 @@
+"""`CheckSlots`: which half messages their producers were asked about, when, and what they said. 128 bytes a half message.
+
+Layout of a slot (big endian), at 128 x the half queue offset::
+
+    0 low 32 bits of the half record's physical offset | 4 checks sent u16 | 6 crc of the rest u16 | 8 fifteen times
+    sent, seconds u32 | answer u8 (0 none yet) | first 3 bytes of the producer's hash
+
+Check number n (from 0) lies in place n mod 15. Not derived from the log and not needed for correctness: what is lost or torn reads
+as never checked, and costs checks that were made already. Files are small and only there where somebody was asked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from zlib import crc32
+
+from halfmoon.ports import Disk, File
+from halfmoon.store.layout import CHECK, CHECK_SLOT, CHECK_SLOT_BYTES, CHECKS, file_name, file_offset
+
+HISTORY = 15
+"""Checks of one message that are remembered."""
+SENT_MAX = 0xFFFF
+FILE_SLOTS = 16_384
+"""2 MiB a file."""
+_OPEN_MAX = 64
+"""Files open at once; one over it closes the one that was used longest ago."""
+_EMPTY = bytes(HISTORY * CHECK.size)
+
+
+class Check(NamedTuple):
+    """One check that was sent."""
+
+    sent_s: int
+    """When, seconds since the epoch."""
+    answer: int
+    """0: none yet; else what the broker gave to `CheckSlots.answered`."""
+    producer: int
+    """24 bits of a hash of the producer that was asked."""
+
+
+class CheckSlots:
+    """The slots, by half queue offset. ``physical_offset`` tells a slot of another half message with the same index."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._file_bytes = FILE_SLOTS * CHECK_SLOT_BYTES
+        self._open: dict[int, File] = {}
+        self.dirty: dict[int, File] = {}
+        """Files written since they were last taken for a sync, by offset."""
+        self._bases: set[int] = set()
+        """Offsets of the files that are there."""
+        self._new_names = False
+
+    def load(self) -> None:
+        """Find the files; one of another size is removed."""
+        for name in self._disk.list(CHECKS):
+            base = file_offset(name)
+            if base is None:
+                continue
+            if self._disk.file_size(f"{CHECKS}/{name}") == self._file_bytes and base % self._file_bytes == 0:
+                self._bases.add(base)
+            else:
+                self._disk.remove(f"{CHECKS}/{name}")
+
+    def checks(self, index: int, physical_offset: int) -> tuple[int, list[Check]]:
+        """Return how many checks were sent, and the last of them, oldest first."""
+        sent, history = self._read(index, physical_offset)
+        found = [
+            Check(sent_s, rest[0], int.from_bytes(rest[1:], "big"))
+            for number in range(max(0, sent - HISTORY), sent)
+            for sent_s, rest in [CHECK.unpack_from(history, number % HISTORY * CHECK.size)]
+        ]
+        return sent, found
+
+    def checked(self, index: int, physical_offset: int, sent_s: int, producer: int) -> None:
+        """Enter a check that was sent now. Raises OSError when the disk is full."""
+        sent, history = self._read(index, physical_offset)
+        number = min(sent, SENT_MAX - 1)
+        CHECK.pack_into(history, number % HISTORY * CHECK.size, sent_s & 0xFFFFFFFF, (producer & 0xFFFFFF).to_bytes(4, "big"))
+        self._write(index, physical_offset, number + 1, history)
+
+    def answered(self, index: int, physical_offset: int, answer: int) -> None:
+        """Enter what came of the last check, 1 to 255; nothing when none was sent. Raises OSError when the disk is full."""
+        if not 0 < answer < 256:
+            raise ValueError(f"answer {answer}")
+        sent, history = self._read(index, physical_offset)
+        if sent:
+            history[(sent - 1) % HISTORY * CHECK.size + 4] = answer
+            self._write(index, physical_offset, sent, history)
+
+    def drop_before(self, index: int) -> list[str]:
+        """Forget the files whose slots all lie below an index; return their paths, for somebody else to remove."""
+        gone = sorted(base for base in self._bases if base + self._file_bytes <= index * CHECK_SLOT_BYTES)
+        for base in gone:
+            self._bases.discard(base)
+            self.dirty.pop(base, None)
+            if base in self._open:
+                self._open.pop(base).close()
+        return [f"{CHECKS}/{file_name(base)}" for base in gone]
+
+    def take_dirty(self) -> list[File]:
+        """Return the files written since the last call, for a sync."""
+        files = list(self.dirty.values())
+        self.dirty.clear()
+        return files
+
+    def take_new_names(self) -> bool:
+        """Whether files were made since the last call."""
+        made, self._new_names = self._new_names, False
+        return made
+
+    def _read(self, index: int, physical_offset: int) -> tuple[int, bytearray]:
+        file, at = self._file(index), index * CHECK_SLOT_BYTES % self._file_bytes
+        if file is not None:
+            slot = file.view(at, CHECK_SLOT_BYTES)
+            low, sent, crc = CHECK_SLOT.unpack_from(slot)
+            history = bytearray(slot[CHECK_SLOT.size :])
+            if sent and low == physical_offset & 0xFFFFFFFF and crc == _crc(low, sent, history):
+                return sent, history
+        return 0, bytearray(_EMPTY)
+
+    def _write(self, index: int, physical_offset: int, sent: int, history: bytearray) -> None:
+        base = index * CHECK_SLOT_BYTES // self._file_bytes * self._file_bytes
+        file = self._file(index)
+        if file is None:
+            file = self._disk.create(f"{CHECKS}/{file_name(base)}", self._file_bytes)
+            self._bases.add(base)
+            self._keep(base, file)
+            self._new_names = True
+        low = physical_offset & 0xFFFFFFFF
+        file.write(index * CHECK_SLOT_BYTES - base, CHECK_SLOT.pack(low, sent, _crc(low, sent, history)) + history)
+        self.dirty[base] = file
+
+    def _file(self, index: int) -> File | None:
+        base = index * CHECK_SLOT_BYTES // self._file_bytes * self._file_bytes
+        if base not in self._bases:
+            return None
+        file = self._open.pop(base, None) or self._disk.open(f"{CHECKS}/{file_name(base)}")
+        self._keep(base, file)
+        return file
+
+    def _keep(self, base: int, file: File) -> None:
+        if len(self._open) >= _OPEN_MAX:
+            oldest = next(iter(self._open))
+            self._open.pop(oldest)  # not closed: a sync may still hold it, and its mapping goes with the last who does
+        self._open[base] = file
+
+
+def _crc(low: int, sent: int, history: bytearray) -> int:
+    return crc32(history, crc32(CHECK_SLOT.pack(low, sent, 0))) & 0xFFFF

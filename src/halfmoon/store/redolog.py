@@ -1,0 +1,97 @@
+"""`RedoLog`: what happened to half messages, in the order it happened, 20 bytes each; the states can be made anew from it.
+
+Layout of a unit (big endian)::
+
+    0 physical offset of a record i64 | 8 its size i32 | 12 tag i64
+    tag = -1       the record is a half message
+    tag = p >= 0   the record is the visible message that committed the half message at physical offset p
+    tag = -2 - p   the record is the op record that rolled back the half message at p
+
+Differs: 3.x has the bare p for both decisions, and the record said which it was; ours is told by the unit, so that states can be
+made anew without the log. The store time of the article is in the state table. Reads no log; decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import error as struct_error
+
+from halfmoon.ports import Disk
+from halfmoon.store.layout import REDO_LOG, UNIT, UNIT_BYTES
+from halfmoon.store.room import take_room
+from halfmoon.store.segments import Segments
+
+PREPARED_TAG = -1
+_AT_ONCE = 64 * 1024
+
+
+def decided_tag(half_offset: int, *, committed: bool) -> int:
+    """Return the tag of a decision about the half record at a physical offset."""
+    return half_offset if committed else -2 - half_offset
+
+
+def half_of(tag: int) -> int:
+    """Return the physical offset of the half record that a decision's tag is about."""
+    return tag if tag >= 0 else -2 - tag
+
+
+class RedoLog:
+    """The units. ``end`` counts those that were ever written."""
+
+    def __init__(self, disk: Disk, file_units: int) -> None:
+        self.segments = Segments(disk, REDO_LOG, file_units * UNIT_BYTES)
+        self.per_file = file_units
+        self.end = 0
+        self._room = 0
+
+    @property
+    def first(self) -> int:
+        """Number of the first unit that is there; ``end`` when there is none."""
+        return self.end if self.segments.last is None else self.segments.first // UNIT_BYTES
+
+    def append(self, units: Sequence[tuple[int, int, int]]) -> None:
+        """Write units (physical offset, size, tag) behind the last.
+
+        Raises ValueError for numbers that do not fit, and OSError when the disk is full.
+        """
+        segments, done = self.segments, 0
+        try:
+            data = b"".join([UNIT.pack(*unit) for unit in units])
+        except struct_error as exc:
+            raise ValueError(f"a unit does not fit the redo log: {exc}") from None
+        while done < len(units):
+            at = self.end * UNIT_BYTES
+            if segments.last is None or at >= segments.end:
+                segments.extend(at)
+            count = min(len(units) - done, self.per_file - self.end % self.per_file)
+            segments.write(at, data[done * UNIT_BYTES : (done + count) * UNIT_BYTES])
+            done += count
+            self.end += count
+
+    def make_room(self, count: int) -> None:
+        """Take the disk's space for so many more units. Raises OSError when the disk is full."""
+        self._room = take_room(self.segments, max(self._room, self.end * UNIT_BYTES), (self.end + count) * UNIT_BYTES)
+
+    def units(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the units (physical offset, size, tag) from one number to before another."""
+        while start < stop:
+            end = min(stop, start + _AT_ONCE, start - start % self.per_file + self.per_file)
+            yield from UNIT.iter_unpack(self.segments.view(start * UNIT_BYTES, (end - start) * UNIT_BYTES))
+            start = end
+
+    def reset(self) -> None:
+        """Forget everything: the files are gone."""
+        self.segments.remove_after(-1)
+        self.segments.first = self.end = self._room = 0
+
+    def cut(self, end: int, *, thorough: bool) -> None:
+        """Forget the units from a number on, so that they never come back."""
+        if self.segments.last is not None and end * UNIT_BYTES <= self.segments.first:
+            self.segments.remove_after(-1)
+        else:
+            self.segments.clear_from(end * UNIT_BYTES, thorough=thorough)
+        self.end, self._room = end, 0
+
+    def drop_before(self, number: int) -> list[str]:
+        """Forget the files that end at or before a unit, never the last; return their paths, for somebody else to remove."""
+        return self.segments.drop_before(number * UNIT_BYTES)

@@ -1,0 +1,326 @@
+"""`TransactionIndex`: which half messages are pending, who sent them and when, what became of the others, who was asked.
+
+Half records, op records and visible records in the log are the truth. This index over them is derived: a state table, a redo log,
+slots for checks, and a milestone that says how far they were brought. It follows the log a turn at a time, is believed up to the
+milestone at a start, and is brought up to the log from there; what cannot be believed is made anew. Reads no body, sends nothing.
+
+Follows TransactionStateService (RocketMQ 3.1.4) in what the files hold.
+Differs: an index is the half queue offset and never changes, also when the table is made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from halfmoon.effects import Work
+from halfmoon.errors import StoreNotWritable
+from halfmoon.ports import Disk
+from halfmoon.store.checkslots import Check
+from halfmoon.store.milestone import Milestone
+from halfmoon.store.redolog import PREPARED_TAG, decided_tag
+from halfmoon.store.reopening import reopen
+from halfmoon.store.settings import StoreSettings
+from halfmoon.store.statetable import Half, State
+from halfmoon.store.store import Store
+from halfmoon.store.transactionfiles import TransactionFiles
+
+__all__ = ["Check", "Half", "State", "TransactionIndex"]
+
+log = logging.getLogger("halfmoon.store.transactions")
+
+
+class TransactionIndex:
+    """The index of one store. Make one with `TransactionIndex.open`; everything else is called from the store's thread.
+
+    ``unfinished`` are, after `open`, the half messages that a visible record committed and that have no op record: a process was
+    stopped in between. Whoever writes those op records calls ``hold(None)`` then; until then each start finds them again.
+    ``failure`` says why the index stopped for good, None: it did not; it takes nothing then, and a start makes it whole.
+    """
+
+    def __init__(self, disk: Disk, store: Store, settings: StoreSettings) -> None:
+        self._store = store
+        self._files = files = TransactionFiles(disk, settings)
+        self._table, self._redo, self._slots = files.table, files.redo, files.slots
+        self._interval_ms = settings.flush_transactions_interval_ms
+        self._held: int | None = None
+        self._reached: tuple[Milestone, int] | None = None
+        """A milestone whose files are synced, and the end of the log that must be durable before it counts."""
+        self._work: list[Work[Any]] = []
+        self._syncing = self._closed = False
+        self._frozen = False
+        """A sync failed: the milestone stays where it is, and the next start reads the log from there."""
+        self._due = self._tried_position = 0
+        self.failure: str | None = None
+        self.unfinished: list[int] = []
+        self.ignored = 0
+        """What the start found in the log about half messages that are not there, or were decided otherwise before."""
+        self.rebuilt: str | None = None
+        """Why the start made everything anew from the log; None: it did not."""
+        self.checks_lost = 0
+        """Checks that could not be written down."""
+
+    @classmethod
+    def open(cls, disk: Disk, store: Store, settings: StoreSettings, *, settled_below: int, now: int) -> TransactionIndex:
+        """Read the files, or make them anew from the log, and bring them up to its end. Waits for the disk.
+
+        ``settled_below``: in a directory that never had this index another broker settled the half messages with lower half queue
+        offsets (its progress on the half queue). They get no state unless a record of the log decides them.
+
+        Raises OSError when the disk fails.
+        """
+        index = cls(disk, store, settings)
+        try:
+            found = reopen(index._files, store, settled_below)
+        except BaseException:
+            index._files.close()
+            raise
+        index.unfinished, index.ignored, index.rebuilt = sorted(found.unfinished), found.ignored, found.rebuilt
+        index._held = min(found.unfinished.values(), default=None)
+        index._tried_position = index._files.milestone.last.position
+        index._due = now + index._interval_ms
+        return index
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def first(self) -> int:
+        """Index of the first record; ``end`` when there is none."""
+        return self._table.first
+
+    @property
+    def end(self) -> int:
+        """Index behind the last record; the next half message has this one or, after a loss, a higher one."""
+        return self._table.end
+
+    @property
+    def pending_count(self) -> int:
+        """How many half messages are pending."""
+        return self._table.pending_count
+
+    @property
+    def pending_by_group(self) -> Mapping[int, int]:
+        """How many half messages are pending, by hash of the producer group."""
+        return self._table.by_group
+
+    def half(self, index: int) -> Half | None:
+        """Return the record of a half message; None outside of [first, end). In a hole everything is 0."""
+        return self._table.half(index)
+
+    def pending(self, start: int, count_max: int, records_max: int = 4096) -> tuple[list[Half], int]:
+        """Return pending half messages from an index on, in order, and the index to go on at: ``end`` when there are no more.
+
+        Looks at ``records_max`` records and returns ``count_max`` messages at most; blocks without pending ones cost nothing.
+        """
+        return self._table.pending(start, count_max, records_max)
+
+    def lowest_pending(self) -> int:
+        """Return the lowest pending index; ``end`` when there is none."""
+        return self._table.lowest_pending()
+
+    # ------------------------------------------------------------ what happens
+
+    def make_room(self, halves: int, decisions: int) -> None:
+        """Take the disk's space for so many half messages and decisions, so that entering them cannot lack it.
+
+        To be called before their records are appended. Raises StoreNotWritable, and nothing is different, when the disk is full.
+        """
+        self._check_writable()
+        try:
+            self._table.make_room(halves)
+            self._redo.make_room(halves + decisions)
+        except OSError as exc:
+            raise StoreNotWritable(f"the transaction index cannot be written: {exc}") from exc
+
+    def prepared(self, index: int, halves: Sequence[tuple[int, int, int, int]]) -> None:
+        """Enter half messages that were stored: (physical offset, size, store seconds, group hash), at indexes from ``index`` on.
+
+        Raises:
+            ValueError: an index below the end, or numbers that do not fit; nothing was entered.
+            StoreNotWritable: the disk is full, or ``failure``; the index takes nothing more.
+        """
+        self._check_writable()
+        self._files.mark(index)
+        try:
+            self._table.put(index, halves)
+            self._redo.append([(physical_offset, size, PREPARED_TAG) for physical_offset, size, _, _ in halves])
+        except OSError as exc:
+            self._fail(exc)
+
+    def decided(self, decisions: Sequence[tuple[int, int, int, bool]]) -> None:
+        """Enter decisions that were stored: (index, physical offset, size, committed), with place and size of the visible record,
+        or of the op record of a rollback.
+
+        Raises:
+            ValueError: one is not pending, or decided twice here, or a number does not fit; nothing was entered.
+            StoreNotWritable: as `prepared`.
+        """
+        self._check_writable()
+        units, halves = [], {}
+        for index, physical_offset, size, committed in decisions:
+            half = self._table.half(index)
+            if half is None or half.state is not State.PREPARED or index in halves:
+                raise ValueError(f"the half message {index} is not pending")
+            halves[index] = half
+            units.append((physical_offset, size, decided_tag(half.physical_offset, committed=committed)))
+        try:
+            self._redo.append(units)
+            for index, _, _, committed in decisions:
+                self._table.settle(halves[index], State.COMMITTED if committed else State.ROLLED_BACK)
+        except OSError as exc:
+            self._fail(exc)
+
+    def hold(self, physical_offset: int | None) -> None:
+        """Keep the milestone at or before a record of the log, so that the next start reads it again; None: let it go.
+
+        For a visible record whose op record could not be written yet.
+        """
+        self._held = physical_offset
+
+    def _check_writable(self) -> None:
+        if self.failure is not None or self._closed:
+            raise StoreNotWritable(self.failure or "the transaction index is closed")
+
+    def _fail(self, exc: OSError) -> NoReturn:
+        """What the log holds did not get into the files: only a start makes them whole."""
+        self.failure = f"the transaction index cannot be written: {exc}"
+        raise StoreNotWritable(self.failure) from exc
+
+    # ------------------------------------------------------------ checks
+
+    def checks(self, index: int) -> tuple[int, list[Check]]:
+        """Return how many checks of a half message were sent, and the last 15 of them, oldest first."""
+        half = self._table.half(index)
+        return (0, []) if half is None else self._slots.checks(index, half.physical_offset)
+
+    def checked(self, index: int, now_s: int, producer_hash: int) -> None:
+        """Enter a check that was sent now to a producer. Raises ValueError when there is no such half message.
+
+        A full disk is no error: the message is asked about more often then.
+        """
+        half = self._known(index)
+        try:
+            self._slots.checked(index, half.physical_offset, now_s, producer_hash)
+        except OSError:
+            self.checks_lost += 1
+
+    def answered(self, index: int, answer: int) -> None:
+        """Enter what came of the last check, 1 to 255. Raises ValueError for another number or an unknown half message."""
+        half = self._known(index)
+        try:
+            self._slots.answered(index, half.physical_offset, answer)
+        except OSError:
+            self.checks_lost += 1
+
+    def _known(self, index: int) -> Half:
+        half = self._table.half(index)
+        if half is None:
+            raise ValueError(f"there is no half message {index}")
+        return half
+
+    # ------------------------------------------------------------ upkeep
+
+    def due(self) -> int | None:
+        """When `tick` wants to be called, ms since the epoch; None: nothing is to be done."""
+        if self._closed or self._frozen or self.failure is not None:
+            return None
+        wanted = self._files.dirty or self._reached is not None or self._position > self._tried_position
+        return self._due if wanted else None
+
+    def tick(self, now: int) -> None:
+        """Do what time asks for: a sync, a milestone, files that go."""
+        if self._closed or self._frozen or self.failure is not None:
+            return
+        self._settle_milestone()
+        if now >= self._due:
+            self._due = now + self._interval_ms
+            removal = self._files.drop_before(self._store.min_offset)
+            if removal is not None:
+                self._work.append(removal)
+            self._start_sync()
+
+    def work(self) -> list[Work[Any]]:
+        """Take out what is to be run where waiting is allowed."""
+        taken, self._work = self._work, []
+        return taken
+
+    def stop(self, now: int) -> None:
+        """Begin to stop: the last sync comes out of `work`."""
+        if self._closed or self._frozen or self.failure is not None:
+            return
+        self._settle_milestone()
+        self._start_sync()
+
+    def close(self, now: int) -> None:
+        """Write the last milestone, when the log is durable, and let go of the files. Waits for the disk.
+
+        To be called once the works of `Store.stop` are done.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not self._syncing and not self._frozen and self.failure is None:
+                self._finish()
+        except OSError as exc:
+            self._freeze(exc)
+        finally:
+            self._files.close()
+
+    def _finish(self) -> None:
+        milestone, durable_from = self._snapshot()
+        self._files.sync()
+        if self._store.durable_offset >= durable_from:
+            self._files.milestone.write(milestone._replace(clean=True))
+        self._files.milestone.sync()
+
+    @property
+    def _position(self) -> int:
+        """Physical offset below which everything was entered."""
+        end = self._store.end_offset
+        return end if self._held is None else max(self._tried_position, min(end, self._held))
+
+    def _snapshot(self) -> tuple[Milestone, int]:
+        """Return the milestone that counts once what is written now is synced, and the log is durable up to the offset with it."""
+        self._tried_position = self._position
+        return self._files.snapshot(self._tried_position), self._store.end_offset
+
+    def _start_sync(self) -> None:
+        """Leave the sync of what is written as work; the milestone follows it."""
+        if self._syncing or self._reached is not None:
+            return
+        files, milestone = self._files, self._files.milestone
+        dirty, snapshot = files.dirty, self._snapshot()
+        if not dirty and milestone.durable == milestone.last:
+            self._reached = snapshot
+            self._settle_milestone()
+            return
+        self._syncing = True
+        sync = files.take_sync()
+
+        def run() -> None:
+            sync()
+            milestone.sync()
+
+        def done(result: Exception | None, now: int) -> None:
+            self._syncing = False
+            if isinstance(result, Exception):
+                self._freeze(result)
+            else:
+                self._reached = snapshot
+                self._settle_milestone()
+
+        self._work.append(Work(run, done, False, "sync transactions"))
+
+    def _settle_milestone(self) -> None:
+        """Write the milestone whose files are synced, once the log is."""
+        if self._reached is not None and self._store.durable_offset >= self._reached[1]:
+            milestone, self._reached = self._reached[0], None
+            if milestone != self._files.milestone.last and not self._closed:
+                self._files.milestone.write(milestone)
+
+    def _freeze(self, exc: Exception) -> None:
+        """A sync failed: nobody knows what is on the device, so the milestone stays where it is."""
+        self._frozen = True
+        log.error("the transaction index cannot be synced, the next start reads the log from the last milestone: %s", exc)

@@ -1,0 +1,171 @@
+"""Walks the log for what concerns transactions: half records, op records, and the visible records of committed messages.
+
+These three are the truth; the state table is derived from them. Of other records only the head and the length of the topic are
+read, about a microsecond each. Writes nothing and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from struct import Struct
+from typing import NamedTuple
+
+from halfmoon.errors import CorruptRecord
+from halfmoon.model import java_hash
+from halfmoon.store.commitlog import CommitLog
+from halfmoon.store.layout import COMMIT, HALF_TOPIC, MAGIC, OP_TOPIC
+from halfmoon.store.records import BORN_V6, STORE_V6, RecordFacts, check_at, is_torn, property_of
+from halfmoon.store.store import Store
+
+_HEAD = Struct(">ii28xi44xi")  # size, magic, sysFlag, body length of a record with two IPv4 hosts
+_FIELDS = Struct(">12xi4xq28xq12xqi")  # queueId, queueOffset, store time, preparedTransactionOffset, body length of the same
+_PREPARED_OFFSET_BACK = 12
+"""Where preparedTransactionOffset lies: so many bytes before the body, in any record."""
+_ODD = BORN_V6 | STORE_V6 | 0xC
+_HALF, _OP = HALF_TOPIC.encode(), OP_TOPIC.encode()
+_LENGTHS = (len(_HALF), len(_OP))
+_OP_TAG = b"d"
+_DIGITS_MAX = 19
+
+
+class Kind(Enum):
+    """What a record is to a transaction."""
+
+    HALF = 0
+    OP = 1
+    COMMIT = 2
+
+
+class Step(NamedTuple):
+    """One record that changes a state."""
+
+    kind: Kind
+    physical_offset: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_s: int
+    """When it was stored, seconds since the epoch."""
+    half_offset: int
+    """COMMIT: where the half record lies."""
+    body: bytes
+    """OP: see `indexes_of`."""
+    properties: bytes
+    """HALF: as stored."""
+    torn: bool
+    """COMMIT: the record shows that its write was cut short."""
+
+
+def steps(store: Store, start: int) -> Iterator[Step]:
+    """Yield the steps of an open store from a record's physical offset on; none lies before the first half message."""
+    queue = store._queues.get((HALF_TOPIC, 0))
+    first = None if queue is None else queue.real_entry(queue.min_offset, queue.written)
+    if first is not None:
+        yield from walk(store._log, max(start, first[1][0]), store.end_offset)
+
+
+def is_entered(store: Store, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> bool:
+    """Whether the entry of a queue offset points at a physical offset: the store took the record there for a whole one."""
+    queue = store._queues.get((topic, queue_id))
+    if queue is None or not queue.first <= queue_offset < queue.written:
+        return False
+    return queue.entry(queue_offset)[0] == physical_offset
+
+
+def walk(log: CommitLog, start: int, end: int) -> Iterator[Step]:
+    """Yield the steps between a record's physical offset and another, in order.
+
+    A damaged record is left out. Behind one whose size is damaged too the walk goes on with the next file. Bodies and properties
+    are not checked against anything: whether a record counts is for the caller to ask the record's queue (`Store` enters whole
+    records only).
+    """
+    segments = log.segments
+    position = max(start, segments.first)
+    end = min(end, segments.end)
+    while position < end:
+        base = segments.base(position)
+        view = segments.view(base, log.file_bytes)
+        yield from _walk_file(log, view, base, position - base, min(end - base, len(view)))
+        position = base + log.file_bytes
+
+
+def _walk_file(log: CommitLog, view: memoryview, base: int, at: int, stop: int) -> Iterator[Step]:
+    unpack = _HEAD.unpack_from
+    while at < stop:
+        if stop - at >= 91:
+            size, magic, sys_flag, body_bytes = unpack(view, at)
+            if magic == MAGIC and not sys_flag & _ODD and 91 <= size <= stop - at and 0 <= body_bytes <= size - 91:
+                topic_bytes = view[at + 88 + body_bytes]
+                if topic_bytes in _LENGTHS:
+                    step = _ordinary(view, at, base, size, body_bytes, topic_bytes)
+                    if step is not None:
+                        yield step
+                at += size
+                continue
+        try:
+            found = check_at(view, at, base + at)
+        except CorruptRecord:
+            size = log.damaged_size(view, at, base + at, base + stop)
+            if not size:
+                return
+            at += size
+            continue
+        if not isinstance(found, RecordFacts):
+            return  # the closed rest of the file
+        step = step_of(base + at, found, view[at : at + found.size_bytes])
+        if step is not None:
+            yield step
+        at += found.size_bytes
+
+
+def _ordinary(view: memoryview, at: int, base: int, size: int, body_bytes: int, topic_bytes: int) -> Step | None:
+    """Return the step of a record with two IPv4 hosts and no transaction bits."""
+    topic_at = at + 89 + body_bytes
+    topic = view[topic_at : topic_at + topic_bytes]
+    queue_id, queue_offset, store_ms, _, _ = _FIELDS.unpack_from(view, at)
+    if topic == _HALF:
+        properties = bytes(view[topic_at + topic_bytes + 2 : at + size])
+        return Step(Kind.HALF, base + at, size, HALF_TOPIC, queue_id, queue_offset, store_ms // 1000, 0, b"", properties, False)
+    if topic == _OP:
+        if property_of(bytes(view[topic_at + topic_bytes + 2 : at + size]), b"TAGS") != _OP_TAG:
+            return None
+        body = bytes(view[at + 88 : at + 88 + body_bytes])
+        return Step(Kind.OP, base + at, size, OP_TOPIC, queue_id, queue_offset, store_ms // 1000, 0, body, b"", False)
+    return None
+
+
+def step_of(position: int, facts: RecordFacts, record: memoryview) -> Step | None:
+    """Return what a checked record is to a transaction; None: nothing."""
+    half_offset, body, kind = 0, b"", None
+    if facts.topic == HALF_TOPIC and not facts.transaction:
+        kind = Kind.HALF
+    elif facts.topic == OP_TOPIC and not facts.transaction:
+        kind = Kind.OP if property_of(facts.properties, b"TAGS") == _OP_TAG else None
+        body = bytes(record[facts.body_at : facts.body_at + facts.body_bytes])
+    elif facts.transaction == COMMIT:
+        kind = Kind.COMMIT
+        at = facts.body_at - _PREPARED_OFFSET_BACK
+        half_offset = int.from_bytes(record[at : at + 8], "big", signed=True)
+    if kind is None:
+        return None
+    return Step(
+        kind, position, facts.size_bytes, facts.topic, facts.queue_id, facts.queue_offset, facts.store_ms // 1000, half_offset,
+        body, facts.properties, kind is Kind.COMMIT and is_torn(facts),
+    )  # fmt: skip
+
+
+def indexes_of(body: bytes) -> tuple[list[int], int]:
+    """Return the half queue offsets that an op record's body names, and how many of its parts are no numbers.
+
+    Follows TransactionalMessageServiceImpl.fillOpRemoveMap: one number (4.x), or many with a comma behind each (5.x).
+    """
+    parts = [part for part in body.split(b",") if part]
+    good = [int(part) for part in parts if len(part) <= _DIGITS_MAX and part.isdigit()]
+    return good, len(parts) - len(good)
+
+
+def group_hash_of(properties: bytes) -> int:
+    """Return Java's hash of the producer group that a half record names; that of the empty text without one."""
+    return java_hash((property_of(properties, b"PGROUP") or b"").decode("utf-8", "replace"))
