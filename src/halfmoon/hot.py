@@ -20,8 +20,10 @@ from halfmoon._hot import (
     tag_hash,
 )
 from halfmoon._hot_batch import batch_alike, batch_answer, batch_answer_form, batch_drafts, batch_items
+from halfmoon._hot_end import EndHeader, end_header_json
 
 __all__ = [
+    "EndHeader",
     "PullHeader",
     "SendHeader",
     "batch_alike",
@@ -30,6 +32,7 @@ __all__ = [
     "batch_drafts",
     "batch_items",
     "cut",
+    "end_header_json",
     "pull_header_json",
     "send_answer",
     "send_answer_form",

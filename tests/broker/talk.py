@@ -30,7 +30,7 @@ class Talk:
         self.settings = BrokerSettings(**settings)
         self.store_settings = StoreSettings(**{**SMALL, **(store or {})})
         self.disk = RealDisk(str(root))
-        self.held_back: list[Work] | None = None  # a list: works are kept in it instead of being run
+        self.held_back: list[Work] | None = None  # a list: works are kept in it instead of being run, but queues are made
         self.open()
 
     def open(self):
@@ -46,7 +46,7 @@ class Talk:
         """Stop cleanly and open the directory again."""
         self.broker.stop(self.now)
         self.run_effects()
-        self.broker.store.close(self.now)
+        self.broker.close(self.now)
         self.open()
 
     def connect(self, peer, remote=None):
@@ -86,7 +86,7 @@ class Talk:
                 elif isinstance(effect, Close):
                     self.closed[effect.peer] = effect.reason
                 elif isinstance(effect, Work):
-                    if self.held_back is not None:
+                    if self.held_back is not None and effect.name != "make queues":
                         self.held_back.append(effect)
                     else:
                         self.run_work(effect)

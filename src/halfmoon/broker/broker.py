@@ -29,6 +29,7 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import Topics
+from halfmoon.broker.transactions import Transactions
 from halfmoon.broker.turn import Turn
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import BadHeader, BrokerError, PeerError, StoreError
@@ -67,7 +68,21 @@ class Broker:
         self.holds = Holds(settings.holds_max)
         self.acks = Acks(self.peers, settings.region, host.hex().upper())
         self.sends = Sends(settings, self.store, self.topics, self.stats, self.acks, random)
-        self.turn = Turn(settings, self.topics, self.sends)
+        self.transactions = Transactions(
+            settings,
+            self.store,
+            disk,
+            self.topics,
+            self.offsets,
+            self.sends,
+            self.clients,
+            self.stats,
+            self.peers,
+            host,
+            random,
+            now,
+        )
+        self.turn = Turn(settings, self.topics, self.sends, self.transactions.halves)
         self.pulls = Pulls(
             settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.holds, self.peers, self.stats
         )
@@ -88,7 +103,10 @@ class Broker:
 
     def _table(self) -> dict[int, Handler]:
         send, queries, membership, progress, admin = self.sends.send, self.queries, self.membership, self.progress, self.admin
+        decisions, given_up, pending = self.transactions.decisions, self.transactions.given_up, self.transactions.pending
         return {
+            37: decisions.end, 323: given_up.resume, 31001: pending.list, 31002: pending.get, 31003: pending.check,
+            31004: pending.decide, 31005: pending.stats,
             10: send, 310: send, 320: send, 11: self._pull, 361: self._pull,
             12: queries.by_key, 33: queries.by_id, 29: queries.offset_by_time, 30: queries.max_offset, 31: queries.min_offset,
             32: queries.earliest_ms,
@@ -121,19 +139,20 @@ class Broker:
         """Handle everything fed: hot sends by group, then all else in order, then pulls; then what became visible wakes others."""
         plain: list[tuple[Peer, bytes, Frame]] = []
         pulls: list[tuple[Peer, bytes, Frame]] = []
-        take = self.turn.take
+        take, decide = self.turn.take, self.transactions.decisions.take
         for peer, data, frames in self.peers.take(now):
             for frame in take(peer, data, frames):
                 if frame[0] == 0 and data.startswith(PULL_JSON, frame[1]):
                     pulls.append((peer, data, frame))
-                else:
+                elif not decide(peer, data, frame):
                     plain.append((peer, data, frame))
         self.turn.store(now)
+        self.transactions.turn(now)
         for peer, data, frame in plain:
             self._plain(peer, data, frame, now)
         for peer, data, frame in pulls:
             self._hot_pull(peer, data, frame, now)
-        self.store.flush(len(self.acks))
+        self.store.flush(len(self.acks) + self.transactions.decisions.waiting())
         self._settle()
 
     def lost(self, peer: int, now: int) -> None:
@@ -147,6 +166,7 @@ class Broker:
         """When `tick` wants to be called next."""
         times = (
             self.holds.due(), self.acks.due(), self.store.due(), self.peers.due(), self.relay.due(), self.stats.due(),
+            self.transactions.due(),
             self._next_save_ms, self._next_expire_ms,
         )  # fmt: skip
         return min(time for time in times if time is not None)
@@ -161,6 +181,7 @@ class Broker:
         self.relay.tick(now)
         self.peers.tick(now)
         self.stats.tick(now)
+        self.transactions.tick(now)
         if now >= self._next_expire_ms:
             self._next_expire_ms = now + EXPIRE_SCAN_MS
             self.membership.expire(now - self.settings.client_expiry_ms)
@@ -173,6 +194,7 @@ class Broker:
         self.membership.notify()
         found: list[CoreEffect] = list(self.peers.effects())
         found += map(self._settled, self.store.work())
+        found += self.transactions.work()
         found += self.tables.save_changed(everything_changed=self._stopping)
         if self._starts:
             found += self._starts
@@ -184,10 +206,16 @@ class Broker:
         self._stopping = True
         for hold in self.holds.expired(2**62):
             self._go_on(hold)
+        self.transactions.stop(now)
         self.store.stop(now)
         self.tables.hurry()
         self._starts += self.tables.save_changed(everything_changed=True)
         return [self.registration.leave()] if self.registration.name_servers else []
+
+    def close(self, now: int) -> None:
+        """Give the directory back, once `stop` and what it left are done. Waits for the device."""
+        self.transactions.close(now)
+        self.store.close(now)
 
     # ------------------------------------------------------------ turns
 
@@ -198,6 +226,7 @@ class Broker:
             self.acks.durable(store.durable_offset)
             if store.failure is not None:
                 self.acks.failed(f"service not available now: {store.failure}")
+        self.transactions.durable(store.durable_offset, store.failure)
         for topic, queue_id, max_offset, tag_hashes in store.arrivals():
             for hold in self.holds.arrived(topic, queue_id, max_offset, tag_hashes):
                 self._go_on(hold)
@@ -208,7 +237,7 @@ class Broker:
 
         def done_and_settled(result: Any, now: int) -> None:
             done(result, now)
-            self.store.flush(len(self.acks))
+            self.store.flush(len(self.acks) + self.transactions.decisions.waiting())
             self._settle()
 
         return Work(work.run, done_and_settled, work.inline, work.name)

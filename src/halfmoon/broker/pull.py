@@ -1,8 +1,9 @@
 """Pulls: who may read which queue, with which filter, and what is answered. Waiting is kept in `halfmoon.broker.hold`.
 
 Follows PullMessageProcessor (RocketMQ 4.9.8).
-Differs: a pull with an expression of an unknown kind is refused, not answered unfiltered; code 21 leaves no record in
-OFFSET_MOVED_EVENT; a pull parks in the turn that found nothing; a negative number of messages asked for counts as one.
+Differs: half messages and their op records are nobody's to read; a pull with an expression of an unknown kind is refused, not
+answered unfiltered; code 21 leaves no record in OFFSET_MOVED_EVENT; a pull parks in the turn that found nothing; a negative number
+of messages asked for counts as one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from halfmoon.broker.acks import reply_to
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.hold import Hold, Holds
+from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.request import Reply
 from halfmoon.broker.settings import BrokerSettings
@@ -157,7 +159,7 @@ class Pulls:
         if not group.consume_enable:
             raise NoPermission(f"subscription group no permission, {header.consumerGroup}")
         topic = self._topics.existing(header.topic)
-        if not topic.perm & Perm.READ:
+        if not topic.perm & Perm.READ or header.topic in (HALF_TOPIC, OP_TOPIC):
             raise NoPermission(f"the topic[{header.topic}] pulling message is forbidden")
         if header.sysFlag & SUBSCRIPTION:
             wanted = self.parsed(header.topic, header.subscription, header.expressionType)

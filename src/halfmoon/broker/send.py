@@ -1,17 +1,19 @@
 """Sends: what may be stored, as which record, how it is answered. The plain road of one message, and the rules both roads share.
 
 Follows SendMessageProcessor and AbstractSendMessageProcessor (RocketMQ 4.9.8).
-Differs: a delayed or transactional message is refused until the broker can honour it, rather than stored as an ordinary one; the
-queue number is checked before anything is decoded; a reply is written once the promise of the flush mode holds; a batch that does
+Differs: a delayed message is refused until the broker can honour it, rather than stored as an ordinary one; so is a transactional
+one in a batch, which the original stores as an ordinary one, and one that is marked as prepared but is no half message; the queue
+number is checked before anything is decoded; a reply is written once the promise of the flush mode holds; a batch that does
 not parse is refused with 13, not 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from halfmoon.broker.acks import Acks, Sender, Stored
+from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.names import FORBIDDEN_TO_SEND, check_topic
 from halfmoon.broker.request import Request
 from halfmoon.broker.settings import BrokerSettings
@@ -47,12 +49,20 @@ _SUFFIXES_MAX, _SUFFIX_BYTES_MAX = 256, 512
 """Properties of batches that are remembered with what becomes of them."""
 
 
+def is_transactional(text: bytes) -> bool:
+    """Whether a send's properties ask for a transaction."""
+    return b"TRAN_MSG\x01" in text and (wire_properties.value_of(text, b"TRAN_MSG") or b"").lower() == b"true"
+
+
 class Sends:
     """The service that stores what producers send."""
 
     def __init__(self, settings: BrokerSettings, store: Store, topics: Topics, stats: Stats, acks: Acks, random: Random) -> None:
         self._settings, self._store, self._topics, self._stats, self._acks = settings, store, topics, stats, acks
         self._random = random
+        self._firsts = Firsts(store, self.send, self._refuse_one)
+        self.on_half: Callable[[Request, SendMessage | SendMessageV2, int], None] = self._no_half
+        """Where half messages go."""
         self.cluster_pair = wire_properties.encode({"CLUSTER": settings.cluster})
         self.message_bytes_max: int = store.settings.message_bytes_max
         self._suffixes: dict[bytes, tuple[bytes, bool]] = {}
@@ -64,8 +74,14 @@ class Sends:
         try:
             self._send(request)
         except BrokerError as exc:
-            if not request.command.is_oneway:
-                self.refuse([_sender(request)], exc)
+            self._refuse_one(request, exc)
+
+    def _no_half(self, request: Request, header: SendMessage | SendMessageV2, queue_id: int) -> None:
+        raise NoPermission(self._no_transactions())
+
+    def _refuse_one(self, request: Request, refusal: BrokerError) -> None:
+        if not request.command.is_oneway:
+            self.refuse([_sender(request)], refusal)
 
     def _send(self, request: Request) -> None:
         code = request.command.code
@@ -80,8 +96,25 @@ class Sends:
         )
         self._check_writable(config)
         queue_id = self._queue(config, header.queue_id, request)
+        if not header.batch and is_transactional((header.properties or "").encode()):
+            self._half(request, header, queue_id)
+            return
         drafts, wait = self._drafts(header, config, request)
+        if not self.ready(header.topic, queue_id):
+            self._firsts.wait(request, header.topic, queue_id)
+            return
         self.store(request, header.topic, queue_id, drafts, wait=wait, batch=bool(header.batch))
+
+    def _half(self, request: Request, header: SendMessage | SendMessageV2, queue_id: int) -> None:
+        if self._settings.reject_transactions:
+            raise NoPermission(self._no_transactions())
+        if len(request.command.body) > self.message_bytes_max:
+            raise MessageRefused(self._too_large())
+        self.on_half(request, header, queue_id)
+
+    def ready(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue takes messages at once; a send to another waits until it is made."""
+        return self._store.refusal is not None or self._store.ready(topic, queue_id)
 
     def store(self, request: Request, topic: str, queue_id: int, drafts: list[Draft], *, wait: bool, batch: bool) -> None:
         """Append drafts for one request and have it answered."""

@@ -36,6 +36,18 @@ class BrokerSettings:
     queues_max: int = setting(1024, low=8, high=16384, why="Most queues of one topic; the original pre-creates one with 1024.")
 
     reject_transactions: bool = setting(False, java="rejectTransactionMessage", why="Refuses half messages.")
+    transaction_timeout_ms: int = setting(
+        6000, java="transactionTimeOut", low=0, high=2**31 - 1, why="A half message is asked about once it is this old."
+    )
+    transaction_check_max: int = setting(
+        15, java="transactionCheckMax", low=1, high=1000, why="Checks sent before an undecided half message is given up."
+    )
+    transaction_check_interval_ms: int = setting(
+        60_000, java="transactionCheckInterval", low=10, high=2**31 - 1, why="How often undecided half messages are asked about."
+    )
+    transaction_checks_per_second: int = setting(
+        500, low=1, high=1_000_000, why="Checks a producer group is sent in a second, so that its return is no storm."
+    )
     long_polling: bool = setting(True, java="longPollingEnable", why="A pull that finds nothing waits for a message.")
     short_polling_ms: int = setting(
         1000, java="shortPollingTimeMills", low=1, high=60_000, why="How long such a pull waits when long polling is off."

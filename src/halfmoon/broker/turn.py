@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from halfmoon.broker.acks import Sender, Stored
+from halfmoon.broker.half import Halves
 from halfmoon.broker.names import DEAD_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX
 from halfmoon.broker.send import MULTI_TAG, Sends
 from halfmoon.broker.settings import BrokerSettings
@@ -43,8 +44,8 @@ class Group:
 class Turn:
     """Collects the hot sends of a turn and stores them."""
 
-    def __init__(self, settings: BrokerSettings, topics: Topics, sends: Sends) -> None:
-        self._settings, self._topics, self._sends = settings, topics, sends
+    def __init__(self, settings: BrokerSettings, topics: Topics, sends: Sends, halves: Halves) -> None:
+        self._settings, self._topics, self._sends, self._halves = settings, topics, sends, halves
         self._groups: dict[tuple[str, int], Group] = {}
         self._batches: list[tuple[str, int, list[Draft] | Alike, Sender | None, bool]] = []
         self._targets: set[tuple[str, int]] = set()
@@ -70,8 +71,12 @@ class Turn:
                 others.append(frame)
                 continue
             opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
-            if flag & 1 or sys_flag & TRANSACTION_MASK or end - body > body_max or not -_I32_MAX <= opaque < _I32_MAX:
+            if flag & 1 or end - body > body_max or not -_I32_MAX <= opaque < _I32_MAX:
                 others.append(frame)
+                continue
+            if sys_flag & TRANSACTION_MASK:
+                if not self._take_half(peer, serialization, header, data[body:end]):
+                    others.append(frame)
                 continue
             if batch:
                 if not self._take_batch(peer, serialization, header, data[body:end]):
@@ -92,6 +97,14 @@ class Turn:
                     group.impatient.add(len(group.senders))
                 group.senders.append((peer, opaque, serialization))
         return others
+
+    def _take_half(self, peer: Peer, serialization: int, header: SendHeader, body: bytes) -> bool:
+        """Collect an ordinary half message; return whether it was one."""
+        opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
+        if batch or flag & 2 or self._settings.reject_transactions or not self._takes((topic, queue_id)):
+            return False
+        sender = (peer, opaque, serialization)
+        return self._halves.take(sender, topic, queue_id, text, body, user_flag, sys_flag, born_ms, reconsume)
 
     def _take_batch(self, peer: Peer, serialization: int, header: SendHeader, body: bytes) -> bool:
         """Collect a batch that an ordinary queue takes as it is; return whether it was one."""
@@ -132,6 +145,7 @@ class Turn:
             and not topic.startswith((RETRY_PREFIX, DEAD_PREFIX))
             and config.topic_filter_type != MULTI_TAG
             and not (config.order and not self._settings.permission & 2)
+            and self._sends.ready(topic, queue_id)
         )
 
     # ------------------------------------------------------------ storing

@@ -56,7 +56,7 @@ class Part(NamedTuple):
         if self.connections is not None:
             await self.connections.close()
         if self.broker is not None:
-            self.broker.store.close(self.server.clock.now())
+            self.broker.close(self.server.clock.now())
 
 
 async def name_server(settings: Configuration, data: Path | None) -> Part:

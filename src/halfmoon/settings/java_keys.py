@@ -76,9 +76,8 @@ _REASONS = {
         timerWheelEnable disappearTimeAfterStart timerStopEnqueue timerCheckMetricsWhen timerSkipUnknownError timerWarmEnable
         timerStopDequeue timerEnableRetryUntilSuccess timerCongestNumEachSlot timerMetricSmallThreshold
         timerProgressLogIntervalMs timerColdDataCheckIntervalMs recallMessageEnable allowRecallWhenBrokerNotWriteable""",
-    "transactions are not built yet": """
-        transactionTimeOut transactionCheckMax transactionCheckInterval transactionMetricFlushInterval transactionOpMsgMaxSize
-        transactionOpBatchInterval""",
+    "decisions are counted by the broker itself and written at once": """
+        transactionMetricFlushInterval transactionOpMsgMaxSize transactionOpBatchInterval""",
     "the pop family is not built yet": """
         popPollingSize popPollingMapSize maxPopPollingSize reviveQueueNum reviveInterval reviveMaxSlow reviveScanTime
         enableSkipLongAwaitingAck reviveAckWaitMs enablePopLog enablePopBufferMerge popCkStayBufferTime popCkStayBufferTimeOut

@@ -64,6 +64,13 @@ from halfmoon.wire.topics import (
     decode_register_body,
     encode_register_body,
 )
+from halfmoon.wire.transactions import (
+    GroupTransactions,
+    PendingTransactions,
+    Transaction,
+    TransactionCheck,
+    TransactionStats,
+)
 
 __all__ = [
     "CONFIG_LINES_MAX",
@@ -90,12 +97,14 @@ __all__ = [
     "DataVersion",
     "DelayOffsetTable",
     "GroupList",
+    "GroupTransactions",
     "HeartbeatData",
     "KVTable",
     "LocalOffsetTable",
     "LockBatchReply",
     "LockBatchRequest",
     "OffsetWrapper",
+    "PendingTransactions",
     "ProcessQueueInfo",
     "ProducerConnection",
     "ProducerData",
@@ -114,6 +123,9 @@ __all__ = [
     "TopicOffset",
     "TopicRouteData",
     "TopicStatsTable",
+    "Transaction",
+    "TransactionCheck",
+    "TransactionStats",
     "config_text",
     "decode_register_body",
     "encode_register_body",

@@ -39,3 +39,44 @@ class ResumeCheckHalfMessage(Header):
 
     msg_id: str | None = None
     topic: str | None = None  # 5.x
+
+
+# ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
+
+
+@request(31001, "LIST_PENDING_TRANSACTIONS", since="Halfmoon", admin=True)
+class ListPendingTransactions(Header):
+    """Ask for undecided half messages, the oldest first: reply body `PendingTransactions`."""
+
+    group: str | None = None
+    start: I64 = 0  # half queue offset to begin at
+    count: I32 = 100
+    older_than_ms: I64 = 0
+
+
+@request(31002, "GET_TRANSACTION", since="Halfmoon", admin=True)
+class GetTransaction(Header):
+    """Ask for one half message, decided or not, by its unique key, offset message id or half queue offset: body `Transaction`."""
+
+    id: str
+
+
+@request(31003, "CHECK_TRANSACTION", since="Halfmoon", admin=True)
+class CheckTransaction(Header):
+    """Ask a producer about a half message now: reply body `Transaction`."""
+
+    id: str
+
+
+@request(31004, "DECIDE_TRANSACTION", since="Halfmoon", admin=True)
+class DecideTransaction(Header):
+    """Commit or roll back a half message by hand: reply body `Transaction`. Who does it is written into the op record."""
+
+    id: str
+    commit: bool
+    operator: str
+
+
+@request(31005, "GET_TRANSACTION_STATS", since="Halfmoon", admin=True)
+class GetTransactionStats(Header):
+    """Ask what is pending by group and what happened since the start: reply body `TransactionStats`."""

@@ -1,0 +1,301 @@
+"""Check-back: asks producers what became of half messages that stay undecided, and gives up those that nobody decides.
+
+A *round* begins each check interval and looks at what is pending, in the order of storing; nothing decided is looked at. A group
+that is asked as fast as it may be is left to a *pursuit* of its own, so that it delays no other. A check counts once it is sent:
+a group without a live producer costs its messages nothing. Ages are of the broker's clock. Told the time, never looks at it.
+
+Follows TransactionalMessageServiceImpl.check and AbstractTransactionalMessageCheckListener (RocketMQ 4.9.8).
+Differs: no copy of the half message is written to ask a question; rounds are sliced, so that the broker answers others meanwhile;
+checks are paced per group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from halfmoon.broker.clients import Clients, Member
+from halfmoon.broker.decisions import Answer, real_queue
+from halfmoon.broker.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, Halves
+from halfmoon.broker.names import HALF_TOPIC
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.errors import BrokerError, CorruptRecord
+from halfmoon.hot import tag_hash
+from halfmoon.store.parts import Parts, parts_of
+from halfmoon.store.store import Store
+from halfmoon.store.transactions import Half, TransactionIndex
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.codes import Language
+from halfmoon.wire.command import encode, request_command
+from halfmoon.wire.headers.transaction import CheckTransactionState
+from halfmoon.wire.ids import offset_msg_id
+from halfmoon.wire.peer import Peers
+from halfmoon.wire.record import encode_record
+
+log = logging.getLogger("halfmoon.broker.transactions")
+
+LOOKS_A_TICK, ASKS_A_TICK = 256, 32
+"""How much one call of `Checks.tick` does at most: about a millisecond."""
+RECORDS_A_LOOK = 4096
+IMMUNITY_MAX_S = 31 * 24 * 3600
+
+
+class CheckCounters(msgspec.Struct):
+    """What happened since the start."""
+
+    sent: int = 0
+    unanswered: int = 0
+    rounds: int = 0
+
+
+class _Look(NamedTuple):
+    """What came of looking at one half message."""
+
+    asked: bool = False
+    too_young: bool = False
+    paced: bool = False
+
+
+class Bucket(msgspec.Struct):
+    """How many checks a group may be sent now: filled with so many a second, never above its size."""
+
+    rate: float
+    size: float
+    tokens: float
+    filled_ms: int
+
+    def take(self, now: int) -> bool:
+        """Take one; False: there is none."""
+        self.tokens = min(self.size, self.tokens + (now - self.filled_ms) * self.rate / 1000)
+        self.filled_ms = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+    def due(self) -> int:
+        """When there will be one."""
+        return self.filled_ms + max(1, int((1 - self.tokens) * 1000 / self.rate))
+
+
+GiveUp = Callable[[Half, Parts | None, str, int], bool]
+"""Give up a half message for a reason; its parts are None when its record is gone. False: not now, the store takes nothing."""
+
+
+class Checks:
+    """The rounds. ``on_round(now)`` is called when one ended."""
+
+    def __init__(
+        self, settings: BrokerSettings, retention_ms: int, store: Store, index: TransactionIndex, halves: Halves, clients: Clients,
+        peers: Peers, give_up: GiveUp, host: bytes, random: Random, now: int,
+    ) -> None:  # fmt: skip
+        self._settings, self._store, self._index, self._halves = settings, store, index, halves
+        self._clients, self._peers, self._give_up, self._host, self._random = clients, peers, give_up, host, random
+        self._retention_ms = retention_ms
+        self.counters = CheckCounters()
+        self.next_round_ms = now + settings.transaction_check_interval_ms
+        self.on_round: Callable[[int], None] = lambda now: None
+        self._at: int | None = None  # where the round is; None: none is under way
+        self._end = 0
+        self._pursuits: dict[int, int] = {}  # group hash -> the index from which this group is still to be asked
+        self._buckets: dict[int, Bucket] = {}
+        self._live: frozenset[int] = frozenset()
+        self._opaque = 0
+
+    # ------------------------------------------------------------ time
+
+    def due(self) -> int:
+        """When `tick` wants to be called, ms since the epoch."""
+        if self._at is not None:
+            return 0
+        if self._pursuits:
+            return min(self.next_round_ms, *(self._buckets[group].due() for group in self._pursuits))
+        return self.next_round_ms
+
+    def tick(self, now: int) -> None:
+        """Begin a round when it is time for one, and go on with what is under way; a call takes about a millisecond."""
+        if now >= self.next_round_ms and self._at is None:
+            self._begin(now)
+        asks = ASKS_A_TICK
+        for group, at in list(self._pursuits.items()):
+            if asks > 0:
+                asks = self._pursue(group, at, asks, now)
+        if self._at is not None:
+            self._go_on(self._at, max(asks, 1), now)
+
+    def _begin(self, now: int) -> None:
+        self.next_round_ms = now + self._settings.transaction_check_interval_ms
+        self.counters.rounds += 1
+        self._at, self._end = self._index.lowest_pending(), self._index.end
+        self._learn_live(now)
+
+    def _learn_live(self, now: int) -> None:
+        """Find the groups that have producers now; the state table knows groups by the hash of their names."""
+        self._live = frozenset(tag_hash(group.encode()) for group in self._clients.producers)
+        self._buckets = {
+            group: bucket
+            for group, bucket in self._buckets.items()
+            if group in self._pursuits or (bucket.tokens < bucket.size - 1 and now - bucket.filled_ms < 60_000)
+        }
+
+    def _go_on(self, at: int, asks: int, now: int) -> None:
+        """One slice of the round."""
+        index = self._index
+        halves, following = index.pending(at, LOOKS_A_TICK, RECORDS_A_LOOK)
+        for half in halves:
+            if half.index >= self._end:
+                following = self._end
+                break
+            if half.group_hash in self._pursuits:
+                continue
+            look = self._look(half, now)
+            if look.paced:
+                self._pursuits[half.group_hash] = half.index
+            elif look.too_young and not self._halves.immunity_seen:
+                following = self._end
+                break
+            elif look.asked:
+                asks -= 1
+                if asks <= 0:
+                    following = half.index + 1
+                    break
+        self._at = following if following < self._end else None
+        if self._at is None:
+            self.on_round(now)
+
+    def _pursue(self, group: int, at: int, asks: int, now: int) -> int:
+        """One slice of a group that is asked as fast as it may be; return how many more may be asked in this tick."""
+        if not self._bucket(group, now).tokens >= 1 and self._buckets[group].due() > now:
+            return asks
+        halves, following = self._index.pending(at, LOOKS_A_TICK, RECORDS_A_LOOK)
+        for half in halves:
+            if half.group_hash != group:
+                continue
+            look = self._look(half, now)
+            if look.paced or asks <= 0:
+                self._pursuits[group] = half.index
+                return asks
+            if look.too_young and not self._halves.immunity_seen:
+                following = self._end
+                break
+            asks -= look.asked
+        if following >= self._end:
+            del self._pursuits[group]
+        else:
+            self._pursuits[group] = following
+        return asks
+
+    def _bucket(self, group: int, now: int) -> Bucket:
+        bucket = self._buckets.get(group)
+        if bucket is None:
+            rate = self._settings.transaction_checks_per_second
+            size = max(1.0, rate / 10)
+            bucket = self._buckets[group] = Bucket(float(rate), size, size, now)
+        return bucket
+
+    # ------------------------------------------------------------ one half message
+
+    def _look(self, half: Half, now: int) -> _Look:
+        """Ask about a half message, or give it up, or leave it for later."""
+        stored_ms = half.store_s * 1000  # at most a second before it really was
+        if now - stored_ms < self._settings.transaction_timeout_ms and not self._halves.immunity_seen:
+            return _Look(too_young=True)
+        sent, history = self._index.checks(half.index)
+        if sent and now - history[-1].sent_s * 1000 < self._settings.transaction_check_interval_ms:
+            return _Look()
+        worn_out = sent >= self._settings.transaction_check_max
+        too_old = now - stored_ms > self._retention_ms
+        if half.group_hash not in self._live and not (worn_out or too_old):
+            return _Look()
+        parts = self._parts(half)
+        if parts is None:
+            self._give_up(half, None, "its record is gone or damaged", now)
+        elif worn_out or _checks_written(parts) >= self._settings.transaction_check_max:
+            self._give_up(half, parts, f"{max(sent, _checks_written(parts))} checks brought no decision", now)
+        elif too_old:
+            self._give_up(half, parts, f"undecided for longer than messages are kept ({self._retention_ms // 3_600_000} h)", now)
+        else:
+            return self._ask_in_turn(half, parts, sent, now)
+        return _Look()
+
+    def _parts(self, half: Half) -> Parts | None:
+        record = self._store.record(half.physical_offset, half.size)
+        try:
+            parts = None if record is None else parts_of(record)
+        except CorruptRecord as exc:
+            log.error("half message %d is damaged: %s", half.index, exc)
+            return None
+        return parts if parts is not None and parts.topic == HALF_TOPIC and parts.queue_offset == half.index else None
+
+    def _ask_in_turn(self, half: Half, parts: Parts, sent: int, now: int) -> _Look:
+        if now - parts.store_ms < self._minimum_age_ms(parts):
+            return _Look(too_young=not self._halves.immunity_seen)
+        member = self._member(parts)
+        if member is None:
+            return _Look()
+        if not self._bucket(half.group_hash, now).take(now):
+            return _Look(paced=True)
+        self._send(half, parts, sent, member, now)
+        return _Look(asked=True)
+
+    def _minimum_age_ms(self, parts: Parts) -> int:
+        """Return the age before the first check: the half message's own, where it names one, else the broker's."""
+        text = wire_properties.value_of(parts.properties, IMMUNITY.encode()) if IMMUNITY.encode() in parts.properties else None
+        if text is not None and text.isdigit() and len(text) < 10:
+            return min(int(text), IMMUNITY_MAX_S) * 1000
+        return self._settings.transaction_timeout_ms
+
+    def _member(self, parts: Parts) -> Member | None:
+        """Return a live producer of the group, any of them."""
+        group = (wire_properties.value_of(parts.properties, PRODUCER_GROUP.encode()) or b"").decode("utf-8", "replace")
+        members = [member for member in self._clients.producers.get(group, {}).values() if not member.peer.closing]
+        return self._random.choice(members) if members else None
+
+    def ask(self, half: Half, now: int) -> None:
+        """Ask at once, whatever the age and the pace. Raises BrokerError when there is nobody to ask."""
+        parts = self._parts(half)
+        if parts is None:
+            raise BrokerError("its record is gone or damaged")
+        member = self._member(parts)
+        if member is None:
+            raise BrokerError("no producer of its group is connected")
+        self._send(half, parts, self._index.checks(half.index)[0], member, now)
+
+    def _send(self, half: Half, parts: Parts, sent: int, member: Member, now: int) -> None:
+        """Send the check and count it."""
+        try:
+            topic, queue_id = real_queue(parts)
+        except BrokerError as exc:
+            self._give_up(half, parts, exc.remark or "", now)
+            return
+        _, history = self._index.checks(half.index)
+        if history and history[-1].answer == Answer.NONE:
+            self.counters.unanswered += 1
+        unique = (wire_properties.value_of(parts.properties, b"UNIQ_KEY") or b"").decode("utf-8", "replace")
+        header = CheckTransactionState(
+            tran_state_table_offset=half.index, commit_log_offset=half.physical_offset, msg_id=unique, transaction_id=unique,
+            offset_msg_id=offset_msg_id(self._host, half.physical_offset), topic=topic, broker_name=self._settings.name,
+        )  # fmt: skip
+        count = max(sent, _checks_written(parts)) + 1
+        properties = wire_properties.encode({**wire_properties.decode(parts.properties), CHECK_TIMES: str(count)})
+        body = encode_record(
+            topic=topic, queue_id=queue_id, queue_offset=half.index, physical_offset=half.physical_offset, body=parts.body,
+            properties=properties, born_ms=parts.born_ms, born_host=parts.born_host, store_ms=parts.store_ms, store_host=self._host,
+            flag=parts.flag, sys_flag=parts.sys_flag, reconsume_times=parts.reconsume_times,
+        )  # fmt: skip
+        self._opaque = self._opaque + 1 & 0x7FFFFFFF
+        command = request_command(header, body, opaque=self._opaque, oneway=True)
+        command.language = int(Language.JAVA)
+        self._peers.answer(member.peer, encode(command))
+        self._index.checked(half.index, now // 1000, tag_hash(member.client_id.encode()))
+        self.counters.sent += 1
+
+
+def _checks_written(parts: Parts) -> int:
+    """Return how many checks the record itself counts: another broker copied it at each."""
+    text = wire_properties.value_of(parts.properties, CHECK_TIMES.encode()) if CHECK_TIMES.encode() in parts.properties else None
+    return int(text) if text is not None and text.isdigit() and len(text) < 6 else 0

@@ -1,0 +1,381 @@
+"""Second phase: what producers decide about their half messages (END_TRANSACTION, 37), and what the log is told of it.
+
+A commit stores the visible message in its real queue first and then an op record; a rollback stores the op record only. All
+decisions of a turn are stored a real queue at a time, and their op records together. Which half messages are decided, and how,
+says the transaction index; nothing here looks at a clock.
+
+Follows EndTransactionProcessor and TransactionalMessageBridge (RocketMQ 4.9.8).
+Differs: a decision is remembered: its repeat is answered as the first and writes nothing, one that contradicts it is refused and
+counted. A producer that asked is answered also when it says that it does not know. The record must be a half message, and whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+from halfmoon.broker.acks import Sender, reply_to
+from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
+from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, check_topic
+from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.send import Sends
+from halfmoon.broker.stats import Stats
+from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
+from halfmoon.hot import EndHeader, end_header_json, tag_hash
+from halfmoon.store.parts import Parts, parts_of, size_of
+from halfmoon.store.store import Draft, Store
+from halfmoon.store.transactions import State, TransactionIndex
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.command import encode
+from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from halfmoon.wire.headers.transaction import EndTransaction
+from halfmoon.wire.peer import Frame, Peer, Peers
+
+log = logging.getLogger("halfmoon.broker.transactions")
+
+END_JSON = b'{"code":37,'
+NO_HALF = "Find prepared transaction message failed"
+OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d"
+"""Exactly as the original writes them, no separator at the end."""
+_OP_TAG = tag_hash(b"d")
+_OWED_OPS_MAX = 100_000
+
+
+class Answer(IntEnum):
+    """What came back on a check, as the transaction index keeps it."""
+
+    NONE = 0
+    UNKNOWN = 1
+    COMMIT = 2
+    ROLLBACK = 3
+
+
+class Counters(msgspec.Struct):
+    """What happened since the start."""
+
+    commits: int = 0
+    rollbacks: int = 0
+    unknown: int = 0
+    repeats: int = 0
+    contradictions: int = 0
+    refused: int = 0
+    checks_answered: int = 0
+
+
+class Ending(NamedTuple):
+    """One request of the second phase. ``sender`` None: one-way."""
+
+    sender: Sender | None
+    remote: str
+    group: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    physical_offset: int
+    committed: bool
+
+
+class Decided(NamedTuple):
+    """A half message to decide: its record, and who asked. ``ending`` None: the broker itself rolls it back."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    parts: Parts | None
+    ending: Ending | None
+
+
+class Decisions:
+    """The service of the second phase."""
+
+    def __init__(self, store: Store, index: TransactionIndex, sends: Sends, stats: Stats, peers: Peers, host: bytes) -> None:
+        self._store, self._index, self._sends, self._stats, self._peers = store, index, sends, stats, peers
+        self._host = host
+        self.counters = Counters()
+        self._taken: list[Ending] = []
+        self._answers: deque[tuple[int, Sender]] = deque()
+        """Successes to be told once the log is durable up to an offset."""
+        self.owed_ops: dict[int, int] = dict.fromkeys(index.unfinished, -1)
+        """Indexes of commits whose op record is not written yet and where their visible record lies; -1: a start found them."""
+
+    # ------------------------------------------------------------ a turn
+
+    def take(self, peer: Peer, data: bytes, frame: Frame) -> bool:
+        """Take a frame of this turn when it is an ordinary request of the second phase."""
+        serialization, start, body, _ = frame
+        if serialization != 0 or not data.startswith(END_JSON, start):
+            return False
+        found = end_header_json(data[start:body])
+        if found is None or found[1] & 1:
+            return False
+        opaque, flag, header, remark = found
+        sender = None if flag & 2 else (peer, opaque, serialization)
+        self._enter(sender, peer.remote, header, remark)
+        return True
+
+    def end(self, request: Request) -> None:
+        """Take one request by the plain road (37)."""
+        h = request.header(EndTransaction)
+        command = request.command
+        header = EndHeader(
+            h.producer_group, h.tran_state_table_offset, h.commit_log_offset, h.commit_or_rollback, h.msg_id,
+            bool(h.from_transaction_check),
+        )  # fmt: skip
+        sender = None if command.is_oneway else (request.peer, command.opaque, command.serialization)
+        self._enter(sender, request.peer.remote, header, command.remark)
+        self.settle(request.now)
+
+    def _enter(self, sender: Sender | None, remote: str, header: EndHeader, remark: str | None) -> None:
+        decision, index = header.commitOrRollback, header.tranStateTableOffset
+        known = decision in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
+        if header.fromTransactionCheck:
+            self._checked(index, header.commitLogOffset, decision if known else 0)
+        if not known:
+            self.counters.unknown += 1
+            if remark:
+                log.warning("%s does not know about half message %d of %s: %.500s", remote, index, header.producerGroup, remark)
+            self._succeed(sender)
+            return
+        committed = decision == TRANSACTION_COMMIT
+        self._taken.append(Ending(sender, remote, header.producerGroup, index, header.commitLogOffset, committed))
+
+    def _checked(self, index: int, physical_offset: int, decision: int) -> None:
+        half = self._index.half(index)
+        if half is not None and half.state == State.PREPARED and half.physical_offset == physical_offset:
+            answer = {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, Answer.UNKNOWN)
+            self._index.answered(index, int(answer))
+            self.counters.checks_answered += 1
+
+    def settle(self, now: int) -> None:
+        """Carry out everything taken, in order: what repeats a decision of this turn is looked at after it."""
+        endings, self._taken = self._taken, []
+        while endings:
+            again: list[Ending] = []
+            decided: dict[int, Decided] = {}
+            for ending in endings:
+                if ending.index in decided:
+                    again.append(ending)
+                elif (parts := self._judged(ending)) is not None:
+                    decided[ending.index] = Decided(ending.index, parts, ending)
+            try:
+                self.decide(decided.values(), now)
+            except Exception as exc:  # our own mistake: these stay as they are and are asked about, others do not feel it
+                log.exception("%d decisions failed", len(decided))
+                self._fail(decided.values(), BrokerError(f"{type(exc).__name__}: {exc}"))
+            endings = again
+
+    # ------------------------------------------------------------ judging
+
+    def _judged(self, ending: Ending) -> Parts | None:
+        """Return the half message that an ending decides; None when it was answered: refused, or a repeat."""
+        try:
+            parts = self._half(ending)
+            half = self._index.half(ending.index)
+            state = State.NONE if half is None or half.physical_offset != ending.physical_offset else State(half.state)
+            if state == State.PREPARED:
+                return parts
+            if state == State.NONE:
+                raise BrokerError(f"half message {ending.index} was settled by another broker")
+            if (state == State.COMMITTED) == ending.committed:
+                self.counters.repeats += 1
+                self._succeed(ending.sender)
+                return None
+            self.counters.contradictions += 1
+            said, was = ("commits", "rolled back") if ending.committed else ("rolls back", "committed")
+            log.warning("%s (%s) %s half message %d, which was %s: refused", ending.remote, ending.group, said, ending.index, was)
+            self._stats.add("TRANSACTION_CONTRADICTIONS", ending.group, 1)
+            self._refuse(ending.sender, BrokerError(f"the transaction was {was} already"))
+        except BrokerError as exc:
+            self.counters.refused += 1
+            log.warning("%s (%s) ends half message %d: %s", ending.remote, ending.group, ending.index, exc.remark)
+            self._refuse(ending.sender, exc)
+        except Exception as exc:
+            log.exception("the end of half message %d failed", ending.index)
+            self._refuse(ending.sender, BrokerError(f"{type(exc).__name__}: {exc}"))
+        return None
+
+    def _half(self, ending: Ending) -> Parts:
+        """Return the record that an ending names. Raises BrokerError 1 with the original's texts when they do not fit."""
+        record = self._store.record(ending.physical_offset) if ending.physical_offset >= 0 else None
+        if record is None:
+            raise BrokerError(NO_HALF)
+        try:
+            parts = parts_of(record)
+        except CorruptRecord as exc:
+            raise BrokerError(f"{NO_HALF}: {exc}") from exc
+        if parts.topic != HALF_TOPIC:
+            raise BrokerError(NO_HALF)
+        group = wire_properties.value_of(parts.properties, PRODUCER_GROUP.encode())
+        if group is None or group != ending.group.encode():
+            raise BrokerError("The producer group wrong")
+        if parts.queue_offset != ending.index:
+            raise BrokerError("The transaction state table offset wrong")
+        if parts.physical_offset != ending.physical_offset:
+            raise BrokerError("The commit log offset wrong")
+        return parts
+
+    # ------------------------------------------------------------ deciding
+
+    def decide(self, decided: Iterable[Decided], now: int, *, by: bytes = b"") -> None:
+        """Store what becomes visible, then the op records, and remember the decisions; whoever asked is answered.
+
+        ``by`` is a property ``name 0x01 value`` for the op records: who decided, when it was not the producer.
+        """
+        decided = list(decided)
+        if not decided or not self._room(decided):
+            return
+        rolled_back: list[Decided] = []
+        queues: dict[tuple[str, int], list[Decided]] = {}
+        for each in decided:
+            if each.parts is None or each.ending is None or not each.ending.committed:
+                rolled_back.append(each)
+            else:
+                try:
+                    queues.setdefault(real_queue(each.parts), []).append(each)
+                except BrokerError as exc:
+                    self._fail([each], exc)
+        committed: list[tuple[Decided, int, int]] = []
+        for (topic, queue_id), group in queues.items():
+            committed += self._publish(topic, queue_id, group, now)
+        self._write_ops(committed, rolled_back, now, by)
+
+    def _room(self, decided: list[Decided]) -> bool:
+        """Whether the index has room for these decisions; if not, they are refused."""
+        try:
+            self._index.make_room(0, len(decided))
+        except StoreNotWritable as exc:
+            self._fail(decided, ServiceNotAvailable(f"service not available now: {exc}"))
+            return False
+        return True
+
+    def _publish(self, topic: str, queue_id: int, group: list[Decided], now: int) -> list[tuple[Decided, int, int]]:
+        """Append visible messages of one queue; return each with place and size."""
+        drafts = [visible_draft(each.parts) for each in group if each.parts is not None]
+        try:
+            appended = self._sends.append(topic, queue_id, drafts, now)
+        except MessageRefused as exc:
+            if len(group) > 1:  # one of them cannot be stored, and so none was
+                return [found for each in group for found in self._publish(topic, queue_id, [each], now)]
+            self._fail(group, exc)
+            return []
+        except BrokerError as exc:
+            self._fail(group, exc)
+            return []
+        topic_bytes, host = len(topic.encode()), self._host
+        return [
+            (each, place, size_of(topic_bytes, len(draft[0]), len(draft[1]), draft[5], host))
+            for each, draft, place in zip(group, drafts, appended.physical_offsets)
+        ]
+
+    def _write_ops(self, committed: list[tuple[Decided, int, int]], rolled_back: list[Decided], now: int, by: bytes) -> None:
+        if not committed and not rolled_back:
+            return
+        indexes = [each.index for each, _, _ in committed] + [each.index for each in rolled_back]
+        try:
+            places = self._append_ops(indexes, now, by)
+        except BrokerError as exc:  # what is visible stays decided, its op record follows later; nothing was rolled back
+            for each, place, _ in committed:
+                self.owed_ops[each.index] = place
+            if (first := min(self.owed_ops.values(), default=-1)) >= 0:  # else the index holds a lower one by itself
+                self._index.hold(first)
+            self._fail(rolled_back, exc)
+            places, rolled_back = [], []
+        decisions = [(each.index, place, size, True) for each, place, size in committed]
+        decisions += [
+            (each.index, place, self._op_size(each.index, by), False) for each, place in zip(rolled_back, places[len(committed) :])
+        ]
+        self._index.decided(decisions)
+        self.counters.commits += len(committed)
+        self.counters.rollbacks += len(rolled_back)
+        self._count("TRANSACTION_COMMITS", [each for each, _, _ in committed])
+        self._count("TRANSACTION_ROLLBACKS", rolled_back)
+        for each in (*(each for each, _, _ in committed), *rolled_back):
+            if each.ending is not None:
+                self._succeed(each.ending.sender)
+
+    def _append_ops(self, indexes: list[int], now: int, by: bytes) -> list[int]:
+        """Append op records; return their places. Raises BrokerError when the store takes none."""
+        properties = OP_PROPERTIES + (b"\x02" + by if by else b"")
+        host = self._host
+        drafts: list[Draft] = [(b"%d" % index, properties, 0, 0, now, host, 0, 0, _OP_TAG) for index in indexes]
+        return self._sends.append(OP_TOPIC, 0, drafts, now).physical_offsets
+
+    def _op_size(self, index: int, by: bytes) -> int:
+        properties_bytes = len(OP_PROPERTIES) + (len(by) + 1 if by else 0)
+        return size_of(len(OP_TOPIC), len(b"%d" % index), properties_bytes, self._host, self._host)
+
+    def pay(self, now: int) -> None:
+        """Write op records that are owed: a crash or a full disk came between a visible record and its op record."""
+        if self.owed_ops:
+            try:
+                self._append_ops(list(self.owed_ops), now, b"")
+            except BrokerError:
+                return
+            self.owed_ops.clear()
+            self._index.hold(None)
+
+    def _count(self, name: str, decided: list[Decided]) -> None:
+        for each in decided:
+            if each.ending is not None:
+                self._stats.add(name, each.ending.group, 1)
+
+    # ------------------------------------------------------------ answers
+
+    def _fail(self, decided: Iterable[Decided], refusal: BrokerError) -> None:
+        for each in decided:
+            self.counters.refused += 1
+            log.warning("half message %d stays undecided: %s", each.index, refusal.remark)
+            if each.ending is not None:
+                self._refuse(each.ending.sender, refusal)
+
+    def _succeed(self, sender: Sender | None) -> None:
+        """Tell success: at once, or with sync flush once everything until now is durable."""
+        if sender is None:
+            return
+        if self._store.sync_flush and self._store.durable_offset < self._store.end_offset:
+            self._answers.append((self._store.end_offset, sender))
+        else:
+            self._answer(sender, Reply())
+
+    def waiting(self) -> int:
+        """How many wait for the log to be durable."""
+        return len(self._answers)
+
+    def durable(self, offset: int) -> None:
+        """The log is durable up to an offset: tell those who waited for it."""
+        while self._answers and self._answers[0][0] <= offset:
+            self._answer(self._answers.popleft()[1], Reply())
+
+    def failed(self, reason: str) -> None:
+        """The log will not become durable: tell those who waited."""
+        while self._answers:
+            self._refuse(self._answers.popleft()[1], BrokerError(reason))
+
+    def _refuse(self, sender: Sender | None, refusal: BrokerError) -> None:
+        if sender is not None:
+            self._answer(sender, Reply(refusal.code, refusal.remark))
+
+    def _answer(self, sender: Sender, reply: Reply) -> None:
+        peer, opaque, serialization = sender
+        if not peer.closing:
+            self._peers.answer(peer, encode(reply_to(opaque, serialization, reply)))
+
+
+def real_queue(parts: Parts) -> tuple[str, int]:
+    """Return topic and queue where a half message belongs. Raises BrokerError when it does not say."""
+    topic = (wire_properties.value_of(parts.properties, REAL_TOPIC.encode()) or b"").decode("utf-8", "replace")
+    queue = wire_properties.value_of(parts.properties, REAL_QUEUE.encode()) or b""
+    if not queue.isdigit() or len(queue) > 9:
+        raise BrokerError(f"half message {parts.queue_offset} does not say where it belongs")
+    check_topic(topic)
+    return topic, int(queue)
+
+
+def visible_draft(parts: Parts) -> Draft:
+    """Return what a commit stores: the half message as it is, with the commit bit and the half record's place."""
+    tag = wire_properties.value_of(parts.properties, b"TAGS") if b"TAGS\x01" in parts.properties else None
+    return (
+        parts.body, parts.properties, parts.flag, parts.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT, parts.born_ms,
+        parts.born_host, parts.reconsume_times, parts.physical_offset, tag_hash(tag) if tag else 0,
+    )  # fmt: skip

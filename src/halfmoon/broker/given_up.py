@@ -1,0 +1,113 @@
+"""Half messages that were given up: kept in a topic of their own with the reason and the history of their checks, resumable.
+
+A copy goes to ``TRANS_CHECK_MAX_TIME_TOPIC`` first, then an op record settles the half message: consumers never see it. Whoever
+resumes it makes a new half message of the copy, and its producers are asked again.
+
+Follows DefaultTransactionalMessageCheckListener.resolveDiscardMsg and AdminBrokerProcessor.resumeCheckHalfMessage (RocketMQ 4.9.8).
+Differs: nothing is passed over before the copy is stored; the copy says why and whom was asked; a copy is resumed once; only a
+record of this topic can be resumed; a compressed message can be read after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from halfmoon.broker.decisions import Answer, Decided, Decisions
+from halfmoon.broker.half import CHECK_TIMES, OURS, PRODUCER_GROUP, Halves
+from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC
+from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.send import Sends
+from halfmoon.broker.topics import Topics
+from halfmoon.errors import BrokerError, CorruptRecord, UsageError
+from halfmoon.hot import tag_hash
+from halfmoon.store.parts import Parts, parts_of
+from halfmoon.store.store import Store
+from halfmoon.store.transactions import Check, Half, TransactionIndex
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
+from halfmoon.wire.ids import parse_offset_msg_id
+
+log = logging.getLogger("halfmoon.broker.transactions")
+
+REASON, HISTORY = "TRANSACTION_GIVEN_UP_REASON", "TRANSACTION_CHECK_HISTORY"
+"""Properties of a copy: why, and each check as ``seconds:answer:producer`` joined by blanks, the oldest first."""
+
+
+class GivenUp:
+    """The service that gives up and resumes."""
+
+    def __init__(
+        self, store: Store, index: TransactionIndex, topics: Topics, sends: Sends, halves: Halves, decisions: Decisions
+    ) -> None:
+        self._store, self._index, self._topics, self._sends = store, index, topics, sends
+        self._halves, self._decisions = halves, decisions
+        self.given_up = self.resumed = 0
+
+    def give_up(self, half: Half, parts: Parts | None, reason: str, now: int) -> bool:
+        """Settle a half message as never visible; return False when the store takes nothing now, so that it stays pending."""
+        sent, history = self._index.checks(half.index)
+        if parts is not None:
+            found = wire_properties.decode(parts.properties)
+            found |= {REASON: reason, CHECK_TIMES: str(max(sent, int(found.get(CHECK_TIMES, "0")))), HISTORY: history_text(history)}
+            tag = found.get("TAGS", "")
+            properties = wire_properties.encode({name: value for name, value in found.items() if value})
+            draft = (
+                parts.body, properties, parts.flag, parts.sys_flag, parts.born_ms, parts.born_host, parts.reconsume_times, 0,
+                tag_hash(tag.encode()) if tag else 0,
+            )  # fmt: skip
+            try:
+                self._topics.ensure(GIVEN_UP_TOPIC, 1, now)
+                self._sends.append(GIVEN_UP_TOPIC, 0, [draft], now)
+            except BrokerError as exc:
+                log.warning("half message %d cannot be given up now: %s", half.index, exc.remark)
+                return False
+        group = "" if parts is None else wire_properties.decode(parts.properties).get(PRODUCER_GROUP, "")
+        log.warning("half message %d (group %s, %d checks sent) is given up: %s", half.index, group, sent, reason)
+        self._decisions.decide([Decided(half.index, parts, None)], now)
+        self.given_up += 1
+        return True
+
+    def resume(self, request: Request) -> Reply:
+        """Check a half message again that was given up (323); ``msgId`` is the offset message id of its copy."""
+        header = request.header(ResumeCheckHalfMessage)
+        try:
+            place = parse_offset_msg_id(header.msg_id or "").physical_offset
+        except UsageError as exc:
+            raise BrokerError(f"resume: {exc}") from exc
+        parts = self._copy(place)
+        found = wire_properties.decode(parts.properties)
+        unique = found.get("UNIQ_KEY", "")
+        if unique and self._resumed_before(unique, place, request.now):
+            raise BrokerError(f"message {unique} was resumed already")
+        topic, queue = found.get("REAL_TOPIC", ""), found.get("REAL_QID", "")
+        kept = {name: value for name, value in found.items() if name not in OURS}
+        kept |= {"CLUSTER": found.get("CLUSTER", ""), "REAL_TOPIC": topic, "REAL_QID": queue, CHECK_TIMES: "0"}
+        tag, group = found.get("TAGS", ""), found.get(PRODUCER_GROUP, "")
+        draft = (
+            parts.body, wire_properties.encode({name: value for name, value in kept.items() if value}), parts.flag, parts.sys_flag,
+            parts.born_ms, parts.born_host, parts.reconsume_times, 0, tag_hash(tag.encode()) if tag else 0,
+        )  # fmt: skip
+        self._halves.append([draft], [tag_hash(group.encode())], request.now)
+        self.resumed += 1
+        log.warning("message %s is resumed by %s: its producers are asked again", unique, request.peer.remote)
+        return Reply()
+
+    def _copy(self, place: int) -> Parts:
+        record = self._store.record(place) if place >= 0 else None
+        try:
+            parts = None if record is None else parts_of(record)
+        except CorruptRecord as exc:
+            raise BrokerError(f"resume: the message is damaged: {exc}") from exc
+        if parts is None or parts.topic != GIVEN_UP_TOPIC:
+            raise BrokerError("resume: there is no message of that id that was given up")
+        return parts
+
+    def _resumed_before(self, unique: str, place: int, now: int) -> bool:
+        found = self._store.query(HALF_TOPIC, unique, 32, 0, now)
+        return any(parts_of(record).physical_offset > place for record in found.records)
+
+
+def history_text(history: Sequence[Check]) -> str:
+    """Return checks as a property keeps them."""
+    return " ".join(f"{check.sent_s}:{Answer(check.answer).name}:{check.producer:06x}" for check in history)

@@ -1,0 +1,234 @@
+"""What operators ask about transactions and decide by hand: pending half messages, one transaction, checks, decisions, figures.
+
+These requests are Halfmoon's own (31001 to 31005); the resume of a given-up message is the original's (323).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from halfmoon.broker.checks import Checks
+from halfmoon.broker.clients import Clients
+from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending
+from halfmoon.broker.given_up import GivenUp
+from halfmoon.broker.half import PRODUCER_GROUP, Halves
+from halfmoon.broker.names import HALF_TOPIC
+from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.stats import Stats
+from halfmoon.errors import BrokerError, CorruptRecord, QueryNotFound, UsageError
+from halfmoon.store.parts import Parts, parts_of
+from halfmoon.store.store import Store
+from halfmoon.store.transactions import Half, State, TransactionIndex
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, Transaction, TransactionCheck, TransactionStats, to_json
+from halfmoon.wire.headers.transaction import CheckTransaction, DecideTransaction, GetTransaction, ListPendingTransactions
+from halfmoon.wire.ids import offset_msg_id, parse_offset_msg_id
+
+audit = logging.getLogger("halfmoon.audit")
+
+COUNT_MAX = 1000
+LOOKS_MAX = 16_384
+"""Pending half messages that one request looks at: some ten milliseconds."""
+GROUPS_MAX = 1000
+OPERATOR_LENGTH_MAX = 200
+DECIDED_BY = b"DECIDED_BY\x01"
+"""Property of the op record of a decision by hand."""
+
+
+class Pending:
+    """The service that answers 31001 to 31005."""
+
+    def __init__(
+        self, settings: BrokerSettings, store: Store, index: TransactionIndex, clients: Clients, stats: Stats, halves: Halves,
+        decisions: Decisions, checks: Checks, given_up: GivenUp, host: bytes,
+    ) -> None:  # fmt: skip
+        self._settings, self._store, self._index, self._clients, self._stats = settings, store, index, clients, stats
+        self._halves, self._decisions, self._checks, self._given_up, self._host = halves, decisions, checks, given_up, host
+        self.by_hand = 0
+
+    def list(self, request: Request) -> Reply:
+        """Answer undecided half messages, the oldest first (31001)."""
+        header = request.header(ListPendingTransactions)
+        count = min(max(header.count, 1), COUNT_MAX)
+        found: list[Transaction] = []
+        at, looks = max(header.start, self._index.lowest_pending()), 0
+        while len(found) < count and looks < LOOKS_MAX and at < self._index.end:
+            halves, following = self._index.pending(at, min(count, 1024))
+            for half in halves:
+                looks += 1
+                if request.now - half.store_s * 1000 < header.older_than_ms:
+                    following = self._index.end
+                    break
+                one = self._transaction(half, request.now)
+                if header.group is None or one.group == header.group:
+                    found.append(one)
+                    if len(found) == count:
+                        following = half.index + 1
+                        break
+            at = following
+        following = -1 if at >= self._index.end else at
+        return Reply(0, None, None, to_json(PendingTransactions(request.now, self._index.pending_count, following, found)))
+
+    def get(self, request: Request) -> Reply:
+        """Answer one transaction (31002)."""
+        half = self._find(request.header(GetTransaction).id, request.now)
+        return Reply(0, None, None, to_json(self._transaction(half, request.now)))
+
+    def check(self, request: Request) -> Reply:
+        """Ask a producer now (31003). Raises BrokerError when it is decided or there is nobody to ask."""
+        half = self._find(request.header(CheckTransaction).id, request.now)
+        if half.state != State.PREPARED:
+            raise BrokerError(f"the transaction is decided: {State(half.state).name}")
+        self._checks.ask(half, request.now)
+        return Reply(0, None, None, to_json(self._transaction(half, request.now)))
+
+    def decide(self, request: Request) -> Reply:
+        """Commit or roll back by hand (31004); the op record and the log ``halfmoon.audit`` say who did it."""
+        header = request.header(DecideTransaction)
+        operator = header.operator.strip()
+        if not 0 < len(operator) <= OPERATOR_LENGTH_MAX or not operator.isprintable():
+            raise BrokerError(f"who decides by hand gives a name of 1 to {OPERATOR_LENGTH_MAX} printable characters")
+        half = self._find(header.id, request.now)
+        if half.state != State.PREPARED:
+            if (half.state == State.COMMITTED) == header.commit and half.state != State.NONE:
+                return Reply(0, None, None, to_json(self._transaction(half, request.now)))
+            raise BrokerError(f"the transaction is decided: {State(half.state).name}")
+        parts = self._parts(half)
+        group = _text(parts, PRODUCER_GROUP)
+        ending = Ending(None, request.peer.remote, group, half.index, half.physical_offset, header.commit)
+        self._decisions.decide([Decided(half.index, parts, ending)], request.now, by=DECIDED_BY + operator.encode())
+        decided = self._index.half(half.index)
+        if decided is None or decided.state == State.PREPARED:
+            raise BrokerError("the decision could not be stored; the broker's log says why")
+        self.by_hand += 1
+        word = "committed" if header.commit else "rolled back"
+        audit.warning("half message %d (group %s) is %s by %s from %s", half.index, group, word, operator, request.peer.remote)
+        return Reply(0, None, None, to_json(self._transaction(decided, request.now)))
+
+    def stats(self, request: Request) -> Reply:
+        """Answer what is pending by group, counters and rates (31005)."""
+        return Reply(0, None, None, to_json(self.figures(request.now)))
+
+    def figures(self, now: int) -> TransactionStats:
+        """Return what is pending by group, counters and rates. Groups whose names share a hash are shown as the oldest's."""
+        index = self._index
+        groups = self._groups()
+        rates = {
+            name: {"commits": commits, "rollbacks": rollbacks, "contradictions": contradictions}
+            for name in groups
+            for commits, rollbacks, contradictions in [
+                (
+                    self._stats.per_second("TRANSACTION_COMMITS", name)[0],
+                    self._stats.per_second("TRANSACTION_ROLLBACKS", name)[0],
+                    self._stats.per_second("TRANSACTION_CONTRADICTIONS", name)[0],
+                )
+            ]
+        }
+        lowest = index.half(index.lowest_pending())
+        oldest = -1 if lowest is None else lowest.store_s * 1000
+        return TransactionStats(
+            now, index.pending_count, oldest, list(groups.values()), self.counters(), rates, self._checks.next_round_ms
+        )
+
+    def counters(self) -> dict[str, int]:
+        """Return what happened since the start, by name."""
+        d, c = self._decisions.counters, self._checks.counters
+        return {
+            "halves": self._halves.stored, "commits": d.commits, "rollbacks": d.rollbacks, "unknown": d.unknown,
+            "repeats": d.repeats, "contradictions": d.contradictions, "refused": d.refused, "checks_sent": c.sent,
+            "checks_answered": d.checks_answered, "checks_unanswered": c.unanswered, "rounds": c.rounds,
+            "given_up": self._given_up.given_up, "resumed": self._given_up.resumed, "by_hand": self.by_hand,
+        }  # fmt: skip
+
+    def _groups(self) -> dict[str, GroupTransactions]:
+        """Find the groups that have something pending and the oldest of each, among the oldest that are pending."""
+        index, counts = self._index, dict(self._index.pending_by_group)
+        found: dict[int, GroupTransactions] = {}
+        at, looks = index.lowest_pending(), 0
+        while at < index.end and len(found) < min(len(counts), GROUPS_MAX) and looks < LOOKS_MAX:
+            halves, at = index.pending(at, 1024)
+            looks += max(len(halves), 64)
+            for half in halves:
+                if half.group_hash not in found:
+                    name = self._group_of(half)
+                    producers = len(self._clients.producers.get(name, {}))
+                    found[half.group_hash] = GroupTransactions(name, counts.get(half.group_hash, 0), half.store_s * 1000, producers)
+        return {group.group: group for group in found.values()}
+
+    def _group_of(self, half: Half) -> str:
+        try:
+            return _text(self._parts(half), PRODUCER_GROUP)
+        except BrokerError:
+            return "?"
+
+    # ------------------------------------------------------------ finding
+
+    def _find(self, name: str, now: int) -> Half:
+        """Return the half message that an id names. Raises QueryNotFound (22)."""
+        half = None
+        if name.isdigit() and len(name) < 19:
+            half = self._index.half(int(name))
+        else:
+            places = [place for place in (self._place(name),) if place is not None]
+            places += [parts_of(record).physical_offset for record in self._store.query(HALF_TOPIC, name, 32, 0, now).records[::-1]]
+            for place in places:
+                half = half or self._half_at(place)
+        if half is None or half.state == State.NONE:
+            raise QueryNotFound(f"there is no half message {name!r}")
+        return half
+
+    def _place(self, name: str) -> int | None:
+        try:
+            return parse_offset_msg_id(name).physical_offset
+        except UsageError:
+            return None
+
+    def _half_at(self, place: int) -> Half | None:
+        record = self._store.record(place) if place >= 0 else None
+        try:
+            parts = None if record is None else parts_of(record)
+        except CorruptRecord:
+            return None
+        if parts is None or parts.topic != HALF_TOPIC:
+            return None
+        half = self._index.half(parts.queue_offset)
+        return half if half is not None and half.physical_offset == place else None
+
+    def _parts(self, half: Half) -> Parts:
+        record = self._store.record(half.physical_offset, half.size)
+        if record is None:
+            raise BrokerError(f"the record of half message {half.index} is gone")
+        try:
+            return parts_of(record)
+        except CorruptRecord as exc:
+            raise BrokerError(f"half message {half.index} is damaged: {exc}") from exc
+
+    def _transaction(self, half: Half, now: int) -> Transaction:
+        sent, history = self._index.checks(half.index)
+        settings = self._settings
+        interval, state = settings.transaction_check_interval_ms, State(half.state).name
+        found = Transaction(
+            index=half.index, commit_log_offset=half.physical_offset, size_bytes=half.size, state=state,
+            offset_msg_id=offset_msg_id(self._host, half.physical_offset), stored_ms=half.store_s * 1000, checks_sent=sent,
+            checks_left=max(0, settings.transaction_check_max - sent),
+            checks=[TransactionCheck(c.sent_s * 1000, f"{c.producer:06x}", Answer(c.answer).name) for c in history],
+        )  # fmt: skip
+        if half.state == State.PREPARED:
+            due = history[-1].sent_s * 1000 + interval if history else found.stored_ms + settings.transaction_timeout_ms
+            first = max(self._checks.next_round_ms, now)
+            found.next_check_ms = first if due <= first else first + -(-(due - first) // interval) * interval
+        try:
+            parts = self._parts(half)
+        except BrokerError:
+            return found
+        text = wire_properties.decode(parts.properties)
+        found.msg_id, found.group, found.keys = text.get("UNIQ_KEY", ""), text.get(PRODUCER_GROUP, ""), text.get("KEYS", "")
+        found.topic, found.tag, found.queue_id = text.get("REAL_TOPIC", ""), text.get("TAGS", ""), int(text.get("REAL_QID", "0"))
+        found.born_ms, found.stored_ms = parts.born_ms, parts.store_ms
+        found.producers = len(self._clients.producers.get(found.group, {}))
+        return found
+
+
+def _text(parts: Parts, name: str) -> str:
+    return (wire_properties.value_of(parts.properties, name.encode()) or b"").decode("utf-8", "replace")

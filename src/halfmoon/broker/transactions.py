@@ -1,0 +1,117 @@
+"""Transactions of one broker: joins half messages, decisions, check-back and giving up, and keeps their index with the store.
+
+`Transactions` is what the broker core holds; each part has a module of its own: `half` (first phase), `decisions` (second phase),
+`checks` (check-back), `given_up`, and `pending` (what operators ask).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from halfmoon.broker.checks import Checks
+from halfmoon.broker.clients import Clients
+from halfmoon.broker.decisions import Decisions
+from halfmoon.broker.given_up import GivenUp
+from halfmoon.broker.half import Halves
+from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.offsets import Offsets
+from halfmoon.broker.pending import Pending
+from halfmoon.broker.send import Sends
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.stats import Stats
+from halfmoon.broker.topics import Topics
+from halfmoon.effects import Work
+from halfmoon.ports import Disk
+from halfmoon.store.store import Store
+from halfmoon.store.transactions import TransactionIndex
+from halfmoon.wire.peer import Peers
+
+GROUP = "CID_RMQ_SYS_TRANS"
+"""The consumer group under which the original keeps how far the half and op queues are settled."""
+
+
+class Transactions:
+    """All of it. Call `store` and `settle` once a turn, after `Halves.take` and `Decisions.take`."""
+
+    def __init__(
+        self, settings: BrokerSettings, store: Store, disk: Disk, topics: Topics, offsets: Offsets, sends: Sends, clients: Clients,
+        stats: Stats, peers: Peers, host: bytes, random: Random, now: int,
+    ) -> None:  # fmt: skip
+        settled = offsets.get(GROUP, HALF_TOPIC, 0) or 0
+        index = TransactionIndex.open(disk, store, store.settings, settled_below=settled, now=now)
+        self._store, self._offsets, self.index = store, offsets, index
+        self.halves = Halves(sends, index, host)
+        sends.on_half = self.halves.send
+        self.decisions = Decisions(store, index, sends, stats, peers, host)
+        self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions)
+        retention_ms = store.settings.file_reserved_hours * 3_600_000
+        self.checks = Checks(
+            settings, retention_ms, store, index, self.halves, clients, peers, self.given_up.give_up, host, random, now
+        )
+        self.checks.on_round = self._round_ended
+        self.pending = Pending(
+            settings, store, index, clients, stats, self.halves, self.decisions, self.checks, self.given_up, host
+        )  # fmt: skip
+
+    def turn(self, now: int) -> None:
+        """Store the half messages of a turn, then carry out its decisions."""
+        self.halves.store(now)
+        self.decisions.settle(now)
+
+    def due(self) -> int:
+        """When `tick` wants to be called."""
+        index_due = self.index.due()
+        return self.checks.due() if index_due is None else min(self.checks.due(), index_due)
+
+    def tick(self, now: int) -> None:
+        """Check-back, what is owed to the log, and upkeep of the index."""
+        if self._store.refusal is None:
+            self.decisions.pay(now)
+            self.checks.tick(now)
+        self.index.tick(now)
+
+    def durable(self, offset: int, failure: str | None) -> None:
+        """The log is durable up to an offset, or will not be: tell those who wait."""
+        self.decisions.durable(offset)
+        if failure is not None:
+            self.decisions.failed(f"service not available now: {failure}")
+
+    def work(self) -> list[Work[Any]]:
+        """Take out what is to be run where waiting is allowed."""
+        return self.index.work()
+
+    def stop(self, now: int) -> None:
+        """Take nothing more."""
+        self.index.stop(now)
+
+    def close(self, now: int) -> None:
+        """Give the files back, after the last appends and before the store is closed. Waits."""
+        self.index.close(now)
+
+    # ------------------------------------------------------------ as the original keeps it
+
+    def _round_ended(self, now: int) -> None:
+        """Keep where the half and op queues are settled, so that an Apache broker that opens this directory goes on from there."""
+        lowest = self.index.lowest_pending()
+        if not lowest:  # nothing was ever settled: no entry is as good as a zero
+            return
+        self._offsets.put(GROUP, HALF_TOPIC, 0, lowest)
+        self._offsets.put(GROUP, OP_TOPIC, 0, self._first_op_behind(lowest))
+
+    def _first_op_behind(self, index: int) -> int:
+        """Return the offset of the first op record stored after a half message: those before it concern older ones only."""
+        store, end = self._store, self._store.queue_max(OP_TOPIC, 0)
+        half = self.index.half(index)
+        if half is None:
+            return end
+        low = store.queue_min(OP_TOPIC, 0)
+        while low < end:
+            middle = (low + end) // 2
+            found = store.read(OP_TOPIC, 0, middle, 1)
+            place = int.from_bytes(found.pieces[0][28:36], "big") if found.pieces else -1
+            if place < half.physical_offset:
+                low = middle + 1
+            else:
+                end = middle
+        return low

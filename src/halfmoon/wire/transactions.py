@@ -1,0 +1,74 @@
+"""Bodies about transactions, of requests that only Halfmoon knows. Holds shapes; decides nothing.
+
+`halfmoon.wire.bodies` gives all of these names.
+"""
+
+# ruff: noqa: RUF012 - msgspec gives each value its own copy of an empty default
+
+from __future__ import annotations
+
+from halfmoon.wire.json import Body
+from halfmoon.wire.table import I32, I64
+
+
+class TransactionCheck(Body):
+    """One check: when it was sent, to whom (a hash of the client id) and what came back (NONE, UNKNOWN, COMMIT, ROLLBACK)."""
+
+    sent_ms: I64 = 0
+    producer: str = ""
+    answer: str = "NONE"
+
+
+class Transaction(Body):
+    """A half message and its transaction. Times are milliseconds since the epoch; 0: never, -1: not known."""
+
+    index: I64 = 0
+    commit_log_offset: I64 = 0
+    offset_msg_id: str = ""
+    msg_id: str = ""
+    state: str = "PREPARED"
+    group: str = ""
+    topic: str = ""
+    queue_id: I32 = 0
+    tag: str = ""
+    keys: str = ""
+    size_bytes: I32 = 0
+    born_ms: I64 = 0
+    stored_ms: I64 = 0
+    checks_sent: I32 = 0
+    checks_left: I32 = 0
+    next_check_ms: I64 = 0
+    producers: I32 = 0
+    """Live producers of the group now."""
+    checks: list[TransactionCheck] = []
+    """The last 15, the oldest first."""
+
+
+class PendingTransactions(Body):
+    """Undecided half messages, the oldest first. ``next``: where to go on, -1 at the end."""
+
+    now_ms: I64 = 0
+    pending_count: I64 = 0
+    next: I64 = -1
+    transactions: list[Transaction] = []
+
+
+class GroupTransactions(Body):
+    """What is pending of one producer group. ``oldest_ms`` is when the oldest was stored, -1 when that was not looked for."""
+
+    group: str = ""
+    pending: I64 = 0
+    oldest_ms: I64 = -1
+    producers: I32 = 0
+
+
+class TransactionStats(Body):
+    """What is pending and what happened since the start of the broker; ``per_second`` are rates of the last minute by group."""
+
+    now_ms: I64 = 0
+    pending_count: I64 = 0
+    oldest_ms: I64 = -1
+    groups: list[GroupTransactions] = []
+    counters: dict[str, int] = {}
+    per_second: dict[str, dict[str, float]] = {}
+    next_round_ms: I64 = 0
