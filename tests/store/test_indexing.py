@@ -85,6 +85,46 @@ def test_ticks_index_in_the_background_until_nothing_is_left():
     assert len(store._indexing.index.files) == 10
 
 
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "UNIQ_KEY\x01A1\x02KEYS\x01B1 C1\x02", "UNIQ_KEY\x01A2\x02xKEYS\x01B2\x02", "UNIQ_KEY\x01\x02KEYS\x01B3\x02",
+        "KEYS\x01B4\x02UNIQ_KEY\x01A4\x02", "NAME\x01UNIQ_KEY\x01A5\x02", "UNIQ_KEY\x01A6", "UNIQ_KEY\x01KEYS\x01A7\x02", "",
+    ],
+)  # fmt: skip
+def test_what_is_indexed_is_what_a_rebuild_of_the_same_records_finds(properties: str):
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    for turn in range(20):  # of one length, so that what was remembered of one is tried on the next
+        text = (properties, "UNIQ_KEY\x01" + "x" * (len(properties) - 10) + "\x02")[turn % 2]
+        store.append("t", 0, [draft(b"body", text.encode())], NOW)
+    now = NOW
+    while store._indexing.position < store.end_offset:
+        now = max(now, store.due())
+        store.tick(now)
+        carry_out(store, now)
+    close(store, now)
+
+    assert list(fsck(disk, small())) == []
+
+
+def test_under_load_a_slice_waits_until_it_is_full_and_otherwise_it_does_not(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("halfmoon.store.upkeep._FULL_BYTES", 1000)
+    store = open_store(SimDisk(Random(1)))
+    store.tick(NOW)
+    behind = []
+    for turn in range(1, 40):
+        store.append("t", 0, [keyed(b"%d" % turn, f"U{turn}")], NOW + 20 * turn)
+        store.tick(NOW + 20 * turn)
+        behind.append(store.end_offset - store._indexing.position)
+    assert 900 < max(behind) < 1000
+    assert behind.count(0) in (2, 3, 4, 5)
+
+    store.tick(NOW + 1000)
+
+    assert store._indexing.position == store.end_offset
+
+
 def test_the_index_goes_on_after_stops_kills_and_power_losses():
     for seed in range(10):
         disk = SimDisk(Random(seed))

@@ -29,6 +29,7 @@ _CATCH_UP_SLICES = 4
 """Slices that a query does first: most often that is all there is."""
 _WINDOW_BYTES = 1024 * 1024
 _MARKS_MAX = 65_536
+_TOPICS_MAX = 1024
 _SEARCH_BYTES = 512 * 1024 * 1024
 """Bytes behind the index that one query searches, the newest first: about a tenth of a second."""
 
@@ -64,6 +65,8 @@ class Indexing:
         self._marks: deque[int] = deque(maxlen=_MARKS_MAX)
         """Where some record begins, about each megabyte, behind ``position``."""
         self.next_mark = 0
+        self._topics: dict[bytes, bytes] = {}
+        """How records go on behind the body that begin their properties with a unique key: topic and lengths, to the topic."""
 
     # ------------------------------------------------------------ start
 
@@ -160,6 +163,7 @@ class Indexing:
         base = log.segments.base(position)
         view = log.segments.view(base, min(log.file_bytes, visible - base))
         at, end, count = position - base, len(view), 0
+        topics = self._topics
         while at < end and count < records_max:
             if end - at < 91:
                 return count, self._behind_odd(view, at, base, visible)
@@ -171,18 +175,29 @@ class Indexing:
                 or not 0 <= body_bytes <= size - 91
             ):
                 return count, self._behind_odd(view, at, base, visible, texts, offsets, times)
-            topic_at = at + 89 + body_bytes
-            properties_at = topic_at + view[topic_at - 1]
-            text = bytes(view[topic_at : at + size])  # topic, length of the properties, properties
-            topic_bytes = properties_at - topic_at
-            topic = text[:topic_bytes] + b"#"
-            for key in keys_of(text[topic_bytes + 2 :]):
+            text = bytes(view[at + 88 + body_bytes : at + size])  # topic's length, topic, length of the properties, properties
+            key_at = 12 + text[0]
+            topic, key_end = topics.get(text[:key_at]), text.find(b"\x02", key_at)
+            if topic is not None and key_end > key_at and text.find(b"KEYS\x01", key_end) < 0:  # a unique key is all there is
+                keys = [text[key_at:key_end]]
+            else:
+                topic, keys = self._topic(text, key_at), keys_of(text[key_at - 9 :])
+            for key in keys:
                 texts.append(topic + key)
                 offsets.append(base + at)
                 times.append(store_ms)
             at += size
             count += 1
         return count, base + at
+
+    def _topic(self, text: bytes, key_at: int) -> bytes:
+        """Return a topic as texts of keys begin with it, and remember it when a unique key is the first property."""
+        topic = text[1 : key_at - 11] + b"#"
+        if text.startswith(b"UNIQ_KEY\x01", key_at - 9):
+            if len(self._topics) >= _TOPICS_MAX:
+                self._topics.clear()
+            self._topics[text[:key_at]] = topic
+        return topic
 
     def _behind_odd(
         self, view: memoryview, at: int, base: int, visible: int,
