@@ -220,3 +220,14 @@ def test_a_reset_in_an_unknown_topic_is_refused(talk):
     header = InvokeBrokerToResetOffset(topic="nothing", group="G", timestamp=0, is_force=True)
 
     assert talk.ask(header).remark == "[reset-offset] reset offset failed, no topic in this broker. topic=nothing"
+
+
+def test_progress_of_more_queues_than_a_request_may_name_is_there_after_a_restart(talk):
+    """The file has numbers as raw keys, and bounds that hold for what comes from outside do not hold for it."""
+    for group in range(1_300):
+        for queue_id in range(100):
+            talk.broker.offsets.put(f"group-{group}", T, queue_id, 7)
+
+    talk.restart()
+
+    assert [talk.broker.offsets.get(f"group-{group}", T, 99) for group in (0, 1_299)] == [7, 7]

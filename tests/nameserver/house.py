@@ -86,7 +86,7 @@ class House:
         work = self.works.pop(0)
         try:
             outcome = work.run()
-        except OSError as exc:
+        except Exception as exc:
             outcome = exc
         work.done(outcome, self.now)
 

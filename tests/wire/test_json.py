@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from halfmoon.limits import FRAME_BYTES_MAX
 from halfmoon.model import MessageQueue
-from halfmoon.wire.json import COMMAS_MAX, DEPTH_MAX, OBJECTS_MAX, BadBody, Body, from_json, standard, to_json
+from halfmoon.wire.json import COMMAS_MAX, DEPTH_MAX, OBJECTS_MAX, REQUEST, BadBody, Body, from_json, standard, to_json
 from halfmoon.wire.table import I32, I64
 
 
@@ -304,7 +304,7 @@ def test_more_than_a_body_may_hold_is_refused_before_it_is_built(text):
 def test_files_of_our_own_are_not_bounded():
     text = b"[" + b"{0:1}," * OBJECTS_MAX + b"{}]"
 
-    assert len(from_json(list[dict[str, int]], text, bounded=False)) == OBJECTS_MAX + 1
+    assert len(from_json(list[dict[str, int]], text, bounds=None)) == OBJECTS_MAX + 1
 
 
 @pytest.mark.parametrize("piece", [b":", b'"', b'"\\', b"{a:1}:", b"x ", b"\\"])
@@ -327,3 +327,25 @@ def test_the_cost_of_raw_keys_grows_with_the_text_alone():
 
     assert time.process_time() - begin < 5
     assert found["offsetTable"]["topic-7@group"] == {"0": 7, "1": 7, "2": 7, "3": 7}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b" " * (REQUEST.bytes_max + 1), b"[" + b"{}," * REQUEST.objects_max + b"{}]", b"[" + b"1," * REQUEST.commas_max + b"1,1]",
+        b"{" + b"a:1 " * (REQUEST.raw_tokens_max // 3) + b"}",
+    ],
+    ids=["long", "objects", "elements", "words"],
+)  # fmt: skip
+def test_anybodys_request_may_hold_less_than_a_servers_reply(text):
+    with pytest.raises(BadBody, match=r"more than|longer than|too many"):
+        from_json(dict[str, int], text, bounds=REQUEST)
+
+
+def test_what_is_large_must_be_standard_json():
+    bounds = REQUEST._replace(raw_bytes_max=20)
+
+    assert from_json(dict[str, int], b'{"a": 1, "b": "2", "c": 3}', bounds=bounds) == {"a": 1, "b": 2, "c": 3}
+    assert from_json(dict[str, int], b"{a: 1, b: 2}", bounds=bounds) == {"a": 1, "b": 2}
+    with pytest.raises(BadBody):
+        from_json(dict[str, int], b"{a: 1, b: 2, c: 3, d: 4}", bounds=bounds)

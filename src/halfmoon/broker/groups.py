@@ -25,7 +25,7 @@ class Groups:
         self._settings = settings
         self.epoch = 0
         """Counts changes, so that what was derived from the table can be checked cheaply."""
-        saved = tables.load(PATH, lambda data: from_json(SubscriptionGroupTable, data))
+        saved = tables.load(PATH, lambda data: from_json(SubscriptionGroupTable, data, bounds=None))
         self._table: dict[str, SubscriptionGroupConfig] = dict(saved.subscription_group_table) if saved is not None else {}
         self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
         self._changed = tables.add(PATH, self._dump)

@@ -21,7 +21,7 @@ class Offsets:
     """Progress by ``topic@group`` and queue. An update overwrites, also backwards, as the original does."""
 
     def __init__(self, tables: Tables) -> None:
-        saved = tables.load(PATH, lambda data: from_json(ConsumerOffsetTable, data))
+        saved = tables.load(PATH, lambda data: from_json(ConsumerOffsetTable, data, bounds=None))
         self._table: dict[str, dict[int, int]] = dict(saved.offset_table) if saved is not None else {}
         self._count = sum(map(len, self._table.values()))
         self._changed: Callable[[], None] = tables.add(PATH, self._dump, patient=True)

@@ -9,6 +9,7 @@ import msgspec
 from halfmoon.errors import BrokerError, PeerError
 from halfmoon.wire.bodies import from_json
 from halfmoon.wire.command import Command
+from halfmoon.wire.json import REQUEST
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.table import Header
 
@@ -30,7 +31,7 @@ class Request(msgspec.Struct):
     def body(self, cls: type[B]) -> B:
         """Return the request's JSON body. Raises BrokerError 1 when it is not one of this shape."""
         try:
-            return from_json(cls, bytes(self.command.body))
+            return from_json(cls, self.command.body, bounds=REQUEST)
         except PeerError as exc:
             raise BrokerError(f"the body is not a {cls.__name__}: {exc}") from exc
 

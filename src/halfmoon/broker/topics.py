@@ -38,7 +38,7 @@ class Topics:
         self.epoch = 0
         """Counts changes, so that what was derived from the table can be checked cheaply."""
         self.on_change: Callable[[str | None], None] = lambda topic: None
-        saved = tables.load(PATH, lambda data: from_json(TopicConfigTable, data))
+        saved = tables.load(PATH, lambda data: from_json(TopicConfigTable, data, bounds=None))
         self._table: dict[str, TopicConfig] = dict(saved.topic_config_table) if saved is not None else {}
         self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
         self._changed = tables.add(PATH, self._dump)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import NamedTuple
-from zlib import crc32
 
 from halfmoon.errors import BrokerError, NoPermission, QueryNotFound, SettingError, SystemError_, TopicNotFound
 from halfmoon.nameserver import kv
 from halfmoon.nameserver.kv import KeyValues
+from halfmoon.nameserver.reading import Reading, Readings, is_large, read
 from halfmoon.nameserver.routes import Group, Queues, Registration, Routes, TableFull
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.settings import change, properties_text
@@ -25,18 +26,16 @@ from halfmoon.wire.bodies import (
     DataVersion,
     KVTable,
     QueueData,
-    TopicConfigTable,
     TopicList,
     TopicRouteData,
-    decode_register_body,
     from_json,
     to_json,
 )
-from halfmoon.wire.codes import VERSION_V3_0_11, VERSION_V4_9_4
+from halfmoon.wire.codes import VERSION_V4_9_4
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers import route as headers
 from halfmoon.wire.headers.topic import QueryDataVersion, QueryDataVersionReply
-from halfmoon.wire.json import Body
+from halfmoon.wire.json import REQUEST, Body
 from halfmoon.wire.table import I64, Header, wire
 
 log = logging.getLogger("halfmoon.nameserver")
@@ -45,8 +44,8 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 CHANGES_PATH = "namesrv.properties"
 """Settings changed while running; they outlive a restart."""
 
-ZLIB = b"\x78"
-"""First byte of a deflated body; no JSON begins so."""
+SETTINGS_BYTES_MAX = 64 * 1024
+"""Longest text of settings to change; all that there are, with their longest values, take a tenth."""
 
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 RUNTIME = frozenset({
@@ -106,7 +105,10 @@ class Handlers:
         self.settings, self._routes, self._values = settings, routes, values
         self.started_ms = 0
         self._changes: dict[str, str] = {}
-        self.table: dict[int, Callable[[Request], Reply]] = {
+        self.readings = Readings(self._take_part)
+        self.answer_later: Callable[[Request, Reply | Exception], None] = lambda request, outcome: None
+        """Called with what a request that got no reply at once is answered in the end."""
+        self.table: dict[int, Callable[[Request], Reply | None]] = {
             100: self._put_value,
             101: self._get_value,
             102: self._delete_value,
@@ -134,44 +136,62 @@ class Handlers:
 
     # ------------------------------------------------------------ brokers
 
-    def _register_broker(self, request: Request) -> Reply:
-        """Differs: a deflated body is known by its first byte too: a 5.3.3 broker deflates without saying so in the header."""
-        command = request.command
-        sent = command.header(headers.RegisterBroker)
-        if sent.body_crc32 and sent.body_crc32 != crc32(command.body) & 0x7FFFFFFF:
-            raise SystemError_("crc32 not match")
-        if command.version < VERSION_V3_0_11 and command.body:
-            table = from_json(TopicConfigTable, command.body)
-        else:
-            deflated = bool(sent.compressed) or bytes(command.body[:1]) == ZLIB
-            table = decode_register_body(command.body, compressed=deflated).topic_config_serialize_wrapper
-        topics = {
-            name: Queues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
-            for name, topic in table.topic_config_table.items()
-        }
-        ttl_ms = sent.heartbeat_timeout_millis
-        registration = Registration(
-            sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id, sent.ha_server_addr, table.data_version, topics,
-            ttl_ms if ttl_ms is not None and ttl_ms > 0 else None, sent.enable_acting_master,
-        )  # fmt: skip
+    def _register_broker(self, request: Request) -> Reply | None:
+        """Take in a broker, at once or, when it brings much, later: None then."""
+        sent = request.command.header(headers.RegisterBroker)
+        if is_large(request.command, sent):
+            self.readings.add(Reading(request.command, sent, request.peer, partial(self._answer_later, request)))
+            return None
+        self.readings.forget(sent.cluster_name, sent.broker_addr)
+        registration, parts = read(request.command, sent)
+        wanted = self._take(registration, request.peer, request.now)
+        for topics in parts if wanted else ():
+            self._take_more(registration._replace(topics=topics))
+        return self._registered(registration)
+
+    def _take_part(self, reading: Reading, registration: Registration, more: bool, now: int) -> bool:
+        if more:
+            self._take_more(registration)
+            return True
+        return self._take(registration, reading.peer, now)
+
+    def _take(self, registration: Registration, peer: int, now: int) -> bool:
+        """Register a broker with the first part of its topics; return whether its topics are news."""
+        wanted = self._routes.wants_topics(registration)
         left_out = self._routes.left_out
         try:
-            master = self._routes.register(registration, request.peer, request.now)
+            self._routes.register(registration, peer, now)
         except TableFull as exc:
             raise SystemError_(str(exc)) from None
+        self._warn(registration, left_out)
+        return wanted
+
+    def _take_more(self, registration: Registration) -> None:
+        left_out = self._routes.left_out
+        self._routes.take_topics(registration)
+        self._warn(registration, left_out)
+
+    def _warn(self, registration: Registration, left_out: int) -> None:
         if self._routes.left_out > left_out:
-            log.warning("topics beyond the bound left out: broker=%s count=%d", sent.broker_name, self._routes.left_out - left_out)
+            log.warning("topics beyond the bound left out: broker=%s count=%d", registration.name, self._routes.left_out - left_out)
+
+    def _registered(self, registration: Registration) -> Reply:
+        master = self._routes.master_of(registration)
         reply = headers.RegisterBrokerReply(ha_server_addr=master.ha_address, master_addr=master.address) if master else None
         return Reply(reply, to_json(KVTable(self._values.namespace(kv.ORDER_TOPICS) or {})))
 
+    def _answer_later(self, request: Request, outcome: Registration | Exception) -> None:
+        self.answer_later(request, self._registered(outcome) if isinstance(outcome, Registration) else outcome)
+
     def _unregister_broker(self, request: Request) -> Reply:
         sent = request.command.header(headers.UnregisterBroker)
+        self.readings.forget(sent.cluster_name, sent.broker_addr)
         self._routes.unregister(sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id)
         return Reply()
 
     def _query_version(self, request: Request) -> Reply:
         sent = request.command.header(QueryDataVersion)
-        asked = from_json(DataVersion, request.command.body)
+        asked = from_json(DataVersion, request.command.body, bounds=REQUEST)
         known = self._routes.version(sent.cluster_name, sent.broker_addr)
         if known == asked:
             self._routes.heard(sent.cluster_name, sent.broker_addr, request.now)
@@ -246,7 +266,7 @@ class Handlers:
     def _register_topic(self, request: Request) -> Reply:
         sent = request.command.header(headers.RegisterTopicInNamesrv)
         if request.command.body:
-            queues = from_json(TopicRouteData, request.command.body).queue_datas
+            queues = from_json(TopicRouteData, request.command.body, bounds=REQUEST).queue_datas
             counts = {q.broker_name: Queues(q.read_queue_nums, q.write_queue_nums, q.perm, q.topic_sys_flag) for q in queues}
             self._routes.add_topic(sent.topic, counts)
         return Reply()
@@ -279,6 +299,8 @@ class Handlers:
     # ------------------------------------------------------------ settings
 
     def _change_settings(self, request: Request) -> Reply:
+        if len(request.command.body) > SETTINGS_BYTES_MAX:
+            raise SystemError_(f"settings of {len(request.command.body)} bytes are longer than {SETTINGS_BYTES_MAX}")
         try:
             text = str(request.command.body, "utf-8")
         except UnicodeDecodeError:

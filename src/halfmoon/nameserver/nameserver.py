@@ -46,6 +46,7 @@ class NameServer:
         self.routes = Routes(expiry_ms=settings.broker_expiry_ms, brokers_max=settings.brokers_max, topics_max=settings.topics_max)
         self.values = KeyValues(entries_max=settings.kv_entries_max, value_bytes_max=settings.kv_value_bytes_max)
         self._handlers = Handlers(settings, self.routes, self.values)
+        self._handlers.answer_later = self._answer_later
         self._peers = Peers()
         self._saves = _Saves(disk, self._handlers.dump)
         self.start(now)
@@ -100,6 +101,7 @@ class NameServer:
     def lost(self, peer: int, now: int) -> None:
         """A connection is gone, and with it the brokers that registered over it."""
         self._peers.lost(peer)
+        self._handlers.readings.lost(peer)
         for address in self.routes.lost(peer):
             log.warning("broker lost its connection: address=%s", address)
 
@@ -124,7 +126,7 @@ class NameServer:
 
     def effects(self) -> list[CoreEffect]:
         """Take out what is to be done."""
-        works = self._saves.works()
+        works = [*self._handlers.readings.works(), *self._saves.works()]
         if self._stopping and self._saves.idle:
             self._release()
         return [*self._peers.effects(), *works]
@@ -148,16 +150,29 @@ class NameServer:
             return
         try:
             reply = handler(Request(command, peer.number, now))
-        except (BrokerError, PeerError) as exc:
-            self._answer(peer, command, *refusal(exc))
-        except Exception as exc:  # our own mistake: this request fails, the connection goes on
-            log.exception("request failed: code=%d", command.code)
-            self._answer(peer, command, *refusal(exc))
+        except Exception as exc:
+            self._refuse(peer, command, exc)
+            return
+        if reply is None:  # answered later
+            return
+        if reply.saved is None:
+            self._answer(peer, command, 0, None, reply)
         else:
-            if reply.saved is None:
-                self._answer(peer, command, 0, None, reply)
-            else:
-                self._saves.ask(reply.saved, partial(self._saved, peer, command, reply))
+            self._saves.ask(reply.saved, partial(self._saved, peer, command, reply))
+
+    def _refuse(self, peer: Peer, command: Command, exc: Exception) -> None:
+        if not isinstance(exc, BrokerError | PeerError):  # our own mistake: this request fails, the connection goes on
+            log.error("request failed: code=%d", command.code, exc_info=exc)
+        self._answer(peer, command, *refusal(exc))
+
+    def _answer_later(self, request: Request, outcome: Reply | Exception) -> None:
+        peer = self._peers.get(request.peer)
+        if peer is None:
+            return
+        if isinstance(outcome, Reply):
+            self._answer(peer, request.command, 0, None, outcome)
+        else:
+            self._refuse(peer, request.command, outcome)
 
     def _saved(self, peer: Peer, command: Command, reply: Reply, error: Exception | None) -> None:
         if error is None:

@@ -87,6 +87,13 @@ class Routes:
 
     # ------------------------------------------------------------ brokers come
 
+    def wants_topics(self, sent: Registration) -> bool:
+        """Whether `register` would take the topics: a master's, when its version is not the one known, or its id is new."""
+        if sent.broker_id != MASTER_ID:
+            return False
+        known, group = self._live.get((sent.cluster, sent.address)), self._groups.get(sent.name)
+        return known is None or known.version != sent.version or group is None or sent.broker_id not in group.addresses
+
     def register(self, sent: Registration, peer: int, now: int) -> Master | None:
         """Take in a broker with its topics; return its master when it is a slave whose master lives.
 
@@ -110,16 +117,14 @@ class Routes:
         for other_id, address in list(group.addresses.items()):
             if address == sent.address and other_id != sent.broker_id:  # a slave that became master
                 del group.addresses[other_id]
-        is_new = sent.broker_id not in group.addresses
+        if self.wants_topics(sent):
+            self.take_topics(sent)
         group.addresses[sent.broker_id] = sent.address
-        if sent.broker_id == MASTER_ID and (is_new or known is None or known.version != sent.version):
-            self._take_topics(sent)
         self._hear(key, sent, peer, now)
-        if sent.broker_id == MASTER_ID:
-            return None
-        return self._master_of(group)
+        return self.master_of(sent)
 
-    def _take_topics(self, sent: Registration) -> None:
+    def take_topics(self, sent: Registration) -> None:
+        """Enter topics of a broker; those beyond the bound are left out and counted."""
         mine = self._topics_of.setdefault(sent.name, set())
         for topic, queues in sent.topics.items():
             by_broker = self._topics.get(topic)
@@ -138,9 +143,11 @@ class Routes:
         self._live[key] = Live(sent, peer, sent.ttl_ms or self.expiry_ms, now)
         self._brokers_of.setdefault(peer, set()).add(key)
 
-    def _master_of(self, group: Group) -> Master | None:
-        address = group.addresses.get(MASTER_ID)
-        live = self._live.get((group.cluster, address)) if address is not None else None
+    def master_of(self, sent: Registration) -> Master | None:
+        """Return the master of a slave while it lives; None for a master."""
+        group = self._groups.get(sent.name)
+        address = group.addresses.get(MASTER_ID) if group is not None and sent.broker_id != MASTER_ID else None
+        live = self._live.get((group.cluster, address)) if group is not None and address is not None else None
         return Master(address, live.ha_address) if address is not None and live is not None else None
 
     def version(self, cluster: str, address: str) -> Any:

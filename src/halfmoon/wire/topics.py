@@ -17,7 +17,7 @@ import msgspec
 from halfmoon.errors import BadMessage
 from halfmoon.limits import FRAME_BYTES_MAX
 from halfmoon.wire.compression import inflate
-from halfmoon.wire.json import OBJECTS_MAX, BadBody, Body, Buffer, from_json, to_json
+from halfmoon.wire.json import OBJECTS_MAX, REGISTRATION, REQUEST, BadBody, Body, Buffer, from_json, to_json
 from halfmoon.wire.table import I32, I64
 
 
@@ -156,7 +156,7 @@ def decode_register_body(data: Buffer, *, compressed: bool = False, size_max: in
     if not data:
         return RegisterBrokerBody()
     if not compressed:
-        return from_json(RegisterBrokerBody, data)
+        return from_json(RegisterBrokerBody, data, bounds=REGISTRATION)
     try:
         raw = inflate(data, size_max)
         version, at = _text(raw, 0)
@@ -172,8 +172,8 @@ def decode_register_body(data: Buffer, *, compressed: bool = False, size_max: in
         servers, at = _text(raw, at)
     except (BadMessage, struct_error, UnicodeDecodeError) as exc:
         raise BadBody(f"not a deflated registration: {exc}") from None
-    wrapper = TopicConfigTable(from_json(DataVersion, version), topics)
-    return RegisterBrokerBody(wrapper, from_json(list[str], servers) if servers else [])
+    wrapper = TopicConfigTable(from_json(DataVersion, version, bounds=REQUEST), topics)
+    return RegisterBrokerBody(wrapper, from_json(list[str], servers, bounds=REQUEST) if servers else [])
 
 
 def _text(raw: bytes, at: int) -> tuple[bytes, int]:
@@ -198,7 +198,7 @@ def _topic(text: bytes) -> TopicConfig:
         zip(("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType"), parts, strict=False)
     )
     if len(parts) == 6 and parts[5]:
-        values["attributes"] = from_json(dict[str, str], parts[5].encode())
+        values["attributes"] = from_json(dict[str, str], parts[5].encode(), bounds=REQUEST)
     try:
         return msgspec.convert(values, TopicConfig, strict=False)
     except msgspec.ValidationError as exc:

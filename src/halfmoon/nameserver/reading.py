@@ -1,0 +1,175 @@
+"""Registrations: what a broker sent as plain values, read at once when small, else beside the event loop and taken in by parts.
+
+A table of 50,000 topics is 9 MB of JSON, and half a megabyte deflated: reading it takes a fifth of a second, in which others
+shall not wait. One large registration is read at a time, in the order they came; the newest of a broker counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from halfmoon.effects import Work
+from halfmoon.errors import SystemBusy, SystemError_
+from halfmoon.nameserver.routes import Queues, Registration
+from halfmoon.wire.bodies import TopicConfigTable, decode_register_body, from_json
+from halfmoon.wire.codes import VERSION_V3_0_11
+from halfmoon.wire.command import Command
+from halfmoon.wire.headers.route import RegisterBroker
+from halfmoon.wire.json import REGISTRATION
+
+INLINE_BYTES_MAX = 64 * 1024
+"""A JSON body up to here is read at once: some 370 topics. A deflated one never is, for it may hold a thousand times its size."""
+
+WAITING_BYTES_MAX = 48 * 1024 * 1024
+"""Bodies that wait to be read; beyond it a registration is refused with 2, and the broker tries again 30 s later."""
+
+PART_TOPICS = 5_000
+"""Topics that are taken in at a time, some 5 ms."""
+
+ZLIB = b"\x78"
+"""First byte of a deflated body; no JSON begins so."""
+
+Parts = list[dict[str, Queues]]
+
+
+def read(command: Command, sent: RegisterBroker) -> tuple[Registration, Parts]:
+    """Return a registration with the first part of its topics, and the other parts. May be called from any thread.
+
+    Raises:
+        SystemError_: the checksum does not match.
+        BadBody: not a registration.
+
+    Differs: a deflated body is known by its first byte too: a 5.3.3 broker deflates without saying so in the header.
+    """
+    if sent.body_crc32 and sent.body_crc32 != crc32(command.body) & 0x7FFFFFFF:
+        raise SystemError_("crc32 not match")
+    if command.version < VERSION_V3_0_11 and command.body:
+        table = from_json(TopicConfigTable, command.body, bounds=REGISTRATION)
+    else:
+        table = decode_register_body(command.body, compressed=is_deflated(command, sent)).topic_config_serialize_wrapper
+    topics = (
+        (name, Queues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag))
+        for name, topic in table.topic_config_table.items()
+    )
+    parts = []
+    while part := dict(islice(topics, PART_TOPICS)):
+        parts.append(part)
+    ttl_ms = sent.heartbeat_timeout_millis
+    registration = Registration(
+        sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id, sent.ha_server_addr, table.data_version,
+        parts[0] if parts else {}, ttl_ms if ttl_ms is not None and ttl_ms > 0 else None, sent.enable_acting_master,
+    )  # fmt: skip
+    return registration, parts[1:]
+
+
+def is_deflated(command: Command, sent: RegisterBroker) -> bool:
+    """Whether the body is a zlib stream."""
+    return bool(sent.compressed) or bytes(command.body[:1]) == ZLIB
+
+
+def is_large(command: Command, sent: RegisterBroker) -> bool:
+    """Whether reading the body would keep others waiting."""
+    return len(command.body) > INLINE_BYTES_MAX or (len(command.body) > 0 and is_deflated(command, sent))
+
+
+class Reading(msgspec.Struct, eq=False):
+    """One large registration on its way: ``answer`` is given its registration once all is taken in, or why it was not."""
+
+    command: Command
+    sent: RegisterBroker
+    peer: int
+    answer: Callable[[Registration | Exception], None]
+
+    @property
+    def broker(self) -> tuple[str, str]:
+        """Cluster and address, which tell brokers apart."""
+        return self.sent.cluster_name, self.sent.broker_addr
+
+
+class Readings:
+    """Large registrations under way.
+
+    ``take`` is given each part of one and the time, and returns whether the other parts are wanted; ``more`` says that it is not
+    the first.
+    """
+
+    def __init__(self, take: Callable[[Reading, Registration, bool, int], bool]) -> None:
+        self._take = take
+        self._waiting: deque[Reading] = deque()
+        self._newest: dict[tuple[str, str], Reading] = {}
+        self._bytes = 0
+        self._busy = False
+        self._works: list[Work[Any]] = []
+
+    def add(self, reading: Reading) -> None:
+        """Have a registration read. Raises SystemBusy when too much waits already."""
+        if self._bytes + len(reading.command.body) > WAITING_BYTES_MAX:
+            raise SystemBusy(f"registrations of more than {WAITING_BYTES_MAX} bytes wait to be read")
+        self._bytes += len(reading.command.body)
+        self._waiting.append(reading)
+        self._newest[reading.broker] = reading
+        self._next()
+
+    def forget(self, cluster: str, address: str) -> None:
+        """What was under way of a broker no longer counts: it left, or said something newer."""
+        self._newest.pop((cluster, address), None)
+
+    def lost(self, peer: int) -> None:
+        """A connection is gone, and what came over it no longer counts."""
+        for broker in [broker for broker, reading in self._newest.items() if reading.peer == peer]:
+            del self._newest[broker]
+
+    def works(self) -> list[Work[Any]]:
+        """Take out what is to be done beside the loop."""
+        works, self._works = self._works, []
+        return works
+
+    def _next(self) -> None:
+        if not self._busy and self._waiting:
+            self._busy = True
+            reading = self._waiting.popleft()
+            run = partial(read, reading.command, reading.sent)
+            self._works.append(Work(run, partial(self._was_read, reading), name="read a registration"))
+
+    def _was_read(self, reading: Reading, found: tuple[Registration, Parts] | Exception, now: int) -> None:
+        self._bytes -= len(reading.command.body)
+        reading.command.body = b""
+        if isinstance(found, Exception):
+            self._end(reading, found)
+        else:
+            self._part(reading, found[0], iter(found[1]), False, now)
+
+    def _part(self, reading: Reading, registration: Registration, parts: Iterator[dict[str, Queues]], more: bool, now: int) -> None:
+        """Take in one part, and leave the next to a later turn of the loop."""
+        if self._newest.get(reading.broker) is not reading:
+            self._end(reading, SystemError_("the broker left, or registered again, before this was taken in"))
+            return
+        try:
+            wanted = self._take(reading, registration, more, now)
+        except Exception as exc:
+            self._end(reading, exc)
+            return
+        topics = next(parts, None) if wanted else None
+        if topics is None:
+            self._end(reading, registration)
+            return
+        rest = partial(self._part, reading, registration._replace(topics=topics), parts, True)
+        self._works.append(Work(_hop, lambda _result, at: rest(at), name="take in a registration"))
+
+    def _end(self, reading: Reading, outcome: Registration | Exception) -> None:
+        if self._newest.get(reading.broker) is reading:
+            del self._newest[reading.broker]
+        self._busy = False
+        self._next()
+        reading.answer(outcome)
+
+
+def _hop() -> None:
+    """Do nothing: the way to a thread and back is what lets others have their turn."""
