@@ -1,37 +1,30 @@
 """`fsck`: read a stopped store, whoever wrote it, check every record and compare every index with what the log says.
 
-Works through the log once, with memory for one counter a queue; index entries come in the order of the log and are compared on
-the way. Never writes. What an index has not reached yet at its end is no finding: a start goes on from there.
+Works through the log once, with memory for one counter a queue and 18 bytes a half message; index entries come in the order of the
+log and are compared on the way. Never writes. What an index has not reached yet at its end is no finding: a start goes on from there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord, StoreError
 from halfmoon.ports import Disk
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.fscktransactions import Finding, TransactionCheck
 from halfmoon.store.hashing import index_hash
 from halfmoon.store.keyindex import HEADER_BYTES, SLOT, SLOT_BYTES, IndexFile, KeyIndex
-from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE, ENTRY_BYTES, FILLER_SIZE, file_offset
+from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE, ENTRY_BYTES, FILLER_SIZE, STATE_BYTES, STATE_TABLE, file_offset
 from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at, keys_of, tag_hash_of
 from halfmoon.store.recovery import load_queues
 from halfmoon.store.settings import StoreSettings
 
+__all__ = ["Finding", "fsck"]
+
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """Its entries hold delivery times in place of tag hashes."""
-
-
-class Finding(NamedTuple):
-    """Something that does not agree."""
-
-    place: str
-    """A file, or a queue and offset."""
-    what: str
-    reason: str
 
 
 def fsck(disk: Disk, settings: StoreSettings | None = None) -> Iterator[Finding]:
@@ -57,12 +50,15 @@ def fsck(disk: Disk, settings: StoreSettings | None = None) -> Iterator[Finding]
         index.load()
     except StoreError as error:
         yield Finding("index", "files", str(error))
-    yield from _Check(log, queues, index).findings()
+    records = _file_bytes(disk, STATE_TABLE, settings.transaction_file_records * STATE_BYTES) // STATE_BYTES
+    yield from _Check(log, queues, index, TransactionCheck(disk, queues, records)).findings()
 
 
 class _Check:
-    def __init__(self, log: CommitLog, queues: dict[tuple[str, int], ConsumeQueue], index: KeyIndex) -> None:
-        self._log, self._queues, self._index = log, queues, index
+    def __init__(
+        self, log: CommitLog, queues: dict[tuple[str, int], ConsumeQueue], index: KeyIndex, transactions: TransactionCheck
+    ) -> None:
+        self._log, self._queues, self._index, self._transactions = log, queues, index, transactions
         self._seen: dict[tuple[str, int], int] = {}
         self._end = 0
 
@@ -75,6 +71,7 @@ class _Check:
                 yield found
                 continue
             yield from self._entry(position, found)
+            yield from self._transactions.take(position, found, self._log.segments.view(position, found.size_bytes))
             expected = _hashes(found)
             while upcoming is not None and upcoming[0] < position:
                 yield Finding(f"index, physical offset {upcoming[0]}", "key entry", "points at no record")
@@ -89,6 +86,7 @@ class _Check:
             yield from _chains(file)
         for key, queue in sorted(self._queues.items()):
             yield from self._queue(key, queue)
+        yield from self._transactions.findings(self._log.first, self._end)
 
     def _walk(self) -> Iterator[tuple[int, RecordFacts | Finding]]:
         """Walk all records of all files; behind damage go on with the next file."""

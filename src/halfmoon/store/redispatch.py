@@ -53,7 +53,7 @@ class Redispatch:
 
     def _counts(self, step: Step) -> bool:
         """Whether the store took the record for a whole one: its queue has an entry that points at it."""
-        if is_entered(self._store, step.topic, step.queue_id, step.queue_offset, step.physical_offset):
+        if is_entered(self._store._queues, step.topic, step.queue_id, step.queue_offset, step.physical_offset):
             return step.kind is Kind.COMMIT or step.queue_id == 0
         return step.kind is Kind.COMMIT and not step.torn  # the topic may have been deleted since
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from halfmoon.errors import CorruptRecord
 from halfmoon.model import java_hash
 from halfmoon.store.commitlog import CommitLog
-from halfmoon.store.layout import COMMIT, HALF_TOPIC, MAGIC, OP_TOPIC
+from halfmoon.store.layout import COMMIT, ENTRY_BYTES, HALF_TOPIC, MAGIC, OP_TOPIC
 from halfmoon.store.records import BORN_V6, STORE_V6, RecordFacts, check_at, is_torn, property_of
+from halfmoon.store.recovery import Queues
 from halfmoon.store.store import Store
 
 _HEAD = Struct(">ii28xi44xi")  # size, magic, sysFlag, body length of a record with two IPv4 hosts
@@ -66,10 +67,10 @@ def steps(store: Store, start: int) -> Iterator[Step]:
         yield from walk(store._log, max(start, first[1][0]), store.end_offset)
 
 
-def is_entered(store: Store, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> bool:
+def is_entered(queues: Queues, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> bool:
     """Whether the entry of a queue offset points at a physical offset: the store took the record there for a whole one."""
-    queue = store._queues.get((topic, queue_id))
-    if queue is None or not queue.first <= queue_offset < queue.written:
+    queue = queues.get((topic, queue_id))
+    if queue is None or not queue.first <= queue_offset < queue.segments.end // ENTRY_BYTES:
         return False
     return queue.entry(queue_offset)[0] == physical_offset
 
