@@ -267,10 +267,9 @@ class Checks:
 
     def _send(self, half: Half, parts: Parts, sent: int, member: Member, now: int) -> None:
         """Send the check and count it."""
-        try:
-            topic, queue_id = real_queue(parts)
-        except BrokerError as exc:
-            self._give_up(half, parts, exc.remark or "", now)
+        topic, queue_id = real_queue(parts.properties)
+        if not topic:
+            self._give_up(half, parts, "it does not say where it belongs", now)
             return
         _, history = self._index.checks(half.index)
         if history and history[-1].answer == Answer.NONE:

@@ -22,6 +22,7 @@ import msgspec
 from halfmoon.broker.acks import Sender, reply_to
 from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, check_topic
+from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
 from halfmoon.broker.stats import Stats
@@ -79,19 +80,21 @@ class Ending(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A half message to decide: its record, and who asked. ``ending`` None: the broker itself rolls it back."""
+    """A half message to decide, and who asked; without these the broker itself rolls it back."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index
-    parts: Parts | None
-    ending: Ending | None
+    half: HalfMessage | None = None
+    ending: Ending | None = None
 
 
 class Decisions:
     """The service of the second phase."""
 
-    def __init__(self, store: Store, index: TransactionIndex, sends: Sends, stats: Stats, peers: Peers, host: bytes) -> None:
+    def __init__(
+        self, store: Store, index: TransactionIndex, recent: Recent, sends: Sends, stats: Stats, peers: Peers, host: bytes
+    ) -> None:  # fmt: skip
         self._store, self._index, self._sends, self._stats, self._peers = store, index, sends, stats, peers
-        self._host = host
+        self._recent, self._host = recent, host
         self.counters = Counters()
         self._taken: list[Ending] = []
         self._answers: deque[tuple[int, Sender]] = deque()
@@ -156,8 +159,12 @@ class Decisions:
             for ending in endings:
                 if ending.index in decided:
                     again.append(ending)
-                elif (parts := self._judged(ending)) is not None:
-                    decided[ending.index] = Decided(ending.index, parts, ending)
+                    continue
+                half = self._recent.get(ending.index)
+                if half is None or half.physical_offset != ending.physical_offset or half.group != ending.group:
+                    half = self._judged(ending)
+                if half is not None:
+                    decided[ending.index] = Decided(ending.index, half, ending)
             try:
                 self.decide(decided.values(), now)
             except Exception as exc:  # our own mistake: these stay as they are and are asked about, others do not feel it
@@ -167,14 +174,14 @@ class Decisions:
 
     # ------------------------------------------------------------ judging
 
-    def _judged(self, ending: Ending) -> Parts | None:
+    def _judged(self, ending: Ending) -> HalfMessage | None:
         """Return the half message that an ending decides; None when it was answered: refused, or a repeat."""
         try:
-            parts = self._half(ending)
+            found = half_message(self._half(ending))
             half = self._index.half(ending.index)
             state = State.NONE if half is None or half.physical_offset != ending.physical_offset else State(half.state)
             if state == State.PREPARED:
-                return parts
+                return found
             if state == State.NONE:
                 raise BrokerError(f"half message {ending.index} was settled by another broker")
             if (state == State.COMMITTED) == ending.committed:
@@ -228,13 +235,12 @@ class Decisions:
         rolled_back: list[Decided] = []
         queues: dict[tuple[str, int], list[Decided]] = {}
         for each in decided:
-            if each.parts is None or each.ending is None or not each.ending.committed:
+            if each.half is None or each.ending is None or not each.ending.committed:
                 rolled_back.append(each)
+            elif not each.half.topic:
+                self._fail([each], BrokerError(f"half message {each.index} does not say where it belongs"))
             else:
-                try:
-                    queues.setdefault(real_queue(each.parts), []).append(each)
-                except BrokerError as exc:
-                    self._fail([each], exc)
+                queues.setdefault((each.half.topic, each.half.queue_id), []).append(each)
         committed: list[tuple[Decided, int, int]] = []
         for (topic, queue_id), group in queues.items():
             committed += self._publish(topic, queue_id, group, now)
@@ -251,7 +257,7 @@ class Decisions:
 
     def _publish(self, topic: str, queue_id: int, group: list[Decided], now: int) -> list[tuple[Decided, int, int]]:
         """Append visible messages of one queue; return each with place and size."""
-        drafts = [visible_draft(each.parts) for each in group if each.parts is not None]
+        drafts = [visible_draft(each.half) for each in group if each.half is not None]
         try:
             appended = self._sends.append(topic, queue_id, drafts, now)
         except MessageRefused as exc:
@@ -288,11 +294,20 @@ class Decisions:
         self._index.decided(decisions)
         self.counters.commits += len(committed)
         self.counters.rollbacks += len(rolled_back)
-        self._count("TRANSACTION_COMMITS", [each for each, _, _ in committed])
-        self._count("TRANSACTION_ROLLBACKS", rolled_back)
-        for each in (*(each for each, _, _ in committed), *rolled_back):
-            if each.ending is not None:
-                self._succeed(each.ending.sender)
+        self._done("TRANSACTION_COMMITS", [each for each, _, _ in committed])
+        self._done("TRANSACTION_ROLLBACKS", rolled_back)
+
+    def _done(self, name: str, decided: list[Decided]) -> None:
+        """Count decisions by group and answer those who asked."""
+        groups: dict[str, int] = {}
+        for index, _, ending in decided:
+            self._recent.take(index)
+            if ending is not None:
+                groups[ending.group] = groups.get(ending.group, 0) + 1
+                if ending.sender is not None:
+                    self._succeed(ending.sender)
+        for group, count in groups.items():
+            self._stats.add(name, group, count)
 
     def _append_ops(self, indexes: list[int], now: int, by: bytes) -> list[int]:
         """Append op records; return their places. Raises BrokerError when the store takes none."""
@@ -314,11 +329,6 @@ class Decisions:
                 return
             self.owed_ops.clear()
             self._index.hold(None)
-
-    def _count(self, name: str, decided: list[Decided]) -> None:
-        for each in decided:
-            if each.ending is not None:
-                self._stats.add(name, each.ending.group, 1)
 
     # ------------------------------------------------------------ answers
 
@@ -362,20 +372,30 @@ class Decisions:
             self._peers.answer(peer, encode(reply_to(opaque, serialization, reply)))
 
 
-def real_queue(parts: Parts) -> tuple[str, int]:
-    """Return topic and queue where a half message belongs. Raises BrokerError when it does not say."""
-    topic = (wire_properties.value_of(parts.properties, REAL_TOPIC.encode()) or b"").decode("utf-8", "replace")
-    queue = wire_properties.value_of(parts.properties, REAL_QUEUE.encode()) or b""
-    if not queue.isdigit() or len(queue) > 9:
-        raise BrokerError(f"half message {parts.queue_offset} does not say where it belongs")
-    check_topic(topic)
-    return topic, int(queue)
+def real_queue(properties: bytes) -> tuple[str, int]:
+    """Return topic and queue where a half message belongs; ("", 0) when it does not say, or names what can be no topic."""
+    topic = (wire_properties.value_of(properties, REAL_TOPIC.encode()) or b"").decode("utf-8", "replace")
+    queue = wire_properties.value_of(properties, REAL_QUEUE.encode()) or b""
+    try:
+        check_topic(topic)
+    except BrokerError:
+        return "", 0
+    return (topic, int(queue)) if queue.isdigit() and len(queue) < 10 else ("", 0)
 
 
-def visible_draft(parts: Parts) -> Draft:
-    """Return what a commit stores: the half message as it is, with the commit bit and the half record's place."""
+def half_message(parts: Parts) -> HalfMessage:
+    """Return a half message as it was stored."""
     tag = wire_properties.value_of(parts.properties, b"TAGS") if b"TAGS\x01" in parts.properties else None
-    return (
-        parts.body, parts.properties, parts.flag, parts.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT, parts.born_ms,
-        parts.born_host, parts.reconsume_times, parts.physical_offset, tag_hash(tag) if tag else 0,
+    group = (wire_properties.value_of(parts.properties, PRODUCER_GROUP.encode()) or b"").decode("utf-8", "replace")
+    draft = (
+        parts.body, parts.properties, parts.flag, parts.sys_flag, parts.born_ms, parts.born_host, parts.reconsume_times, 0,
+        tag_hash(tag) if tag else 0,
     )  # fmt: skip
+    return HalfMessage(parts.physical_offset, group, *real_queue(parts.properties), draft)
+
+
+def visible_draft(half: HalfMessage) -> Draft:
+    """Return what a commit stores: the half message as it is, with the commit bit and the half record's place."""
+    body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, _, code = half.draft
+    sys_flag = sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+    return body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, half.physical_offset, code

@@ -64,7 +64,7 @@ class GivenUp:
                 return False
         group = "" if parts is None else wire_properties.decode(parts.properties).get(PRODUCER_GROUP, "")
         log.warning("half message %d (group %s, %d checks sent) is given up: %s", half.index, group, sent, reason)
-        self._decisions.decide([Decided(half.index, parts, None)], now)
+        self._decisions.decide([Decided(half.index)], now)
         self.given_up += 1
         return True
 
@@ -88,7 +88,7 @@ class GivenUp:
             parts.body, wire_properties.encode({name: value for name, value in kept.items() if value}), parts.flag, parts.sys_flag,
             parts.born_ms, parts.born_host, parts.reconsume_times, 0, tag_hash(tag.encode()) if tag else 0,
         )  # fmt: skip
-        self._halves.append([draft], [tag_hash(group.encode())], request.now)
+        self._halves.append([draft], [group], request.now)
         self.resumed += 1
         log.warning("message %s is resumed by %s: its producers are asked again", unique, request.peer.remote)
         return Reply()

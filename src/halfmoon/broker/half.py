@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from halfmoon.broker.acks import Sender, Stored
 from halfmoon.broker.names import HALF_TOPIC
+from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Request
-from halfmoon.broker.send import Sends, is_transactional
+from halfmoon.broker.send import Sends
 from halfmoon.errors import BrokerError, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
@@ -42,23 +43,23 @@ DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER
 
 _UNUSUAL = (b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_")
 _SUFFIXES_MAX = 4096
-_HALF_BYTES = len(HALF_TOPIC)
 
 
 class Prepared(NamedTuple):
-    """Properties of a half message ready to be stored."""
+    """Properties of a half message ready to be stored, and what they say."""
 
     properties: bytes
     tag_code: int
     wait: bool
-    group_hash: int
+    group: str
 
 
 class _Half(NamedTuple):
     draft: Draft
-    group_hash: int
-    sender: Sender | None
+    group: str
+    topic: str
     queue_id: int
+    sender: Sender | None
     wait: bool
 
 
@@ -66,10 +67,12 @@ class Halves:
     """The service that stores half messages. ``immunity_seen``: some half message asked for a minimum age of its own."""
 
     def __init__(self, sends: Sends, index: TransactionIndex, host: bytes) -> None:
-        self._sends, self._index, self._host = sends, index, host
+        self._sends, self._index = sends, index
+        self.recent = Recent()
         self._taken: list[_Half] = []
         self._suffixes: dict[tuple[str, int], bytes] = {}
         self._cluster_pair = sends.cluster_pair
+        self._fixed_bytes = size_of(len(HALF_TOPIC), 0, 0, b"", host)
         self.stored = 0
         self.immunity_seen = index.pending_count > 0
 
@@ -83,34 +86,32 @@ class Halves:
         prepared = prepare_quickly(text, self._suffix(topic, queue_id))
         if prepared is None:
             return False
-        self._add(prepared, sender, queue_id, sender[0].host, body, user_flag, sys_flag, born_ms, reconsume)
+        properties, code, wait, group = prepared
+        host = sender[0].host
+        sys_flag = sys_flag & ~TRANSACTION_MASK | (BORN_HOST_V6 if len(host) > 8 else 0)
+        draft = (body, properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code)
+        self._taken.append(_Half(draft, group, topic, queue_id, sender, wait))
         return True
 
     def send(self, request: Request, header: SendMessage | SendMessageV2, queue_id: int) -> None:
-        """Take one half message by the plain road. Raises MessageRefused (13)."""
-        prepared = self.prepare((header.properties or "").encode(), header.topic, queue_id)
+        """Store one half message by the plain road. Raises MessageRefused (13)."""
+        properties, code, wait, group = self.prepare((header.properties or "").encode(), header.topic, queue_id)
         command, host = request.command, request.peer.host
         sender = None if command.is_oneway else (request.peer, command.opaque, command.serialization)
-        self._add(
-            prepared, sender, queue_id, host, bytes(command.body), header.flag, header.sys_flag, header.born_timestamp,
-            header.reconsume_times or 0,
+        sys_flag = header.sys_flag & ~TRANSACTION_MASK | (BORN_HOST_V6 if len(host) > 8 else 0)
+        draft = (
+            bytes(command.body), properties, header.flag, sys_flag, header.born_timestamp, host,
+            header.reconsume_times or 0, 0, code,
         )  # fmt: skip
+        self._taken.append(_Half(draft, group, header.topic, queue_id, sender, wait))
         self.store(request.now)
-
-    def _add(
-        self, prepared: Prepared, sender: Sender | None, queue_id: int, host: bytes, body: bytes, flag: int, sys_flag: int,
-        born_ms: int, reconsume: int,
-    ) -> None:  # fmt: skip
-        sys_flag = sys_flag & ~TRANSACTION_MASK | (BORN_HOST_V6 if len(host) > 8 else 0)
-        properties, code, wait, group_hash = prepared
-        draft = (body, properties, flag, sys_flag, born_ms, host, reconsume, 0, code)
-        self._taken.append(_Half(draft, group_hash, sender, queue_id, wait))
 
     def store(self, now: int) -> None:
         """Append everything taken and have it answered."""
         if not self._taken:
             return
         taken, self._taken = self._taken, []
+        taken.sort(key=_queue_id)  # so that one answer's shape serves neighbours
         try:
             self._store_together(taken, now)
         except Exception as exc:  # our own mistake: these sends fail, others do not feel it
@@ -119,7 +120,7 @@ class Halves:
 
     def _store_together(self, halves: list[_Half], now: int) -> None:
         try:
-            first = self.append([half.draft for half in halves], [half.group_hash for half in halves], now)
+            index, places, end = self.append([half.draft for half in halves], [half.group for half in halves], now)
         except MessageRefused as exc:
             if len(halves) == 1:
                 self._sends.refuse([halves[0].sender], exc)
@@ -130,13 +131,30 @@ class Halves:
         except BrokerError as exc:
             self._sends.refuse([half.sender for half in halves], exc)
             return
-        queue_offset, places, end = first
-        for number, half in enumerate(halves):
-            if half.sender is not None:
-                stored = Stored([half.sender], half.queue_id, queue_offset + number, places[number : number + 1], end)
-                self._sends.acknowledge(stored, now, wait=half.wait)
+        add = self.recent.add
+        stored: Stored | None = None
+        for half, place in zip(halves, places):
+            draft, group, topic, queue_id, sender, wait = half
+            add(index, HalfMessage(place, group, topic, queue_id, draft))
+            if sender is None or not wait or (stored is not None and stored.queue_id != queue_id):
+                self._acknowledge(stored, now, wait=True)
+                stored = None
+            if sender is not None and wait and stored is not None:
+                stored.senders.append(sender)
+                stored.physical_offsets.append(place)
+            elif sender is not None:
+                stored = Stored([sender], queue_id, index, [place], end)
+                if not wait:
+                    self._acknowledge(stored, now, wait=False)
+                    stored = None
+            index += 1
+        self._acknowledge(stored, now, wait=True)
 
-    def append(self, drafts: list[Draft], group_hashes: list[int], now: int) -> tuple[int, list[int], int]:
+    def _acknowledge(self, stored: Stored | None, now: int, *, wait: bool) -> None:
+        if stored is not None:
+            self._sends.acknowledge(stored, now, wait=wait)
+
+    def append(self, drafts: list[Draft], groups: list[str], now: int) -> tuple[int, list[int], int]:
         """Append half messages and enter them into the index; return first queue offset, physical offsets and the end.
 
         Raises what `Sends.append` does.
@@ -146,12 +164,12 @@ class Halves:
         except StoreNotWritable as exc:
             raise ServiceNotAvailable(f"service not available now: {exc}") from exc
         appended = self._sends.append(HALF_TOPIC, 0, drafts, now)
-        places, store_s, host = appended.physical_offsets, now // 1000, self._host
+        places, store_s, fixed = appended.physical_offsets, now // 1000, self._fixed_bytes
         self._index.prepared(
             appended.queue_offset,
             [
-                (place, size_of(_HALF_BYTES, len(draft[0]), len(draft[1]), draft[5], host), store_s, group_hash)
-                for place, draft, group_hash in zip(places, drafts, group_hashes)
+                (place, fixed + len(draft[0]) + len(draft[1]) + len(draft[5]), store_s, tag_hash(group.encode()))
+                for place, draft, group in zip(places, drafts, groups)
             ],
         )
         self.stored += len(drafts)
@@ -175,7 +193,7 @@ class Halves:
         stored = wire_properties.encode(kept) + self._suffix(topic, queue_id)
         if len(stored) > PROPERTIES_BYTES_MAX:
             raise MessageRefused(f"the message is illegal: its properties take {len(stored)} bytes, over {PROPERTIES_BYTES_MAX}")
-        return Prepared(stored, tag_hash(tag.encode()) if tag else 0, wait, tag_hash(group.encode()))
+        return Prepared(stored, tag_hash(tag.encode()) if tag else 0, wait, group)
 
     def _suffix(self, topic: str, queue_id: int) -> bytes:
         suffix = self._suffixes.get((topic, queue_id))
@@ -189,15 +207,31 @@ class Halves:
 
 def prepare_quickly(text: bytes, suffix: bytes) -> Prepared | None:
     """Prepare the properties of an ordinary half message as `Halves.prepare` does; None for any other and for anything unusual."""
-    if not text.isascii() or len(text) + len(suffix) >= PROPERTIES_BYTES_MAX or not is_transactional(text):
+    if not text.isascii() or len(text) + len(suffix) >= PROPERTIES_BYTES_MAX or _value(text, b"\x02TRAN_MSG\x01") != b"true":
         return None
     for name in _UNUSUAL:
         if name in text:
             return None
-    group = wire_properties.value_of(text, b"PGROUP")
-    if group is None:
+    group = _value(text, b"\x02PGROUP\x01")
+    if not group:
         return None
-    tag = wire_properties.value_of(text, b"TAGS")
-    wait = wire_properties.value_of(text, b"WAIT") if b"WAIT\x01" in text else None
+    tag = _value(text, b"\x02TAGS\x01")
+    wait = _value(text, b"\x02WAIT\x01")
     stored = text + suffix if text.endswith(b"\x02") else text + b"\x02" + suffix
-    return Prepared(stored, tag_hash(tag) if tag else 0, wait is None or wait.lower() == b"true", tag_hash(group))
+    return Prepared(stored, tag_hash(tag) if tag else 0, not wait or wait.lower() == b"true", group.decode())
+
+
+def _value(text: bytes, mark: bytes) -> bytes | None:
+    """Return the value behind ``0x02 name 0x01``, the last of that name; None when it is missing."""
+    at = text.rfind(mark)
+    if at < 0:
+        if not text.startswith(mark[1:]):
+            return None
+        at = -1
+    begin = at + len(mark)
+    end = text.find(b"\x02", begin)
+    return text[begin:] if end < 0 else text[begin:end]
+
+
+def _queue_id(half: _Half) -> int:
+    return half.queue_id

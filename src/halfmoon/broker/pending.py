@@ -9,7 +9,7 @@ import logging
 
 from halfmoon.broker.checks import Checks
 from halfmoon.broker.clients import Clients
-from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending
+from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending, half_message
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import PRODUCER_GROUP, Halves
 from halfmoon.broker.names import HALF_TOPIC
@@ -97,7 +97,7 @@ class Pending:
         parts = self._parts(half)
         group = _text(parts, PRODUCER_GROUP)
         ending = Ending(None, request.peer.remote, group, half.index, half.physical_offset, header.commit)
-        self._decisions.decide([Decided(half.index, parts, ending)], request.now, by=DECIDED_BY + operator.encode())
+        self._decisions.decide([Decided(half.index, half_message(parts), ending)], request.now, by=DECIDED_BY + operator.encode())
         decided = self._index.half(half.index)
         if decided is None or decided.state == State.PREPARED:
             raise BrokerError("the decision could not be stored; the broker's log says why")

@@ -43,7 +43,7 @@ class Transactions:
         self._store, self._offsets, self.index = store, offsets, index
         self.halves = Halves(sends, index, host)
         sends.on_half = self.halves.send
-        self.decisions = Decisions(store, index, sends, stats, peers, host)
+        self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host)
         self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions)
         retention_ms = store.settings.file_reserved_hours * 3_600_000
         self.checks = Checks(

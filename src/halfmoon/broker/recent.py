@@ -1,0 +1,48 @@
+"""Half messages as the second phase needs them, and those that came lately: most are decided within milliseconds of their send.
+
+The recent ones are bounded by number and bytes; the oldest goes. Everything here is in the log and in the transaction index too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from halfmoon.store.store import Draft
+
+COUNT_MAX = 8192
+BYTES_MAX = 8 * 1024 * 1024
+
+
+class HalfMessage(NamedTuple):
+    """One half message: its producer group, where it belongs, and what the log holds of it."""
+
+    physical_offset: int
+    group: str
+    topic: str
+    queue_id: int
+    draft: Draft
+
+
+class Recent:
+    """Pending half messages by half queue offset. One that is here is pending: whoever decides it takes it out."""
+
+    def __init__(self) -> None:
+        self._halves: dict[int, HalfMessage] = {}
+        self._bytes = 0
+        self.get = self._halves.get
+
+    def __len__(self) -> int:
+        return len(self._halves)
+
+    def add(self, index: int, half: HalfMessage) -> None:
+        """Keep one; the oldest go when there are too many."""
+        self._halves[index] = half
+        self._bytes += len(half.draft[0]) + len(half.draft[1])
+        while self._bytes > BYTES_MAX or len(self._halves) > COUNT_MAX:
+            self.take(next(iter(self._halves)))
+
+    def take(self, index: int) -> None:
+        """Let one go, if it is here."""
+        half = self._halves.pop(index, None)
+        if half is not None:
+            self._bytes -= len(half.draft[0]) + len(half.draft[1])
