@@ -1,7 +1,8 @@
 """`fsck`: read a stopped store, whoever wrote it, check every record and compare every index with what the log says.
 
 Works through the log once, with memory for one counter a queue and 18 bytes a half message; index entries come in the order of the
-log and are compared on the way. Never writes. What an index has not reached yet at its end is no finding: a start goes on from there.
+log and are compared on the way. Never writes. What an index has not reached yet at its end is no finding: a start goes on from
+there.
 """
 
 from __future__ import annotations

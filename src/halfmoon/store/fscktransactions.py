@@ -82,7 +82,7 @@ class TransactionCheck:
         if step is None:
             return
         entered = is_entered(self._queues, step.topic, step.queue_id, step.queue_offset, position)
-        if not entered and (is_torn(facts) or (step.kind is not Kind.COMMIT and step.queue_id != 0)):
+        if (is_torn(facts) and not entered) or (step.kind is not Kind.COMMIT and step.queue_id != 0):
             return
         if step.kind is Kind.HALF:
             yield from self._half(step)

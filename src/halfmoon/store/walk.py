@@ -72,7 +72,8 @@ def is_entered(queues: Queues, topic: str, queue_id: int, queue_offset: int, phy
     queue = queues.get((topic, queue_id))
     if queue is None or not queue.first <= queue_offset < queue.segments.end // ENTRY_BYTES:
         return False
-    return queue.entry(queue_offset)[0] == physical_offset
+    offset, size, _ = queue.entry(queue_offset)
+    return offset == physical_offset and size > 0
 
 
 def walk(log: CommitLog, start: int, end: int) -> Iterator[Step]:
