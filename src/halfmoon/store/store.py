@@ -14,11 +14,11 @@ from halfmoon.ports import Disk, Lock
 from halfmoon.store.alike import Alike
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog, Draft
-from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
 from halfmoon.store.indexing import Indexing, KeyFound
 from halfmoon.store.keyindex import KeyIndex
-from halfmoon.store.layout import ABORT, CONSUME_QUEUE, INDEX, LOCK
+from halfmoon.store.layout import ABORT, INDEX, LOCK
+from halfmoon.store.making import Made, Making
 from halfmoon.store.opening import Opening, carry_out
 from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, offset_at
 from halfmoon.store.records import TagCode, tag_hash_of
@@ -73,6 +73,10 @@ class Store:
         self._upkeep = Upkeep(
             disk, self._log, self._queues, self._flush, self._indexing, settings, lambda work: self._work.append(work), self._fail
         )
+        self._making = Making(
+            disk, self._log, self._queues, self._reserve, settings.queue_file_bytes, reserves=not self._sync_flush,
+            fail=self._fail, remove=self._upkeep.remove_queues,
+        )  # fmt: skip
         self._log_due = self._queues_due = 0
         self._linger_due: int | None = None
 
@@ -104,7 +108,7 @@ class Store:
         opening = Opening(disk, self.settings, log, self._queues, self._reserve, self._flush, self._checkpoint_file, self._indexing)
         self.recovered, checkpoint, self._visible.changed = opening.run(self._tag_code, now)
         for queue in self._queues.values():
-            self._adopt(queue)
+            self._making.adopt(queue)
         self._visible.end, self._visible.end_ms = log.end, log.last_store_ms
         self._checkpoint = checkpoint._replace(clean=False)
         # The checkpoint first: until the mark names this boot, nothing in it is believed that a loss may have taken.
@@ -117,16 +121,6 @@ class Store:
         self._upkeep.start(now)
         self._log_due = now + self.settings.flush_log_interval_ms
         self._queues_due = now + self.settings.flush_queue_interval_ms
-
-    def _adopt(self, queue: ConsumeQueue) -> None:
-        if not self._sync_flush:
-            self._reserve.adopt(queue)
-
-    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = self._queues[topic, queue_id] = ConsumeQueue(self._disk, topic, queue_id, self.settings.queue_file_bytes)
-        queue.next_offset = self._reserve.next_at_start(topic, queue_id, 0, lost=False)
-        self._adopt(queue)
-        return queue
 
     # ------------------------------------------------------------ facts
 
@@ -181,8 +175,8 @@ class Store:
     def append(self, topic: str, queue_id: int, drafts: list[Draft] | Alike, now: int, *, whole: bool = False) -> Appended:
         """Store messages of one queue; each gets the next queue offset (PREPARED and ROLLBACK records get 0 and no entry).
 
-        ``whole``: all of them go into one log file (a batch of the wire). Waits for the device only when a queue is new or
-        outran its reservation of offsets (async flush).
+        ``whole``: all of them go into one log file (a batch of the wire). Waits for the device only when the queue is not `ready`
+        or outran its reservation of offsets (async flush).
 
         Raises:
             StoreNotWritable: see ``refusal``, or the disk is full; nothing was stored.
@@ -191,7 +185,7 @@ class Store:
         """
         if self._failed or self._stopping or self._upkeep.disk_full:
             raise StoreNotWritable(str(self.refusal))
-        queue = self._queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
+        queue = self._queues.get((topic, queue_id)) or self._making.now(topic, queue_id)
         first = queue.next_offset
         if first + len(drafts) > queue.low_water:
             self._reserve.more(queue, first + len(drafts))
@@ -216,6 +210,14 @@ class Store:
         if not self._sync_flush:
             self._visible.end, self._visible.end_ms = block.end_offset, now
         return Appended(first if entries else 0, block.physical_offsets, block.end_offset)
+
+    def ready(self, topic: str, queue_id: int) -> bool:
+        """Whether an append to the queue waits for nothing; else `make_ready` has it made in the background."""
+        return self._making.ready(topic, queue_id)
+
+    def make_ready(self, topic: str, queue_id: int, made: Made) -> None:
+        """Have a queue made as `Work`; ``made(None or why not, now)`` looks again, as the topic may be gone. See `store.making`."""
+        self._making.later(topic, queue_id, made)
 
     def arrivals(self) -> list[Arrival]:
         """Take out what became visible since the last call."""
@@ -306,6 +308,7 @@ class Store:
         """Stop taking writes for good."""
         self._failed = self._failed or reason
         self._visible.give_up()
+        self._making.give_up(StoreNotWritable(self._failed))
 
     def _sync_queues_work(self) -> Work[None] | None:
         if self._flush.queues_syncing or self._failed:
@@ -379,17 +382,12 @@ class Store:
 
     def delete_topic(self, topic: str, now: int) -> None:
         """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""
-        directories: list[str] = []
-        for queue_id in self.queue_ids(topic):
-            queue = self._queues.pop((topic, queue_id))
-            # At once: the next append may make files of the same names.
-            self._upkeep.remove_now([*queue.segments.remove_all(), queue.segments.directory])
-            directories.append(queue.segments.directory)
+        queues = [self._queues.pop((topic, queue_id)) for queue_id in self.queue_ids(topic)]
         self._visible.forget(topic)
         self._reserve.forget(topic)
-        if directories:
-            self._upkeep.remove_now([f"{CONSUME_QUEUE}/{topic}"])
-            self._upkeep.remove_later([], [*directories, CONSUME_QUEUE])
+        self._making.forget(topic)
+        if queues:
+            self._upkeep.remove_queues(queues)
             self._queues_due = now
 
     # ------------------------------------------------------------ work
@@ -398,6 +396,7 @@ class Store:
         """Take out what is to be run where waiting is allowed."""
         if self._reserve.wanted and not self._failed:
             self._reserve.start(self._work.append)
+        self._making.start(self._work.append)
         taken, self._work = self._work, []
         return taken
 
@@ -406,6 +405,7 @@ class Store:
     def stop(self, now: int) -> None:
         """Take no more appends; the last syncs come out of `work`."""
         self._stopping = True
+        self._making.give_up(StoreNotWritable(str(self.refusal)))
         if self._failed:
             return
         self._start_log_sync(inline=False)

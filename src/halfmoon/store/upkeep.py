@@ -17,7 +17,7 @@ from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
 from halfmoon.store.indexing import Indexing
 from halfmoon.store.keyindex import IndexFile
-from halfmoon.store.layout import COMMIT_LOG, ENTRY_BYTES, INDEX
+from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE, ENTRY_BYTES, INDEX
 from halfmoon.store.recovery import Queues
 from halfmoon.store.retention import expired_before, space
 from halfmoon.store.settings import StoreSettings
@@ -145,6 +145,15 @@ class Upkeep:
                 self._disk.remove(path)
             except OSError:
                 pass  # something else lies in the directory; the queue's files are gone or found again at the next start
+
+    def remove_queues(self, queues: list[ConsumeQueue]) -> None:
+        """Remove queues that are in no table any more, at once: the next append may make files of the same names."""
+        directories: list[str] = []
+        for queue in queues:
+            self.remove_now([*queue.segments.remove_all(), queue.segments.directory])
+            directories.append(queue.segments.directory)
+        self.remove_now([f"{CONSUME_QUEUE}/{topic}" for topic in sorted({queue.topic for queue in queues})])
+        self.remove_later([], [*directories, CONSUME_QUEUE])
 
     def remove_later(self, paths: list[str], directories: list[str]) -> None:
         """Leave the removal of files, whose names nobody makes anew, as work."""
