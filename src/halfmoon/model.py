@@ -185,7 +185,8 @@ class PullStatus(Enum):
 
 
 class PullResult(msgspec.Struct):
-    """What one pull brought. ``next_offset`` is where the next pull of the queue begins."""
+    """What one pull brought. ``next_offset`` is where the next pull of the queue begins; ``skipped`` are the offsets of records
+    that do not decode and are left out."""
 
     status: PullStatus
     next_offset: int
@@ -193,6 +194,7 @@ class PullResult(msgspec.Struct):
     max_offset: int
     messages: list[StoredMessage]
     suggested_broker_id: int = 0
+    skipped: tuple[int, ...] = ()
 
 
 class MessageModel(IntEnum):

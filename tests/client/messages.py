@@ -27,3 +27,8 @@ def record(
         topic=topic, queue_id=0, queue_offset=offset, physical_offset=offset * 100, body=body, properties=encode(found), born_ms=1,
         born_host=pack_host("10.0.0.1:5"), store_ms=2, store_host=pack_host("10.0.0.2:10911"), sys_flag=sys_flag,
     )  # fmt: skip
+
+
+def at(data: bytes, place: int, value: bytes) -> bytes:
+    """Return bytes with others written over them."""
+    return data[:place] + value + data[place + len(value) :]

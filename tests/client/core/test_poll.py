@@ -10,6 +10,7 @@ from halfmoon.wire.bodies import HeartbeatData, from_json
 from halfmoon.wire.headers.client import HeartBeat
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage
+from tests.client.messages import at, record
 from tests.client.queue_of import ME, Queues, poll, started
 from tests.client.scripted import Scripted
 
@@ -220,3 +221,21 @@ def test_it_refuses_to_work_before_the_start():
     for operation in (core.poll(), core.commit(), core.seek(ONE, 0), core.committed(ONE)):
         with pytest.raises(NotRunning):
             script.run(operation)
+
+
+@pytest.mark.parametrize("fault", [at(record(3), 4, b"junk"), at(record(3), 0, b"junk"), b"\0" * 200])
+@pytest.mark.parametrize("place", [0, 3, 9])
+def test_a_record_that_does_not_decode_is_left_behind_and_counted(fault, place):
+    script = Scripted()
+    queues = Queues(script)
+    queues.fill(10)
+    queues.records["orders", 0][place] = fault
+    core = assigned(script, ONE)
+
+    got = [offset for _ in range(4) for offset in polled(script, core, 5_000)]
+
+    assert got == [k for k in range(10) if k != place]
+    assert (core.held[ONE].next_offset, core.skipped_count) == (10, 1)
+    script.run(core.commit())
+    assert committed(script)[-1] == 10
+    assert len(script.asked(PullMessage)) < 12

@@ -12,7 +12,7 @@ from halfmoon.wire.headers.offset import QueryConsumerOffset, UpdateConsumerOffs
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
-from tests.client.messages import record
+from tests.client.messages import at, record
 from tests.client.queue_of import ME, Queues, pulled, push, started
 from tests.client.scripted import REFUSED, Later, Reply, Scripted, route, routes
 
@@ -380,3 +380,23 @@ def test_a_topic_that_appears_later_is_found():
     script.run_for(25_000)
 
     assert [message.topic for message in got] == ["fresh"]
+
+
+@pytest.mark.parametrize("fault", [at(record(3), 4, b"junk"), at(record(3), 0, b"junk"), b"\0" * 200])
+@pytest.mark.parametrize("place", [0, 3, 9])
+def test_a_record_that_does_not_decode_is_left_behind_and_counted(fault, place):
+    script, got = Scripted(), []
+    queues = Queues(script)
+    queues.fill(10)
+    queues.records["orders", 0][place] = fault
+    core = push(script, consume_from=FIRST)
+    core.on_message(got.extend)
+    started(script, core)
+    script.run_for(60_000)
+
+    assert sorted(message.queue_offset for message in got) == [k for k in range(10) if k != place]
+    assert core.held[QUEUE].next_offset == 10
+    assert core.offsets.memory(QUEUE) == 10
+    assert core.skipped_count == 1
+    assert core.running_info().properties["SKIPPED_RECORDS"] == "1"
+    assert len(order_pulls(script)) < 12

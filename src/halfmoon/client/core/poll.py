@@ -5,33 +5,26 @@ Follows DefaultLitePullConsumerImpl (RocketMQ 4.9.8), with request code 11, whic
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Collection, Mapping
 
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.member import GroupMember, Held
+from halfmoon.client.core.member import Held
 from halfmoon.client.core.names import check_topic, wrap
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
-from halfmoon.client.core.pull import max_offset, min_offset, offset_at, pull
+from halfmoon.client.core.pull import max_offset, min_offset, offset_at
+from halfmoon.client.core.pulling import Puller
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.core.running import running_info
 from halfmoon.client.settings import PullSettings
-from halfmoon.effects import Op, Signal, now, sleep, wait
-from halfmoon.errors import BrokerError, NetworkError, NotRunning, OffsetIllegal, PeerError, UsageError
+from halfmoon.effects import Op, Signal, now, wait
+from halfmoon.errors import NotRunning, OffsetIllegal, UsageError
 from halfmoon.model import ConsumeType, MessageQueue, PullStatus, StoredMessage, Subscription
 from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerRunningInfo
 from halfmoon.wire.flags import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
 
-FULL_PAUSE_MS = 50
-PAUSED_MS = 1_000
-THROTTLED_PAUSE_MS = 20
-IDLE_PAUSE_MS = 100
 
-log = logging.getLogger("halfmoon.client")
-
-
-class PollCore(GroupMember):
+class PollCore(Puller):
     """A pull consumer without its event loop. Methods take and return queues with the user's topic names."""
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -95,67 +88,27 @@ class PollCore(GroupMember):
 
     # ------------------------------------------------------------ pulling ahead
 
-    def keep_pulling(self, held: Held) -> Op[None]:
-        """Pull a queue for as long as it is ours and there is room."""
-        while not held.window.dropped:
-            if held.queue in self.paused:
-                yield from sleep(PAUSED_MS)
-            elif self._full(held):
-                yield from sleep(FULL_PAUSE_MS)
-            else:
-                yield from self._pull_once(held)
+    def _wanted(self, queue: MessageQueue) -> Subscription | None:
+        if queue in self.paused:
+            return None
+        wanted = self.subscriptions.get(queue.topic) or Subscription(queue.topic)
+        return Subscription(wanted.topic, wanted.expression, wanted.expression_type, wanted.tags, wanted.codes, 0)
 
     def _full(self, held: Held) -> bool:
-        window, settings = held.window, self.settings
-        return (
-            self._cached > settings.cached_total_max
-            or len(window) > settings.cached_max
-            or window.size_bytes > settings.cached_bytes_max
-            or (len(window) > 0 and window.span() > settings.span_max)
-        )
+        return self._cached > self.settings.cached_total_max or super()._full(held)
 
-    def _pull_once(self, held: Held) -> Op[None]:
-        settings, window = self.settings, held.window
-        wanted = self.subscriptions.get(held.queue.topic) or Subscription(held.queue.topic)
-        wanted = Subscription(wanted.topic, wanted.expression, wanted.expression_type, wanted.tags, wanted.codes, 0)
-        begin = window.last_pull_ms = yield from now()
-        try:
-            result = yield from pull(
-                self.routes,
-                self.group,
-                held.queue,
-                held.next_offset,
-                wanted,
-                count_max=settings.batch_max,
-                sys_flag=PULL_SUSPEND | PULL_SUBSCRIPTION | PULL_LITE,
-                suspend_ms=settings.suspend_ms,
-                timeout_ms=settings.pull_timeout_ms,
-                broker_id=held.broker_id,
-                send_expression=True,
-            )
-        except (NetworkError, BrokerError, PeerError) as exc:
-            code = exc.code if isinstance(exc, BrokerError) else 0
-            if code in (24, 25, 26):
-                self.instance.beat_soon()
-            log.info("pull failed: group=%s queue=%s reason=%s", self.group, held.queue, exc)
-            held.broker_id = 0
-            yield from sleep(THROTTLED_PAUSE_MS if code == 215 else settings.pull_pause_ms)
+    def _pull_once(self, held: Held, wanted: Subscription) -> Op[None]:
+        result = yield from self._pull(held, wanted, PULL_SUSPEND | PULL_SUBSCRIPTION | PULL_LITE, send_expression=True)
+        if result is None:
             return
-        if window.dropped:
-            return
-        moved, held.next_offset, held.broker_id = (
-            result.next_offset != held.next_offset,
-            result.next_offset,
-            result.suggested_broker_id,
-        )
-        if result.messages and (fresh := window.add(result.messages)):
+        moved, held.next_offset = result.next_offset != held.next_offset, result.next_offset
+        if result.messages and (fresh := held.window.add(result.messages)):
             self._cached += len(fresh)
             self._ready.append((held, fresh))
             self._arrived.fire()
-        elif not len(window) and held.consumed >= 0 and result.status is not PullStatus.OFFSET_ILLEGAL:
+        elif not len(held.window) and held.consumed >= 0 and result.status is not PullStatus.OFFSET_ILLEGAL:
             held.consumed = max(held.consumed, held.next_offset)
-        if not moved and (yield from now()) - begin < IDLE_PAUSE_MS:
-            yield from sleep(IDLE_PAUSE_MS)
+        yield from self._breathe(held, moved)
 
     # ------------------------------------------------------------ handing out
 
@@ -317,4 +270,4 @@ class PollCore(GroupMember):
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return how this consumer is, for operators."""
-        return running_info(self, {"PROP_CONSUMEORDERLY": "false"})
+        return running_info(self, {"PROP_CONSUMEORDERLY": "false", "SKIPPED_RECORDS": str(self.skipped_count)})

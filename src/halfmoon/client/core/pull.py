@@ -14,7 +14,7 @@ from halfmoon.wire.compression import decompress
 from halfmoon.wire.flags import COMPRESSED, PULL_COMMIT_OFFSET
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, SearchOffsetByTimestamp
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
-from halfmoon.wire.record import decode_records
+from halfmoon.wire.record import HEAD, decode_record
 
 log = logging.getLogger("halfmoon.client")
 
@@ -39,7 +39,7 @@ def pull(
     """Ask for messages of a queue from an offset on; return them without those that the tags leave out.
 
     ``commit_offset`` is stored by a master when ``sys_flag`` says so; from a slave that bit is left out.
-    Raises NetworkError, BrokerError.
+    Raises NetworkError, BrokerError, PeerError.
     """
     found = routes.reader(queue.broker_name, broker_id)
     if found is None:
@@ -62,29 +62,93 @@ def pull(
         broker_name=queue.broker_name,
     )
     reply: Command = yield Call(address, request, b"", timeout_ms)
-    return pull_result(reply, queue, subscription, address)
+    result = pull_result(reply, queue, subscription, offset, address)
+    if result is None:  # its first record does not decode, nor says where the next one is: have it come alone
+        request.max_msg_nums = 1
+        reply = yield Call(address, request, b"", timeout_ms)
+        result = pull_result(reply, queue, subscription, offset, address, alone=True)
+        assert result is not None
+    return result
 
 
-def pull_result(reply: Command, queue: MessageQueue, subscription: Subscription, address: str = "") -> PullResult:
-    """Return what a reply to a pull says, messages unpacked and filtered by the exact tag. Raises BrokerError."""
+def pull_result(
+    reply: Command, queue: MessageQueue, subscription: Subscription, offset: int, address: str = "", *, alone: bool = False
+) -> PullResult | None:
+    """Return what a reply to a pull at an offset says, messages unpacked and filtered by the exact tag. Raises BrokerError.
+
+    A record that does not decode is left out with a warning, and the next pull begins behind it. Where its size is wrong too,
+    what stands before it is returned and it begins the next pull; None when it is the first. ``alone`` says that only one record
+    was asked for.
+
+    Differs: the original forgets what stands behind such a record.
+    """
     status = _STATUS.get(reply.code)
     if status is None:
         raise broker_error(reply.code, reply.remark, address)
     header = reply.header(PullMessageReply)
+    delta = header.offset_delta or 0
+    next_offset = header.next_begin_offset
+    body = bytes(reply.body) if status is PullStatus.FOUND else b""
+    found, unread, whole = read_records(body, offset - delta, next_offset - delta)
+    if not whole and found:
+        next_offset = max(found[-1].queue_offset + delta, offset) + 1
+    elif not whole and not alone:
+        return None
+    elif not whole:
+        unread.append((offset - delta, "nothing of it makes sense"))
+    if unread:
+        next_offset = max(next_offset, offset + 1)
+    for queue_offset, reason in unread:
+        log.warning("record skipped, it does not decode: queue=%s offset=%d reason=%s", queue, queue_offset + delta, reason)
     messages: list[StoredMessage] = []
-    if status is PullStatus.FOUND:
-        ends = {"MIN_OFFSET": str(header.min_offset), "MAX_OFFSET": str(header.max_offset)}
-        delta = header.offset_delta or 0
-        for message in decode_records(reply.body):
-            if not wanted(message, subscription):
-                continue
-            message.properties.update(ends)
-            message.broker_name = queue.broker_name
-            message.queue_offset += delta
-            messages.append(unpacked(message))
-    return PullResult(
-        status, header.next_begin_offset, header.min_offset, header.max_offset, messages, header.suggest_which_broker_id
-    )
+    ends = {"MIN_OFFSET": str(header.min_offset), "MAX_OFFSET": str(header.max_offset)}
+    for message in found:
+        if not wanted(message, subscription):
+            continue
+        message.properties.update(ends)
+        message.broker_name = queue.broker_name
+        message.queue_offset += delta
+        messages.append(unpacked(message))
+    skipped = tuple(queue_offset + delta for queue_offset, _ in unread)
+    broker_id = header.suggest_which_broker_id
+    return PullResult(status, next_offset, header.min_offset, header.max_offset, messages, broker_id, skipped)
+
+
+def read_records(body: bytes, offset: int, end: int) -> tuple[list[StoredMessage], list[tuple[int, str]], bool]:
+    """Return the messages of a pull's body, the queue offset and the fault of each record that does not decode, and whether all
+    of the body was read. ``offset`` and ``end`` say what the queue offsets can be.
+
+    The size of such a record leads to the next one; unless a record or the end is there, it is not believed. Nor is its queue
+    offset when it cannot be.
+    """
+    found: list[StoredMessage] = []
+    unread: list[tuple[int, str]] = []
+    at = 0
+    while at < len(body):
+        try:
+            message = decode_record(body, at)
+            found.append(message)
+            at += message.size_bytes
+            offset = message.queue_offset + 1
+        except BadMessage as exc:
+            after = at + int.from_bytes(body[at : at + 4], "big", signed=True)
+            if after < at + HEAD.size or not _is_border(body, after):
+                return found, unread, False
+            stated = int.from_bytes(body[at + 20 : at + 28], "big", signed=True)
+            unread.append((stated if offset <= stated < end else offset, str(exc)))
+            at, offset = after, unread[-1][0] + 1
+    return found, unread, True
+
+
+def _is_border(body: bytes, at: int) -> bool:
+    """Whether records end or one begins here."""
+    if at >= len(body):
+        return at == len(body)
+    try:
+        decode_record(body, at)
+    except BadMessage:
+        return False
+    return True
 
 
 def wanted(message: StoredMessage, subscription: Subscription) -> bool:

@@ -15,29 +15,22 @@ import msgspec
 
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.member import GroupMember, Held
+from halfmoon.client.core.member import Held
 from halfmoon.client.core.names import INNER_PRODUCER, retry_topic
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
-from halfmoon.client.core.pull import pull
+from halfmoon.client.core.pulling import Puller
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.core.running import running_info
 from halfmoon.client.core.send import Outgoing, Sender, properties_text
 from halfmoon.client.settings import ProducerSettings, PushSettings
 from halfmoon.effects import Op, Signal, now, run, sleep, spawn, wait
-from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, PeerError, UsageError
+from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 from halfmoon.model import ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription
 from halfmoon.wire.bodies import ConsumerRunningInfo
 from halfmoon.wire.flags import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
 from halfmoon.wire.ids import UniqueIds
 
-FULL_PAUSE_MS = 50
-"""Pause while too much is held in memory. Follows PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL."""
-PAUSED_MS = 1_000
-THROTTLED_PAUSE_MS = 20
-"""Pause after the broker's code 215."""
-IDLE_PAUSE_MS = 100
-"""Pause after an answer that brought nothing and did not wait either, so that no broker is asked in a circle."""
 REDELIVER_MS = 5_000
 """After this a message that could not be given back is handed to the listener again."""
 SEND_BACK_TIMEOUT_MS = 5_000
@@ -59,7 +52,7 @@ class ConsumeContext(msgspec.Struct):
     delay_level: int = 0
 
 
-class PushCore(GroupMember):
+class PushCore(Puller):
     """A push consumer without its event loop."""
 
     settings: PushSettings
@@ -131,51 +124,16 @@ class PushCore(GroupMember):
 
     # ------------------------------------------------------------ pulling
 
-    def keep_pulling(self, held: Held) -> Op[None]:
-        """Pull a queue for as long as it is ours; the broker holds a pull that finds nothing."""
-        while not held.window.dropped:
-            wanted = self.subscriptions.get(held.queue.topic)
-            if wanted is None or self.paused:
-                yield from sleep(PAUSED_MS)
-            elif self._full(held):
-                yield from sleep(FULL_PAUSE_MS)
-            else:
-                yield from self._pull_once(held, wanted)
-
-    def _full(self, held: Held) -> bool:
-        window, settings = held.window, self.settings
-        return (
-            len(window) > settings.cached_max
-            or window.size_bytes > settings.cached_bytes_max
-            or (len(window) > 0 and window.span() > settings.span_max)
-        )
+    def _wanted(self, queue: MessageQueue) -> Subscription | None:
+        return None if self.paused else self.subscriptions.get(queue.topic)
 
     def _pull_once(self, held: Held, wanted: Subscription) -> Op[None]:
         settings, window = self.settings, held.window
         commit = max(self.offsets.memory(held.queue), 0) if self.clustering else 0
         flags = PULL_SUSPEND | (PULL_COMMIT_OFFSET if commit else 0) | (PULL_SUBSCRIPTION if settings.post_subscription else 0)
-        begin = window.last_pull_ms = yield from now()
-        try:
-            result = yield from pull(
-                self.routes,
-                self.group,
-                held.queue,
-                held.next_offset,
-                wanted,
-                count_max=settings.batch_max,
-                sys_flag=flags,
-                commit_offset=commit,
-                suspend_ms=settings.suspend_ms,
-                timeout_ms=settings.pull_timeout_ms,
-                broker_id=held.broker_id,
-                send_expression=settings.post_subscription,
-            )
-        except (NetworkError, BrokerError, PeerError) as exc:
-            yield from self._pull_failed(held, exc)
+        result = yield from self._pull(held, wanted, flags, send_expression=settings.post_subscription, commit_offset=commit)
+        if result is None:
             return
-        if window.dropped:
-            return
-        held.broker_id = result.suggested_broker_id
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning("offset illegal: queue=%s asked=%s next=%s", held.queue, held.next_offset, result.next_offset)
             yield from self.restart(held.queue, result.next_offset, by_itself=True)
@@ -187,17 +145,8 @@ class PushCore(GroupMember):
             self.offsets.update(held.queue, held.next_offset)
         if settings.pull_interval_ms:
             yield from sleep(settings.pull_interval_ms)
-        elif not moved and (yield from now()) - begin < IDLE_PAUSE_MS:
-            yield from sleep(IDLE_PAUSE_MS)
-
-    def _pull_failed(self, held: Held, exc: HalfmoonError) -> Op[None]:
-        code = exc.code if isinstance(exc, BrokerError) else 0
-        if code in (24, 25, 26):
-            self.instance.beat_soon()
-        if code != 215:
-            log.info("pull failed: group=%s queue=%s reason=%s", self.group, held.queue, exc)
-        held.broker_id = 0
-        yield from sleep(THROTTLED_PAUSE_MS if code == 215 else self.settings.pull_pause_ms)
+        else:
+            yield from self._breathe(held, moved)
 
     # ------------------------------------------------------------ consuming
 
@@ -345,4 +294,5 @@ class PushCore(GroupMember):
     def running_info(self) -> ConsumerRunningInfo:
         """Return how this consumer is, for operators."""
         extra = {"PROP_THREADPOOL_CORE_SIZE": str(self.settings.threads), "PROP_CONSUMEORDERLY": "false"}
+        extra["SKIPPED_RECORDS"] = str(self.skipped_count)
         return running_info(self, extra)

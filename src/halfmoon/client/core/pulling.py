@@ -1,0 +1,116 @@
+"""What push and pull consumers share of pulling: one pull after the other for each queue, the pauses between, flow control.
+
+Holds no finished messages and hands out none: `halfmoon.client.core.push` and `halfmoon.client.core.poll` say what becomes of
+what a pull brought.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.member import GroupMember, Held
+from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.pull import pull
+from halfmoon.client.core.rebalance import Strategy
+from halfmoon.client.settings import PullSettings, PushSettings
+from halfmoon.effects import Op, now, sleep
+from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, PeerError
+from halfmoon.model import MessageQueue, PullResult, Subscription
+
+FULL_PAUSE_MS = 50
+"""Pause while too much is held in memory. Follows PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL."""
+
+PAUSED_MS = 1_000
+
+THROTTLED_PAUSE_MS = 20
+"""Pause after the broker's code 215."""
+
+IDLE_PAUSE_MS = 100
+"""Pause after an answer that brought nothing and did not wait either, so that no broker is asked in a circle."""
+
+log = logging.getLogger("halfmoon.client")
+
+
+class Puller(GroupMember):
+    """A member that pulls the queues it holds. ``skipped_count`` are records that do not decode and were left out."""
+
+    settings: PushSettings | PullSettings
+
+    def __init__(
+        self, settings: PushSettings | PullSettings, instance: Instance, offsets: RemoteOffsets | LocalOffsets,
+        allocate: Strategy | None,
+    ) -> None:  # fmt: skip
+        super().__init__(settings, instance, offsets, allocate)
+        self.skipped_count = 0
+
+    def keep_pulling(self, held: Held) -> Op[None]:
+        """Pull a queue for as long as it is ours and there is room; the broker holds a pull that finds nothing."""
+        while not held.window.dropped:
+            wanted = self._wanted(held.queue)
+            if wanted is None:
+                yield from sleep(PAUSED_MS)
+            elif self._full(held):
+                yield from sleep(FULL_PAUSE_MS)
+            else:
+                yield from self._pull_once(held, wanted)
+
+    def _wanted(self, queue: MessageQueue) -> Subscription | None:
+        """Return what is wanted of a queue, None while its pulling is paused."""
+        raise NotImplementedError
+
+    def _full(self, held: Held) -> bool:
+        window, settings = held.window, self.settings
+        return (
+            len(window) > settings.cached_max
+            or window.size_bytes > settings.cached_bytes_max
+            or (len(window) > 0 and window.span() > settings.span_max)
+        )
+
+    def _pull_once(self, held: Held, wanted: Subscription) -> Op[None]:
+        """Pull a queue once and do what is to be done with the result, pauses included."""
+        raise NotImplementedError
+
+    def _pull(
+        self, held: Held, wanted: Subscription, sys_flag: int, *, send_expression: bool, commit_offset: int = 0
+    ) -> Op[PullResult | None]:
+        """Pull a queue once; None when it failed, after the pause for that, or when the queue was given up meanwhile."""
+        settings, window = self.settings, held.window
+        window.last_pull_ms = yield from now()
+        try:
+            result = yield from pull(
+                self.routes,
+                self.group,
+                held.queue,
+                held.next_offset,
+                wanted,
+                count_max=settings.batch_max,
+                sys_flag=sys_flag,
+                commit_offset=commit_offset,
+                suspend_ms=settings.suspend_ms,
+                timeout_ms=settings.pull_timeout_ms,
+                broker_id=held.broker_id,
+                send_expression=send_expression,
+            )
+        except (NetworkError, BrokerError, PeerError) as exc:
+            yield from self._pull_failed(held, exc)
+            return None
+        if window.dropped:
+            return None
+        self.skipped_count += len(result.skipped)
+        held.broker_id = result.suggested_broker_id
+        return result
+
+    def _pull_failed(self, held: Held, exc: HalfmoonError) -> Op[None]:
+        code = exc.code if isinstance(exc, BrokerError) else 0
+        if code in (24, 25, 26):
+            self.instance.beat_soon()
+        if code != 215:
+            log.info("pull failed: group=%s queue=%s reason=%s", self.group, held.queue, exc)
+        held.broker_id = 0
+        yield from sleep(THROTTLED_PAUSE_MS if code == 215 else self.settings.pull_pause_ms)
+
+    def _breathe(self, held: Held, moved: bool) -> Op[None]:
+        """Pause after an answer that came at once and led nowhere."""
+        if not moved and (yield from now()) - held.window.last_pull_ms < IDLE_PAUSE_MS:
+            yield from sleep(IDLE_PAUSE_MS)
