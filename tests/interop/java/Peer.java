@@ -26,6 +26,7 @@ public final class Peer {
         PrintStream answers = System.out;
         System.setOut(System.err);  // whatever a library prints stays out of the answers
         Senders.verbs();
+        Transactions.verbs();
         Receivers.verbs();
         Administration.verbs();
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
