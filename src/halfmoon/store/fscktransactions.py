@@ -28,7 +28,7 @@ from halfmoon.store.records import RecordFacts, is_torn
 from halfmoon.store.recovery import Queues
 from halfmoon.store.redolog import PREPARED_TAG, RedoLog, half_of
 from halfmoon.store.statetable import Half, State, StateTable
-from halfmoon.store.walk import Kind, Step, group_hash_of, indexes_of, is_entered, step_of
+from halfmoon.store.walk import Entered, Kind, Step, group_hash_of, indexes_of, step_of
 
 
 class Finding(NamedTuple):
@@ -44,7 +44,7 @@ class TransactionCheck:
     """Told of every whole record in the order of the log, then asked what does not agree."""
 
     def __init__(self, disk: Disk, queues: Queues, file_records: int) -> None:
-        self._queues = queues
+        self._entered = Entered(queues)
         milestone = MilestoneFile(disk).read()
         self._is_there = milestone is not None and not milestone.foreign
         self._milestone = milestone or Milestone()
@@ -81,7 +81,7 @@ class TransactionCheck:
         step = step_of(position, facts, record)
         if step is None:
             return
-        entered = is_entered(self._queues, step.topic, step.queue_id, step.queue_offset, position)
+        entered = self._entered(step.topic, step.queue_id, step.queue_offset, position)
         if (is_torn(facts) and not entered) or (step.kind is not Kind.COMMIT and step.queue_id != 0):
             return
         if step.kind is Kind.HALF:

@@ -13,9 +13,9 @@ from halfmoon.errors import StoreError
 from halfmoon.store.layout import REDO_LOG
 from halfmoon.store.milestone import Milestone
 from halfmoon.store.redolog import PREPARED_TAG, RedoLog, decided_tag, half_of
-from halfmoon.store.statetable import State, StateTable
+from halfmoon.store.statetable import Half, State, StateTable
 from halfmoon.store.store import Store
-from halfmoon.store.walk import Kind, Step, group_hash_of, indexes_of, is_entered
+from halfmoon.store.walk import Entered, Kind, Step, group_hash_of, indexes_of
 
 _HALVES_AT_ONCE, _UNITS_AT_ONCE = 1024, 4096
 
@@ -28,7 +28,7 @@ class Redispatch:
     """
 
     def __init__(self, table: StateTable, redo: RedoLog, store: Store, *, again: bool) -> None:
-        self._table, self._redo, self._store = table, redo, store
+        self._table, self._redo, self._store, self._entered = table, redo, store, Entered(store._queues)
         self._again: set[int] | None = set() if again else None
         self._halves: list[tuple[int, int, int, int]] = []
         self._halves_at = 0
@@ -53,7 +53,7 @@ class Redispatch:
 
     def _counts(self, step: Step) -> bool:
         """Whether the store took the record for a whole one: its queue has an entry that points at it."""
-        if is_entered(self._store._queues, step.topic, step.queue_id, step.queue_offset, step.physical_offset):
+        if self._entered(step.topic, step.queue_id, step.queue_offset, step.physical_offset):
             return step.kind is Kind.COMMIT or step.queue_id == 0
         return step.kind is Kind.COMMIT and not step.torn  # the topic may have been deleted since
 
@@ -70,13 +70,12 @@ class Redispatch:
         self._unit(step.physical_offset, step.size, PREPARED_TAG)
 
     def _commit(self, step: Step) -> None:
-        index = self._index_of(step.half_offset)
-        if index is None:
+        half = self._half_at(step.half_offset)
+        if half is None:
             self.ignored += 1
             return
-        state = self._decide(index, State.COMMITTED, step, step.half_offset)
-        if state is State.COMMITTED:
-            self.unfinished[index] = step.physical_offset
+        if self._decide(half, State.COMMITTED, step) is State.COMMITTED:
+            self.unfinished[half.index] = step.physical_offset
 
     def _op(self, step: Step) -> None:
         indexes, absurd = indexes_of(step.body)
@@ -89,32 +88,31 @@ class Redispatch:
             elif half.state is State.COMMITTED:
                 self.unfinished.pop(index, None)
             else:
-                self._decide(index, State.ROLLED_BACK, step, half.physical_offset)
+                self._decide(half, State.ROLLED_BACK, step)
 
-    def _decide(self, index: int, wanted: State, step: Step, half_offset: int) -> State:
+    def _decide(self, half: Half, wanted: State, step: Step) -> State:
         """Give a half message the state that a step asks for unless it has one; return the one it has then."""
-        half = self._table.half(index)
-        assert half is not None, "its index was looked up in the table"
-        first = half.state is State.PREPARED
-        same = half.state is wanted and self._again is not None and index not in self._again
-        if not first and not same:
+        again = self._again
+        same = again is not None and half.state is wanted and half.index not in again
+        if half.state is not State.PREPARED and not same:
             self.ignored += half.state is not wanted
             return half.state
-        if self._again is not None:
-            self._again.add(index)
+        if again is not None:
+            again.add(half.index)
         self._table.settle(half, wanted)
-        self._unit(step.physical_offset, step.size, decided_tag(half_offset, committed=wanted is State.COMMITTED))
+        tag = decided_tag(half.physical_offset, committed=wanted is State.COMMITTED)
+        self._unit(step.physical_offset, step.size, tag)
         return wanted
 
-    def _index_of(self, half_offset: int) -> int | None:
-        """Return the index of the half message whose record lies at a physical offset."""
+    def _half_at(self, half_offset: int) -> Half | None:
+        """Return the half message whose record lies at a physical offset."""
         record = self._store.record(half_offset)
         if record is None:
             return None
         index = int.from_bytes(record[20:28], "big", signed=True)
         self._reach(index)
         half = self._table.half(index)
-        return index if half is not None and half.physical_offset == half_offset and half.size > 0 else None
+        return half if half is not None and half.physical_offset == half_offset and half.size > 0 else None
 
     def _reach(self, index: int) -> None:
         if self._halves and index >= self._halves_at:

@@ -22,7 +22,7 @@ from halfmoon.store.milestone import Milestone
 from halfmoon.store.redispatch import Redispatch, restate
 from halfmoon.store.store import Store
 from halfmoon.store.transactionfiles import TransactionFiles
-from halfmoon.store.walk import is_entered, steps
+from halfmoon.store.walk import Entered, steps
 
 log = logging.getLogger("halfmoon.store.transactions")
 
@@ -91,7 +91,7 @@ def _load(files: TransactionFiles, store: Store, was: Milestone, *, lost: bool) 
     redo.cut(was.units, thorough=lost)
     if was.records:
         last = table.half(was.records - 1)
-        if last is None or last.size <= 0 or not is_entered(store._queues, HALF_TOPIC, 0, last.index, last.physical_offset):
+        if last is None or last.size <= 0 or not Entered(store._queues)(HALF_TOPIC, 0, last.index, last.physical_offset):
             raise StoreError(f"{STATE_TABLE}: record {was.records - 1} is not that of a half message")
     table.recount(was.settled)
     files.slots.load()

@@ -49,7 +49,7 @@ class StoreSettings:
         2_000_000, low=16, high=80_000_000, why="Half messages a file of the transaction state table; part of the format."
     )
     flush_transactions_interval_ms: int = setting(
-        2000,
+        1000,
         low=1,
         high=600_000,
         why="How often the transaction state table is synced; a kill repeats at most this much of the log.",

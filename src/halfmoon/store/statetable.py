@@ -79,6 +79,9 @@ class StateTable:
         """No pending message is below."""
         self._room = 0
         """Bytes below have their place on the disk."""
+        self._view = memoryview(b"")
+        self._view_first = self._view_end = 0
+        """The file that was read last, and the indexes of its records; none once files went."""
 
     @property
     def first(self) -> int:
@@ -145,8 +148,8 @@ class StateTable:
     def _uncount(self, index: int, group_hash: int) -> None:
         block = self._block(index)
         self.pending_count -= 1
-        self._counts[block] -= 1
-        if not self._counts[block]:
+        self._counts[block] = left = self._counts[block] - 1
+        if not left:
             self._some[block] = 0
         self._uncount_group(group_hash, 1)
 
@@ -165,10 +168,16 @@ class StateTable:
 
     def half(self, index: int) -> Half | None:
         """Return the record at an index; None outside of the table."""
-        if not self.first <= index < self.end:
+        if index >= self.end:
             return None
-        view = self.segments.view(index * STATE_BYTES, STATE_BYTES)
-        physical_offset, size, store_s, group_hash, state = STATE.unpack(view)
+        if not self._view_first <= index < self._view_end:
+            if index < self.first:
+                return None
+            self._view_first = index - index % self.per_file
+            self._view_end = self._view_first + self.per_file
+            self._view = self.segments.view(self._view_first * STATE_BYTES, self.per_file * STATE_BYTES)
+        at = (index - self._view_first) * STATE_BYTES
+        physical_offset, size, store_s, group_hash, state = STATE.unpack_from(self._view, at)
         return Half(index, physical_offset, size, store_s, group_hash, _STATES.get(state, State.NONE))
 
     def pending(self, start: int, count_max: int, records_max: int) -> tuple[list[Half], int]:
@@ -276,7 +285,7 @@ class StateTable:
     def reset(self) -> None:
         """Forget everything: the files are gone."""
         self.segments.remove_after(-1)
-        self.segments.first = self.end = self._room = 0
+        self.segments.first = self.end = self._room = self._view_end = 0
         self.recount(0)
 
     def cut(self, end: int, *, thorough: bool) -> None:
@@ -285,7 +294,7 @@ class StateTable:
             self.segments.remove_after(-1)
         else:
             self.segments.clear_from(end * STATE_BYTES, thorough=thorough)
-        self.end, self._room = end, 0
+        self.end, self._room, self._view_end = end, 0, 0
         self.recount(end)  # what is left is counted by whoever knows from where on
 
     def drop_before(self, physical_offset: int) -> list[str]:
@@ -302,6 +311,7 @@ class StateTable:
                 for group_hash, number in _groups(self._columns(*self._span(block))[0]).items():
                     self._uncount_group(group_hash, number)
         paths = segments.drop_before(first * STATE_BYTES)
+        self._view_end = 0
         del self._counts[:gone], self._some[:gone]
         self._base += gone
         return paths

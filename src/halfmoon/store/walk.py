@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord
 from halfmoon.model import java_hash
 from halfmoon.store.commitlog import CommitLog
-from halfmoon.store.layout import COMMIT, ENTRY_BYTES, HALF_TOPIC, MAGIC, OP_TOPIC
+from halfmoon.store.layout import COMMIT, ENTRY, ENTRY_BYTES, HALF_TOPIC, MAGIC, OP_TOPIC
 from halfmoon.store.records import BORN_V6, STORE_V6, RecordFacts, check_at, is_torn, property_of
 from halfmoon.store.recovery import Queues
 from halfmoon.store.store import Store
@@ -67,13 +68,30 @@ def steps(store: Store, start: int) -> Iterator[Step]:
         yield from walk(store._log, max(start, first[1][0]), store.end_offset)
 
 
-def is_entered(queues: Queues, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> bool:
-    """Whether the entry of a queue offset points at a physical offset: the store took the record there for a whole one."""
-    queue = queues.get((topic, queue_id))
-    if queue is None or not queue.first <= queue_offset < queue.segments.end // ENTRY_BYTES:
-        return False
-    offset, size, _ = queue.entry(queue_offset)
-    return offset == physical_offset and size > 0
+class Entered:
+    """Asks queues, while nobody writes, whether they have an entry for a record: the store took it for a whole one then."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._views: dict[tuple[str, int], tuple[int, int, memoryview]] = {}
+        """The file of each queue that was asked last: offsets of its first entry and behind its last, and its bytes."""
+
+    def __call__(self, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> bool:
+        """Whether the entry of a queue offset points at a physical offset."""
+        first, end, view = self._views.get((topic, queue_id), _NO_ENTRIES)
+        if not first <= queue_offset < end:
+            queue = self._queues.get((topic, queue_id))
+            if queue is None or not queue.first <= queue_offset < queue.segments.end // ENTRY_BYTES:
+                return False
+            first = queue_offset - queue_offset % queue.per_file
+            end = first + queue.per_file
+            view = queue.segments.view(first * ENTRY_BYTES, queue.per_file * ENTRY_BYTES)
+            self._views[topic, queue_id] = first, end, view
+        offset, size, _ = ENTRY.unpack_from(view, (queue_offset - first) * ENTRY_BYTES)
+        return bool(offset == physical_offset and size > 0)
+
+
+_NO_ENTRIES = (0, 0, memoryview(b""))
 
 
 def walk(log: CommitLog, start: int, end: int) -> Iterator[Step]:
@@ -163,6 +181,8 @@ def indexes_of(body: bytes) -> tuple[list[int], int]:
 
     Follows TransactionalMessageServiceImpl.fillOpRemoveMap: one number (4.x), or many with a comma behind each (5.x).
     """
+    if len(body) <= _DIGITS_MAX and body.isdigit():
+        return [int(body)], 0
     parts = [part for part in body.split(b",") if part]
     good = [int(part) for part in parts if len(part) <= _DIGITS_MAX and part.isdigit()]
     return good, len(parts) - len(good)
@@ -170,4 +190,9 @@ def indexes_of(body: bytes) -> tuple[list[int], int]:
 
 def group_hash_of(properties: bytes) -> int:
     """Return Java's hash of the producer group that a half record names; that of the empty text without one."""
-    return java_hash((property_of(properties, b"PGROUP") or b"").decode("utf-8", "replace"))
+    return _hash_of(property_of(properties, b"PGROUP") or b"")
+
+
+@lru_cache(maxsize=1024)
+def _hash_of(group: bytes) -> int:
+    return java_hash(group.decode("utf-8", "replace"))
