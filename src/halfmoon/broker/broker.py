@@ -92,7 +92,7 @@ class Broker:
         self.admin = Admin(settings, self.store, self.topics, self.groups, self.offsets, self.stats, self._topic_deleted)
         self.queries = Queries(settings, self.store, self.topics)
         address, ha_address = f"{settings.address}:{settings.port}", f"{settings.address}:{settings.port + 1}"
-        self.registration = Registration(settings, address, ha_address, self.topics.table, self._told)
+        self.registration = Registration(settings, address, ha_address, self.topics.table, self._told, self.topics.text)
         self._handlers = self._table()
         self._starts: list[CoreEffect] = []
         self._stopping = False

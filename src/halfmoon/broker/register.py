@@ -57,14 +57,15 @@ class Registration:
     """The registration of one broker with all its name servers.
 
     ``address`` and ``ha_address`` are where clients and slaves connect (``host:port``); ``topics`` gives the present table;
-    ``told`` is called with the answer of the first name server of the list that answers.
+    ``told`` is called with the answer of the first name server of the list that answers. ``text`` gives the table as JSON, or
+    None to have it written anew.
     """
 
     def __init__(
         self, settings: BrokerSettings, address: str, ha_address: str, topics: Callable[[], TopicConfigTable],
-        told: Callable[[Told], None] = lambda answer: None,
+        told: Callable[[Told], None] = lambda answer: None, text: Callable[[], bytes | None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._settings, self._address, self._ha_address = settings, address, ha_address
+        self._settings, self._address, self._ha_address, self._text = settings, address, ha_address, text
         self._topics, self._told = topics, told
         self._links = [_Link(address) for address in split_addresses(settings.nameserver)]
         self._encoded: tuple[DataVersion, bytes] | None = None
@@ -193,7 +194,8 @@ class Registration:
     def _request(self) -> tuple[RegisterBroker, bytes]:
         s, table = self._settings, self._topics()
         if self._encoded is None or self._encoded[0] != table.data_version:
-            body = encode_register_body(RegisterBrokerBody(table), compressed=s.compressed_register)
+            text = None if s.compressed_register else self._text()
+            body = encode_register_body(RegisterBrokerBody(table), compressed=s.compressed_register, table_text=text)
             self._encoded = (table.data_version, body)
         body = self._encoded[1]
         header = RegisterBroker(

@@ -41,6 +41,8 @@ class Topics:
         saved = tables.load(PATH, lambda data: from_json(TopicConfigTable, data, bounds=None))
         self._table: dict[str, TopicConfig] = dict(saved.topic_config_table) if saved is not None else {}
         self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
+        self._texts: dict[str, bytes] = {}
+        """Topics as they stand in JSON, so that one more in a large table does not cost a table."""
         self._changed = tables.add(PATH, self._dump)
         for config in self._predefined():
             if config.topic_name not in self._table:
@@ -67,7 +69,11 @@ class Topics:
         return found
 
     def _dump(self) -> bytes:
-        return to_json(TopicConfigTable(topic_config_table=self._table, data_version=self.version))
+        texts = self._texts
+        for name, config in self._table.items():
+            if name not in texts:
+                texts[name] = b"%s:%s" % (to_json(name), to_json(config))
+        return b'{"dataVersion":%s,"topicConfigTable":{%s}}' % (to_json(self.version), b",".join(texts.values()))
 
     def _touch(self, now: int) -> None:
         self.version = self.version.next(now)
@@ -102,6 +108,10 @@ class Topics:
         changed = {name: _with_perm(config, config.perm & permission) for name, config in self._table.items()}
         return TopicConfigTable(topic_config_table=changed, data_version=self.version)
 
+    def text(self) -> bytes | None:
+        """Return `table` as JSON, at the price of what changed; None when topics are announced with less permission."""
+        return self._dump() if self._settings.permission & 6 == 6 else None
+
     # ------------------------------------------------------------ creating
 
     def for_send(self, topic: str, template: str | None, queue_count: int | None, unit: bool, now: int) -> TopicConfig:
@@ -135,6 +145,7 @@ class Topics:
         if config.topic_name not in self._table and len(self._table) >= self._settings.topics_max:
             raise SystemBusy(f"the broker has {len(self._table)} topics, its bound (topics_max)")
         self._table[config.topic_name] = config
+        self._texts.pop(config.topic_name, None)
         self._touch(now)
         self.on_change(config.topic_name)
         return config
@@ -169,6 +180,7 @@ class Topics:
         """Forget a topic (215). Raises BrokerError 1 for system topics."""
         self._check_free(topic)
         if self._table.pop(topic, None) is not None:
+            self._texts.pop(topic, None)
             self._touch(now)
             self.on_change(None)
 
@@ -177,6 +189,7 @@ class Topics:
         for name, config in self._table.items():
             if config.order != (name in topics):
                 config.order = name in topics
+                self._texts.pop(name, None)
                 self.epoch += 1
 
 

@@ -131,11 +131,15 @@ class RegisterBrokerBody(Body):
 _I32 = Struct(">i")
 
 
-def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
+def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False, table_text: bytes | None = None) -> bytes:
     """Return a registration as JSON or, ``compressed``, as the deflated form that the header's flag announces.
 
+    ``table_text`` is the JSON of its topics, for who has it already.
     Deflated: a zlib stream (level 9) of data version, count and topics, filter servers, each as ``| length i32 | text |``.
     """
+    if not compressed and table_text is not None:
+        servers = to_json(body.filter_server_list)
+        return b'{"filterServerList":%s,"topicConfigSerializeWrapper":%s}' % (servers, table_text)
     if not compressed:
         return to_json(body)
     table = body.topic_config_serialize_wrapper

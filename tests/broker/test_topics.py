@@ -1,0 +1,45 @@
+"""The table of topics as text: whatever changed, it is what the table says."""
+
+from __future__ import annotations
+
+from random import Random
+
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.tables import Tables
+from halfmoon.broker.topics import PATH, Topics, topic_config
+from halfmoon.testing.disk import SimDisk
+from halfmoon.wire.bodies import (
+    RegisterBrokerBody,
+    TopicConfigTable,
+    decode_register_body,
+    encode_register_body,
+    from_json,
+)
+
+
+def test_the_text_of_the_table_follows_every_change():
+    random, disk = Random(3), SimDisk(Random(1))
+    tables = Tables(disk)
+    topics = Topics(BrokerSettings(), tables, 1000)
+    for now in range(1001, 1400):
+        name = f"t{random.randrange(20)}"
+        choice = random.random()
+        if choice < 0.6:
+            topics.put(topic_config(name, random.randrange(1, 9), random.choice([2, 4, 6])), now)
+        elif choice < 0.8:
+            topics.delete(name, now)
+        else:
+            topics.set_ordered({f"t{random.randrange(20)}" for _ in range(5)})
+        text = topics.text()
+        assert text is not None
+        assert from_json(TopicConfigTable, text) == topics.table()
+        body = RegisterBrokerBody(topics.table())
+        assert decode_register_body(encode_register_body(body, table_text=text)) == body
+    for work in tables.save_changed():
+        work.done(work.run(), 2000)
+    assert from_json(TopicConfigTable, disk.read(PATH) or b"") == topics.table()
+
+
+def test_a_broker_that_announces_less_has_no_text_for_it():
+    topics = Topics(BrokerSettings(permission=4), Tables(SimDisk(Random(1))), 1000)
+    assert topics.text() is None
