@@ -33,6 +33,7 @@ class Seen:
     def __init__(self, address: str, request: Any, body: bytes, timeout_ms: int, at: int, *, oneway: bool) -> None:
         self.address, self.request, self.body = address, request, body
         self.timeout_ms, self.at, self.oneway = timeout_ms, at, oneway
+        self.remark: str | None = None
 
     @property
     def fields(self) -> dict[str, str]:
@@ -188,9 +189,11 @@ class Scripted:
             self._call(effect, resume)
         elif type(effect) is Tell:
             told = Seen(effect.address, effect.request, effect.body, effect.timeout_ms, self.now, oneway=True)
+            told.remark = effect.remark
             self.seen.append(told)
             self.told.append(told)
-            self._at(0, resume)
+            answer = self._answers.get(type(effect.request), lambda seen: Reply())(told)
+            self._at(0, lambda: resume(None, answer if isinstance(answer, Exception) else None))
         elif type(effect) is Sleep:
             self._at(effect.ms, resume)
         elif type(effect) is Gather:

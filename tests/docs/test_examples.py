@@ -85,7 +85,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield request.param, cluster
 
 
-def test_every_example_runs_and_shows_what_the_page_says(page, tmp_path):
+def test_every_example_runs_and_shows_what_the_page_says(page: tuple[str, LocalCluster], tmp_path: Path) -> None:
     name, cluster = page
     for block in blocks(name):
         if block.language == "python":
@@ -131,7 +131,7 @@ def _console(block: Block, nameserver: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_links_between_pages_lead_somewhere(name):
+def test_links_between_pages_lead_somewhere(name: str) -> None:
     text = (ROOT / name).read_text()
 
     broken = [

@@ -39,7 +39,8 @@ class AsyncTransactionProducer(AsyncProducer):
         async with producer, producer.half(Message("orders", b"paid")) as half:
             await database.commit_order(half.transaction_id)
 
-    ``listener`` is an object with ``execute(message, arg)`` for `send_in_transaction` and ``check(message)``. A broker asks *any*
+    ``check`` is a function of a message that answers for every topic. ``listener`` is an object with ``execute(message, arg)`` for
+    `send_in_transaction` and ``check(message)``, which is asked where no ``check`` is given. A broker asks *any*
     member of the group about *any* of its messages, so each member must be able to answer for all. Settings are those of
     `halfmoon.client.settings.TransactionSettings`, by keyword.
 
@@ -61,9 +62,7 @@ class AsyncTransactionProducer(AsyncProducer):
         for name in ("execute", "check") if listener is not None else ():
             if not callable(getattr(listener, name, None)):
                 raise UsageError(f"a listener has the methods execute and check; {listener!r} has no {name}")
-        self._core = Transactions(found, self._sender, self._instance, listener)
-        if check is not None:
-            self._core.checkers.add("*", check)
+        self._core = Transactions(found, self._sender, self._instance, listener, check)
 
     async def _begin(self, driver: Driver) -> None:
         await super()._begin(driver)
@@ -78,8 +77,8 @@ class AsyncTransactionProducer(AsyncProducer):
         """Have ``function(message)`` say what became of local transactions whose messages go to a topic; also a decorator.
 
         ``topic`` is a name or a pattern (``orders_*``); the name wins over patterns, an earlier pattern over a later one, and all
-        win over the listener. The function returns a `LocalTransactionState`; None or an error is UNKNOWN, and the broker asks
-        again. A plain function runs in a thread.
+        win over the producer's ``check`` and the listener. The function returns a `LocalTransactionState`; None or an error is
+        UNKNOWN, and the broker asks again. A plain function runs in a thread.
         """
         if function is not None:
             self._core.checkers.add(topic, function)

@@ -33,7 +33,8 @@ class TransactionProducer(Producer):
         with producer, producer.half(Message("orders", b"paid")) as half:
             database.commit_order(half.transaction_id)
 
-    ``listener`` is an object with ``execute(message, arg)`` for `send_in_transaction` and ``check(message)``. A broker asks *any*
+    ``check`` is a function of a message that answers for every topic. ``listener`` is an object with ``execute(message, arg)`` for
+    `send_in_transaction` and ``check(message)``, which is asked where no ``check`` is given. A broker asks *any*
     member of the group about *any* of its messages, so each member must be able to answer for all. Checks run in threads of their
     own. Settings are those of `halfmoon.client.settings.TransactionSettings`, by keyword.
 
@@ -58,8 +59,8 @@ class TransactionProducer(Producer):
         """Have ``function(message)`` say what became of local transactions whose messages go to a topic; also a decorator.
 
         ``topic`` is a name or a pattern (``orders_*``); the name wins over patterns, an earlier pattern over a later one, and all
-        win over the listener. The function returns a `LocalTransactionState`; None or an error is UNKNOWN, and the broker asks
-        again. It runs in a thread of its own.
+        win over the producer's ``check`` and the listener. The function returns a `LocalTransactionState`; None or an error is
+        UNKNOWN, and the broker asks again. It runs in a thread of its own.
         """
         return self._client.on_check(topic, function)
 

@@ -13,13 +13,13 @@ import msgspec
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.send import Sender
-from halfmoon.client.core.transaction_check import Checkers, Checks, Listener, Local, remark_of, state_of
+from halfmoon.client.core.transaction_check import Checker, Checkers, Checks, Listener, Local, remark_of, state_of
 from halfmoon.client.settings import TransactionSettings
 from halfmoon.effects import Op, now, run
 from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
 from halfmoon.wire.flags import TRANSACTION_PREPARED
-from halfmoon.wire.headers.transaction import EndTransaction
+from halfmoon.wire.headers.transaction import CheckTransactionState, EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
 
 EVERY_BROKER_TOPIC = "SELF_TEST_TOPIC"
@@ -55,14 +55,22 @@ class Transactions:
     Differs: the caller's message is never changed; a failed half message raises the send's own error, not one around it.
     """
 
-    def __init__(self, settings: TransactionSettings, sender: Sender, instance: Instance, listener: Listener | None) -> None:
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        sender: Sender,
+        instance: Instance,
+        listener: Listener | None = None,
+        check: Checker | None = None,
+    ) -> None:
+        """``check`` answers for topics without a function of their own; without it the listener does."""
         self.settings = settings
         self.sender = sender
         self.instance = instance
         self.listener = listener
-        self.checkers = Checkers(listener.check if listener is not None else None)
-        self.running: set[str] = set()
-        """Ids of the local transactions that run in this process now."""
+        self.checkers = Checkers(check if check is not None or listener is None else listener.check)
+        self.running: dict[str, CheckTransactionState | None] = {}
+        """Ids of the local transactions that run in this process now, each with the last check that a broker asked meanwhile."""
         self.checks = Checks(settings, sender.group, self.checkers, self.running)
         instance.on_asked[39] = self.checks.asked
 
@@ -158,11 +166,11 @@ class Transactions:
                 raise UsageError(f"check_after_s: {check_after_s!r} is outside 0 to {CHECK_AFTER_S_MAX}")
             extra[CHECK_AFTER] = str(check_after_s)
         outgoing = yield from sender.prepare(plain, begin, extra, sys_flag=TRANSACTION_PREPARED)
-        self.running.add(outgoing.msg_id)
+        self.running[outgoing.msg_id] = None
         try:
             result = yield from sender.deliver(outgoing, begin, settings.send_timeout_ms if timeout_ms is None else timeout_ms)
         except BaseException:
-            self.running.discard(outgoing.msg_id)
+            self.running.pop(outgoing.msg_id, None)
             raise
         given = {TRANSACTION_ID: result.transaction_id} if result.transaction_id else {}
         seen = msgspec.structs.replace(plain, properties={**plain.properties, **given}, transaction_id=result.msg_id)
@@ -182,18 +190,23 @@ class Transactions:
     # ------------------------------------------------------------ the second phase
 
     def decide(self, stored: Stored, state: LocalTransactionState, error: Exception | None = None) -> Op[None]:
-        """Tell the broker that stored a half message what to do with it, one-way; a failure is logged, for the broker asks."""
+        """Tell the broker that stored a half message what to do with it, one-way; a failure is logged, for the broker asks.
+
+        Where the broker asked while the local transaction ran, this is the late answer: it names the offsets of the question.
+        Differs: the original names the first ones, and the copy that was written to ask is then asked for, and delivered, again.
+        """
+        asked = self.running.get(stored.result.msg_id)
         self.leave(stored)
         result = stored.result
         try:
             place = parse_offset_msg_id(result.offset_msg_id or result.msg_id)
             request = EndTransaction(
                 producer_group=self.sender.group,
-                tran_state_table_offset=result.queue_offset,
-                commit_log_offset=place.physical_offset,
+                tran_state_table_offset=result.queue_offset if asked is None else asked.tran_state_table_offset,
+                commit_log_offset=place.physical_offset if asked is None else asked.commit_log_offset,
                 commit_or_rollback=int(state),
                 msg_id=result.msg_id,
-                from_transaction_check=False,
+                from_transaction_check=asked is not None,
                 transaction_id=result.transaction_id,
                 topic=self.instance.wire(result.queue.topic),
                 broker_name=result.queue.broker_name,
@@ -207,7 +220,7 @@ class Transactions:
 
     def leave(self, stored: Stored) -> None:
         """The local transaction is over here, or nothing more is known of it: from now on checks ask the user's code."""
-        self.running.discard(stored.result.msg_id)
+        self.running.pop(stored.result.msg_id, None)
 
 
 def _described(message: Message) -> str:

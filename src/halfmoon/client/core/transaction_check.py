@@ -60,7 +60,7 @@ class Listener(Protocol):
 
 
 class Checkers:
-    """Which function answers for which topic: the topic's own, else the first pattern that fits, else the listener's.
+    """Which function answers for which topic: the topic's own, else that of the first pattern that fits, else ``otherwise``.
 
     Topics are the user's names. Patterns are those of a shell: ``orders_*``.
     """
@@ -102,10 +102,13 @@ class Checks:
     """The checks that brokers asked and that wait for an answer; up to ``check_threads`` are answered side by side.
 
     Follows ClientRemotingProcessor.checkTransactionState and DefaultMQProducerImpl.checkTransactionState (RocketMQ 4.9.8).
-    Differs: while the local transaction still runs in this process the answer is UNKNOWN, and the user's code is not asked.
+    Differs: while the local transaction still runs in this process the answer is UNKNOWN, the user's code is not asked, and the
+    question is kept in ``running`` for the decision to come.
     """
 
-    def __init__(self, settings: TransactionSettings, group: str, checkers: Checkers, running: set[str]) -> None:
+    def __init__(
+        self, settings: TransactionSettings, group: str, checkers: Checkers, running: dict[str, CheckTransactionState | None]
+    ) -> None:
         self.settings = settings
         self.group = group
         self._checkers = checkers
@@ -152,6 +155,7 @@ class Checks:
         message.topic = unwrap(wire_topic, self.settings.namespace)
         state, remark = LocalTransactionState.UNKNOWN, None
         if message.transaction_id in self._running:
+            self._running[message.transaction_id] = check.header
             remark = "the local transaction is still running"
         elif (checker := self._checkers.find(message.topic)) is None:
             log.warning("check not answered, no function for the topic: topic=%s msg_id=%s", message.topic, message.msg_id)
