@@ -164,12 +164,11 @@ class Broker:
 
     def due(self) -> int | None:
         """When `tick` wants to be called next."""
-        times = (
-            self.holds.due(), self.acks.due(), self.store.due(), self.peers.due(), self.relay.due(), self.stats.due(),
-            self.transactions.due(),
-            self._next_save_ms, self._next_expire_ms,
-        )  # fmt: skip
-        return min(time for time in times if time is not None)
+        due = min(self.stats.due(), self._next_save_ms, self._next_expire_ms, self.transactions.due())
+        for wanted in (self.holds.due(), self.acks.due(), self.store.due(), self.peers.due(), self.relay.due()):
+            if wanted is not None and wanted < due:
+                due = wanted
+        return due
 
     def tick(self, now: int) -> None:
         """Deadlines and periodic work."""
@@ -192,8 +191,9 @@ class Broker:
     def effects(self) -> list[CoreEffect]:
         """Take out what is to be done: answers, syncs, saved tables, operations."""
         self.membership.notify()
-        found: list[CoreEffect] = list(self.peers.effects())
-        found += map(self._settled, self.store.work())
+        found: list[CoreEffect] = [*self.peers.effects()]
+        if works := self.store.work():
+            found += map(self._settled, works)
         found += self.transactions.work()
         found += self.tables.save_changed(everything_changed=self._stopping)
         if self._starts:
@@ -226,7 +226,8 @@ class Broker:
             self.acks.durable(store.durable_offset)
             if store.failure is not None:
                 self.acks.failed(f"service not available now: {store.failure}")
-        self.transactions.durable(store.durable_offset, store.failure)
+        if self.transactions.decisions.waiting():
+            self.transactions.durable(store.durable_offset, store.failure)
         for topic, queue_id, max_offset, tag_hashes in store.arrivals():
             for hold in self.holds.arrived(topic, queue_id, max_offset, tag_hashes):
                 self._go_on(hold)

@@ -65,6 +65,7 @@ class Sends:
         """Where half messages go."""
         self.cluster_pair = wire_properties.encode({"CLUSTER": settings.cluster})
         self.message_bytes_max: int = store.settings.message_bytes_max
+        self._sync_flush = store.sync_flush
         self._suffixes: dict[bytes, tuple[bytes, bool]] = {}
 
     # ------------------------------------------------------------ the plain road
@@ -130,7 +131,7 @@ class Sends:
     def append(self, topic: str, queue_id: int, drafts: list[Draft] | Alike, now: int, *, whole: bool = False) -> Appended:
         """Append drafts of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
         store = self._store
-        if store.sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
+        if self._sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
             raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
         try:
             appended = store.append(topic, queue_id, drafts, now, whole=whole)
@@ -145,7 +146,7 @@ class Sends:
 
     def acknowledge(self, stored: Stored, now: int, *, wait: bool) -> None:
         """Answer at once, or when the log is durable: with sync flush and senders who wait for it."""
-        if wait and self._store.durable_offset < stored.end_offset and self._store.sync_flush:
+        if self._sync_flush and wait and self._store.durable_offset < stored.end_offset:
             stored.deadline_ms = now + self._settings.sync_timeout_ms
             self._acks.wait(stored)
         else:

@@ -57,7 +57,10 @@ class Stats:
     def __init__(self, cluster: str, now: int) -> None:
         self._cluster = cluster
         self._items: dict[tuple[str, str], Item] = {}
+        self._puts: dict[str, tuple[Item, Item, Item]] = {}
+        """What `put` adds to, by topic; at most as many as there are counters."""
         self._next_ms = [now + interval for interval, _ in _WINDOWS]
+        self._due = min(self._next_ms)
         self._broker_samples: deque[tuple[int, int, int]] = deque([(now, 0, 0)], maxlen=62)
         self.booted_ms = now
         self.puts_failed = 0
@@ -68,9 +71,27 @@ class Stats:
 
     def put(self, topic: str, count: int, size_bytes: int) -> None:
         """Count messages stored."""
-        self.add("TOPIC_PUT_NUMS", topic, count)
-        self.add("TOPIC_PUT_SIZE", topic, size_bytes)
-        self.add("BROKER_PUT_NUMS", self._cluster, count)
+        items = self._puts.get(topic)
+        if items is None:
+            self.add("TOPIC_PUT_NUMS", topic, count)
+            self.add("TOPIC_PUT_SIZE", topic, size_bytes)
+            self.add("BROKER_PUT_NUMS", self._cluster, count)
+            self._remember(topic)
+            return
+        nums, size, all_nums = items
+        nums.total += count
+        size.total += size_bytes
+        all_nums.total += count
+        nums.times += 1
+        size.times += 1
+        all_nums.times += 1
+
+    def _remember(self, topic: str) -> None:
+        """Keep the three counters of a topic at hand, when there was room for them."""
+        nums, size = self.item("TOPIC_PUT_NUMS", topic), self.item("TOPIC_PUT_SIZE", topic)
+        all_nums = self.item("BROKER_PUT_NUMS", self._cluster)
+        if nums is not None and size is not None and all_nums is not None:
+            self._puts[topic] = (nums, size, all_nums)
 
     def got(self, group: str, topic: str, count: int, size_bytes: int) -> None:
         """Count messages handed to a consumer group."""
@@ -105,6 +126,7 @@ class Stats:
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop the counters of a deleted topic or group."""
+        self._puts.clear()
         for name, key in list(self._items):
             parts = key.split("@")
             if (topic is not None and topic in parts) or (group is not None and len(parts) > 1 and parts[-1] == group):
@@ -112,10 +134,13 @@ class Stats:
 
     def due(self) -> int:
         """When the next samples are to be taken."""
-        return min(self._next_ms)
+        return self._due
 
     def tick(self, now: int) -> None:
         """Take the samples that are due."""
+        if now < self._due:
+            self._mark_day(now)
+            return
         for window, (interval, _) in enumerate(_WINDOWS):
             if now >= self._next_ms[window]:
                 self._next_ms[window] = now + interval
@@ -123,6 +148,7 @@ class Stats:
                     item.sample(window, now)
                 if window == 0:
                     self._broker_samples.append((now, self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS")))
+        self._due = min(self._next_ms)
         self._mark_day(now)
 
     def recent(self, now: int) -> tuple[list[float], list[float]]:

@@ -35,6 +35,7 @@ class Tables:
         self._disk = disk
         self._tables: dict[str, _Table] = {}
         self._in_a_hurry = False
+        self._touched = False  # a table may have something to save
         self.failed: dict[str, str] = {}
         """Paths whose last save failed, with the reason; tried again with the next change or `save_changed`."""
 
@@ -60,13 +61,20 @@ class Tables:
     def add(self, path: str, dump: Callable[[], bytes], *, patient: bool = False) -> Callable[[], None]:
         """Take in a table; return the function that marks it changed. A patient one waits for the next round of saves."""
         table = self._tables[path] = _Table(path, dump, patient)
-        return partial(setattr, table, "changed", True)
+
+        def changed() -> None:
+            table.changed = self._touched = True
+
+        return changed
 
     def save_changed(self, *, everything_changed: bool = False) -> list[Work[None]]:
         """Return the saves that are due: changed tables with no save under way.
 
         Patient ones, and those whose last save failed, only with ``everything_changed``, or once `hurry` was called.
         """
+        if not self._touched and not everything_changed:
+            return []
+        self._touched = False
         works = []
         for table in self._tables.values():
             patient = (table.patient and not self._in_a_hurry) or table.path in self.failed
@@ -80,10 +88,11 @@ class Tables:
 
     def hurry(self) -> None:
         """The broker stops: from now on no table waits for the next round."""
-        self._in_a_hurry = True
+        self._in_a_hurry = self._touched = True
 
     def _saved(self, table: _Table, result: Any, _now: int) -> None:
         table.busy = False
+        self._touched = True
         if isinstance(result, Exception):
             if table.path not in self.failed:
                 log.warning("a table is not saved, and tried again each round: path=%s error=%s", table.path, result)
