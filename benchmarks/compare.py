@@ -49,6 +49,7 @@ ROWS = [
     Row("send 4 x 16, 1 KiB, ROCKETMQ", "send -c 4 -w 16 -s 1024 -j rocketmq", "ASYNC_FLUSH", 1.2),
     Row("send 8 x 64, 100 B, ROCKETMQ", "send -c 8 -w 64 -s 100 -j rocketmq", "ASYNC_FLUSH", 1.0),
     Row("batches of 32 x 256 B, 4 x 4", "send -c 4 -w 4 -b 32 -s 256 -j rocketmq", "ASYNC_FLUSH", 0.5),
+    Row("half and commit 4 x 16, 1 KiB", "tx -c 4 -w 16 -s 1024", "ASYNC_FLUSH", 0.9),
     Row("pull of a backlog, 4 connections", f"pull -c 4 -t {BACKLOG}", "ASYNC_FLUSH", 1.0),
     Row("sync flush, send 1 x 1, 1 KiB", "send -c 1 -w 1 -s 1024", "SYNC_FLUSH", 1.0),
     Row("sync flush, send 8 x 64, 1 KiB", "send -c 8 -w 64 -s 1024 -j rocketmq", "SYNC_FLUSH", 1.0),
