@@ -52,7 +52,7 @@ class StoreSettings:
         1000,
         low=1,
         high=600_000,
-        why="How often the transaction state table is synced; a kill repeats at most this much of the log.",
+        why="How often the transaction state table is synced; after a kill about this much of the log is read again.",
     )
     delete_when: str = setting("04", java="deleteWhen", why="Hours of the day (UTC, joined by ;) at which expired files go.")
     file_reserved_hours: int = setting(
