@@ -7,7 +7,7 @@ shall not wait. One large registration is read at a time, in the order they came
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,11 +18,11 @@ import msgspec
 from halfmoon.effects import Work
 from halfmoon.errors import SystemBusy, SystemError_
 from halfmoon.nameserver.routes import Queues, Registration
-from halfmoon.wire.bodies import TopicConfigTable, decode_register_body, from_json
+from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, decode_register_body, from_json
 from halfmoon.wire.codes import VERSION_V3_0_11
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.route import RegisterBroker
-from halfmoon.wire.json import REGISTRATION
+from halfmoon.wire.json import REGISTRATION, REQUEST, Body
 
 INLINE_BYTES_MAX = 64 * 1024
 """A JSON body up to here is read at once: some 370 topics. A deflated one never is, for it may hold a thousand times its size."""
@@ -50,23 +50,44 @@ def read(command: Command, sent: RegisterBroker) -> tuple[Registration, Parts]:
     """
     if sent.body_crc32 and sent.body_crc32 != crc32(command.body) & 0x7FFFFFFF:
         raise SystemError_("crc32 not match")
-    if command.version < VERSION_V3_0_11 and command.body:
-        table = from_json(TopicConfigTable, command.body, bounds=REGISTRATION)
-    else:
-        table = decode_register_body(command.body, compressed=is_deflated(command, sent)).topic_config_serialize_wrapper
+    version, configs = _table(command, sent)
     topics = (
-        (name, Queues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag))
-        for name, topic in table.topic_config_table.items()
+        (name, Queues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)) for name, topic in configs
     )
     parts = []
     while part := dict(islice(topics, PART_TOPICS)):
         parts.append(part)
     ttl_ms = sent.heartbeat_timeout_millis
     registration = Registration(
-        sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id, sent.ha_server_addr, table.data_version,
+        sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id, sent.ha_server_addr, version,
         parts[0] if parts else {}, ttl_ms if ttl_ms is not None and ttl_ms > 0 else None, sent.enable_acting_master,
     )  # fmt: skip
     return registration, parts[1:]
+
+
+class _Wrapper(Body):
+    data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, msgspec.Raw] = {}  # noqa: RUF012 - msgspec gives each value its own
+
+
+class _Body(Body):
+    topic_config_serialize_wrapper: _Wrapper = msgspec.field(default_factory=_Wrapper)
+
+
+def _table(command: Command, sent: RegisterBroker) -> tuple[DataVersion, Iterable[tuple[str, TopicConfig]]]:
+    """Return the version and the topics; those of a large body are read one at a time, since one long call keeps all others
+    waiting, whatever thread makes it."""
+    body = command.body
+    if command.version < VERSION_V3_0_11 and body:
+        table = from_json(TopicConfigTable, body, bounds=REGISTRATION)
+    elif is_deflated(command, sent) or len(body) <= REGISTRATION.raw_bytes_max:
+        table = decode_register_body(body, compressed=is_deflated(command, sent)).topic_config_serialize_wrapper
+    else:
+        wrapper = from_json(_Body, body, bounds=REGISTRATION).topic_config_serialize_wrapper
+        return wrapper.data_version, (
+            (name, from_json(TopicConfig, bytes(text), bounds=REQUEST)) for name, text in wrapper.topic_config_table.items()
+        )
+    return table.data_version, table.topic_config_table.items()
 
 
 def is_deflated(command: Command, sent: RegisterBroker) -> bool:

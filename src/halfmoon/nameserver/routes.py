@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from halfmoon.wire.codes import Perm
 
 MASTER_ID = 0
@@ -16,8 +18,8 @@ UNIT, UNIT_SUB = 1, 2
 """Bits of a topic's system flag. Follows TopicSysFlag."""
 
 
-class Queues(NamedTuple):
-    """What one broker holds of one topic."""
+class Queues(msgspec.Struct, frozen=True, gc=False):
+    """What one broker holds of one topic. There are as many as topics, and the garbage collector need not look at them."""
 
     read_count: int
     write_count: int
@@ -236,7 +238,7 @@ class Routes:
         for topic in topics:
             queues = self._topics[topic][name]
             perm = int(Perm.READ | Perm.WRITE) if writable else queues.perm & ~Perm.WRITE
-            self._topics[topic][name] = queues._replace(perm=int(perm))
+            self._topics[topic][name] = msgspec.structs.replace(queues, perm=int(perm))
         return len(topics)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:

@@ -35,7 +35,7 @@ class DataVersion(msgspec.Struct, rename="camel", frozen=True):
         return DataVersion(self.counter + 1, now, self.state_version)
 
 
-class TopicConfig(Body):
+class TopicConfig(Body, gc=False):
     """A topic at one broker. ``perm`` are bits of `halfmoon.wire.codes.Perm`, ``topic_filter_type`` SINGLE_TAG or MULTI_TAG."""
 
     topic_name: str = ""
