@@ -27,6 +27,7 @@ SERVERS: dict[str, tuple[str, type[Any]]] = {
 CLIENTS: dict[str, type[Any]] = {
     "Every client": client.ClientSettings,
     "Producers": client.ProducerSettings,
+    "Transactional producers": client.TransactionSettings,
     "Consumers": client.ConsumerSettings,
     "Push consumers": client.PushSettings,
     "Pull consumers": client.PullSettings,
