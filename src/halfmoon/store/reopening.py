@@ -22,7 +22,7 @@ from halfmoon.store.milestone import Milestone
 from halfmoon.store.redispatch import Redispatch, restate
 from halfmoon.store.store import Store
 from halfmoon.store.transactionfiles import TransactionFiles
-from halfmoon.store.walk import Entered, steps
+from halfmoon.store.walk import Entered, first_half, steps
 
 log = logging.getLogger("halfmoon.store.transactions")
 
@@ -93,6 +93,9 @@ def _load(files: TransactionFiles, store: Store, was: Milestone, *, lost: bool) 
         last = table.half(was.records - 1)
         if last is None or last.size <= 0 or not Entered(store._queues)(HALF_TOPIC, 0, last.index, last.physical_offset):
             raise StoreError(f"{STATE_TABLE}: record {was.records - 1} is not that of a half message")
+        lowest = first_half(store)
+        if lowest is not None and lowest < min(table.first, was.records):
+            raise StoreError(f"{STATE_TABLE} begins at {table.first}, the log has half message {lowest}")
     table.recount(was.settled)
     files.slots.load()
     files.none_below = was.none_below
