@@ -17,7 +17,17 @@ from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.fscktransactions import Finding, TransactionCheck
 from halfmoon.store.hashing import index_hash
 from halfmoon.store.keyindex import HEADER_BYTES, SLOT, SLOT_BYTES, IndexFile, KeyIndex
-from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE, ENTRY_BYTES, FILLER_SIZE, STATE_BYTES, STATE_TABLE, file_offset
+from halfmoon.store.layout import (
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    ENTRY_BYTES,
+    FILLER_SIZE,
+    REDO_LOG,
+    STATE_BYTES,
+    STATE_TABLE,
+    UNIT_BYTES,
+    file_offset,
+)
 from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at, keys_of, tag_hash_of
 from halfmoon.store.recovery import load_queues
 from halfmoon.store.settings import StoreSettings
@@ -51,7 +61,8 @@ def fsck(disk: Disk, settings: StoreSettings | None = None) -> Iterator[Finding]
         index.load()
     except StoreError as error:
         yield Finding("index", "files", str(error))
-    records = _file_bytes(disk, STATE_TABLE, settings.transaction_file_records * STATE_BYTES) // STATE_BYTES
+    records = _file_bytes(disk, REDO_LOG, settings.transaction_file_records * UNIT_BYTES) // UNIT_BYTES
+    records = _file_bytes(disk, STATE_TABLE, records * STATE_BYTES) // STATE_BYTES
     yield from _Check(log, queues, index, TransactionCheck(disk, queues, records)).findings()
 
 
