@@ -26,9 +26,12 @@ from halfmoon.ports import Buffer, DiskUsage
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 _NUMBER = Struct(">i")
-_STEP_MIN = 256 * 1024
+_STEP_MIN = 16 * 1024
+"""The first step, doubled with each: most queues stay small."""
 _STEP_MAX = 32 * 1024 * 1024
 _PWRITE_MIN = 4096
+_UNUSED, _CLOSED = -2, -1
+"""In place of a descriptor: it is kept from the second large write on, as the files of most queues see no second one."""
 
 
 class RealFile:
@@ -42,7 +45,7 @@ class RealFile:
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
         self._reserved = 0
-        self._fd = -1
+        self._fd = _UNUSED
 
     def write(self, at: int, data: Buffer) -> None:
         """Copy bytes in. Raises OSError when the file system has no room, IndexError beyond the file's end."""
@@ -71,11 +74,17 @@ class RealFile:
             table[array // 4] = numbers
 
     def _write_large(self, at: int, data: Buffer) -> None:
-        if self._fd < 0:
-            self._fd = os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
-        written = os.pwrite(self._fd, data, at)
-        while written < len(data):  # a signal may cut a write short
-            written += os.pwrite(self._fd, memoryview(data)[written:], at + written)
+        fd = self._fd if self._fd >= 0 else os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            written = os.pwrite(fd, data, at)
+            while written < len(data):  # a signal may cut a write short
+                written += os.pwrite(fd, memoryview(data)[written:], at + written)
+        finally:
+            if self._fd == _UNUSED:
+                os.close(fd)
+                self._fd = _CLOSED
+            else:
+                self._fd = fd
 
     def view(self, at: int, size: int) -> memoryview:
         """Return bytes without copying; shorter at the file's end."""
@@ -103,7 +112,7 @@ class RealFile:
         self._reserved = 0
         if self._fd >= 0:
             os.close(self._fd)
-            self._fd = -1
+            self._fd = _UNUSED
 
     def _open_map(self) -> None:
         fd = os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
