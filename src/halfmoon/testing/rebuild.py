@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
+from zlib import crc32
 
+from halfmoon.errors import PeerError
 from halfmoon.model import KEYS, UNIQ_KEY, java_hash
 from halfmoon.ports import Disk
 from halfmoon.wire.record import decode_record
@@ -20,6 +22,7 @@ PROBLEMS_MAX = 20
 _ENTRY = Struct(">qiq")
 _TWO = Struct(">ii")
 _KEY_ENTRY = Struct(">iqii")  # | key hash i32 | physical offset i64 | seconds i32 | previous entry i32 |
+_RECORD_BYTES_MIN = 91
 _BLANK, _V1, _V2 = -875286124, -626843481, -626843477
 _FILLER_BYTES = 0x7FFFFFFF  # as a size: a place without a message, left by lost or deleted ones
 _NOT_INDEXED = (4, 12)  # prepared and rolled back records of the 3.x kind
@@ -39,22 +42,27 @@ class LogRecord(NamedTuple):
 
 def scan_log(disk: Disk) -> list[LogRecord]:
     """Return the records of the log, in order, up to the first bytes that are none."""
-    found: list[LogRecord] = []
+    return [record for view in walk_log(disk) if (record := _record(view)) is not None]
+
+
+def walk_log(disk: Disk) -> Iterator[memoryview]:
+    """Yield the bytes of each record of the log, in order, up to the first bytes that are none.
+
+    A damaged record is left out when its size leads to a good one or to the closed rest of its file, as recovery has it.
+    """
     for name in disk.list("commitlog"):
         size = disk.file_size(f"commitlog/{name}")
         view = disk.open(f"commitlog/{name}").view(0, size)
-        at = 0
-        while at + 8 <= size:
-            total, magic = _TWO.unpack_from(view, at)
-            if magic not in (_V1, _V2) or not 0 < total <= size - at:
-                break
-            record = _record(view[at : at + total])
-            if record is not None:
-                found.append(record)
-            at += total
-        if at + 8 > size or _TWO.unpack_from(view, at)[1] != _BLANK:
-            break
-    return found
+        base, at = int(name), 0
+        while at + 8 <= size and not _is_blank(view, at):
+            end = at + _TWO.unpack_from(view, at)[0]
+            if _is_record(view, base, at):
+                yield view[at:end]
+            elif not at + _RECORD_BYTES_MIN <= end <= size or not (_is_blank(view, end) or _is_record(view, base, end)):
+                return
+            at = end
+        if at + 8 > size:
+            return
 
 
 def indexes_differ(disk: Disk, *, queue_file_bytes: int, hash_slots: int, index_entries_max: int) -> list[str]:
@@ -66,6 +74,22 @@ def indexes_differ(disk: Disk, *, queue_file_bytes: int, hash_slots: int, index_
     problems += _queues_differ(disk, records, first, queue_file_bytes)
     problems += _keys_differ(disk, records, first, hash_slots, index_entries_max)
     return problems[:PROBLEMS_MAX]
+
+
+def _is_blank(view: memoryview, at: int) -> bool:
+    return at + 8 <= len(view) and _TWO.unpack_from(view, at) == (len(view) - at, _BLANK)
+
+
+def _is_record(view: memoryview, base: int, at: int) -> bool:
+    """Whether a whole record begins at a byte of the file that begins at ``base``, and says so of itself."""
+    total, magic = _TWO.unpack_from(view, at) if at + _RECORD_BYTES_MIN <= len(view) else (0, 0)
+    if magic not in (_V1, _V2) or not _RECORD_BYTES_MIN <= total <= len(view) - at:
+        return False
+    try:
+        message = decode_record(view[at : at + total])
+    except PeerError:
+        return False
+    return message.physical_offset == base + at and crc32(message.body) & 0x7FFFFFFF == message.body_crc
 
 
 def _record(view: memoryview) -> LogRecord | None:
