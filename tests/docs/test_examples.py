@@ -22,7 +22,7 @@ from halfmoon.cli.servers import OPTIONS, read_options, settings_from
 from halfmoon.testing.local import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/getting-started.md"]
+PAGES = ["README.md", "docs/getting-started.md", "docs/transactions.md"]
 ADDRESS = "127.0.0.1:9876"
 SHOWN_ELSEWHERE = {"make"}
 BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)

@@ -33,8 +33,7 @@ from tests.interop.apache import Cluster
 from tests.interop.ours import Serve
 
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
-OURS_CANNOT = pytest.mark.xfail(strict=False, reason="our broker does not answer transactions yet")
-BROKERS = [pytest.param("4.9.7"), pytest.param("5.3.3"), pytest.param("4.7.1"), pytest.param("ours", marks=OURS_CANNOT)]
+BROKERS = ["4.9.7", "5.3.3", "4.7.1", "ours"]
 QUICK = {"transactionTimeOut": 500, "transactionCheckInterval": 1000, "transactionCheckMax": 3}
 """A first check after half a second to one and a half, then every second, and given up after three."""
 APACHE = {**QUICK, "transactionOpBatchInterval": 10}

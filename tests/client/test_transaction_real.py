@@ -1,0 +1,169 @@
+"""Transactional producers against a real broker of ours on real sockets: blocks, listeners, checks, and who answers them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from halfmoon import (
+    Admin,
+    AsyncTransactionProducer,
+    ConsumeFrom,
+    LocalTransactionState,
+    Message,
+    PullConsumer,
+    TransactionProducer,
+)
+from halfmoon.testing.local import LocalCluster
+
+COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    quick = {"transactionTimeOut": 200, "transactionCheckInterval": 200}
+    with LocalCluster(tmp_path_factory.mktemp("broker"), quick) as found:
+        yield found
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    name = f"topic_{next(_numbers)}"
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic(name, queue_count=1)
+    return name
+
+
+@pytest.fixture
+def names(cluster: LocalCluster) -> dict[str, Any]:
+    return {"group": f"P_{next(_numbers)}", "nameserver": cluster.nameserver}
+
+
+def bodies(cluster: LocalCluster, topic: str, message_count: int, more_s: float = 0.6) -> list[bytes]:
+    """Wait until so many messages came, and a while longer for those that must not come; return their bodies, sorted."""
+    found = []
+    with PullConsumer(
+        group=f"C_{next(_numbers)}", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET
+    ) as consumer:
+        consumer.assign(consumer.queues(topic))
+        for queue in consumer.assignment():
+            consumer.seek_to_begin(queue)
+        end = time.monotonic() + 20
+        while len(found) < message_count and time.monotonic() < end:
+            found += consumer.poll(100)
+        end = time.monotonic() + more_s
+        while time.monotonic() < end:
+            found += consumer.poll(100)
+    return sorted(message.body for message in found)
+
+
+@pytest.mark.mission("000-02", "000-70", "003-04", "004-18")
+def test_what_is_committed_is_delivered_and_what_is_rolled_back_is_not(cluster, names, topic):
+    with TransactionProducer(**names, check=lambda message: ROLLBACK) as producer:
+        with producer.half(Message(topic, b"block")):
+            assert bodies(cluster, topic, 0, more_s=0.3) == [], "half while the block runs"
+        with pytest.raises(ZeroDivisionError), producer.half(Message(topic, b"error")):
+            raise ZeroDivisionError
+        producer.send_in_transaction(Message(topic, b"call"), executor=lambda message, arg: COMMIT)
+        producer.send_in_transaction(Message(topic, b"no"), executor=lambda message, arg: ROLLBACK)
+        producer.send(Message(topic, b"plain"))
+
+        assert bodies(cluster, topic, 3) == [b"block", b"call", b"plain"]
+
+
+@pytest.mark.mission("000-69", "000-71", "003-24", "004-33", "004-34")
+def test_what_is_left_is_asked_in_a_thread_until_it_is_known(cluster, names, topic):
+    asked: list[tuple[str, bool]] = []
+    answers = [None, UNKNOWN, ValueError("no database"), COMMIT]
+
+    def check(message):
+        asked.append((message.transaction_id, threading.current_thread() is threading.main_thread()))
+        said = answers.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    with TransactionProducer(**names) as producer:
+        with producer.half(Message(topic, b"left"), check=check) as half:
+            half.leave()
+
+        assert bodies(cluster, topic, 1) == [b"left"]
+
+    assert asked == [(half.transaction_id, False)] * 4
+
+
+@pytest.mark.mission("003-11", "000-69")
+def test_a_member_that_never_sent_anything_answers_for_one_that_left(cluster, names, topic):
+    with TransactionProducer(**names, check=lambda message: COMMIT):
+        with TransactionProducer(**names, check=lambda message: UNKNOWN) as gone, gone.half(Message(topic, b"left")) as half:
+            half.leave()
+
+        assert bodies(cluster, topic, 1) == [b"left"]
+
+
+async def test_asyncio_checks_are_awaited_and_a_cancelled_block_is_asked_for(cluster, names, topic):
+    asked = asyncio.Event()
+
+    async def check(message):
+        await asyncio.sleep(0)
+        asked.set()
+        return COMMIT
+
+    async with AsyncTransactionProducer(**names, check=check) as producer:
+        async with producer.half(Message(topic, b"committed")):
+            await asyncio.sleep(0)
+
+        async def work():
+            async with producer.half(Message(topic, b"cancelled")):
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(work())
+        while not producer._core.running:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait([task])
+        await asyncio.wait_for(asked.wait(), 20)
+
+        assert await asyncio.to_thread(bodies, cluster, topic, 2) == [b"cancelled", b"committed"]
+
+
+async def test_many_transactions_at_once_are_each_decided_once(cluster, names, topic):
+    async def one(producer, number):
+        try:
+            async with producer.half(Message(topic, b"%d" % number)):
+                await asyncio.sleep(0)
+                if number % 3 == 0:
+                    raise LookupError
+        except LookupError:
+            return
+
+    async with AsyncTransactionProducer(**names, check=lambda message: ROLLBACK) as producer:
+        await asyncio.gather(*(one(producer, number) for number in range(90)))
+        found = await asyncio.to_thread(bodies, cluster, topic, 60)
+
+    assert found == sorted(b"%d" % number for number in range(90) if number % 3)
+
+
+async def test_a_plain_local_transaction_does_not_hold_up_the_event_loop(cluster, names, topic):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def execute(message, arg):
+        begun.set()
+        assert go_on.wait(20)
+        return COMMIT
+
+    async with AsyncTransactionProducer(**names, check=lambda message: ROLLBACK) as producer:
+        task = asyncio.create_task(producer.send_in_transaction(Message(topic, b"slow"), executor=execute))
+        await asyncio.to_thread(begun.wait, 20)
+        await producer.send(Message(topic, b"beside"))
+        go_on.set()
+
+        assert (await task).local_state is COMMIT
