@@ -108,6 +108,23 @@ def test_what_is_indexed_is_what_a_rebuild_of_the_same_records_finds(properties:
     assert list(fsck(disk, small())) == []
 
 
+def test_runs_of_alike_records_are_indexed_as_a_rebuild_finds_them():
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    for number in range(300):  # runs of 40, 1, 40, 1 …, over files of 4 KiB
+        odd = number % 41 == 40
+        store.append("t", 0, [keyed(b"odd" if odd else b"body", f"U{number:04}", "k1 k2" if odd else "")], NOW + number)
+    now = NOW
+    while store._indexing.position < store.end_offset:
+        now = max(now, store.due())
+        store.tick(now)
+        carry_out(store, now)
+    assert bodies(store.query("t", "U0123", 32, *ALWAYS).records) == [b"body"]
+    close(store, now)
+
+    assert list(fsck(disk, small())) == []
+
+
 def test_under_load_a_slice_waits_until_it_is_full_and_otherwise_it_does_not(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("halfmoon.store.upkeep._FULL_BYTES", 1000)
     store = open_store(SimDisk(Random(1)))
