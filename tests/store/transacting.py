@@ -10,6 +10,7 @@ from halfmoon.ports import Disk
 from halfmoon.store import Store, StoreSettings
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
 from halfmoon.store.transactions import Half, State, TransactionIndex
+from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.record import decode_records
 from tests.store.driving import HOST, NOW, draft, run, small
 
@@ -56,6 +57,12 @@ def save_all(store: Store, index: TransactionIndex, now: int) -> int:
         index.tick(now)
         carry_out_both(store, index, now)
     return now
+
+
+def zero(disk: SimDisk, path: str, at: int, size: int, data: bytes = b"") -> None:
+    """Damage a file as no broker would: zeros, or what is given."""
+    for file in (disk.open(path).data, disk.open(path).durable):
+        file[at : at + size] = data or bytes(size)
 
 
 # ---------------------------------------------------------------- the broker's part
