@@ -24,15 +24,17 @@ class JavaError(Exception):
 
 
 class JavaPeer:
-    """One JVM with the client of a version; ``serialization`` is JSON or ROCKETMQ, for the headers it sends."""
+    """One JVM with the client of a version; ``serialization`` is JSON or ROCKETMQ, for the headers it sends; ``properties`` are
+    more of the JVM's."""
 
-    def __init__(self, version: str, home: Path, serialization: str = "JSON") -> None:
+    def __init__(self, version: str, home: Path, serialization: str = "JSON", **properties: str) -> None:
         self.version, self.serialization = version, serialization
         (home / "conf").mkdir(parents=True, exist_ok=True)
         (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
         self._errors = open(home / "errors.log", "ab")  # noqa: SIM115 (closed in stop)
         command = ["java", "-Xmx384m", f"-Duser.home={home}", f"-Drocketmq.serialize.type={serialization}", *JAVA_FLAGS, *SHORT_RUN]
         command += [f"-Drocketmq.client.logRoot={home}", f"-Drocketmq.home.dir={home}", "-Drocketmq.client.logLevel=WARN"]
+        command += [f"-D{name}={value}" for name, value in properties.items()]
         command += ["-cp", f"{classes(version)}:{jars(version)}/*", "Peer"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from halfmoon import AsyncAdmin, AsyncProducer, Message
-from halfmoon.errors import StoreLocked
+from halfmoon.broker.settings import VipChannel
+from halfmoon.errors import StoreError, StoreLocked
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, both, broker, name_server, start, stop
 from halfmoon.programs.ports import PortTaken
+from halfmoon.shell.serve import Server
 
 
 def settings() -> Configuration:
@@ -121,3 +123,120 @@ async def test_the_machines_memory_is_told_to_the_store(tmp_path):
         assert alone.broker.store.settings.memory_bytes > 1 << 28
     finally:
         await stop((alone,))
+
+
+# ---------------------------------------------------------------- the second port
+
+
+def pair_of_ports() -> tuple[int, int]:
+    """Return a free port and the one two above it, free too."""
+    for _ in range(200):
+        with socket.socket() as low, socket.socket() as high:
+            low.bind(("127.0.0.1", 0))
+            port = low.getsockname()[1]
+            try:
+                high.bind(("127.0.0.1", port + 2))
+            except OSError:
+                continue
+            return port, port + 2
+    raise AssertionError("no free pair of ports")
+
+
+def vip(port: int, choice: VipChannel = VipChannel.IF_FREE) -> Configuration:
+    found = settings()
+    return found._replace(broker=replace(found.broker, port=port, vip_channel=choice))
+
+
+@pytest.mark.parametrize("choice", [VipChannel.IF_FREE, VipChannel.ALWAYS])
+async def test_clients_with_the_vip_channel_send_two_ports_below(tmp_path, choice, caplog):
+    second, port = pair_of_ports()
+    parts = await both(vip(port, choice), tmp_path)
+    await start(parts)
+    try:
+        async with AsyncProducer(group="P", nameserver=parts[0].address, vip_channel=True) as producer:
+            await producer.send(Message("orders", b"1"))
+        assert [bound[1] for bound in parts[1].server.bound] == [port, second]
+        assert parts[1].broker is not None
+        assert parts[1].broker.store.end_offset > 0
+    finally:
+        await stop(parts)
+
+    assert not [entry for entry in caplog.records if "second port" in entry.getMessage()]
+    with socket.socket() as again:
+        again.bind(("127.0.0.1", second))
+
+
+async def test_a_second_port_in_use_is_a_warning(tmp_path, caplog):
+    second, port = pair_of_ports()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", second))
+        taken.listen()
+        alone = await broker(vip(port), tmp_path)
+        await start((alone,))
+        await stop((alone,))
+
+    (warning,) = [entry.getMessage() for entry in caplog.records if "second port" in entry.getMessage()]
+    assert str(second) in warning
+    assert alone.port == port
+
+
+async def test_a_second_port_in_use_is_an_error_when_it_must_be_there(tmp_path):
+    second, port = pair_of_ports()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", second))
+        taken.listen()
+        with pytest.raises(PortTaken, match=str(second)):
+            await broker(vip(port, VipChannel.ALWAYS), tmp_path / "new")
+
+    assert not (tmp_path / "new").exists()
+    with socket.socket() as again:
+        again.bind(("127.0.0.1", port))
+
+
+async def test_the_second_port_can_be_left_to_others(tmp_path):
+    second, port = pair_of_ports()
+    alone = await broker(vip(port, VipChannel.NEVER), tmp_path)
+    await start((alone,))
+    try:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", second))
+            other.listen()
+    finally:
+        await stop((alone,))
+
+
+async def test_below_a_port_that_the_system_chose_a_port_in_use_is_not_worth_a_word(tmp_path, caplog, monkeypatch):
+    real = Server.take
+
+    async def take(server, host, port):
+        if port:
+            raise OSError(98, "Address already in use")
+        return await real(server, host, port)
+
+    monkeypatch.setattr(Server, "take", take)
+    alone = await broker(settings(), tmp_path)
+    await start((alone,))
+    await stop((alone,))
+
+    assert not [entry for entry in caplog.records if "second port" in entry.getMessage()]
+
+
+# ---------------------------------------------------------------- killed
+
+
+async def test_what_is_killed_before_its_start_gives_port_and_directory_back(tmp_path):
+    for make in (name_server, broker):
+        part = await make(settings(), tmp_path / make.__name__)
+        await part.kill()
+        again = await make(settings(), tmp_path / make.__name__)
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", part.port))
+        await again.kill()
+
+
+async def test_a_broker_whose_tables_do_not_read_gives_the_directory_back(tmp_path):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text("{")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="a saved table cannot be read"):
+            await broker(settings(), tmp_path)

@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,32 @@ async def test_a_taken_port_is_an_error_that_leaves_nothing_open() -> None:
         await server.start()
     assert server._sockets == []
     taken.close()
+
+
+async def test_an_aborted_server_tells_its_core_nothing_more_and_cuts_its_connections() -> None:
+    core = Echo()
+    async with serving(core) as (server, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        told = list(core.told)
+        writer.write(b"unheard")
+        await server.abort()
+        with suppress(ConnectionResetError):  # for what nobody read
+            assert await reader.read() == b""
+        writer.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, port), timeout=1)
+    assert core.told == told
+
+
+async def test_a_server_that_never_started_gives_its_ports_back_when_it_is_aborted() -> None:
+    server = Server(Echo(), [("127.0.0.1", 0)], Clock())
+    first = (await server.bind())[0]
+    second = await server.take("127.0.0.1", 0)
+    await server.abort()
+    for address in (first, second):
+        socket.create_server(address).close()
 
 
 async def test_small_packets_are_not_held_back() -> None:

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from halfmoon.settings import setting
+
+
+class VipChannel(Enum):
+    """Whether a broker listens two ports below its own, where clients with vipChannelEnabled send."""
+
+    IF_FREE = 0
+    ALWAYS = 1
+    NEVER = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +25,10 @@ class BrokerSettings:
     broker_id: int = setting(0, java="brokerId", low=0, high=0, why="0 is the master; slaves are not built yet.")
     address: str = setting("127.0.0.1", java="brokerIP1", why="The address that clients are told, part of every message id.")
     port: int = setting(10911, java="listenPort", low=0, high=65535, why="Where clients connect; 0 takes a free one.")
+    vip_channel: VipChannel = setting(
+        VipChannel.IF_FREE,
+        why="Listen two ports below, too, for clients with vipChannelEnabled: IF_FREE only warns when that port is taken.",
+    )
     nameserver: str = setting("", java="namesrvAddr", why="Name servers to register with, joined by semicolons.")
     region: str = setting("DefaultRegion", java="regionId", why="Told to senders in every answer.")
     permission: int = setting(6, java="brokerPermission", low=0, high=7, why="Bits: 2 write, 4 read.")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from halfmoon.broker.broker import Broker
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.programs.configuration import Configuration
-from halfmoon.programs.ports import release, server_on
+from halfmoon.programs.ports import server_on
 from halfmoon.shell.aio import Connections
 from halfmoon.shell.clock import Clock
 from halfmoon.shell.disk import RealDisk
@@ -41,6 +41,7 @@ class Part(NamedTuple):
     broker: Broker | None = None
     connections: Connections | None = None
     driver: Driver | None = None
+    disk: RealDisk | None = None
 
     @property
     def address(self) -> str:
@@ -58,6 +59,16 @@ class Part(NamedTuple):
         if self.broker is not None:
             self.broker.close(self.server.clock.now())
 
+    async def kill(self) -> None:
+        """End as a killed process does, started or not: nothing more is answered, told or saved, and the directory is free."""
+        await self.server.abort()
+        if self.driver is not None:
+            await self.driver.close()
+        if self.connections is not None:
+            await self.connections.close()
+        if self.disk is not None:
+            self.disk.abandon()
+
 
 async def name_server(settings: Configuration, data: Path | None) -> Part:
     """Return a name server, bound. ``data`` is its directory; None keeps nothing.
@@ -68,13 +79,14 @@ async def name_server(settings: Configuration, data: Path | None) -> Part:
         StoreError: what was saved does not read.
     """
     clock = Clock()
+    disks: list[RealDisk] = []
 
-    def make(host: str, port: int) -> NameServer:
-        disk = RealDisk(data) if data is not None else None
-        return NameServer(replace(settings.nameserver, port=port), disk, now=clock.now())
+    def make(_host: str, port: int) -> NameServer:
+        disks.extend([RealDisk(data)] if data is not None else [])  # not before the port is ours
+        return NameServer(replace(settings.nameserver, port=port), disks[0] if disks else None, now=clock.now())
 
     server = await server_on(settings.host, settings.nameserver.port, make, clock, None)
-    return Part(server, settings.host, server.bound[0][1])
+    return Part(server, settings.host, server.bound[0][1], disk=disks[0] if disks else None)
 
 
 async def broker(settings: Configuration, data: Path, random: Random | None = None) -> Part:
@@ -90,13 +102,21 @@ async def broker(settings: Configuration, data: Path, random: Random | None = No
     driver = Driver(connections, clock)
     chosen = random if random is not None else Random(SystemRandom().getrandbits(64))
 
-    def make(_host: str, port: int) -> Broker:
-        return Broker(replace(settings.broker, port=port), _with_memory(settings.store), RealDisk(data), chosen, clock.now())
+    disks: list[RealDisk] = []
 
-    server = await server_on(settings.host, settings.broker.port, make, clock, driver)
+    def make(_host: str, port: int) -> Broker:
+        disks.append(RealDisk(data))  # not before the port is ours
+        return Broker(replace(settings.broker, port=port), _with_memory(settings.store), disks[0], chosen, clock.now())
+
+    try:
+        server = await server_on(settings.host, settings.broker.port, make, clock, driver, settings.broker.vip_channel)
+    except BaseException:
+        for disk in disks:
+            disk.abandon()
+        raise
     core = server.core
     assert isinstance(core, Broker)
-    return Part(server, settings.host, server.bound[0][1], core, connections, driver)
+    return Part(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
 
 
 async def both(settings: Configuration, data: Path) -> tuple[Part, Part]:
@@ -109,9 +129,7 @@ async def both(settings: Configuration, data: Path) -> tuple[Part, Part]:
     try:
         return names, await broker(settings._replace(broker=replace(settings.broker, nameserver=servers)), data)
     except BaseException:
-        release(names.server)
-        names.server.core.stop(names.server.clock.now())  # gives the directory back
-        names.server.core.effects()
+        await names.kill()
         raise
 
 

@@ -2,43 +2,66 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import cast
 
+from halfmoon.broker.settings import VipChannel
 from halfmoon.errors import HalfmoonError
 from halfmoon.ports import Core
 from halfmoon.shell.clock import Clock
 from halfmoon.shell.drive import Driver
+from halfmoon.shell.gone import Gone
 from halfmoon.shell.serve import Server
+
+VIP_STEP = 2
+"""How far below a broker's port its second one is. Follows MixAll.brokerVIPChannel."""
+
+log = logging.getLogger("halfmoon.serve")
 
 
 class PortTaken(HalfmoonError):
     """A port cannot be listened on; the text names it and says why."""
 
 
-async def server_on(host: str, port: int, make: Callable[[str, int], Core], clock: Clock, driver: Driver | None) -> Server:
+async def server_on(
+    host: str, port: int, make: Callable[[str, int], Core], clock: Clock, driver: Driver | None,
+    vip: VipChannel = VipChannel.NEVER,
+) -> Server:  # fmt: skip
     """Return a server, bound but not listening yet, whose core was made once the address was known.
 
-    ``make`` is given the host and port really bound (``port`` 0 takes a free one).
+    ``make`` is given the host and port really bound (``port`` 0 takes a free one). ``vip`` says whether the same core is served
+    two ports below, too.
 
     Raises:
         PortTaken: the address is in use or not ours; nothing was made then.
     """
-    server = Server(cast(Core, SimpleNamespace(feed=None)), [(host.strip("[]"), port)], clock, driver)
+    server = Server(Gone(), [], clock, driver)
     try:
-        ((_, bound_port),) = await server.bind()
-    except OSError as exc:
-        raise PortTaken(f"cannot listen on {host}:{port}: {exc.strerror or exc}") from None
-    try:
+        _, bound_port = await _take(server, host, port)
+        if vip is not VipChannel.NEVER:
+            await _take_vip(server, host, bound_port, vip, chosen=port == 0)
         server.core = make(host, bound_port)
     except BaseException:
-        release(server)
+        await server.abort()
         raise
-    server.feed = server.core.feed
     return server
 
 
-def release(server: Server) -> None:
-    """Give back the ports of a server that is bound and will not be started."""
-    server._close_sockets()
+async def _take(server: Server, host: str, port: int) -> tuple[str, int]:
+    try:
+        return await server.take(host.strip("[]"), port)
+    except OSError as exc:
+        raise PortTaken(f"cannot listen on {host}:{port}: {exc.strerror or exc}") from None
+
+
+async def _take_vip(server: Server, host: str, port: int, vip: VipChannel, *, chosen: bool) -> None:
+    """Take the second port where it is free. One below a port that the system chose is left without a word when it is not."""
+    try:
+        if port <= VIP_STEP:
+            raise PortTaken(f"there is no port {VIP_STEP} below {port}")
+        await _take(server, host, port - VIP_STEP)
+    except PortTaken as exc:
+        if vip is VipChannel.ALWAYS:
+            raise
+        if not chosen:
+            log.warning("no second port for clients with vipChannelEnabled: %s", exc)

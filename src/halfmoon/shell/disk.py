@@ -156,6 +156,7 @@ class RealDisk:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self.root.mkdir(parents=True, exist_ok=True)
+        self._locks: list[RealLock] = []
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -274,7 +275,14 @@ class RealDisk:
             raise StoreLocked(f"{full} is locked by another process: is a broker running on {self.root}?") from None
         if os.pread(fd, 8, 0) != b"lock":
             os.pwrite(fd, b"lock", 0)
-        return RealLock(fd)
+        self._locks.append(RealLock(fd))
+        return self._locks[-1]
+
+    def abandon(self) -> None:
+        """Let others in, as the system does for a process that is gone."""
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
 
     def boot_id(self) -> str | None:
         """The kernel's random id of this boot; None where there is none."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,14 +21,14 @@ from halfmoon.effects import Close, Start, Work, Write
 from halfmoon.ports import Core
 from halfmoon.shell.addresses import address_text, bound_socket
 from halfmoon.shell.clock import Clock
-from halfmoon.shell.loop import allow_descriptors, run_loop
+from halfmoon.shell.gone import Gone
+from halfmoon.shell.loop import run_loop
+from halfmoon.shell.signals import STOP_MS, Address, run_until_signal
 from halfmoon.shell.watched import watched
 
-__all__ = ["Address", "Server", "run_loop", "run_until_signal"]
+__all__ = ["STOP_MS", "Address", "Server", "run_loop", "run_until_signal"]
 
 log = logging.getLogger("halfmoon.serve")
-
-Address = tuple[str, int]
 
 CONNECTIONS_MAX = 10_000
 """Connections of one server. Each costs a descriptor and some kilobytes; beyond it a new one is closed at once."""
@@ -50,9 +48,6 @@ JOIN_MAX_BYTES = 64 * 1024
 CLOSING_MS = 5_000
 """How long a closing connection may take to receive what was written to it."""
 
-STOP_MS = 30_000
-"""How long a clean stop may take: unregistering and the last sync."""
-
 TIMER_MAX_MS = 60_000
 """Longest single sleep, so that a step of the system's clock is noticed."""
 
@@ -62,9 +57,6 @@ of a broker costs a tenth of a turn that holds one small send."""
 
 WORK_THREADS = 4
 """Threads for `Work`: they only wait for the device."""
-
-DESCRIPTORS_BESIDE = 1024
-"""Open files that are no accepted connections: listeners, connections of our own, files of a store while they are synced."""
 
 BACKLOG = 1024
 """Connections that may wait to be accepted: all clients of a cluster reconnect at the same moment. Follows serverSocketBacklog."""
@@ -126,16 +118,21 @@ class Server:
             OSError: an address is in use or not ours.
         """
         if not self._sockets:
-            loop = asyncio.get_running_loop()
             try:
                 for host, port in self.listeners:
-                    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-                    self._sockets.append(bound_socket(found))
+                    await self.take(host, port)
             except OSError:
                 self._close_sockets()
                 raise
-            self.bound = [cast(Address, sock.getsockname()[:2]) for sock in self._sockets]
         return self.bound
+
+    async def take(self, host: str, port: int) -> Address:
+        """Take one more port before the start, and return the address really bound. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self._sockets.append(bound_socket(found))
+        self.bound.append(cast(Address, self._sockets[-1].getsockname()[:2]))
+        return self.bound[-1]
 
     async def start(self) -> list[Address]:
         """Listen, start the core and return the addresses really bound. Raises OSError."""
@@ -185,6 +182,11 @@ class Server:
         if self._pool is not None:
             self._pool.shutdown(wait=not self._works_running, cancel_futures=True)
 
+    async def abort(self) -> None:
+        """End as a killed process does: the core hears nothing more. A server that never started gives its ports back."""
+        self.core = Gone()
+        await self.stop(0)
+
     async def run(self, ready: Callable[[list[Address]], None] | None = None) -> None:
         """Start, tell ``ready`` the bound addresses, and stop cleanly at the first SIGTERM or SIGINT, at once at the second."""
         await run_until_signal([self], (lambda bound: ready(bound[0])) if ready is not None else None)
@@ -204,6 +206,7 @@ class Server:
         for sock in self._sockets:
             sock.close()
         self._sockets.clear()
+        self.bound.clear()
 
     # ------------------------------------------------------------ turns
 
@@ -402,41 +405,6 @@ class _Connection(asyncio.Protocol):
         transport.close()
         if transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(CLOSING_MS / 1000, transport.abort)
-
-
-# ---------------------------------------------------------------- signals
-
-
-async def run_until_signal(
-    servers: Sequence[Server], ready: Callable[[list[list[Address]]], None] | None = None, within_ms: int = STOP_MS
-) -> None:
-    """Start servers in order, tell ``ready`` the addresses bound by each, stop them in reverse at the first SIGTERM or SIGINT.
-
-    A second signal leaves the process at once with status 1.
-    """
-    loop = asyncio.get_running_loop()
-    allow_descriptors(sum(server.connections_max for server in servers) + DESCRIPTORS_BESIDE)
-    asked = asyncio.Event()
-
-    def stop_asked() -> None:
-        if asked.is_set():
-            os._exit(1)
-        asked.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop_asked)
-    started: list[Server] = []
-    try:
-        bound = []
-        for server in servers:
-            bound.append(await server.start())
-            started.append(server)
-        if ready is not None:
-            ready(bound)
-        await asked.wait()
-    finally:
-        for server in reversed(started):
-            await server.stop(within_ms)
 
 
 def _outcome(work: Work[Any]) -> Any:

@@ -13,7 +13,6 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from halfmoon.effects import CoreEffect
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, configuration
 from halfmoon.programs.embedded import Parts, both, start, stop
 
@@ -129,15 +128,7 @@ class LocalCluster:
 
     async def _kill(self) -> None:
         for part in reversed(self._parts):
-            core: Any = part.server.core
-            part.server.core = _Gone()
-            await part.server.stop(0)
-            if part.driver is not None:
-                await part.driver.close()
-            if part.connections is not None:
-                await part.connections.close()
-            lock = core._lock if part.broker is None else part.broker.store._lock
-            lock.release()  # as the system does for a process that is gone
+            await part.kill()
 
     def _end_loop(self) -> None:
         loop, self._loop = self._loop, None
@@ -147,37 +138,3 @@ class LocalCluster:
         self._thread.join(WAIT_S)
         loop.close()
         self._parts = ()
-
-
-class _Gone:
-    """The core of a process that was killed: it is told everything and does nothing."""
-
-    def start(self, now: int) -> None:
-        """Nothing."""
-
-    def connected(self, peer: int, remote: str, now: int) -> None:
-        """Nothing."""
-
-    def feed(self, peer: int, data: bytes) -> None:
-        """Nothing."""
-
-    def commit(self, now: int) -> None:
-        """Nothing."""
-
-    def lost(self, peer: int, now: int) -> None:
-        """Nothing."""
-
-    def due(self) -> int | None:
-        """Never."""
-        return None
-
-    def tick(self, now: int) -> None:
-        """Nothing."""
-
-    def effects(self) -> list[CoreEffect]:
-        """None."""
-        return []
-
-    def stop(self, now: int) -> list[Any]:
-        """Nothing to drive."""
-        return []

@@ -44,7 +44,7 @@ class Bounds(NamedTuple):
 REPLY = Bounds(FRAME_BYTES_MAX, OBJECTS_MAX, COMMAS_MAX, FRAME_BYTES_MAX, TOKENS_MAX)
 """What a client takes from a server that it asked."""
 
-REQUEST = Bounds(1024 * 1024, 8_000, 40_000, 1024 * 1024, 30_000)
+REQUEST = Bounds(1024 * 1024, 5_000, 40_000, 1024 * 1024, 30_000)
 """What a server takes from anybody, on its event loop: under 50 ms, whatever is in it. 2,000 subscriptions have 14,000 commas."""
 
 REGISTRATION = Bounds(FRAME_BYTES_MAX, OBJECTS_MAX, COMMAS_MAX, 1024 * 1024, 30_000)

@@ -52,7 +52,6 @@ final class Receivers {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(order.getString("group"));
         consumer.setNamesrvAddr(order.getString("nameserver"));
         consumer.setInstanceName("peer-" + name);
-        consumer.setVipChannelEnabled(false);
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(order.containsKey("from") ? order.getString("from") : "CONSUME_FROM_FIRST_OFFSET"));
         if (order.getBooleanValue("broadcast")) {
             broadcast(consumer);
@@ -98,7 +97,6 @@ final class Receivers {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(order.getString("group"));
         consumer.setNamesrvAddr(order.getString("nameserver"));
         consumer.setInstanceName("peer-" + order.getString("name"));
-        consumer.setVipChannelEnabled(false);
         consumer.setAutoCommit(order.getBooleanValue("auto_commit"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         LITE.put(order.getString("name"), consumer);

@@ -50,7 +50,6 @@ final class Senders {
         DefaultMQProducer producer = new DefaultMQProducer(order.getString("group"));
         producer.setNamesrvAddr(order.getString("nameserver"));
         producer.setInstanceName("peer-" + order.getString("group"));
-        producer.setVipChannelEnabled(false);
         if (order.containsKey("timeout_ms")) {
             producer.setSendMsgTimeout(order.getIntValue("timeout_ms"));
         }

@@ -1,0 +1,41 @@
+"""The core of a server that has none: not yet, or no more since it was killed. It is told everything and does nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.effects import CoreEffect
+
+
+class Gone:
+    """A `halfmoon.ports.Core` that nobody notices."""
+
+    def start(self, now: int) -> None:
+        """Nothing."""
+
+    def connected(self, peer: int, remote: str, now: int) -> None:
+        """Nothing."""
+
+    def feed(self, peer: int, data: bytes) -> None:
+        """Nothing."""
+
+    def commit(self, now: int) -> None:
+        """Nothing."""
+
+    def lost(self, peer: int, now: int) -> None:
+        """Nothing."""
+
+    def due(self) -> int | None:
+        """Never."""
+        return None
+
+    def tick(self, now: int) -> None:
+        """Nothing."""
+
+    def effects(self) -> list[CoreEffect]:
+        """None."""
+        return []
+
+    def stop(self, now: int) -> list[Any]:
+        """Nothing to drive."""
+        return []
