@@ -97,13 +97,9 @@ class Sender:
         TooManyRequests.
         """
         budget = self._budget(timeout_ms)
-        begin: int = yield _NOW
-        self.check(message)
-        if queue is not None or selector is not None:
-            target = yield from self._target(message, queue, selector, key)
-            outgoing = yield from self.prepare(message, begin)
+        begin, outgoing, target = yield from self._ready(message, queue, selector, key)
+        if target is not None:
             return (yield from self._attempt(outgoing, target, begin, budget))
-        outgoing = yield from self.prepare(message, begin)
         return (yield from self.deliver(outgoing, begin, budget))
 
     def send_async(
@@ -121,24 +117,14 @@ class Sender:
         Differs: another broker gets a queue of its own, where the original keeps the first one's queue number.
         """
         budget = self._budget(timeout_ms)
-        begin = yield from now()
-        self.check(message)
-        target = None
-        if queue is not None or selector is not None:
-            target = yield from self._target(message, queue, selector, key)
-        outgoing = yield from self.prepare(message, begin)
+        begin, outgoing, target = yield from self._ready(message, queue, selector, key)
         return (yield from self._deliver_async(outgoing, target, begin, budget))
 
     def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, key: Any = None
     ) -> Op[None]:
         """Hand the message over to the network and ask for no answer: one attempt, errors only when it cannot leave."""
-        begin = yield from now()
-        self.check(message)
-        target = None
-        if queue is not None or selector is not None:
-            target = yield from self._target(message, queue, selector, key)
-        outgoing = yield from self.prepare(message, begin)
+        begin, outgoing, target = yield from self._ready(message, queue, selector, key)
         if target is None:
             info = yield from self._publish_info(outgoing.topic)
             target = choose_queue(info, None, self.faults, begin)
@@ -166,19 +152,28 @@ class Sender:
 
     # ------------------------------------------------------------ made ready
 
+    def _ready(
+        self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any
+    ) -> Op[tuple[int, Outgoing, MessageQueue | None]]:
+        """Return the time now, the message as it will travel, and the queue that the user chose, None for any."""
+        begin: int = yield _NOW
+        self.check(message)
+        target = None
+        if queue is not None or selector is not None:
+            target = yield from self._target(message, queue, selector, key)
+        outgoing = yield from self.prepare(message, begin)
+        return begin, outgoing, target
+
     def prepare(self, message: Message, born_ms: int, extra: dict[str, str] | None = None, *, sys_flag: int = 0) -> Op[Outgoing]:
         """Return the message as it will travel; the caller's is not changed. ``extra`` are properties of the protocol."""
-        found = message.wire_properties()
+        found = self._properties(message, born_ms)
         if extra:
             found.update(extra)
-        msg_id = found.setdefault(UNIQ_KEY, self.ids.next(born_ms))
-        if self.settings.namespace:
-            found["INSTANCE_ID"] = self.settings.namespace
         body, flags = bytes(message.body), 0
         if len(body) >= self.settings.compress_over_bytes:
             body, flags = yield from self._compressed(body)
         topic = wrap(message.topic, self.settings.namespace)
-        return Outgoing(topic, body, properties_text(found), msg_id, message.flag, sys_flag | flags)
+        return Outgoing(topic, body, properties_text(found), found[UNIQ_KEY], message.flag, sys_flag | flags)
 
     def prepare_batch(self, messages: Sequence[Message], born_ms: int) -> Outgoing:
         """Return several messages as one that travels. Raises UsageError. Follows MessageBatch.generateFromList (4.9.8)."""
@@ -196,16 +191,21 @@ class Sender:
                 raise UsageError("The topic of the messages in one batch should be the same")
             if message.wait_store != first.wait_store:
                 raise UsageError("The waitStoreMsgOK of the messages in one batch should the same")
-            found = message.wire_properties()
-            ids.append(found.setdefault(UNIQ_KEY, self.ids.next(born_ms)))
-            if self.settings.namespace:
-                found["INSTANCE_ID"] = self.settings.namespace
+            found = self._properties(message, born_ms)
+            ids.append(found[UNIQ_KEY])
             parts.append(BatchItem(bytes(message.body), wire_properties.encode(found), message.flag))
         body = encode_batch(parts)
         if len(body) > self.settings.body_bytes_max:
             raise MessageIllegal(f"the message body size over max value, MAX: {self.settings.body_bytes_max}")
         wait_store = properties_text({WAIT: "true" if first.wait_store else "false"})
         return Outgoing(wrap(first.topic, self.settings.namespace), body, wait_store, ",".join(ids), batch=True)
+
+    def _properties(self, message: Message, born_ms: int) -> dict[str, str]:
+        found = message.wire_properties()
+        found.setdefault(UNIQ_KEY, self.ids.next(born_ms))
+        if self.settings.namespace:
+            found["INSTANCE_ID"] = self.settings.namespace
+        return found
 
     def _compressed(self, body: bytes) -> Op[tuple[bytes, int]]:
         """Return a body compressed with its flags, or as it is when that is no gain."""
