@@ -22,7 +22,7 @@ from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
 from halfmoon.store.transactions import TransactionIndex
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
-NOW = 1_700_000_000_000
+NOW = int(time.time() * 1000) - 600_000
 GROUPS = [f"group-{number}" for number in range(10)]
 TURN = 1000
 SETTINGS = StoreSettings(message_index_enable=False)
@@ -49,7 +49,8 @@ def fill(root: Path, count: int, pending: int, *, spread: bool) -> tuple[float, 
     ``spread``: the pending ones lie among the others at equal distances; else they are the last.
     """
     store, index = opened(root)
-    properties = [b"PGROUP\x01" + group.encode() + b"\x02TRAN_MSG\x01true\x02REAL_TOPIC\x01bench\x02" for group in GROUPS]
+    rest = b"\x02TRAN_MSG\x01true\x02REAL_TOPIC\x01bench\x02REAL_QID\x010\x02UNIQ_KEY\x01u\x02"
+    properties = [b"PGROUP\x01" + group.encode() + rest for group in GROUPS]
     hashes = [java_hash(group) for group in GROUPS]
     step = max(1, count // max(1, pending))
     now, entering, deciding, decided = NOW, 0.0, 0.0, 0

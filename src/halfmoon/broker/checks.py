@@ -204,6 +204,8 @@ class Checks:
         stored_ms = half.store_s * 1000  # at most a second before it really was
         if now - stored_ms < self._settings.transaction_timeout_ms and not self._halves.immunity_seen:
             return _Look(too_young=True)
+        if self._store.sync_flush and half.physical_offset >= self._store.durable_offset:
+            return _Look()  # its sender was not answered, and its record is shown to nobody yet
         sent, history = self._index.checks(half.index)
         if sent and now - history[-1].sent_s * 1000 < self._settings.transaction_check_interval_ms:
             return _Look()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -91,10 +91,11 @@ class Decisions:
     """The service of the second phase."""
 
     def __init__(
-        self, store: Store, index: TransactionIndex, recent: Recent, sends: Sends, stats: Stats, peers: Peers, host: bytes
+        self, store: Store, index: TransactionIndex, recent: Recent, sends: Sends, stats: Stats, peers: Peers, host: bytes,
+        warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._store, self._index, self._sends, self._stats, self._peers = store, index, sends, stats, peers
-        self._recent, self._host = recent, host
+        self._recent, self._host, self._warn = recent, host, warn
         self.counters = Counters()
         self._taken: list[Ending] = []
         self._answers: deque[tuple[int, Sender]] = deque()
@@ -137,7 +138,7 @@ class Decisions:
         if not known:
             self.counters.unknown += 1
             if remark:
-                log.warning("%s does not know about half message %d of %s: %.500s", remote, index, header.producerGroup, remark)
+                self._warn("%s does not know about half message %d of %s: %.500s", remote, index, header.producerGroup, remark)
             self._succeed(sender)
             return
         committed = decision == TRANSACTION_COMMIT
@@ -190,12 +191,12 @@ class Decisions:
                 return None
             self.counters.contradictions += 1
             said, was = ("commits", "rolled back") if ending.committed else ("rolls back", "committed")
-            log.warning("%s (%s) %s half message %d, which was %s: refused", ending.remote, ending.group, said, ending.index, was)
+            self._warn("%s (%s) %s half message %d, which was %s: refused", ending.remote, ending.group, said, ending.index, was)
             self._stats.add("TRANSACTION_CONTRADICTIONS", ending.group, 1)
             self._refuse(ending.sender, BrokerError(f"the transaction was {was} already"))
         except BrokerError as exc:
             self.counters.refused += 1
-            log.warning("%s (%s) ends half message %d: %s", ending.remote, ending.group, ending.index, exc.remark)
+            self._warn("%s (%s) ends half message %d: %s", ending.remote, ending.group, ending.index, exc.remark)
             self._refuse(ending.sender, exc)
         except Exception as exc:
             log.exception("the end of half message %d failed", ending.index)
@@ -335,7 +336,7 @@ class Decisions:
     def _fail(self, decided: Iterable[Decided], refusal: BrokerError) -> None:
         for each in decided:
             self.counters.refused += 1
-            log.warning("half message %d stays undecided: %s", each.index, refusal.remark)
+            self._warn("half message %d stays undecided: %s", each.index, refusal.remark)
             if each.ending is not None:
                 self._refuse(each.ending.sender, refusal)
 

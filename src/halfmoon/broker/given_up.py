@@ -11,7 +11,7 @@ record of this topic can be resumed; a compressed message can be read after it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from halfmoon.broker.decisions import Answer, Decided, Decisions
 from halfmoon.broker.half import CHECK_TIMES, OURS, PRODUCER_GROUP, Halves
@@ -38,10 +38,11 @@ class GivenUp:
     """The service that gives up and resumes."""
 
     def __init__(
-        self, store: Store, index: TransactionIndex, topics: Topics, sends: Sends, halves: Halves, decisions: Decisions
-    ) -> None:
+        self, store: Store, index: TransactionIndex, topics: Topics, sends: Sends, halves: Halves, decisions: Decisions,
+        warn: Callable[..., None],
+    ) -> None:  # fmt: skip
         self._store, self._index, self._topics, self._sends = store, index, topics, sends
-        self._halves, self._decisions = halves, decisions
+        self._halves, self._decisions, self._warn = halves, decisions, warn
         self.given_up = self.resumed = 0
 
     def give_up(self, half: Half, parts: Parts | None, reason: str, now: int) -> bool:
@@ -60,10 +61,10 @@ class GivenUp:
                 self._topics.ensure(GIVEN_UP_TOPIC, 1, now)
                 self._sends.append(GIVEN_UP_TOPIC, 0, [draft], now)
             except BrokerError as exc:
-                log.warning("half message %d cannot be given up now: %s", half.index, exc.remark)
+                self._warn("half message %d cannot be given up now: %s", half.index, exc.remark)
                 return False
         group = "" if parts is None else wire_properties.decode(parts.properties).get(PRODUCER_GROUP, "")
-        log.warning("half message %d (group %s, %d checks sent) is given up: %s", half.index, group, sent, reason)
+        self._warn("half message %d (group %s, %d checks sent) is given up: %s", half.index, group, sent, reason)
         self._decisions.decide([Decided(half.index)], now)
         self.given_up += 1
         return True

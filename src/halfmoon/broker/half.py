@@ -13,6 +13,7 @@ REAL_QID and counts of checks that a sender made up are dropped.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from halfmoon.broker.acks import Sender, Stored
@@ -66,8 +67,8 @@ class _Half(NamedTuple):
 class Halves:
     """The service that stores half messages. ``immunity_seen``: some half message asked for a minimum age of its own."""
 
-    def __init__(self, sends: Sends, index: TransactionIndex, host: bytes) -> None:
-        self._sends, self._index = sends, index
+    def __init__(self, sends: Sends, index: TransactionIndex, host: bytes, warn: Callable[..., None]) -> None:
+        self._sends, self._index, self._warn = sends, index, warn
         self.recent = Recent()
         self._taken: list[_Half] = []
         self._suffixes: dict[tuple[str, int], bytes] = {}
@@ -184,7 +185,7 @@ class Halves:
         if not group:
             raise MessageRefused(f"a half message names its producer group in {PRODUCER_GROUP}: nobody could be asked about it")
         if delays := sorted(DELAYS & found.keys()):
-            log.warning("a half message to %s asks for a delay (%s), which is cleared", topic, ", ".join(delays))
+            self._warn("a half message to %s asks for a delay (%s), which is cleared", topic, ", ".join(delays))
         if IMMUNITY in found:
             self.immunity_seen = True
         wait = found.get("WAIT", "true").lower() == "true"

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import logging
 from random import Random
 from typing import Any
 
 from halfmoon.broker.checks import Checks
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.decisions import Decisions
+from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import Halves
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
@@ -41,10 +43,12 @@ class Transactions:
         settled = offsets.get(GROUP, HALF_TOPIC, 0) or 0
         index = TransactionIndex.open(disk, store, store.settings, settled_below=settled, now=now)
         self._store, self._offsets, self.index = store, offsets, index
-        self.halves = Halves(sends, index, host)
+        self._fewer = Fewer(logging.getLogger("halfmoon.broker.transactions"), now)
+        warn = self._fewer.warning
+        self.halves = Halves(sends, index, host, warn)
         sends.on_half = self.halves.send
-        self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host)
-        self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions)
+        self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host, warn)
+        self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions, warn)
         retention_ms = store.settings.file_reserved_hours * 3_600_000
         self.checks = Checks(
             settings, retention_ms, store, index, self.halves, clients, peers, self.given_up.give_up, host, random, now
@@ -70,6 +74,7 @@ class Transactions:
             self.decisions.pay(now)
             self.checks.tick(now)
         self.index.tick(now)
+        self._fewer.tick(now)
 
     def durable(self, offset: int, failure: str | None) -> None:
         """The log is durable up to an offset, or will not be: tell those who wait."""
