@@ -109,9 +109,8 @@ def restart_part(root: Path) -> None:
             first = time.perf_counter() - begin
         status = Path(f"/proc/{process.pid}/status").read_text()
         anonymous = next(part.split()[1] for part in status.splitlines() if part.startswith("RssAnon"))
-        print(
-            f"ready after {ready:.2f} s; first check after {first:.2f} s (the interval is 5 s); RssAnon {int(anonymous) / 1024:.0f} MB"
-        )
+        print(f"ready after {ready:.2f} s; first check after {first:.2f} s (the interval is 5 s);", end=" ")
+        print(f"RssAnon {int(anonymous) / 1024:.0f} MB")
     finally:
         process.kill()
         process.wait()
