@@ -72,8 +72,7 @@ def _go_on(files: TransactionFiles, store: Store, was: Milestone) -> Reopened:
     restate(files.table, files.redo, was)
     files.table.recount(was.settled)
     found = _enter(files, store, was.position, again=False)
-    files.sync()
-    files.write_milestone(here)  # not before: what is written is ahead of the milestone, and until now nothing of it was believed
+    files.write_milestone(here)  # not before: a start that is stopped in between must find the loss again
     return found
 
 

@@ -318,9 +318,12 @@ class TransactionIndex:
         if self._reached is not None and self._store.durable_offset >= self._reached[1]:
             milestone, self._reached = self._reached[0], None
             if milestone != self._files.milestone.last and not self._closed:
-                self._files.milestone.write(milestone)
+                try:
+                    self._files.milestone.write(milestone)
+                except OSError as exc:
+                    self._freeze(exc)
 
     def _freeze(self, exc: Exception) -> None:
         """A sync failed: nobody knows what is on the device, so the milestone stays where it is."""
         self._frozen = True
-        log.error("the transaction index cannot be synced, the next start reads the log from the last milestone: %s", exc)
+        log.warning("the transaction index cannot be saved, the next start reads the log from the last milestone: %s", exc)
