@@ -39,6 +39,7 @@ final class Transactions {
         producer.setNamesrvAddr(order.getString("nameserver"));
         producer.setInstanceName("tx-" + name);
         producer.setVipChannelEnabled(false);
+        producer.setSendMsgTimeout(15_000);
         List<Object> checks = Collections.synchronizedList(new ArrayList<>());
         CHECKS.put(name, checks);
         producer.setTransactionListener(new TransactionListener() {
