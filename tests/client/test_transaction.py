@@ -309,7 +309,7 @@ def test_the_text_of_an_error_has_a_bound():
     assert len(ends(script)[0].remark) == 1_000
 
 
-@pytest.mark.parametrize("said", [True, 8, "COMMIT"])
+@pytest.mark.parametrize("said", [True, False, 8, "COMMIT"])
 def test_anything_but_a_state_is_an_error_of_the_local_transaction_and_commits_nothing(said):
     script = Scripted()
     core = transactions(script, Shop(said))

@@ -311,6 +311,18 @@ def test_an_interrupt_of_the_blocking_call_goes_on_and_tells_nothing():
     assert producer._client._core.running == {}
 
 
+def test_a_producer_that_is_closed_meanwhile_still_gives_the_result():
+    script = Scripted()
+    producer = blocking(script)
+
+    def execute(message, arg):
+        producer._client._state = "closed"
+        return COMMIT
+
+    assert producer.send_in_transaction(ORDER, executor=execute).local_state is COMMIT
+    assert told(script) == [8]
+
+
 def test_a_coroutine_function_is_no_trouble_for_the_blocking_call():
     script = Scripted()
 

@@ -208,7 +208,7 @@ def test_checks_over_the_bound_are_dropped_with_a_warning_and_may_be_asked_again
         if answer is not None:
             script.spawn(answer)
     script.run_for(5_000)
-    ask(script, core, check("ID3"))
+    ask(script, core, check("ID3", body=b"0123456789"))
 
     assert [end.fields["msgId"] for end in ends(script)] == ["ID0", "ID1", "ID3"]
     assert caplog.text.count("check dropped") == 2
