@@ -40,6 +40,7 @@ log = logging.getLogger("halfmoon.broker.transactions")
 
 LOOKS_A_TICK, ASKS_A_TICK = 256, 32
 """How much one call of `Checks.tick` does at most: about a millisecond."""
+PURSUITS_A_TICK = 4
 RECORDS_A_LOOK = 4096
 IMMUNITY_MAX_S = 31 * 24 * 3600
 
@@ -79,7 +80,7 @@ class Bucket(msgspec.Struct):
 
     def due(self) -> int:
         """When there will be one."""
-        return self.filled_ms + max(1, int((1 - self.tokens) * 1000 / self.rate))
+        return self.filled_ms + max(0, int((1 - self.tokens) * 1000 / self.rate))
 
 
 GiveUp = Callable[[Half, Parts | None, str, int], bool]
@@ -121,9 +122,10 @@ class Checks:
         if now >= self.next_round_ms and self._at is None:
             self._begin(now)
         asks = ASKS_A_TICK
-        for group, at in list(self._pursuits.items()):
-            if asks > 0:
-                asks = self._pursue(group, at, asks, now)
+        for group in list(self._pursuits)[:PURSUITS_A_TICK]:
+            asks = self._pursue(group, self._pursuits.pop(group), asks, now)
+            if asks <= 0:
+                break
         if self._at is not None:
             self._go_on(self._at, max(asks, 1), now)
 
@@ -168,8 +170,10 @@ class Checks:
             self.on_round(now)
 
     def _pursue(self, group: int, at: int, asks: int, now: int) -> int:
-        """One slice of a group that is asked as fast as it may be; return how many more may be asked in this tick."""
-        if not self._bucket(group, now).tokens >= 1 and self._buckets[group].due() > now:
+        """One slice of a group that is asked as fast as it may be, which then stands behind the others; return how many more may
+        be asked in this tick."""
+        if self._bucket(group, now).due() > now:
+            self._pursuits[group] = at
             return asks
         halves, following = self._index.pending(at, LOOKS_A_TICK, RECORDS_A_LOOK)
         for half in halves:
@@ -183,9 +187,7 @@ class Checks:
                 following = self._end
                 break
             asks -= look.asked
-        if following >= self._end:
-            del self._pursuits[group]
-        else:
+        if following < self._end:
             self._pursuits[group] = following
         return asks
 

@@ -42,7 +42,7 @@ def lost(ledger: Ledger, contents: Contents) -> list[str]:
         message = queue.messages.get(ack.queue_offset) if queue is not None else None
         if message is not None and message.body == ack.body:
             continue
-        if message is None and _may_be_gone(ledger, ack.place.broker, ack.at_ms):
+        if message is None and may_be_gone(ledger, ack.place.broker, ack.at_ms):
             continue
         what = f"holds {message.body[:40]!r}" if message is not None else "holds nothing"
         problems.append(f"{_name(ack.place, ack.queue_offset)} {what}; acknowledged there at {ack.at_ms}: {ack.body[:40]!r}")
@@ -93,7 +93,7 @@ def reads_stable(ledger: Ledger, contents: Contents) -> list[str]:
                 )
     for (place, offset), seen in first.items():
         queue = contents.get(place)
-        if (queue is None or offset not in queue.messages) and not _may_be_gone(ledger, place.broker, seen.at_ms):
+        if (queue is None or offset not in queue.messages) and not may_be_gone(ledger, place.broker, seen.at_ms):
             problems.append(f"{_name(place, offset)} was read at {seen.at_ms} and is gone: {seen.body[:40]!r}")
     return problems
 
@@ -148,7 +148,7 @@ def routes_agree(routes: Iterable[dict[str, str]], brokers: dict[str, str]) -> l
     return [f"a name server knows {known}, alive are {brokers}" for known in routes if known != brokers]
 
 
-def _may_be_gone(ledger: Ledger, broker: str, at_ms: int) -> bool:
+def may_be_gone(ledger: Ledger, broker: str, at_ms: int) -> bool:
     """Whether a loss of power may have taken what was acknowledged (or read) at a time: only with async flush, and only
     when the broker had no time to sync it in between."""
     if ledger.flush != "async":

@@ -13,7 +13,9 @@ from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.offsets import RemoteOffsets
 from halfmoon.client.core.push import PushCore
 from halfmoon.client.core.send import Sender
-from halfmoon.client.settings import ClientSettings, ProducerSettings, PushSettings
+from halfmoon.client.core.transaction import Transactions
+from halfmoon.client.core.transaction_check import Listener
+from halfmoon.client.settings import ClientSettings, ProducerSettings, PushSettings, TransactionSettings
 from halfmoon.model import Message, MessageQueue, SendResult
 from halfmoon.testing.cluster import Cluster
 from halfmoon.testing.drive import Answer, Driver, Task
@@ -24,11 +26,12 @@ from halfmoon.wire.ids import UniqueIds, pack_ip
 class SimClient:
     """What both clients share: a machine of their own, an instance, and what runs beside the work."""
 
-    def __init__(self, cluster: Cluster, settings: ClientSettings, name: str) -> None:
+    def __init__(self, cluster: Cluster, settings: ClientSettings, name: str, *, clock: Callable[[], int] | None = None) -> None:
         self.name = name
         self.instance = Instance(settings, f"{name}@1", cluster.world.split(f"client {name}"))
         self.ids = UniqueIds(pack_ip(f"10.0.2.{len(cluster.client_hosts) + 1}"), 1, cluster.world.split(f"ids {name}"))
-        self.driver: Driver = cluster.driver(name, handler=self._asked, opened=self.instance.connected)
+        self.driver: Driver = cluster.driver(name, handler=self._asked, opened=self.instance.connected, clock=clock)
+        self.host = cluster.client_hosts[-1]
 
     def kill(self) -> None:
         """End the client's process: nothing of it goes on, nobody is told."""
@@ -62,6 +65,28 @@ class SimProducer(SimClient):
     def send(self, message: Message, *, queue: MessageQueue | None = None, timeout_ms: int | None = None) -> Task[SendResult]:
         """Send; the task's result is where the message went, or raises what `Producer.send` raises."""
         return self.driver.start(self.sender.send(message, queue=queue, timeout_ms=timeout_ms), f"{self.name} sends")
+
+
+class SimTransactionProducer(SimClient):
+    """A transactional producer in virtual time; ``transactions`` has its operations. ``values`` are `TransactionSettings`."""
+
+    def __init__(
+        self, cluster: Cluster, name: str, listener: Listener, *, clock: Callable[[], int] | None = None, **values: Any
+    ) -> None:
+        settings = TransactionSettings(**{"group": "P_test", "nameserver": nameservers(cluster), **values})
+        super().__init__(cluster, settings, name, clock=clock)
+        self._network = cluster.network
+        self.sender = Sender(settings, self.instance.routes, self.ids)
+        self.instance.producer_group = self.sender.group
+        self.transactions = Transactions(settings, self.sender, self.instance, listener)
+        self.sender.running = True
+        for operation in (*self.instance.tend(), self.transactions.meet_brokers()):
+            self.driver.start(operation, name)
+
+    def kill(self) -> None:
+        """End the producer's process; its system closes the connections."""
+        super().kill()
+        self._network.kill(self.host)
 
 
 class SimPushConsumer(SimClient):

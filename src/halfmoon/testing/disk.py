@@ -43,7 +43,7 @@ class SimFile:
         pages = range(at // PAGE_BYTES, -(-end // PAGE_BYTES))
         if disk.full and not self._touched.issuperset(pages):
             raise OSError(errno.ENOSPC, "no space left on device", self.path)
-        torn = disk.count_write()
+        torn = disk.count_write(self.path)
         taken = disk.random.randrange(len(data) + 1) if torn else len(data)
         if len(data) == 4 and at % 4 == 0:  # the processor stores an aligned number whole or not at all
             taken = taken // 4 * 4
@@ -124,6 +124,9 @@ class SimDisk:
         self.fail_syncs = 0
         self.stop_after_writes: int | None = None
         """The write after that many copies a part of its bytes and raises `Stopped`."""
+        self.stop_behind: tuple[str, int] | None = None
+        """How a path begins, and a number: the next write to such a path is not stopped, the write after that many more is;
+        a number below 0 stops the write itself. It happens once."""
         self.now_ms = 0
         self.syncs = self.boots = self.machine_boots = 0
         self.locks: dict[str, SimLock] = {}
@@ -136,7 +139,7 @@ class SimDisk:
     def crash(self, *, power: bool) -> None:
         """Stop the process (``power=False``: every write survives) or the machine (``power=True``: unsynced writes may not)."""
         self.boots += 1
-        self.stop_after_writes = None
+        self.stop_after_writes = self.stop_behind = None
         self.locks.clear()
         names = dict(self._files)
         if power:
@@ -174,8 +177,10 @@ class SimDisk:
         """Raise when a file of a process that is gone is used."""
         assert boot == self.boots, "a file is used by a process that was stopped"
 
-    def count_write(self) -> bool:
-        """Count a write; return whether the process stops in it."""
+    def count_write(self, path: str) -> bool:
+        """Count a write to a file; return whether the process stops in it."""
+        if self.stop_behind is not None and path.startswith(self.stop_behind[0]):
+            self.stop_after_writes, self.stop_behind = self.stop_behind[1] + 1, None
         if self.stop_after_writes is None:
             return False
         self.stop_after_writes -= 1
@@ -235,7 +240,7 @@ class SimDisk:
         if self.fail_syncs:
             self.fail_syncs -= 1
             raise OSError(errno.EIO, "input/output error", path)
-        if self.count_write():
+        if self.count_write(path):
             raise Stopped(path)
         previous = self._files.get(path)
         if keep_previous and previous is not None:

@@ -11,18 +11,17 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from halfmoon.effects import Call, Op
-from halfmoon.errors import NetworkError
+from halfmoon.testing.asking import ask, call, contents
 from halfmoon.testing.checkers import check, routes_agree
 from halfmoon.testing.cluster import SMALL, WORK_US, BrokerNode, Cluster
 from halfmoon.testing.drive import Task
 from halfmoon.testing.faults import SLOW_US, STUCK_US, Faults
 from halfmoon.testing.ledger import Contents, Ledger, Place, Queue, Seen
 from halfmoon.testing.rebuild import indexes_differ
-from halfmoon.testing.workload import QUEUES, Plan, consumer, producer, puller, read_queue
+from halfmoon.testing.workload import QUEUES, Plan, consumer, producer, puller
 from halfmoon.wire.bodies import ClusterInfo, from_json
 from halfmoon.wire.codes import JSON, ROCKETMQ
-from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, QueryConsumerOffset
+from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
 
 TOPICS = ("orders", "payments")
@@ -74,12 +73,12 @@ def simulate(
     options = {"brokers": chance.choice((1, 1, 2)), "nameservers": chance.choice((1, 2)), "broker": BROKER, **options}
     ledger = Ledger(flush)
     verdict = Verdict(seed, flush)
-    with _ErrorsLogged(ledger) as errors:
+    with ErrorsLogged(ledger) as errors:
         try:
             cluster = errors.cluster = Cluster(seed, flush=flush, **options)
             history = _History(cluster, ledger, chance, kinds)
             verdict.kinds = history.faults.kinds
-            ledger.flush_window_ms, ledger.save_window_ms = _windows(verdict.kinds)
+            ledger.flush_window_ms, ledger.save_window_ms = windows(verdict.kinds)
             verdict.problems = history.run(steps, chance)
         except Exception as exc:
             verdict.problems = [*ledger.unexpected, f"raised: {type(exc).__name__}: {exc}"]
@@ -91,7 +90,7 @@ def simulate(
     return verdict
 
 
-def _windows(kinds: list[str]) -> tuple[int, int]:
+def windows(kinds: list[str]) -> tuple[int, int]:
     """Return what a crash may take of unsynced messages and of consumers' progress: a pause, a sync under way, and one more."""
     slowest_us = max(WORK_US[1], SLOW_US[1] if "slow_disk" in kinds else 0, STUCK_US[1] if "stuck_disk" in kinds else 0)
     syncs_ms = 2 * (slowest_us // 1000)
@@ -134,7 +133,7 @@ class _History:
         """What each name server knows: brokers and their addresses."""
         found = []
         for node in self.cluster.nameservers:
-            reply = self._ask(_call(node.address, GetBrokerClusterInfo()))
+            reply = ask(self.cluster, call(node.address, GetBrokerClusterInfo()))
             known = from_json(ClusterInfo, reply.body).broker_addr_table
             found.append({name: data.broker_addrs.get(0, "") for name, data in sorted(known.items())})
         return found
@@ -170,35 +169,19 @@ class _History:
 
     # ---------------------------------------------------------------- the end
 
-    def _ask(self, operation: Op[Any]) -> Any:
-        task = self.cluster.client.start(operation, "asking")
-        self.cluster.world.run_until(lambda: task.done, 30_000)
-        return task.result()
-
     def _places(self) -> list[Place]:
         return [
             Place(broker.name, topic, queue_id) for broker in self.cluster.brokers for topic in TOPICS for queue_id in range(QUEUES)
         ]
 
     def _contents(self) -> Contents:
-        found: Contents = {}
-        for place in self._places():
-            address = self.plan.brokers[place.broker]
-            ends = [self._end_of(address, cls(topic=place.topic, queue_id=place.queue_id)) for cls in (GetMinOffset, GetMaxOffset)]
-            messages = self._ask(read_queue(self.plan, place))
-            if messages or ends[1]:
-                found[place] = Queue(ends[0], ends[1], messages)
-        return found
-
-    def _end_of(self, address: str, request: GetMinOffset | GetMaxOffset) -> int:
-        reply = self._ask(_call(address, request))
-        return reply.header(OffsetReply).offset if reply.code == 0 else 0
+        return contents(self.cluster, self.plan, self._places())
 
     def _offsets(self) -> dict[tuple[str, Place], int]:
         found = {}
         for place in self._places():
             request = QueryConsumerOffset(consumer_group=GROUP, topic=place.topic, queue_id=place.queue_id)
-            reply = self._ask(_call(self.plan.brokers[place.broker], request))
+            reply = ask(self.cluster, call(self.plan.brokers[place.broker], request))
             if reply.code == 0:
                 found[GROUP, place] = reply.header(OffsetReply).offset
         return found
@@ -247,16 +230,7 @@ def _brief(queue: Queue | None) -> str:
     return "missing" if queue is None else f"[{queue.min_offset}, {queue.max_offset}) with {len(queue.messages)} messages"
 
 
-def _call(address: str, request: Any) -> Op[Any]:
-    for _ in range(3):
-        try:
-            return (yield Call(address, request, b"", 5000))
-        except NetworkError:
-            continue
-    return (yield Call(address, request, b"", 5000))
-
-
-class _ErrorsLogged(logging.Handler):
+class ErrorsLogged(logging.Handler):
     """While it is entered, errors that the servers log become problems of the history."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -272,7 +246,7 @@ class _ErrorsLogged(logging.Handler):
             self.cluster.world.note("log", text)
         self._ledger.unexpected.append(f"logged: {text}")
 
-    def __enter__(self) -> _ErrorsLogged:
+    def __enter__(self) -> ErrorsLogged:
         logging.getLogger("halfmoon").addHandler(self)
         return self
 

@@ -1,0 +1,239 @@
+"""What must hold of every history of transactions: functions from facts to the list of what is wrong. They do nothing else.
+
+``logs`` are what the brokers' logs say at the end, when all is quiet and every live producer was asked. With async flush a loss of
+power may take what was not synced yet, a decision too; it never turns one round.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from halfmoon.testing.checkers import PROBLEMS_MAX, may_be_gone
+from halfmoon.testing.ledger import Contents
+from halfmoon.testing.txledger import Ended, TxLedger
+from halfmoon.testing.txlog import COMMITTED, PREPARED, ROLLED_BACK, HalfRecord, TxLog
+from halfmoon.testing.txproducers import key_of
+
+Logs = dict[str, TxLog]
+
+SLACK_MS = 300
+"""What a check, its answer and the turns between them take at most when nothing is wrong."""
+SETTLE_MS = 4000
+"""How long after a trouble producers and brokers may need to find each other: a request that waits, a heartbeat, a pause."""
+HISTORY_CHECKS = 15
+"""Checks of one half message that a broker remembers one by one."""
+
+
+def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> list[str]:
+    """Return everything that is wrong with a history: each checker's problems with its name before them."""
+    found = {
+        "leaked": only_committed_is_visible(ledger, logs, contents),
+        "twice": visible_once(logs),
+        "decisions": acknowledged_decisions_hold(ledger, logs),
+        "reversed": never_reversed(ledger, logs),
+        "ends": every_half_ends(ledger, logs),
+        "given up": given_up_for_a_reason(ledger, logs),
+        "late": visible_in_time(ledger, logs),
+        "ops": one_op_each(logs),
+    }
+    return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
+
+
+def only_committed_is_visible(ledger: TxLedger, logs: Logs, contents: Contents) -> list[str]:
+    """Whatever a reader ever saw, and whatever queues hold at the end, is of a transaction that was committed before."""
+    problems = []
+    at_end = [seen for queue in contents.values() for seen in queue.messages.values()]
+    for seen in [*ledger.messages.seen, *at_end]:
+        key = key_of(seen.body)
+        if key in ledger.raced:
+            continue
+        outcome = ledger.outcome(key)
+        if outcome is None or not outcome.committed or outcome.at_ms > seen.at_ms:
+            problems.append(f"{key} was read from {seen.place} at {seen.at_ms}; its database says {outcome}")
+    for broker, log in logs.items():
+        places = log.by_place()
+        for one in log.visible:
+            half = places.get(one.half_offset)
+            if half is None and one.half_offset < log.first:
+                continue
+            if half is None or (half.topic, half.queue_id, half.body) != (one.topic, one.queue_id, one.body):
+                problems.append(f"{broker}: the record at {one.physical_offset} ({one.key}) is no copy of a half message: {half}")
+            elif one.physical_offset < half.physical_offset:
+                problems.append(f"{broker}: {one.key} was visible before it was half")
+    return problems
+
+
+def visible_once(logs: Logs) -> list[str]:
+    """No half message has two visible records."""
+    counts = Counter((broker, one.half_offset, one.key) for broker, log in logs.items() for one in log.visible)
+    return [f"{broker}: {key} at {place} is visible {count} times" for (broker, place, key), count in counts.items() if count > 1]
+
+
+def acknowledged_decisions_hold(ledger: TxLedger, logs: Logs) -> list[str]:
+    """A second phase that the broker agreed to is what the log says in the end: visible, or settled and not visible."""
+    states = {broker: log.states() for broker, log in logs.items()}
+    problems = []
+    for one in ledger.ended:
+        state = states[one.broker].get(one.index)
+        wanted = COMMITTED if one.committed else ROLLED_BACK
+        if one.code or state == wanted or _may_be_lost(ledger, logs, one):
+            continue
+        problems.append(f"{one.broker}: {_said(one)} of half message {one.index} ({one.key}) at {one.at_ms}, its state is {state}")
+    return problems
+
+
+def never_reversed(ledger: TxLedger, logs: Logs) -> list[str]:
+    """A broker never agrees to two different decisions about a half message, and nothing that was visible is rolled back."""
+    problems = []
+    agreed: defaultdict[tuple[str, int], list[Ended]] = defaultdict(list)
+    for one in ledger.ended:
+        if one.code == 0:
+            agreed[one.broker, one.index].append(one)
+    for (broker, index), decisions in agreed.items():
+        first = decisions[0]
+        for one in decisions[1:]:
+            if one.committed != first.committed and not _may_be_lost(ledger, logs, first):
+                problems.append(f"{broker}: half message {index} ({one.key}): {_said(first)}, then {_said(one)}, both agreed to")
+    seen = {key_of(seen.body): seen for seen in ledger.messages.seen}
+    for one in ledger.ended:
+        if one.code == 0 and not one.committed and one.key in seen and not _may_be_lost(ledger, logs, one):
+            problems.append(f"{one.broker}: {one.key} was read at {seen[one.key].at_ms} and its rollback was agreed to")
+    return problems
+
+
+def every_half_ends(ledger: TxLedger, logs: Logs) -> list[str]:
+    """What was acknowledged as half is still known, and decided as its database says, unless it was given up."""
+    problems = []
+    for half in ledger.halves:
+        log = logs[half.broker]
+        record = log.halves.get(half.index)
+        if (record is not None and record.key == half.key) or half.physical_offset < log.first:
+            continue
+        if not may_be_gone(ledger.messages, half.broker, half.at_ms):
+            problems.append(f"{half.broker}: half message {half.index} ({half.key}) was acknowledged and is {record}")
+    for broker, log in logs.items():
+        given_up = {one.key for one in log.given_up}
+        for index, state in log.states().items():
+            key = log.halves[index].key
+            wanted = _wanted(ledger, key)
+            if state == PREPARED:
+                problems.append(f"{broker}: half message {index} ({key}) is pending in the end, wanted {wanted}")
+            elif wanted is not None and state != wanted and key not in given_up:
+                problems.append(f"{broker}: half message {index} ({key}) has state {state}, wanted {wanted}")
+    return problems
+
+
+def given_up_for_a_reason(ledger: TxLedger, logs: Logs) -> list[str]:
+    """Given up is only what was asked about as often as may be, each time with somebody there to ask, or what is too old."""
+    problems = []
+    received = Counter((asked.broker, asked.index) for asked in ledger.asked)
+    for broker, log in logs.items():
+        losses = ledger.messages.faults_of(broker, "power", "kill", "sync")
+        for one in log.given_up:
+            what = f"{broker}: {one.key} was given up with {one.checks} checks ({one.reason!r})"
+            if one.checks < ledger.checks_max and broker not in ledger.aged:
+                problems.append(f"{what}, of {ledger.checks_max}")
+            if one.checks > ledger.checks_max or len(one.history) != min(one.checks, HISTORY_CHECKS) or not one.reason:
+                problems.append(f"{what}, its history is {one.history}")
+            if broker not in ledger.stepped:
+                nobody = [second for second, _ in one.history if not _somebody(ledger, one.group, second)]
+                if nobody:
+                    problems.append(f"{what}, and nobody was there to be asked at {nobody}")
+        if not losses:
+            problems += [
+                f"{broker}: a producer was asked {count} times about half message {index}"
+                for (at, index), count in received.items()
+                if at == broker and count > ledger.checks_max
+            ]
+    return problems
+
+
+def visible_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
+    """Committed and not told: visible once it is old enough and one interval passed, while broker and producers were well."""
+    unknown: dict[tuple[str, int], int] = {}
+    for asked in ledger.asked:
+        if asked.answer == 0:
+            unknown[asked.broker, asked.index] = asked.at_ms
+    problems = []
+    for broker, log in logs.items():
+        if broker in ledger.stepped:
+            continue
+        troubles = _troubles(ledger, broker)
+        places = log.by_place()
+        pacing_ms = 1000 * len(places) // ledger.checks_per_second if ledger.checks_per_second < 500 else 0
+        for one in log.visible:
+            half, outcome = places.get(one.half_offset), ledger.outcome(one.key)
+            if half is None or outcome is None:
+                continue
+            ready = max(half.store_ms + ledger.minimum_age_ms, outcome.at_ms, unknown.get((broker, half.index), 0))
+            limit = ready + ledger.interval_ms + pacing_ms + SLACK_MS
+            for begin, end in troubles:
+                if begin <= limit and end >= half.store_ms:
+                    limit = max(limit, end + SETTLE_MS + ledger.interval_ms + pacing_ms + SLACK_MS)
+            if one.store_ms > limit:
+                problems.append(
+                    f"{broker}: half message {half.index} ({one.key}) of {half.store_ms} was committed at {outcome.at_ms}, could be"
+                    f" visible by {limit} and was at {one.store_ms}"
+                )
+    return problems
+
+
+def one_op_each(logs: Logs) -> list[str]:
+    """Each decided half message has one op record, behind its visible record; no other has one."""
+    problems = []
+    for broker, log in logs.items():
+        states, places = log.states(), log.by_place()
+        visible_at = {places[one.half_offset].index: one.physical_offset for one in log.visible if one.half_offset in places}
+        counts: Counter[int] = Counter()
+        for place, index in log.ops:
+            counts[index] += 1
+            if place < visible_at.get(index, 0):
+                problems.append(f"{broker}: the op record of half message {index} lies before its visible record")
+        for index, state in states.items():
+            if counts[index] != (state != PREPARED):
+                problems.append(f"{broker}: half message {index} has state {state} and {counts[index]} op records")
+    return problems
+
+
+# ---------------------------------------------------------------- what the checkers ask
+
+
+def _wanted(ledger: TxLedger, key: str) -> int | None:
+    """Return the state that a transaction's half messages should come to; None: any."""
+    outcome = ledger.outcome(key)
+    if key in ledger.raced:
+        return None
+    return COMMITTED if outcome is not None and outcome.committed else ROLLED_BACK
+
+
+def _said(one: Ended) -> str:
+    return "a commit" if one.committed else "a rollback"
+
+
+def _may_be_lost(ledger: TxLedger, logs: Logs, one: Ended) -> bool:
+    """Whether a loss of power may have taken a decision, or the log has let its half message go."""
+    half: HalfRecord | None = logs[one.broker].halves.get(one.index)
+    gone = half is None and bool(logs[one.broker].first)
+    return gone or may_be_gone(ledger.messages, one.broker, one.at_ms)
+
+
+def _somebody(ledger: TxLedger, group: str, second: int) -> bool:
+    """Whether some producer of a group lived at some time of a second."""
+    begin_ms, end_ms = second * 1000, second * 1000 + 1000
+    return any(
+        life.group == group and life.begin_ms < end_ms and (life.end_ms is None or life.end_ms >= begin_ms)
+        for life in ledger.alive
+    )  # fmt: skip
+
+
+def _troubles(ledger: TxLedger, broker: str) -> list[tuple[int, int]]:
+    """Return the times in which a broker did not run or something else was wrong, in order."""
+    found = [(trouble.begin_ms, trouble.end_ms) for trouble in ledger.troubles]
+    since: int | None = None
+    for fault in ledger.messages.faults_of(broker, "kill", "power", "stop", "left", "sync", "start"):
+        if fault.kind != "start":
+            since = fault.at_ms if since is None else since
+        elif since is not None:
+            found.append((since, fault.at_ms))
+            since = None
+    return sorted(found)

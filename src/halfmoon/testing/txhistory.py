@@ -1,0 +1,255 @@
+"""One simulated history of transactions from a seed: producers, databases, faults, an end, and the verdict.
+
+verdict = simulate_transactions(seed=7)
+assert verdict.problems == []
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+from random import Random
+from typing import Any
+
+from halfmoon.store.fsck import fsck
+from halfmoon.store.settings import StoreSettings
+from halfmoon.testing.asking import contents
+from halfmoon.testing.checkers import offsets_unique_and_dense, reads_stable
+from halfmoon.testing.cluster import SMALL, BrokerNode, Cluster
+from halfmoon.testing.drive import Task
+from halfmoon.testing.history import BROKER, STEPS, ErrorsLogged, durable, indexes_of, windows
+from halfmoon.testing.ledger import Contents, Ledger, Place, Seen
+from halfmoon.testing.txcheckers import Logs, check_transactions
+from halfmoon.testing.txfaults import TxFaults
+from halfmoon.testing.txledger import TxLedger
+from halfmoon.testing.txlog import read_log, table_differs
+from halfmoon.testing.txproducers import FATES, Producer, TxPlan
+from halfmoon.testing.workload import Plan, puller
+
+TOPICS, QUEUES, GROUPS = ("orders", "payments"), 2, ("P_shop", "P_bank")
+STORE = {"flush_transactions_interval_ms": 700, "transaction_file_records": 64}
+"""Store settings of a history: files of the transaction index roll over, and it is synced often."""
+
+
+@dataclass
+class TxVerdict:
+    """What came of a history: ``problems`` is empty when everything held."""
+
+    seed: int
+    flush: str
+    kinds: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    halves: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    given_up: int = 0
+    checks: int = 0
+    refused: int = 0
+    virtual_ms: int = 0
+    events: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    def summary(self) -> str:
+        """Return one line about it."""
+        said = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
+        return (
+            f"seed {self.seed}, transactions: {said}; {self.flush} flush, {self.halves} half, {self.committed} committed,"
+            f" {self.rolled_back} rolled back, {self.given_up} given up, {self.checks} checks, {self.refused} refused,"
+            f" {self.virtual_ms / 1000:.1f} s, {self.events} events; {', '.join(self.kinds)}"
+        )
+
+
+def simulate_transactions(
+    seed: int,
+    *,
+    steps: int = STEPS,
+    flush: str | None = None,
+    kinds: tuple[str, ...] | None = None,
+    fates: dict[str, float] | None = None,
+    broker: dict[str, Any] | None = None,
+    **options: Any,
+) -> TxVerdict:
+    """Run the history of a seed and judge it.
+
+    ``steps`` is the number of faults; ``flush`` and ``kinds`` (of `TxFaults.KINDS`) are drawn from the seed when not given, as are
+    settings of the brokers that ``broker`` does not give; ``fates`` are weights as in `FATES`; ``options`` go to `Cluster`. What a
+    core raises becomes a problem, as do errors that it logs.
+    """
+    chance = Random(f"transactions {seed}")
+    flush = flush or chance.choice(("sync", "async"))
+    settings = {
+        "transaction_timeout_ms": chance.choice((300, 1000, 1500)),
+        "transaction_check_interval_ms": chance.choice((700, 1000)),
+        "transaction_check_max": chance.choice((15, 15, 5)),
+        "transaction_checks_per_second": chance.choice((500, 500, 20)),
+    } | (broker or {})
+    options = {"brokers": chance.choice((1, 1, 2)), "nameservers": 1, "store": STORE, **options}
+    messages = Ledger(flush)
+    ledger = TxLedger(
+        messages, settings["transaction_check_max"], settings["transaction_timeout_ms"], settings["transaction_check_interval_ms"],
+        settings["transaction_checks_per_second"],
+    )  # fmt: skip
+    verdict = TxVerdict(seed, flush)
+    with ErrorsLogged(messages) as errors:
+        try:
+            cluster = errors.cluster = Cluster(seed, flush=flush, broker={**BROKER, **settings}, **options)
+            history = _History(cluster, ledger, chance, kinds, fates or FATES)
+            verdict.kinds = history.faults.kinds
+            messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
+            verdict.problems = history.run(steps)
+            history.count(verdict)
+        except Exception as exc:
+            verdict.problems = [*messages.unexpected, f"raised: {type(exc).__name__}: {exc}"]
+            logging.getLogger("halfmoon.simulation").info("seed %d", seed, exc_info=True)
+    if errors.cluster is not None:
+        world = errors.cluster.world
+        verdict.virtual_ms, verdict.events, verdict.lines = world.elapsed_ms, world.steps, list(world.history)
+    return verdict
+
+
+class _History:
+    def __init__(
+        self, cluster: Cluster, ledger: TxLedger, chance: Random, kinds: tuple[str, ...] | None, fates: dict[str, float]
+    ) -> None:
+        self.cluster, self.ledger, self.logs = cluster, ledger, Logs()
+        world = cluster.world
+        self.plan = TxPlan(ledger, TOPICS, lambda: world.now, fates)
+        self.reading = Plan(
+            {broker.name: broker.address for broker in cluster.brokers}, ledger.messages, self.plan.clock, on_seen=self._on_seen
+        )
+        self.producers: list[Producer] = []
+        self._numbers, self._chance = count(1), chance
+        self.faults = TxFaults(
+            cluster, ledger, world.split("faults"), self.producers, self._start_producer, topics=TOPICS, kinds=kinds
+        )
+        self.faults.on_start = self._on_start
+        self._readers: list[Task[Any]] = []
+
+    def run(self, steps: int) -> list[str]:
+        cluster = self.cluster
+        self._start()
+        cluster.run(ms=1500)
+        self.faults.begin(steps, (20, 1600))
+        cluster.run(ms=steps * 1000)
+        self.faults.end()
+        cluster.run(ms=4000)
+        self.faults.end()
+        if not cluster.world.run_until(lambda: not self.faults.away, 60_000):
+            self.ledger.messages.unexpected.append("a group never returned")
+        self.plan.closing = True
+        for group in GROUPS:
+            self._start_producer(group)
+        self._quiet()
+        self.reading.closing = True
+        self._until(lambda: all(reader.done for reader in self._readers), 30_000, "readers hang")
+        for producer in self.producers:
+            producer.survives()
+        return self._judged()
+
+    # ---------------------------------------------------------------- users
+
+    def _start(self) -> None:
+        topics = [
+            self.cluster.create_topic(topic, queues=QUEUES, broker=i)
+            for i, _ in enumerate(self.cluster.brokers)
+            for topic in TOPICS
+        ]
+        self._until(lambda: all(task.done for task in topics), 30_000, "topics are not made")
+        for group in GROUPS:
+            for _ in range(self._chance.randint(1, 2)):
+                self._start_producer(group)
+        for i, place in enumerate(self._places()):
+            reader = puller(self.reading, place, self.cluster.world.split(f"reader {i}"))
+            self._readers.append(self.cluster.driver(f"reader-{i}").start(reader, f"reader-{i}"))
+
+    def _start_producer(self, group: str) -> None:
+        skew_ms = self._chance.choice((0, 0, -3_600_000, 290_000_000)) if "skew" in self.faults.kinds else 0
+        name = f"{group}.{next(self._numbers)}"
+        self.producers.append(Producer(self.cluster, self.plan, group, name, lanes=2, clock_ahead_ms=skew_ms))
+
+    def _places(self) -> list[Place]:
+        names = [broker.name for broker in self.cluster.brokers]
+        return [Place(name, topic, queue_id) for name in names for topic in TOPICS for queue_id in range(QUEUES)]
+
+    def _on_seen(self, seen: Seen) -> None:
+        if self.ledger.messages.flush == "sync":
+            broker = next(broker for broker in self.cluster.brokers if broker.name == seen.place.broker)
+            if not durable(broker, seen):
+                self.ledger.messages.unexpected.append(f"{seen.place}@{seen.queue_offset} was read before it was durable")
+
+    def _on_start(self, broker: BrokerNode) -> None:
+        """A broker has started on what its disk held: its index says what its log says."""
+        index, log = broker.core.transactions.index, read_log(broker.disk)
+        for number, state in log.states().items():
+            half, expected = index.half(number), (log.halves[number].physical_offset, state)
+            if half is None or (half.physical_offset, int(half.state)) != expected:
+                self.ledger.messages.unexpected.append(f"{broker.name} started with {half}, its log says {expected}")
+
+    # ---------------------------------------------------------------- the end
+
+    def _until(self, reached: Callable[[], bool], within_ms: int, otherwise: str) -> None:
+        if not self.cluster.world.run_until(reached, within_ms):
+            self.ledger.messages.unexpected.append(otherwise)
+
+    def _quiet(self) -> None:
+        """Run until every lane has ended and nothing is pending any more."""
+        lanes = [task for producer in self.producers for task in producer.tasks]
+        self._until(lambda: all(lane.done for lane in lanes), 60_000, "producers hang")
+        self.ledger.messages.unexpected += [f"{lane.name} raised {lane.error!r}" for lane in lanes if lane.error is not None]
+        rounds_ms = (self.ledger.checks_max + 4) * self.ledger.interval_ms + self.ledger.minimum_age_ms
+        for _ in range(4 * rounds_ms // 500):
+            if not any(broker.core.transactions.index.pending_count for broker in self.cluster.brokers):
+                break
+            self.cluster.run(ms=500)
+        self.cluster.run(ms=1500)
+
+    def _judged(self) -> list[str]:
+        before = contents(self.cluster, self.reading, self._places())
+        problems = self._after_a_clean_stop()
+        after = contents(self.cluster, self.reading, self._places())
+        firsts = {name: log.first for name, log in self.logs.items()}
+        kept = [seen for seen in self.ledger.messages.seen if seen.physical_offset >= firsts[seen.place.broker]]
+        messages = replace(self.ledger.messages, seen=kept)  # what is older than messages are kept may be gone
+        found = {
+            "unexpected": messages.unexpected,
+            "offsets": offsets_unique_and_dense(messages, before),
+            "reads": reads_stable(messages, before),
+            "restart": _changed(before, after),
+        }
+        problems += check_transactions(self.ledger, self.logs, before)
+        return problems + [f"{name}: {problem}" for name, those in found.items() for problem in those[:20]]
+
+    def _after_a_clean_stop(self) -> list[str]:
+        """Stop every broker, compare what it leaves with its log, and start it again."""
+        problems = []
+        settings = StoreSettings(**{**SMALL, **STORE})
+        for broker in self.cluster.brokers:
+            self.cluster.stop(broker)
+            log = self.logs[broker.name] = read_log(broker.disk)
+            problems += [f"indexes: {broker.name}: {problem}" for problem in indexes_of(broker)]
+            problems += [f"index: {broker.name}: {problem}" for problem in table_differs(broker.disk, log)[:20]]
+            problems += [f"fsck: {broker.name}: {finding}" for finding in fsck(broker.disk, settings)]
+            self.cluster.restart(broker)
+            self._on_start(broker)
+        self.cluster.run(ms=1000)
+        return problems
+
+    def count(self, verdict: TxVerdict) -> None:
+        """Write down how much happened."""
+        states = [state for log in self.logs.values() for state in log.states().values()]
+        verdict.halves, verdict.committed, verdict.rolled_back = len(states), states.count(8), states.count(12)
+        verdict.given_up = sum(len(log.given_up) for log in self.logs.values())
+        verdict.checks, verdict.refused = len(self.ledger.asked), sum(one.code != 0 for one in self.ledger.ended)
+
+
+def _changed(before: Contents, after: Contents) -> list[str]:
+    """Return which queues hold something else after a clean restart."""
+    return [
+        f"{place} was changed by a clean restart"
+        for place in sorted({*before, *after})
+        if place not in before or place not in after
+        or {offset: seen.record for offset, seen in before[place].messages.items()}
+        != {offset: seen.record for offset, seen in after[place].messages.items()}
+    ]  # fmt: skip

@@ -1,0 +1,156 @@
+"""What a broker's log says about transactions, and what its state table must therefore hold. Reads a `ports.Disk`, writes nothing.
+
+Written from the formats alone, without the code of store and broker, as `halfmoon.testing.rebuild`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import NamedTuple
+
+from halfmoon.model import java_hash
+from halfmoon.ports import Disk
+from halfmoon.testing.rebuild import walk_log
+from halfmoon.testing.txproducers import key_of
+from halfmoon.wire.record import decode_record
+
+HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12
+"""States of the table."""
+
+_STATE = Struct(">qiIii")  # | physical offset | size | store time, seconds | group hash | state |
+_TABLE = "transaction/statetable"
+
+
+class HalfRecord(NamedTuple):
+    """A half message as the log has it; ``index`` is its half queue offset."""
+
+    physical_offset: int
+    size: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    key: str
+    group: str
+    topic: str
+    queue_id: int
+    body: bytes
+    store_ms: int
+
+
+class VisibleRecord(NamedTuple):
+    """What a commit stored; ``half_offset`` is the physical offset of its half message."""
+
+    physical_offset: int
+    half_offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    key: str
+    body: bytes
+    store_ms: int
+
+
+class GivenUpRecord(NamedTuple):
+    """A half message that was given up; ``history`` has a second and an answer for each check."""
+
+    physical_offset: int
+    key: str
+    group: str
+    reason: str
+    checks: int
+    history: list[tuple[int, str]]
+
+
+@dataclass
+class TxLog:
+    """All records of one log that concern transactions, in its order. ``first`` is where the log begins."""
+
+    first: int = 0
+    halves: dict[int, HalfRecord] = field(default_factory=dict)  # by index
+    visible: list[VisibleRecord] = field(default_factory=list)
+    ops: list[tuple[int, int]] = field(default_factory=list)  # physical offset, index
+    given_up: list[GivenUpRecord] = field(default_factory=list)
+
+    def by_place(self) -> dict[int, HalfRecord]:
+        """Return the half messages by physical offset."""
+        return {half.physical_offset: half for half in self.halves.values()}
+
+    def states(self) -> dict[int, int]:
+        """Return what became of each half message that the log has: the first record about it decides."""
+        places, decided = self.by_place(), {}
+        steps = [
+            (one.physical_offset, places[one.half_offset].index, COMMITTED) for one in self.visible if one.half_offset in places
+        ]
+        steps += [(place, index, ROLLED_BACK) for place, index in self.ops]
+        for _, index, state in sorted(steps):
+            decided.setdefault(index, state)
+        return {index: decided.get(index, PREPARED) for index in self.halves}
+
+
+def read_log(disk: Disk) -> TxLog:
+    """Read what the log of a store says about transactions."""
+    names = disk.list("commitlog")
+    found = TxLog(int(names[0]) if names else 0)
+    for view in walk_log(disk):
+        message = decode_record(view)
+        of = message.properties
+        if message.topic == HALF_TOPIC:
+            found.halves[message.queue_offset] = HalfRecord(
+                message.physical_offset, len(view), message.queue_offset, key_of(message.body), of.get("PGROUP", ""),
+                of.get("REAL_TOPIC", ""), int(of.get("REAL_QID", "-1")), message.body, message.store_ms,
+            )  # fmt: skip
+        elif message.topic == OP_TOPIC:
+            found.ops += [(message.physical_offset, int(part)) for part in message.body.split(b",") if part]
+        elif message.topic == GIVEN_UP_TOPIC:
+            history = [part.split(":") for part in of.get("TRANSACTION_CHECK_HISTORY", "").split()]
+            found.given_up.append(
+                GivenUpRecord(
+                    message.physical_offset,
+                    key_of(message.body),
+                    of.get("PGROUP", ""),
+                    of.get("TRANSACTION_GIVEN_UP_REASON", ""),
+                    int(of.get("TRANSACTION_CHECK_TIMES", "0")),
+                    [(int(part[0]), part[1]) for part in history],
+                )
+            )
+        elif message.sys_flag & 12 == 8:
+            found.visible.append(
+                VisibleRecord(
+                    message.physical_offset,
+                    message.prepared_transaction_offset,
+                    message.topic,
+                    message.queue_id,
+                    message.queue_offset,
+                    key_of(message.body),
+                    message.body,
+                    message.store_ms,
+                )
+            )
+    return found
+
+
+def table_differs(disk: Disk, log: TxLog) -> list[str]:
+    """Return how the state table of a cleanly stopped store differs from what its log says."""
+    table, states = dict(_table(disk)), log.states()
+    problems = []
+    for index, half in log.halves.items():
+        expected = (half.physical_offset, half.size, half.store_ms // 1000, java_hash(half.group), states[index])
+        if table.get(index) != expected:
+            problems.append(f"half message {index} ({half.key}) is {table.get(index)} and should be {expected}")
+    problems += [
+        f"half message {index} is {record}, which the log does not say"
+        for index, record in table.items()
+        if index not in log.halves and record[0] >= log.first
+    ]
+    return problems
+
+
+def _table(disk: Disk) -> Iterator[tuple[int, tuple[int, int, int, int, int]]]:
+    for name in disk.list(_TABLE):
+        size = disk.file_size(f"{_TABLE}/{name}")
+        view = disk.open(f"{_TABLE}/{name}").view(0, size)
+        for place in range(size // _STATE.size):
+            record = _STATE.unpack_from(view, place * _STATE.size)
+            if record[1]:
+                yield int(name) // _STATE.size + place, record
