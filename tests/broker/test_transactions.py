@@ -485,6 +485,32 @@ def test_checks_are_paced_per_group_and_a_fast_group_delays_no_other(make_talk):
     assert 100 <= total <= 125
 
 
+def test_many_groups_at_their_pace_are_all_asked_and_no_turn_is_long(make_talk):
+    talk = make_talk(transaction_checks_per_second=10, **CHECKS)
+    produce(talk, *(f"g{k}" for k in range(40)))
+    for k in range(120):
+        prepare(talk, f"m{k}", group=f"g{k % 40}")
+    talk.wait(5050)
+    assert len(checks(talk)) == 40
+    talk.wait(500)
+
+    asked = [header.msg_id for header, _ in checks(talk)]
+    assert len(asked) == len(set(asked)) == 80
+
+
+def test_while_the_store_takes_nothing_nobody_is_asked_and_the_broker_does_not_spin(make_talk):
+    talk = make_talk(**CHECKS)
+    produce(talk, GROUP)
+    prepare(talk)
+    talk.broker.store._fail("a sync failed")
+    ticks = []
+    tick = talk.broker.transactions.tick
+    talk.broker.transactions.tick = lambda now: (ticks.append(now), tick(now))
+    talk.wait(20_000)
+    assert checks(talk) == []
+    assert len(ticks) < 200
+
+
 def test_a_damaged_half_message_blocks_no_other(make_talk):
     talk = make_talk(**CHECKS)
     produce(talk, GROUP)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import ceil
 from random import Random
 from typing import NamedTuple
 
@@ -80,7 +81,7 @@ class Bucket(msgspec.Struct):
 
     def due(self) -> int:
         """When there will be one."""
-        return self.filled_ms + max(0, int((1 - self.tokens) * 1000 / self.rate))
+        return self.filled_ms + max(0, ceil((1 - self.tokens) * 1000 / self.rate))
 
 
 GiveUp = Callable[[Half, Parts | None, str, int], bool]

@@ -14,7 +14,7 @@ from random import Random
 
 from halfmoon.broker.acks import Acks, Sender, Stored
 from halfmoon.broker.firsts import Firsts
-from halfmoon.broker.names import FORBIDDEN_TO_SEND, check_topic
+from halfmoon.broker.names import FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, check_topic
 from halfmoon.broker.request import Request
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
@@ -111,6 +111,10 @@ class Sends:
             raise NoPermission(self._no_transactions())
         if len(request.command.body) > self.message_bytes_max:
             raise MessageRefused(self._too_large())
+        for topic, place in ((header.topic, queue_id), (HALF_TOPIC, 0), (OP_TOPIC, 0)):
+            if not self.ready(topic, place):
+                self._firsts.wait(request, topic, place)
+                return
         self.on_half(request, header, queue_id)
 
     def ready(self, topic: str, queue_id: int) -> bool:

@@ -33,6 +33,10 @@ GROUP = "CID_RMQ_SYS_TRANS"
 """The consumer group under which the original keeps how far the half and op queues are settled."""
 
 
+LOOK_AGAIN_MS = 1000
+"""How long check-back rests while the store takes no writes."""
+
+
 class Transactions:
     """All of it. Call `store` and `settle` once a turn, after `Halves.take` and `Decisions.take`."""
 
@@ -43,6 +47,7 @@ class Transactions:
         settled = offsets.get(GROUP, HALF_TOPIC, 0) or 0
         index = TransactionIndex.open(disk, store, store.settings, settled_below=settled, now=now)
         self._store, self._offsets, self.index = store, offsets, index
+        self._not_before = 0
         self._fewer = Fewer(logging.getLogger("halfmoon.broker.transactions"), now)
         warn = self._fewer.warning
         self.halves = Halves(sends, index, host, warn)
@@ -65,14 +70,16 @@ class Transactions:
 
     def due(self) -> int:
         """When `tick` wants to be called."""
-        index_due = self.index.due()
-        return self.checks.due() if index_due is None else min(self.checks.due(), index_due)
+        checks_due, index_due = max(self.checks.due(), self._not_before), self.index.due()
+        return checks_due if index_due is None else min(checks_due, index_due)
 
     def tick(self, now: int) -> None:
         """Check-back, what is owed to the log, and upkeep of the index."""
         if self._store.refusal is None:
             self.decisions.pay(now)
             self.checks.tick(now)
+        else:  # nothing can be decided or given up: look again later
+            self._not_before = now + LOOK_AGAIN_MS
         self.index.tick(now)
         self._fewer.tick(now)
 

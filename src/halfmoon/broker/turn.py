@@ -10,7 +10,7 @@ import logging
 
 from halfmoon.broker.acks import Sender, Stored
 from halfmoon.broker.half import Halves
-from halfmoon.broker.names import DEAD_PREFIX, FORBIDDEN_TO_SEND, RETRY_PREFIX
+from halfmoon.broker.names import DEAD_PREFIX, FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
 from halfmoon.broker.send import MULTI_TAG, Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import Topics
@@ -102,6 +102,8 @@ class Turn:
         """Collect an ordinary half message; return whether it was one."""
         opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
         if batch or flag & 2 or self._settings.reject_transactions or not self._takes((topic, queue_id)):
+            return False
+        if not (self._sends.ready(HALF_TOPIC, 0) and self._sends.ready(OP_TOPIC, 0)):
             return False
         sender = (peer, opaque, serialization)
         return self._halves.take(sender, topic, queue_id, text, body, user_flag, sys_flag, born_ms, reconsume)
