@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from halfmoon.errors import StoreNotWritable
 from halfmoon.model import java_hash
+from halfmoon.shell.disk import RealDisk
 from halfmoon.store.transactions import Check, Half, State
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, draft, run
@@ -105,6 +108,23 @@ def test_half_messages_below_the_end_are_refused():
     with pytest.raises(ValueError, match="ends at 3"):
         index.prepared(2, [(1, 1, 1, 1)])
     assert index.pending_count == 3
+
+
+def test_a_pending_message_takes_next_to_no_memory(tmp_path: Path):
+    disk = RealDisk(tmp_path)
+    _, index = open_both(disk, transaction_file_records=2_000_000)
+    index.prepared(0, [(0, 100, 1, 1)])
+    rows = [(100 * (number + 1), 100, 1, number % 7) for number in range(1000)]
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for turn in range(100):
+            index.prepared(1 + 1000 * turn, rows)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert index.pending_count == 100_001
+    assert (after - before) / 100_000 < 1, "bytes a pending message"
 
 
 # ---------------------------------------------------------------- checks
