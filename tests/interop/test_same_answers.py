@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.interop.ours import Serve
 
 BORN_MS = 1_700_000_000_000
 ALWAYS = 2**62
+BEHIND_THE_LOG = (11, 12)
+"""Requests for what Apache's broker enters into its queues and its index only a while after it answered the sends."""
 
 
 def send(name: str, body: bytes = b"x", code: int = 310, **changed: object) -> Question:
@@ -310,7 +313,12 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_both_brokers_answer_alike(both: tuple[Asker, Asker, int], question: Question) -> None:
     apache, ours, serialization = both
 
-    assert ours.ask(question, serialization) == apache.ask(question, serialization)
+    mine, theirs = ours.ask(question, serialization), apache.ask(question, serialization)
+    end = time.monotonic() + 5
+    while question.code in BEHIND_THE_LOG and mine != theirs and time.monotonic() < end:
+        time.sleep(0.02)
+        theirs = apache.ask(question, serialization)
+    assert mine == theirs
 
 
 def test_both_told_the_consumer_of_its_group(both: tuple[Asker, Asker, int]) -> None:
