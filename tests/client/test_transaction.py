@@ -333,7 +333,7 @@ def test_a_local_transaction_that_is_cancelled_tells_nothing():
 
     assert len(script.asked(SendMessageV2)) == 1
     assert ends(script) == []
-    assert core.running == {}
+    assert not core.running
 
 
 # ---------------------------------------------------------------- no local transaction
@@ -353,7 +353,7 @@ def test_a_half_message_that_fails_is_raised_and_nothing_else_happens(answer, er
 
     assert shop.executed == []
     assert ends(script) == []
-    assert core.running == {}
+    assert not core.running
 
 
 @pytest.mark.mission("000-09")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 
 import pytest
@@ -236,6 +237,21 @@ def test_a_check_of_a_transaction_that_still_runs_here_is_unknown_and_nobody_is_
     after = ends(script)[-1]
     assert (after.fields["commitOrRollback"], after.fields["fromTransactionCheck"]) == ("8", "true")
     assert (after.fields["tranStateTableOffset"], after.fields["commitLogOffset"]) == ("7", "700"), "those of the newest copy"
+
+
+def test_a_half_message_whose_caller_was_interrupted_and_is_gone_does_not_count_as_running():
+    script, shop = Scripted(), Shop(check=ROLLBACK)
+    core = transactions(script, shop)
+    stored = script.run(core.store(ORDER))
+    unique = stored.result.msg_id
+    assert list(core.running) == [unique]
+
+    del stored
+    gc.collect()
+    ask(script, core, check(unique))
+
+    assert not core.running
+    assert [message.transaction_id for message in shop.checked] == [unique]
 
 
 def test_a_check_after_the_local_transaction_asks_the_listener():

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.send import Sender
-from halfmoon.client.core.transaction_check import Checker, Checkers, Checks, Listener, Local, remark_of, state_of
+from halfmoon.client.core.transaction_check import Checker, Checkers, Checks, Listener, Local, Running, remark_of, state_of
 from halfmoon.client.settings import TransactionSettings
 from halfmoon.effects import Op, now, run
 from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
 from halfmoon.wire.flags import TRANSACTION_PREPARED
-from halfmoon.wire.headers.transaction import CheckTransactionState, EndTransaction
+from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
 
 EVERY_BROKER_TOPIC = "SELF_TEST_TOPIC"
@@ -37,10 +38,14 @@ log = logging.getLogger("halfmoon.client")
 
 
 class Stored(msgspec.Struct):
-    """A half message that a broker has: the message as the local transaction sees it, and what the broker answered."""
+    """A half message that a broker has: the message as the local transaction sees it, and what the broker answered.
+
+    While this is kept, or until `Transactions.leave`, the local transaction counts as running here.
+    """
 
     message: Message
     result: SendResult
+    running: Running
 
     @property
     def safe(self) -> bool:
@@ -69,8 +74,8 @@ class Transactions:
         self.instance = instance
         self.listener = listener
         self.checkers = Checkers(check if check is not None or listener is None else listener.check)
-        self.running: dict[str, CheckTransactionState | None] = {}
-        """Ids of the local transactions that run in this process now, each with the last check that a broker asked meanwhile."""
+        self.running: WeakValueDictionary[str, Running] = WeakValueDictionary()
+        """The local transactions that run in this process now, by id; one whose caller was interrupted goes by itself."""
         self.checks = Checks(settings, sender.group, self.checkers, self.running)
         instance.on_asked[39] = self.checks.asked
 
@@ -166,7 +171,7 @@ class Transactions:
                 raise UsageError(f"check_after_s: {check_after_s!r} is outside 0 to {CHECK_AFTER_S_MAX}")
             extra[CHECK_AFTER] = str(check_after_s)
         outgoing = yield from sender.prepare(plain, begin, extra, sys_flag=TRANSACTION_PREPARED)
-        self.running[outgoing.msg_id] = None
+        running = self.running[outgoing.msg_id] = Running()
         try:
             result = yield from sender.deliver(outgoing, begin, settings.send_timeout_ms if timeout_ms is None else timeout_ms)
         except BaseException:
@@ -174,7 +179,7 @@ class Transactions:
             raise
         given = {TRANSACTION_ID: result.transaction_id} if result.transaction_id else {}
         seen = msgspec.structs.replace(plain, properties={**plain.properties, **given}, transaction_id=result.msg_id)
-        return Stored(seen, result)
+        return Stored(seen, result, running)
 
     def store_safe(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> Op[Stored]:
         """Send a half message as `store` does; one that is not safe is rolled back and HalfRolledBack raised."""
@@ -195,7 +200,7 @@ class Transactions:
         Where the broker asked while the local transaction ran, this is the late answer: it names the offsets of the question.
         Differs: the original names the first ones, and the copy that was written to ask is then asked for, and delivered, again.
         """
-        asked = self.running.get(stored.result.msg_id)
+        asked = stored.running.asked
         self.leave(stored)
         result = stored.result
         try:

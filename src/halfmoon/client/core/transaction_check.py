@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.names import check_topic, unwrap
@@ -59,6 +61,12 @@ class Listener(Protocol):
         """Return what became of the local transaction with ``message.transaction_id``, perhaps run by another process."""
 
 
+class Running(msgspec.Struct, weakref=True):
+    """A local transaction that runs in this process, with the last check that a broker asked meanwhile."""
+
+    asked: CheckTransactionState | None = None
+
+
 class Checkers:
     """Which function answers for which topic: the topic's own, else that of the first pattern that fits, else ``otherwise``.
 
@@ -103,11 +111,11 @@ class Checks:
 
     Follows ClientRemotingProcessor.checkTransactionState and DefaultMQProducerImpl.checkTransactionState (RocketMQ 4.9.8).
     Differs: while the local transaction still runs in this process the answer is UNKNOWN, the user's code is not asked, and the
-    question is kept in ``running`` for the decision to come.
+    question is kept for the decision to come.
     """
 
     def __init__(
-        self, settings: TransactionSettings, group: str, checkers: Checkers, running: dict[str, CheckTransactionState | None]
+        self, settings: TransactionSettings, group: str, checkers: Checkers, running: MutableMapping[str, Running]
     ) -> None:
         self.settings = settings
         self.group = group
@@ -154,8 +162,8 @@ class Checks:
         wire_topic = message.topic
         message.topic = unwrap(wire_topic, self.settings.namespace)
         state, remark = LocalTransactionState.UNKNOWN, None
-        if message.transaction_id in self._running:
-            self._running[message.transaction_id] = check.header
+        if (running := self._running.get(message.transaction_id)) is not None:
+            running.asked = check.header
             remark = "the local transaction is still running"
         elif (checker := self._checkers.find(message.topic)) is None:
             log.warning("check not answered, no function for the topic: topic=%s msg_id=%s", message.topic, message.msg_id)
