@@ -20,7 +20,19 @@ LAYERS = {
     "halfmoon": "names",
     **{
         f"halfmoon.{name}": "ground"
-        for name in ("errors", "model", "settings", "limits", "effects", "ports", "hot", "_hot", "_hot_batch", "java_keys")
+        for name in (
+            "errors",
+            "model",
+            "settings",
+            "limits",
+            "effects",
+            "ports",
+            "hot",
+            "_hot",
+            "_hot_batch",
+            "_hot_end",
+            "java_keys",
+        )
     },
     "halfmoon.wire": "wire",
     "halfmoon.store": "store",
