@@ -40,6 +40,12 @@ class File(Protocol):
     def view(self, at: int, size: int) -> memoryview:
         """Return bytes without copying. The view stays valid while it is held, even after `Disk.remove`."""
 
+    def missing(self, at: int, size: int) -> list[tuple[int, int]]:
+        """Return the spans, as (at, size), of which the device may not have what `view` shows; all, where that cannot be found out.
+
+        Waits for the device. It may keep the others in a cache of its own still: `sync` follows.
+        """
+
     def sync(self) -> None:
         """Wait until everything written before the call is on the device. May be called from another thread. Raises OSError."""
 

@@ -91,3 +91,34 @@ def test_the_first_room_of_a_queue_takes_little_space_and_no_descriptor(tmp_path
     assert len(os.listdir("/proc/self/fd")) == before + 1
     file.close()
     assert bytes(disk.open("queue").view(0, 640 * 1024)) == bytes(640 * 1024)
+
+
+def test_what_the_device_has_otherwise_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    disk = RealDisk(tmp_path)
+    file = disk.create("log", 4 << 20)
+    file.write(0, bytes(range(256)) * (4 << 12))
+    file.sync()
+    stored = bytearray(file.view(0, 4 << 20))
+    stored[(2 << 20) + 70_000] ^= 1
+    stored[5] ^= 1
+
+    def preadv(_fd: int, buffers: list, at: int) -> int:
+        buffers[0][:] = stored[at : at + len(buffers[0])]
+        return len(buffers[0])
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(os, "O_DIRECT", 0)
+    assert file.missing(3, 4_000_000) == [(3, 65_536), ((2 << 20) + 65_536, 65_536)]
+    assert file.missing(6, 60_000) == []
+    monkeypatch.setattr(os, "preadv", lambda _fd, _buffers, _at: 4096)
+    assert file.missing(0, 65_536 + 10) == [(0, 65_536), (65_536, 10)]
+
+
+def test_where_the_device_cannot_be_asked_all_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = RealDisk(tmp_path).create("log", 4 << 20)
+
+    def refuse(*_arguments: object) -> int:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    assert file.missing(100, 5000) == [(100, 5000)]

@@ -156,3 +156,63 @@ def test_the_index_files_of_a_process_whose_sync_failed_are_whole_after_a_loss()
             assert len(found.records) == 1
         close(store)
         assert list(fsck(disk, small())) == []
+
+
+def foreign(disk: SimDisk, *, dropped: bool) -> dict[int, tuple[bytes, int]]:
+    """Leave what another broker leaves when it is killed: synced, or ``dropped`` by a failed sync; return the messages."""
+    store = open_store(disk)
+    for number in range(150):
+        store.append("t", 0, [draft(b"%d" % number + bytes(1000))], NOW)
+    found = read_all(store, "t", 0)
+    disk.fail_syncs = 1000 * dropped
+    for path in ("commitlog", "consumequeue/t/0"):
+        for name in disk.list(path):
+            try:
+                disk.open(f"{path}/{name}").sync()
+            except OSError:
+                pass
+        disk.fail_syncs = 0
+        disk.sync_directory(path)
+        disk.fail_syncs = 1000 * dropped
+    disk.fail_syncs = 0
+    disk.crash(power=False)
+    disk.save("checkpoint", bytes(4096), keep_previous=False)
+    disk.save("abort", b"", keep_previous=False)
+    return found
+
+
+def test_what_the_device_has_of_another_brokers_log_is_not_written_again():
+    disk = SimDisk(Random(1), write_back=0)
+    messages = foreign(disk, dropped=False)
+    written: dict[str, int] = {}
+    for path in (f"{directory}/{name}" for directory in ("commitlog", "consumequeue/t/0") for name in disk.list(directory)):
+        count_bytes(disk, path, written)
+    store = open_store(disk)
+    assert read_all(store, "t", 0) == messages
+    assert store.recovered.start == 0
+    assert sum(written.values()) <= 64 * 1024 + 8  # of 160 KB; most is the rest of the last queue file, which is made zero
+    closed = sum(size for path, size in written.items() if path.startswith("commitlog"))
+    assert closed <= 8 + 4096  # the page that its end is in
+    disk.crash(power=True)
+    assert read_all(open_store(disk), "t", 0) == messages
+
+
+def count_bytes(disk: SimDisk, path: str, written: dict[str, int]) -> None:
+    file = disk.open(path)
+    write = file.write
+
+    def counted(at: int, data: bytes) -> None:
+        written[path] = written.get(path, 0) + len(data)
+        write(at, data)
+
+    file.write = counted  # type: ignore[method-assign]
+
+
+def test_what_the_device_lacks_of_another_brokers_log_is_written_again():
+    for seed in range(10):
+        disk = SimDisk(Random(seed), write_back=0)
+        messages = foreign(disk, dropped=True)
+        store = open_store(disk)
+        assert read_all(store, "t", 0) == messages
+        disk.crash(power=True)
+        assert read_all(open_store(disk), "t", 0) == messages

@@ -31,6 +31,14 @@ class DiskRules:
         file.write(100_001, memoryview(b"w" * 50_000))
         assert bytes(file.view(99_998, 5)) == b"xyzww"
 
+    def test_what_was_synced_is_not_missing_on_the_device(self, disk: Disk):
+        file = disk.create("log", 6_000_000)
+        file.write(0, b"x" * 3_000_000)
+        file.write(5_999_980, b"y" * 20)
+        file.sync()
+        for span in ((0, 6_000_000), (5_999_990, 10), (1_048_575, 2), (4096, 1)):
+            assert file.missing(*span) in ([], [span])  # all of it where the file system cannot tell
+
     def test_numbers_are_written_each_at_its_place(self, disk: Disk):
         file = disk.create("index", 8192)
         file.write_numbers([4, 4096, 8188], [7, -1, 2**31 - 1])

@@ -30,6 +30,7 @@ _STEP_MIN = 16 * 1024
 """The first step, doubled with each: most queues stay small."""
 _STEP_MAX = 32 * 1024 * 1024
 _PWRITE_MIN = 4096
+_DIRECT_BYTES, _COMPARED_BYTES = 1024 * 1024, 64 * 1024
 _UNUSED, _CLOSED = -2, -1
 """In place of a descriptor: it is kept from the second large write on, as the files of most queues see no second one."""
 
@@ -91,6 +92,30 @@ class RealFile:
         if self._view is None:
             self._open_map()
         return self._view[at : at + size]  # type: ignore[index]
+
+    def missing(self, at: int, size: int) -> list[tuple[int, int]]:
+        """Spans, as (at, size), of which the device may not have what `view` shows.
+
+        They are read past the page cache, which Linux writes out before; where the file system knows no such reads, all is missing.
+        """
+        spans: list[tuple[int, int]] = []
+        fd = -1
+        with mmap.mmap(-1, _DIRECT_BYTES) as buffer:  # such reads want aligned memory
+            try:
+                fd = os.open(self._full, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+                for begin in range(at - at % _DIRECT_BYTES, at + size, _DIRECT_BYTES):
+                    last = min(at + size, begin + _DIRECT_BYTES)
+                    there = begin + os.preadv(fd, [buffer], begin)
+                    for first in range(max(at, begin), last, _COMPARED_BYTES):
+                        end = min(first + _COMPARED_BYTES, last)
+                        if there < end or buffer[first - begin : end - begin] != bytes(self.view(first, end - first)):
+                            spans.append((first, end - first))
+            except OSError:
+                return [(at, size)]
+            finally:
+                if fd >= 0:
+                    os.close(fd)
+        return spans
 
     def sync(self) -> None:
         """Wait until everything written is on the device. A file that was removed needs no sync.

@@ -3,7 +3,8 @@
 Recovery finds out what is there; here it is made *durable* before anything is built on it. After an unclean stop nobody knows which
 pages the device has: a process may have seen a sync fail and died of it, and the kernel counts those pages as clean ever after.
 So everything behind the checkpoint is written again in place, which is bounded by what was recovered, and then synced like any
-other write: at once in sync flush, and after a loss; else with the next sync.
+other write: at once in sync flush, and after a loss; else with the next sync. Where the checkpoint is another broker's that can be
+whole files: what the device has of them is compared, not written.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Opening:
             flush.durable_offset = flush.queues_offset = log.end
         else:
             flush.durable_offset = flush.queues_offset = min(checkpoint.durable_offset if ours else log.first, log.end)
-            self._distrust(facts, from_offset=flush.durable_offset if ours else facts.start)
+            self._distrust(facts, from_offset=flush.durable_offset if ours else facts.start, ours=ours)
         if lost:
             self._reserve.raise_floors()
         elif not clean:
@@ -78,18 +79,22 @@ class Opening:
         self._queues[topic, queue_id] = queue
         return queue
 
-    def _distrust(self, facts: Recovered, *, from_offset: int) -> None:
-        """Count what lies behind the durable offset as unsynced, and after an unclean stop write again what was recovered."""
+    def _distrust(self, facts: Recovered, *, from_offset: int, ours: bool) -> None:
+        """Count what lies behind the durable offset as unsynced, and after an unclean stop write again what was recovered.
+
+        What another broker left is large and mostly durable, and is waited for: what the device has of it is only read.
+        """
         log, durable = self._log, self._flush.durable_offset
         log.segments.mark_dirty(durable)
         if not facts.clean:
-            log.segments.write_again(from_offset, log.end)
+            log.segments.write_again(from_offset, log.end, only_missing=not ours)
         for queue in self._queues.values():
             segments = queue.segments
             if queue.written > queue.first and queue.entry(queue.written - 1)[0] >= durable:
                 segments.mark_dirty(queue.end_below(durable) * ENTRY_BYTES)
                 if not facts.clean:
-                    segments.write_again(queue.end_below(from_offset) * ENTRY_BYTES, queue.written * ENTRY_BYTES)
+                    start = queue.end_below(from_offset) * ENTRY_BYTES
+                    segments.write_again(start, queue.written * ENTRY_BYTES, only_missing=not ours)
                 queue.changed = True
             elif facts.lost:
                 # What was cut may come back, even when this is the second start since the loss and finds it cut already.

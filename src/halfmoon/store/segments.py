@@ -143,16 +143,21 @@ class Segments:
                 self.dirty[base] = self._file(base)
             self.directory_dirty = True
 
-    def write_again(self, start: int, end: int) -> None:
+    def write_again(self, start: int, end: int, *, only_missing: bool = False) -> None:
         """Write the bytes from ``start`` to ``end`` as they are, so that the next sync brings them to the device.
 
         After a sync failed, pages count as clean that never got there; nobody but the process that saw it fail knows which.
+        ``only_missing``: look, and write those alone that the device may lack.
         """
         end = min(end, self.end)
         while start < end:
-            size = min(_AGAIN_BYTES, end - start, self.base(start) + self.file_bytes - start)
-            self.write(start, bytes(self.view(start, size)))
-            start += size
+            base = self.base(start)
+            stop = min(end, base + self.file_bytes)
+            span = (start - base, stop - start)
+            for at, size in self._file(base).missing(*span) if only_missing else [span]:
+                for piece in range(base + at, base + at + size, _AGAIN_BYTES):
+                    self.write(piece, bytes(self.view(piece, min(_AGAIN_BYTES, base + at + size - piece))))
+            start = stop
 
     def take_dirty(self) -> list[File]:
         """Return the files written since the last call, and forget them."""

@@ -65,6 +65,12 @@ class SimFile:
         """Return bytes without copying."""
         return memoryview(self.data)[at : at + size]
 
+    def missing(self, at: int, size: int) -> list[tuple[int, int]]:
+        """Spans of which the device does not have the same bytes, a page each."""
+        ends = [*range(at - at % PAGE_BYTES + PAGE_BYTES, at + size, PAGE_BYTES), at + size]
+        spans = zip([at, *ends], ends)
+        return [(begin, end - begin) for begin, end in spans if self.durable[begin:end] != self.data[begin:end]]
+
     def sync(self) -> None:
         """Move what was written to the device, or fail and forget that it was not."""
         self._disk.check_alive(self._boot)
