@@ -7,7 +7,7 @@ from random import Random
 from halfmoon.store.milestone import Milestone, MilestoneFile
 from halfmoon.testing.disk import SimDisk, Stopped
 
-SOME = Milestone(1000, 20, 30, 5, 6, 2, clean=False, foreign=True, boot="boot-7")
+SOME = Milestone(1000, 20, 30, 5, 6, 2, 1500, clean=False, foreign=True, boot="boot-7")
 
 
 def test_a_missing_file_says_nothing():
@@ -51,7 +51,7 @@ def test_a_changed_byte_makes_a_slot_void():
     file.write(SOME)
     data = disk.open("transaction/checkpoint").data
     [begin] = [at for at in (0, 2048) if any(data[at : at + 8])]
-    for at in range(begin, begin + 140):
+    for at in range(begin, begin + 148):
         data[at] ^= 0x55
         assert MilestoneFile(disk).read() is None, at
         data[at] ^= 0x55

@@ -21,6 +21,7 @@ from tests.store.transacting import (
     assert_agrees,
     close_both,
     open_both,
+    roll_back,
     save_all,
     settings,
     some_work,
@@ -207,6 +208,38 @@ def test_what_another_broker_settled_stays_settled_when_the_first_start_is_stopp
         _, index = open_both(disk, settled_below=10)
         assert (index.lowest_pending(), index.pending_count) == (10, 10), stop
     assert outcomes == {"whole", "stopped"}
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
+def test_what_another_broker_settled_in_a_directory_of_ours_is_pending_once(power: bool):
+    for stop in [*range(0, 24, 2), None]:
+        disk = disk_of(1)
+        store, index = open_both(disk)
+        add_halves(store, index, ["g"] * 8)
+        roll_back(store, index, 2)
+        close_both(store, index)
+        store = Store.open(disk, settings(), HOST, NOW)  # it copied four, and decided one of the copies
+        store.append(HALF_TOPIC, 0, [draft(b"copy", b"PGROUP\x01g\x02")] * 4, NOW)
+        store.append(OP_TOPIC, 0, [draft(b"9", OP_TAG, tag=100)], NOW)
+        store.stop(NOW)
+        carry_out(store)
+        store.close(NOW)
+        disk.stop_after_writes = stop
+        try:
+            open_both(disk, settled_below=5)
+        except Stopped:
+            pass
+        disk.crash(power=power)
+        store, index = open_both(disk, settled_below=5)
+        assert [half.index for half in index.pending(0, 20)[0]] == [5, 6, 7, 8, 10, 11]
+        states = [half.state for at in (0, 2, 4, 9) if (half := index.half(at))]
+        assert states == [State.NONE, State.ROLLED_BACK, State.NONE, State.ROLLED_BACK]
+        save_all(store, index, NOW)
+        assert list(fsck(disk, settings())) == []
+        disk.crash(power=power)
+        if stop is None:
+            disk.remove(TABLE)  # made anew from the log, it still knows
+        assert [half.index for half in open_both(disk)[1].pending(0, 20)[0]] == [5, 6, 7, 8, 10, 11]
 
 
 def test_a_half_message_whose_record_is_damaged_has_no_state():

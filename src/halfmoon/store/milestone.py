@@ -2,8 +2,8 @@
 
 Layout of a slot, at byte 0 and 2048 of a file of 4096 (big endian)::
 
-    magic 8 | version u32 | flags u32 | sequence u64 | position, records, units, settled, redo_from, none_below i64 | boot 64
-    crc u32
+    magic 8 | version u32 | flags u32 | sequence u64 | position, records, units, settled, redo_from, none_below, end i64
+    boot 64 | crc u32
 
 A slot is only written once what it says is on the device, so the older one is as true as the newer; a start from it reads more of
 the log. Reads and writes one small file; decides nothing.
@@ -18,7 +18,7 @@ from zlib import crc32
 from halfmoon.ports import Disk, File
 from halfmoon.store.layout import TRANSACTION, TRANSACTION_CHECKPOINT
 
-_SLOT = Struct(">8sIIQqqqqqq64s")
+_SLOT = Struct(">8sIIQqqqqqqq64s")
 _CRC = Struct(">I")
 _MAGIC, _VERSION, _CLEAN, _FOREIGN = b"halfmoon", 1, 1, 2
 _SLOTS = (0, 2048)
@@ -40,6 +40,8 @@ class Milestone(NamedTuple):
     """All units about half messages with an index of ``settled`` or more have this number or a higher one."""
     none_below: int = 0
     """Half messages with an index below may have no state: another broker settled them before the index was made."""
+    end: int = 0
+    """Physical offset where the log ended."""
     clean: bool = False
     """Written at a clean stop: nothing was written after it."""
     foreign: bool = False

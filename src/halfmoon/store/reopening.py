@@ -42,17 +42,19 @@ def reopen(files: TransactionFiles, store: Store, settled_below: int) -> Reopene
     """Bring the files and the log into agreement. ``settled_below``: see `TransactionIndex.open`. Raises OSError."""
     was = files.milestone.read()
     if was is None or was.foreign:
-        found = _make_anew(files, store, "there is no milestone", settled_below)
+        found = _make_anew(files, store, "there is no milestone", settled_below, foreign=True)
     else:
         try:
+            if was.clean and store.end_offset > was.end:  # another broker ran meanwhile, and copied what it asked about
+                was = was._replace(none_below=max(was.none_below, settled_below))
             found = _go_on(files, store, was)
         except StoreError as error:
-            found = _make_anew(files, store, str(error), None)
+            found = _make_anew(files, store, str(error), was.none_below, foreign=False)
     if found.rebuilt is not None:
         held = min(found.unfinished.values(), default=store.end_offset)
         files.sync()
         if store.durable_offset >= store.end_offset:
-            files.write_milestone(files.snapshot(held))
+            files.write_milestone(files.snapshot(held, store.end_offset))
         if files.table.end or was is not None:
             log.warning(
                 "the transaction index was made anew from the log: %s; %d half messages, %d of them pending",
@@ -105,16 +107,15 @@ def _enter(files: TransactionFiles, store: Store, position: int, *, again: bool)
     """Enter what the log has from a position on."""
     redispatch = Redispatch(files.table, files.redo, store, again=again)
     redispatch.take(steps(store, position))
+    files.table.settle_below(files.none_below)
     return Reopened(redispatch.unfinished, redispatch.ignored, None)
 
 
-def _make_anew(files: TransactionFiles, store: Store, reason: str, settled_below: int | None) -> Reopened:
-    """Make the files anew from the whole log. ``settled_below``: None in a directory that had the index before."""
-    files.write_milestone(Milestone(foreign=settled_below is not None, boot=files.boot))
+def _make_anew(files: TransactionFiles, store: Store, reason: str, none_below: int, *, foreign: bool) -> Reopened:
+    """Make the files anew from the whole log. ``foreign``: the directory never had the index."""
+    files.write_milestone(Milestone(none_below=none_below, foreign=foreign, boot=files.boot))
     files.clear()
     files.slots.load()
+    files.none_below = none_below
     found = _enter(files, store, 0, again=False)
-    if settled_below:
-        files.none_below = settled_below
-        files.table.settle_below(settled_below)
     return found._replace(rebuilt=reason)

@@ -38,24 +38,15 @@ class TransactionFiles:
         if index - self.marks[-1][0] >= BLOCK:
             self.marks.append((index, self.redo.end))
 
-    def snapshot(self, position: int) -> Milestone:
+    def snapshot(self, position: int, end: int) -> Milestone:
         """Return the milestone that counts once what is written now is synced; everything below ``position`` was entered."""
         settled, marks = self.table.lowest_pending(), self.marks
         while len(marks) > 1 and marks[1][0] <= settled:
             marks.popleft()
         if self.table.pending_count == 0:
             self.marks = marks = deque([(settled, self.redo.end)])
-        return Milestone(
-            position,
-            self.table.end,
-            self.redo.end,
-            settled,
-            marks[0][1],
-            self.none_below,
-            clean=False,
-            foreign=False,
-            boot=self.boot,
-        )
+        redo_from, none_below = marks[0][1], self.none_below
+        return Milestone(position, self.table.end, self.redo.end, settled, redo_from, none_below, end, boot=self.boot)
 
     # ------------------------------------------------------------ sync
 

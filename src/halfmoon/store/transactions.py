@@ -65,8 +65,9 @@ class TransactionIndex:
     def open(cls, disk: Disk, store: Store, settings: StoreSettings, *, settled_below: int, now: int) -> TransactionIndex:
         """Read the files, or make them anew from the log, and bring them up to its end. Waits for the disk.
 
-        ``settled_below``: in a directory that never had this index another broker settled the half messages with lower half queue
-        offsets (its progress on the half queue). They get no state unless a record of the log decides them.
+        ``settled_below``: in a directory that never had this index, or whose log grew after the index was closed cleanly, another
+        broker settled the half messages with lower half queue offsets (its progress on the half queue). They get no state unless a
+        record of the log decides them.
 
         Raises OSError when the disk fails.
         """
@@ -284,7 +285,8 @@ class TransactionIndex:
     def _snapshot(self) -> tuple[Milestone, int]:
         """Return the milestone that counts once what is written now is synced, and the log is durable up to the offset with it."""
         self._tried_position = self._position
-        return self._files.snapshot(self._tried_position), self._store.end_offset
+        end = self._store.end_offset
+        return self._files.snapshot(self._tried_position, end), end
 
     def _start_sync(self) -> None:
         """Leave the sync of what is written as work; the milestone follows it."""
