@@ -14,6 +14,7 @@ NOUNS = {
     "topic": ("create", "list", "show", "delete"),
     "group": ("list", "show", "lag", "create", "delete", "reset"),
     "msg": ("get", "find"),
+    "tx": ("pending", "show", "check", "commit", "rollback", "given-up", "resume", "status"),
     "bench": ("send", "pull"),
 }
 EVERY = [(name,) for name in COMMANDS] + [(noun, verb) for noun, verbs in NOUNS.items() for verb in verbs]

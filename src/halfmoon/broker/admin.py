@@ -39,10 +39,11 @@ class Admin:
 
     def __init__(
         self, settings: BrokerSettings, store: Store, topics: Topics, groups: Groups, offsets: Offsets, stats: Stats,
-        on_topic_deleted: Callable[[str], None],
+        on_topic_deleted: Callable[[str], None], of_transactions: Callable[[int], dict[str, str]],
     ) -> None:  # fmt: skip
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
         self._offsets, self._stats, self._on_topic_deleted = offsets, stats, on_topic_deleted
+        self._of_transactions = of_transactions
 
     # ------------------------------------------------------------ topics
 
@@ -167,7 +168,7 @@ class Admin:
             "commitLogMinOffset": str(store.min_offset), "commitLogMaxOffset": str(store.end_offset),
             "earliestMessageTimeStamp": str(store.earliest_ms()), "dispatchBehindBytes": "0",
             "remainHowManyDataToFlush": f"{store.end_offset - store.durable_offset} B", "pageCacheLockTimeMills": "0",
-            "EndTransactionQueueSize": "0",
+            "EndTransactionQueueSize": "0", **self._of_transactions(now),
         }  # fmt: skip
         for pool in ("send", "pull", "query"):
             found[f"{pool}ThreadPoolQueueSize"] = found[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"

@@ -89,7 +89,10 @@ class Broker:
         self.membership = Membership(self.clients, self.groups, self.topics, self.pulls, self.peers)
         self.progress = Progress(settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.peers)
         self.relay = Relay(self.clients, self.peers, self._reply)
-        self.admin = Admin(settings, self.store, self.topics, self.groups, self.offsets, self.stats, self._topic_deleted)
+        self.admin = Admin(
+            settings, self.store, self.topics, self.groups, self.offsets, self.stats, self._topic_deleted,
+            self.transactions.pending.texts,
+        )  # fmt: skip
         self.queries = Queries(settings, self.store, self.topics)
         address, ha_address = f"{settings.address}:{settings.port}", f"{settings.address}:{settings.port + 1}"
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._told, self.topics.text)

@@ -111,12 +111,16 @@ class Pending:
         return Reply(0, None, None, to_json(self.figures(request.now)))
 
     def figures(self, now: int) -> TransactionStats:
-        """Return what is pending by group, counters and rates. Groups whose names share a hash are shown as the oldest's."""
+        """Return what is pending by group, counters and rates, these of groups with something pending or a live producer.
+
+        Groups whose names share a hash are shown as the oldest's.
+        """
         index = self._index
         groups = self._groups()
+        rated = list(dict.fromkeys((*groups, *self._clients.producers)))[:GROUPS_MAX]
         rates = {
             name: {"commits": commits, "rollbacks": rollbacks, "contradictions": contradictions}
-            for name in groups
+            for name in rated
             for commits, rollbacks, contradictions in [
                 (
                     self._stats.per_second("TRANSACTION_COMMITS", name)[0],
@@ -125,11 +129,20 @@ class Pending:
                 )
             ]
         }
-        lowest = index.half(index.lowest_pending())
-        oldest = -1 if lowest is None else lowest.store_s * 1000
         return TransactionStats(
-            now, index.pending_count, oldest, list(groups.values()), self.counters(), rates, self._checks.next_round_ms
+            now, index.pending_count, self.oldest_ms(), list(groups.values()), self.counters(), rates, self._checks.next_round_ms
         )
+
+    def oldest_ms(self) -> int:
+        """Return when the oldest pending half message was stored, to the second; -1 when none is pending."""
+        lowest = self._index.half(self._index.lowest_pending())
+        return -1 if lowest is None else lowest.store_s * 1000
+
+    def texts(self, now: int) -> dict[str, str]:
+        """Return what runtime information (28) says: how many are pending, and the age of the oldest in ms, -1 for none."""
+        oldest = self.oldest_ms()
+        age = -1 if oldest < 0 else max(0, now - oldest)
+        return {"transactionsPending": str(self._index.pending_count), "transactionsOldestPendingAgeMs": str(age)}
 
     def counters(self) -> dict[str, int]:
         """Return what happened since the start, by name."""

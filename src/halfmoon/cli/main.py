@@ -19,6 +19,7 @@ COMMANDS = {
     "produce": "halfmoon.cli.produce",
     "consume": "halfmoon.cli.consume",
     "msg": "halfmoon.cli.msg",
+    "tx": "halfmoon.cli.tx",
     "status": "halfmoon.cli.status",
     "bench": "halfmoon.cli.bench",
     "fsck": "halfmoon.cli.fsck",

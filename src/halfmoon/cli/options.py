@@ -43,6 +43,14 @@ def time_ms(text: str) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def age_ms(text: str) -> int:
+    """Return milliseconds for an age (``300ms``, ``10s``, ``5m``, ``2h``, ``3d``). Raises typer.BadParameter."""
+    age = _AGE.fullmatch(text.strip())
+    if age is None:
+        raise typer.BadParameter(f"{text!r} is no age: give one such as 10s, 5m, 2h or 3d")
+    return int(age[1]) * _UNITS_MS[age[2]]
+
+
 def pairs(texts: list[str], option: str) -> dict[str, str]:
     """Return ``name=value`` texts as a dict. Raises typer.BadParameter."""
     found = {}

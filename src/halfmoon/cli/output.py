@@ -61,6 +61,17 @@ def time_text(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def span_text(ms: int) -> str:
+    """Return a span of time for people: ``0.4s``, ``12.3s``, ``5m10s``, ``2h03m``, ``3d04h``."""
+    seconds = max(0, ms) / 1000
+    whole = int(seconds)
+    if seconds < 60:
+        return f"{whole if seconds >= 59.95 else seconds:.1f}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole // 60 % 60:02}m" if whole < 86_400 else f"{whole // 86_400}d{whole // 3600 % 24:02}h"
+
+
 def message_facts(message: StoredMessage) -> dict[str, Any]:
     """Return what JSON says of a message. The body is text; where it is no UTF-8, ``body`` is null and ``body_hex`` has it."""
     facts: dict[str, Any] = {

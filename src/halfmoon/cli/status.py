@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from halfmoon.cli.options import LOCAL, Json, NameServer, is_users_group
-from halfmoon.cli.output import show_json, show_table
+from halfmoon.cli.output import show_json, show_table, span_text
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 
@@ -68,6 +68,8 @@ def _brokers(admin: Admin) -> list[dict[str, Any]]:
                 "out_per_second": _first_number(info.get("getTransferedTps") or info.get("getTransferredTps")),
                 "in_today": _since(info, "msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
                 "out_today": _since(info, "msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
+                "transactions_pending": _number_or_none(info.get("transactionsPending")),
+                "oldest_pending_ms": _number_or_none(info.get("transactionsOldestPendingAgeMs")),
                 "disk_used": used,
                 "boot_ms": int(_first_number(info.get("bootTimestamp"))),
             }
@@ -94,8 +96,19 @@ def _first_number(text: str | None) -> float:
         return 0.0
 
 
+def _number_or_none(text: str | None) -> int | None:
+    """Return a count or an age; None when there is none, or the broker does not tell."""
+    return int(text) if text is not None and text.isdigit() else None
+
+
 def _since(info: dict[str, str], now: str, morning: str) -> int:
     return int(_first_number(info.get(now)) - _first_number(info.get(morning)))
+
+
+def _pending(broker: dict[str, Any]) -> str:
+    """Return how many transactions are pending, and for how long."""
+    count, age = broker["transactions_pending"], broker["oldest_pending_ms"]
+    return "-" if count is None else f"{count:,}" + (f" for {span_text(age)}" if age is not None else "")
 
 
 def _show(brokers: list[dict[str, Any]], backlog: dict[str, int]) -> None:
@@ -108,11 +121,12 @@ def _show(brokers: list[dict[str, Any]], backlog: dict[str, int]) -> None:
             f"{b['out_per_second']:,.0f}",
             f"{b['in_today']:,}",
             f"{b['out_today']:,}",
+            _pending(b),
             f"{b['disk_used']:.0%}",
         )
         for b in brokers
     ]
     if rows:
-        show_table("brokers", ("broker", "address", "version", "in/s", "out/s", "in today", "out today", "disk"), rows)
+        show_table("brokers", ("broker", "address", "version", "in/s", "out/s", "in today", "out today", "pending", "disk"), rows)
     if backlog:
         show_table("backlog", ("group", "messages behind"), backlog.items())

@@ -7,7 +7,17 @@ from typing import Any
 from halfmoon.client.core.admin import AdminCore
 from halfmoon.client.core.find import message_by_id, message_by_offset_id, messages_by_key
 from halfmoon.client.core.pull import max_offset, min_offset, offset_at
-from halfmoon.client.core.transaction_admin import end_transaction, resume_half
+from halfmoon.client.core.transaction_admin import (
+    check_transaction,
+    decide_transaction,
+    end_transaction,
+    given_up,
+    pending_transactions,
+    resume_half,
+    transaction,
+    transaction_stats,
+)
+from halfmoon.client.core.transaction_facts import GivenUpTransaction, TransactionAt, TransactionStatsAt
 from halfmoon.client.life import Client, values_of
 from halfmoon.client.settings import (
     AdminSettings,
@@ -157,6 +167,39 @@ class AsyncAdmin(Client[AdminSettings]):
     async def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
         """Return the message with a broker's id, which names the broker itself."""
         return await self._run(message_by_offset_id(self._core, offset_msg_id))
+
+    async def pending_transactions(
+        self, *, group: str | None = None, older_than_ms: int = 0, count_max: int = 100
+    ) -> list[TransactionAt]:
+        """Return undecided half messages of all brokers, or of one producer group, at least so old, the oldest first.
+
+        Of brokers that keep no table of them the half queue is read; ``not_told`` says what is not known then.
+        """
+        return await self._run(pending_transactions(self._core, group=group, older_than_ms=older_than_ms, count_max=count_max))
+
+    async def transaction(self, name: str) -> TransactionAt:
+        """Return one transaction, pending or decided; the name is its id, a key of its message, the broker's id, or the offset in
+        the half queue. Raises QueryNotFound, and UsageError when several brokers know one."""
+        return await self._run(transaction(self._core, name))
+
+    async def check_transaction(self, name: str) -> TransactionAt:
+        """Have a producer asked now what became of a transaction. Raises BrokerError when there is none, or on Apache's brokers."""
+        return await self._run(check_transaction(self._core, name))
+
+    async def decide_transaction(self, name: str, *, commit: bool, operator: str) -> TransactionAt:
+        """Commit or roll back by hand; who does it is written into the broker's log and op record, where it is one of ours.
+
+        A repeat changes nothing; BrokerError refuses a contradiction.
+        """
+        return await self._run(decide_transaction(self._core, name, commit=commit, operator=operator))
+
+    async def transaction_stats(self) -> list[TransactionStatsAt]:
+        """Return what is pending by producer group, and what happened since the start, of every broker."""
+        return await self._run(transaction_stats(self._core))
+
+    async def given_up(self, *, count_max: int = 100) -> list[GivenUpTransaction]:
+        """Return the newest half messages that were given up, the oldest first; `resume_half` takes their offset_msg_id."""
+        return await self._run(given_up(self._core, count_max=count_max))
 
     async def end_transaction(self, offset_msg_id: str, state: LocalTransactionState) -> StoredMessage:
         """Commit or roll back by hand the half message with a broker's id; return it once the broker agreed.

@@ -9,6 +9,7 @@ from typing import Any
 
 from halfmoon.client.aio_admin import AsyncAdmin
 from halfmoon.client.blocking import Blocking
+from halfmoon.client.core.transaction_facts import GivenUpTransaction, TransactionAt, TransactionStatsAt
 from halfmoon.client.settings import AdminSettings
 from halfmoon.model import LocalTransactionState, MessageQueue, StoredMessage
 from halfmoon.shell.threads import background
@@ -150,6 +151,40 @@ class Admin(Blocking):
     def message_by_offset_id(self, offset_msg_id: str) -> StoredMessage:
         """Return the message with a broker's id, which names the broker itself."""
         return self._loop.call(self._client.message_by_offset_id(offset_msg_id))
+
+    def pending_transactions(
+        self, *, group: str | None = None, older_than_ms: int = 0, count_max: int = 100
+    ) -> list[TransactionAt]:
+        """Return undecided half messages of all brokers, or of one producer group, at least so old, the oldest first.
+
+        Of brokers that keep no table of them the half queue is read; ``not_told`` says what is not known then.
+        """
+        return self._loop.call(self._client.pending_transactions(group=group, older_than_ms=older_than_ms, count_max=count_max))
+
+    def transaction(self, name: str) -> TransactionAt:
+        """Return one transaction, pending or decided; the name is its id, a key of its message, the broker's id, or the offset in
+        the half queue. Raises QueryNotFound, and UsageError when several brokers know one.
+        """
+        return self._loop.call(self._client.transaction(name))
+
+    def check_transaction(self, name: str) -> TransactionAt:
+        """Have a producer asked now what became of a transaction. Raises BrokerError when there is none, or on Apache's brokers."""
+        return self._loop.call(self._client.check_transaction(name))
+
+    def decide_transaction(self, name: str, *, commit: bool, operator: str) -> TransactionAt:
+        """Commit or roll back by hand; who does it is written into the broker's log and op record, where it is one of ours.
+
+        A repeat changes nothing; BrokerError refuses a contradiction.
+        """
+        return self._loop.call(self._client.decide_transaction(name, commit=commit, operator=operator))
+
+    def transaction_stats(self) -> list[TransactionStatsAt]:
+        """Return what is pending by producer group, and what happened since the start, of every broker."""
+        return self._loop.call(self._client.transaction_stats())
+
+    def given_up(self, *, count_max: int = 100) -> list[GivenUpTransaction]:
+        """Return the newest half messages that were given up, the oldest first; `resume_half` takes their offset_msg_id."""
+        return self._loop.call(self._client.given_up(count_max=count_max))
 
     def end_transaction(self, offset_msg_id: str, state: LocalTransactionState) -> StoredMessage:
         """Commit or roll back by hand the half message with a broker's id; return it once the broker agreed.

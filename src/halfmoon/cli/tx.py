@@ -1,0 +1,186 @@
+"""`halfmoon tx`: transactions that wait for a decision, what became of one, decisions by hand, and what was given up."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from typing import Annotated
+
+import typer
+
+from halfmoon.cli.options import LOCAL, Json, NameServer, age_ms
+from halfmoon.cli.output import show_json
+from halfmoon.cli.tx_figures import exposition, show_figures
+from halfmoon.cli.tx_tables import facts_of, show_given_up, show_notes, show_one, show_pending
+from halfmoon.client.sync_admin import Admin
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Transactions: what waits for a decision, and decisions by hand.\n\nExample: halfmoon tx pending --older-than 5m",
+)
+
+ID = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="The transaction's id, a key of its message, the broker's id, or the half queue's offset."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
+Operator = Annotated[
+    str | None, typer.Option("--operator", metavar="NAME", help="Who decides; else the user and host of this process.")
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")]
+
+
+@app.command()
+def pending(
+    group: Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this producer group.")] = None,
+    older_than: Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="Only those so old: 30s, 5m, 2h.")] = None,
+    limit: Limit = 100,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """List half messages without a decision, the oldest first.
+
+    Example: halfmoon tx pending --group P_shop --older-than 5m
+    """
+    age = age_ms(older_than) if older_than else 0
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.pending_transactions(group=group, older_than_ms=age, count_max=limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    if as_json:
+        show_json({"transactions": [facts_of(one) for one in shown], "more": more})
+        return
+    show_pending(shown)
+    if more:
+        print(f"more are pending than the {limit:,} oldest: give --limit")
+    show_notes(shown)
+
+
+@app.command()
+def show(name: ID, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Show one transaction, pending or decided, with the history of its checks.
+
+    Example: halfmoon tx show o-1
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.transaction(name)
+    if as_json:
+        show_json(facts_of(found))
+    else:
+        show_one(found)
+
+
+@app.command()
+def check(name: ID, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Have a producer of the group asked now what became of a transaction. Exit code 1 when there is nobody to ask.
+
+    The answer comes a moment later, see `tx show`. Brokers other than Halfmoon's ask in their own time only.
+
+    Example: halfmoon tx check o-1
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.check_transaction(name)
+    if as_json:
+        show_json(facts_of(found))
+    else:
+        print(f"a producer of group {found.group} is asked: check {found.checks_sent}, {found.checks_left} left")
+
+
+@app.command()
+def commit(name: ID, yes: Yes = False, operator: Operator = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Commit a half message by hand: its message is delivered. A Halfmoon broker writes down who did it.
+
+    Example: halfmoon tx commit o-1 --yes --operator "Ada, ticket 4711"
+    """
+    _decide(name, yes=yes, operator=operator, nameserver=nameserver, as_json=as_json, commit=True)
+
+
+@app.command()
+def rollback(name: ID, yes: Yes = False, operator: Operator = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Roll a half message back by hand: its message is never delivered. A Halfmoon broker writes down who did it.
+
+    Example: halfmoon tx rollback o-1 --yes
+    """
+    _decide(name, yes=yes, operator=operator, nameserver=nameserver, as_json=as_json, commit=False)
+
+
+@app.command("given-up")
+def given_up(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """List the newest half messages that were given up undecided, why, and whether they were resumed.
+
+    Example: halfmoon tx given-up --limit 20
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.given_up(count_max=limit)
+    if as_json:
+        show_json([facts_of(one) for one in found])
+        return
+    show_given_up(found)
+    show_notes(found)
+
+
+@app.command()
+def resume(
+    offset_msg_id: Annotated[str, typer.Argument(metavar="ID", help="What `tx given-up` shows under resume by.")],
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Have a half message that was given up checked again, from the first check on.
+
+    Example: halfmoon tx resume 7F00000100002A9F0000000000001000
+    """
+    with Admin(nameserver=nameserver) as admin:
+        admin.resume_half(offset_msg_id)
+    if as_json:
+        show_json({"offset_msg_id": offset_msg_id, "resumed": True})
+    else:
+        print("resumed: it is pending again, and its producers are asked")
+
+
+@app.command()
+def status(
+    prometheus: Annotated[bool, typer.Option("--prometheus", help="Write metrics in Prometheus' text format.")] = False,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show what is pending by group, decisions per second, checks and contradictions of every broker.
+
+    Example: halfmoon tx status --prometheus
+    """
+    if prometheus and as_json:
+        raise typer.BadParameter("give --json or --prometheus, not both")
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.transaction_stats()
+    if as_json:
+        show_json([facts_of(one) for one in found])
+    elif prometheus:
+        sys.stdout.write(exposition(found))
+    else:
+        show_figures(found)
+
+
+def _decide(name: str, *, yes: bool, operator: str | None, nameserver: str, as_json: bool, commit: bool) -> None:
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("a decision by hand is confirmed: without a terminal give --yes")
+    word, who = "commit" if commit else "rollback", operator or _who()
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.transaction(name)
+        if not yes:
+            show_one(found)
+            typer.confirm(f"{'deliver' if commit else 'never deliver'} this message ({word} by {who})?", abort=True, err=True)
+        done = admin.decide_transaction(found.offset_msg_id, commit=commit, operator=who)
+    if as_json:
+        show_json({**facts_of(done), "operator": who})
+        return
+    done_word = "is committed" if commit else "is rolled back"
+    again = "" if found.state == "PREPARED" else " already; nothing was changed"
+    print(f"{found.msg_id} of group {found.group} {done_word}{again}" + ("" if again else f" by {who}"))
+    show_notes([done])
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container without a user of that number
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
