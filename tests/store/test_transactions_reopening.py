@@ -187,6 +187,38 @@ def test_a_start_of_the_store_alone_does_not_hide_a_loss():
         assert_agrees(index, truth_of(store))
 
 
+def test_an_index_closed_before_the_log_is_durable_is_not_believed_beyond_it():
+    lost = 0
+    for seed in range(20):
+        disk = disk_of(seed)
+        store, index = open_both(disk)
+        add_halves(store, index, ["a"] * 20)
+        save_all(store, index, NOW)
+        for at in range(10):
+            roll_back(store, index, at)
+        index.close(NOW)
+        disk.crash(power=True)
+        store, index = open_both(disk)
+        assert_agrees(index, truth_of(store))
+        lost += index.pending_count == 20
+    assert lost > 0
+
+
+def test_files_whose_names_a_killed_process_did_not_sync_are_synced_by_the_next():
+    for seed in range(20):
+        disk = disk_of(seed)
+        store, index = open_both(disk)
+        add_halves(store, index, ["a"] * 100)  # a whole file
+        save_all(store, index, NOW)
+        add_halves(store, index, ["a"])
+        disk.crash(power=False)
+        store, index = open_both(disk)
+        save_all(store, index, NOW)
+        disk.crash(power=True)
+        store, index = open_both(disk)
+        assert (index.rebuilt, index.end) == (None, 101)
+
+
 # ---------------------------------------------------------------- unfinished
 
 
