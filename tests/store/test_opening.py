@@ -6,9 +6,10 @@ from random import Random
 
 import pytest
 
+from halfmoon.errors import StoreNotWritable
 from halfmoon.store import Store
 from halfmoon.store.fsck import fsck
-from halfmoon.testing.disk import SimDisk
+from halfmoon.testing.disk import PAGE_BYTES, SimDisk
 from tests.store.driving import HOST, NOW, carry_out, close, draft, open_store, read_all, run, small
 
 SYNC = {"flush_disk_type": "SYNC_FLUSH"}
@@ -216,3 +217,34 @@ def test_what_the_device_lacks_of_another_brokers_log_is_written_again():
         assert read_all(store, "t", 0) == messages
         disk.crash(power=True)
         assert read_all(open_store(disk), "t", 0) == messages
+
+
+def test_records_refused_by_a_full_disk_never_come_back_whatever_fails_after_it():
+    came_back = 0
+    for seed in range(30):
+        disk = SimDisk(Random(seed), write_back=1.0)
+        store = open_store(disk)
+        record = bytes(PAGE_BYTES - 91 - len("t"))  # one page each, so that stale ones can line up
+        for _ in range(10):
+            store.append("t", 0, [draft(record)], NOW)
+        store.tick(NOW + 10_000)
+        carry_out(store, NOW + 10_000)
+        disk.open("commitlog/00000000000000000000").fill()
+        disk.full = True
+        with pytest.raises(StoreNotWritable):
+            store.append("t", 0, [draft(b"x" + record[1:])] * 8, NOW)  # five would fit, the others need another file
+        disk.full = False
+        store.append("t", 0, [draft(b"y" + record[1:])], NOW)
+        disk.fail_syncs = 2
+        store.tick(NOW + 20_000)
+        carry_out(store, NOW + 20_000)
+        assert store.failure is not None
+        disk.fail_syncs = 0
+        disk.crash(power=False)
+        store = open_store(disk)
+        store.tick(NOW + 30_000)
+        carry_out(store, NOW + 30_000)
+        disk.crash(power=True)
+        store = open_store(disk)
+        came_back += sum(body.startswith(b"x") for body, _ in read_all(store, "t", 0).values())
+    assert came_back == 0

@@ -83,7 +83,7 @@ class CommitLog:
         else:
             try:
                 block = self._append_over_files(topic, queue_id, queue_offset, drafts, now, whole, block)
-            except OSError:  # no room for the next file: what went into this one must not stay
+            except OSError:  # no room for the next file
                 self.segments.remove_after(start)
                 self.segments.clear_from(start, thorough=False)
                 self.set_end(start)
@@ -210,6 +210,9 @@ class CommitLog:
         """Fill the current file with what fits, close it, and go on in the next."""
         if whole and block.end_offset - block.physical_offsets[0] > self.file_bytes - BLANK_BYTES:
             raise MessageIllegal(f"a batch of {block.end_offset - block.physical_offsets[0]} bytes does not fit one log file")
+        ends = [*block.physical_offsets[1:], block.end_offset]
+        sizes = [end - start for start, end in zip(block.physical_offsets, ends)]
+        self._take_room([sum(sizes)] if whole else sizes)
         offsets: list[int] = []
         entries: list[int] = []
         rest, at = drafts, self.end
@@ -234,6 +237,27 @@ class CommitLog:
                 self.roll()
                 at = self.end
         return Block(offsets, entries, self.end)
+
+    def _take_room(self, sizes: list[int]) -> None:
+        """Make the files that records of these sizes go to and take their space, with zeros where zeros are.
+
+        A disk that is full says so before any record is written: one that was written and made zero again may be on the device,
+        and come back when the sync of the zeros fails.
+        """
+        segments, start, limit = self.segments, self.end, self._limit
+        at = start
+        for size in sizes:
+            if at + size > limit:
+                file_end = -(-at // self.file_bytes) * self.file_bytes
+                room_end = min(at + BLANK_BYTES, file_end)
+                if start < room_end:
+                    segments.write(start, bytes(room_end - start))
+                if segments.last is None or file_end >= segments.end:
+                    segments.extend(file_end)
+                start = at = file_end
+                limit = at + self.file_bytes - BLANK_BYTES
+            at += size
+        segments.write(start, bytes(at - start))
 
     def roll(self) -> None:
         """Close the current file with a blank tail and go on at the start of the next, which is made if needed."""
