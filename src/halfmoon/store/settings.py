@@ -46,7 +46,10 @@ class StoreSettings:
         1000, java="flushIntervalConsumeQueue", low=1, high=60_000, why="How often queues are synced and the checkpoint moves on."
     )
     transaction_file_records: int = setting(
-        2_000_000, low=16, high=80_000_000, why="Half messages a file of the transaction state table; part of the format."
+        2_000_000,
+        low=16,
+        high=80_000_000,
+        why="Half messages a file of the transaction state table; changed, the table is made anew.",
     )
     flush_transactions_interval_ms: int = setting(
         1000,

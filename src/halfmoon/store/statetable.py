@@ -317,7 +317,10 @@ class StateTable:
         return paths
 
     def _newest(self, first: int) -> int:
-        """Return the physical offset of the last half message of a file, 0 when it has none."""
+        """Return the physical offset of the last half message of a file, 0 when it has none. Most often the last record is it."""
+        last = self.half(first + self.per_file - 1)
+        if last is not None and last.size:
+            return last.physical_offset
         for stop in range(first + self.per_file, first, -BLOCK):
             start = max(first, stop - BLOCK)
             view = self.segments.view(start * STATE_BYTES, (stop - start) * STATE_BYTES)
