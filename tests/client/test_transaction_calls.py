@@ -1,0 +1,173 @@
+"""Transactional producers as users make and call them: listeners, executors, decorators, settings, and the two twins alike."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+
+import pytest
+
+from halfmoon import (
+    AsyncHalf,
+    AsyncTransactionProducer,
+    Half,
+    LocalTransactionState,
+    Message,
+    TransactionProducer,
+    TransactionSettings,
+    UsageError,
+)
+from halfmoon.errors import SettingError
+from halfmoon.wire.headers.send import SendMessageV2
+from tests.client.scripted import Scripted
+from tests.client.transacting import COMMIT, ROLLBACK, UNKNOWN, Shop, ends, half_stored
+from tests.client.transacting_faces import blocking, told
+
+ORDER = Message("orders", b"paid")
+
+
+# ---------------------------------------------------------------- the call with a listener
+
+
+@pytest.mark.mission("000-02", "003-02", "003-03", "003-04", "003-05")
+def test_the_blocking_call_runs_the_local_transaction_in_the_callers_thread():
+    script, threads = Scripted(), []
+    shop = Shop()
+    producer = blocking(script, listener=shop, check=None)
+
+    result = producer.send_in_transaction(ORDER, 7)
+    other = producer.send_in_transaction(
+        ORDER, executor=lambda message, arg: threads.append(threading.current_thread()) or ROLLBACK
+    )
+
+    assert (result.local_state, other.local_state) == (COMMIT, ROLLBACK)
+    assert [arg for _, arg in shop.executed] == [7]
+    assert threads == [threading.current_thread()]
+    assert told(script) == [8, 12]
+    with pytest.raises(UsageError, match=r"^TransactionListener is null$"):
+        blocking(Scripted(), check=None).send_in_transaction(ORDER)
+    with pytest.raises(UsageError, match=r"^tranExecutor is null$"):
+        blocking(Scripted()).send_in_transaction(ORDER)
+
+
+@pytest.mark.mission("000-14", "000-16", "000-17")
+def test_the_blocking_call_maps_what_comes_of_it_as_the_core_does():
+    script, error = Scripted(), ValueError("x")
+    producer = blocking(script, listener=Shop(error))
+
+    raised = producer.send_in_transaction(ORDER)
+    silent = producer.send_in_transaction(ORDER, executor=lambda message, arg: None)
+    script.on(SendMessageV2, half_stored(10))
+    late = producer.send_in_transaction(ORDER)
+
+    assert (raised.local_state, raised.local_error) == (UNKNOWN, error)
+    assert silent.local_state is UNKNOWN
+    assert late.local_state is ROLLBACK
+    assert [(end.request.commit_or_rollback, end.remark) for end in ends(script)] == [
+        (0, "executeLocalTransactionBranch exception: ValueError: x"),
+        (0, None),
+        (12, None),
+    ]
+
+
+@pytest.mark.mission("000-36")
+def test_an_interrupt_of_the_blocking_call_goes_on_and_tells_nothing():
+    script = Scripted()
+    producer = blocking(script, listener=Shop(KeyboardInterrupt()))
+
+    with pytest.raises(KeyboardInterrupt):
+        producer.send_in_transaction(ORDER)
+
+    assert told(script) == []
+    assert not producer._client._core.running
+
+
+def test_a_producer_that_is_closed_meanwhile_still_gives_the_result():
+    script = Scripted()
+    producer = blocking(script)
+
+    def execute(message, arg):
+        producer._client._state = "closed"
+        return COMMIT
+
+    assert producer.send_in_transaction(ORDER, executor=execute).local_state is COMMIT
+    assert told(script) == [8]
+
+
+def test_a_coroutine_function_is_no_trouble_for_the_blocking_call():
+    script = Scripted()
+
+    async def execute(message, arg):
+        await asyncio.sleep(0)
+        return COMMIT
+
+    result = blocking(script).send_in_transaction(ORDER, executor=execute)
+
+    assert result.local_state is COMMIT
+
+
+# ---------------------------------------------------------------- made, and told apart
+
+
+def test_checks_are_set_by_call_or_decorator_and_one_for_all_when_it_is_made():
+    producer = TransactionProducer(group="P", nameserver="127.0.0.1:9876", check=repr)
+
+    @producer.on_check("orders")
+    def committed(message):
+        return COMMIT
+
+    assert producer.on_check("pay*", str) is str
+    find = producer._client._core.checkers.find
+    assert (find("orders"), find("payments"), find("other")) == (committed, str, repr)
+
+
+def test_a_check_function_is_asked_before_the_listener():
+    def committed(message):
+        return COMMIT
+
+    producer = TransactionProducer(group="P", nameserver="127.0.0.1:9876", check=committed, listener=Shop())
+
+    assert producer._client._core.checkers.find("orders") is committed
+
+
+def test_a_listener_without_its_methods_is_refused():
+    class Half:
+        def check(self, message): ...
+
+    for producer in (TransactionProducer, AsyncTransactionProducer):
+        with pytest.raises(UsageError, match="has no execute"):
+            producer(group="P", nameserver="127.0.0.1:9876", listener=Half())
+
+
+@pytest.mark.mission("000-74")
+def test_the_defaults_are_those_of_the_original():
+    settings = TransactionProducer(group="P", nameserver="127.0.0.1:9876").settings
+
+    assert isinstance(settings, TransactionSettings)
+    assert (settings.check_threads, settings.check_hold_max) == (1, 2_000)
+    assert (settings.create_topic_key, settings.default_topic_queue_count, settings.send_timeout_ms) == ("TBW102", 4, 3_000)
+    with pytest.raises(SettingError, match="check_threads"):
+        TransactionProducer(group="P", nameserver="127.0.0.1:9876", check_threads=0)
+
+
+def test_a_group_is_needed_because_brokers_ask_by_it():
+    for group in ("", "DEFAULT_PRODUCER"):
+        with pytest.raises(UsageError):
+            TransactionProducer(group=group, nameserver="127.0.0.1:9876")
+
+
+@pytest.mark.parametrize(("blocking_cls", "asyncio_cls"), [(TransactionProducer, AsyncTransactionProducer), (Half, AsyncHalf)])
+def test_the_blocking_twin_has_the_same_methods_and_parameters(blocking_cls, asyncio_cls):
+    names = [name for name, value in vars(asyncio_cls).items() if not name.startswith("_") and callable(value)]
+
+    assert names
+    for name in names:
+        here, there = getattr(blocking_cls, name), getattr(asyncio_cls, name)
+        assert inspect.signature(here).parameters.keys() == inspect.signature(there).parameters.keys()
+        assert here.__doc__
+        assert not inspect.iscoroutinefunction(here)
+
+
+def test_states_have_the_numbers_of_the_wire():
+    assert {state.name: state.value for state in LocalTransactionState} == {"UNKNOWN": 0, "COMMIT": 8, "ROLLBACK": 12}
