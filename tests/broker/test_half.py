@@ -1,0 +1,102 @@
+"""Half messages: what the first phase stores, answers and refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
+from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.headers.send import SendMessage, SendMessageReply
+from tests.broker.half import GROUP, TOPIC, half_properties, prepare, stored
+from tests.broker.talk import send_header
+
+
+@pytest.mark.mission("003-13", "003-17", "003-18", "003-19", "003-20", "003-21", "003-22", "001-16", "001-23")
+@pytest.mark.parametrize("road", [JSON, ROCKETMQ, "plain"])
+def test_a_half_message_is_stored_apart_with_where_it_belongs(talk, road):
+    header = send_header(TOPIC, queue_id=3, properties=half_properties(), sys_flag=4, flag=7)
+    if road == "plain":
+        header = SendMessage(**{name: getattr(header, name) for name in SendMessage.__struct_fields__})
+    reply = talk.ask(header, b"order", serialization=JSON if road == "plain" else road)
+    sent = reply.header(SendMessageReply)
+
+    [half] = stored(talk, HALF_TOPIC)
+    assert (half.topic, half.queue_id, half.queue_offset, half.body, half.flag) == (HALF_TOPIC, 0, 0, b"order", 7)
+    assert half.sys_flag & 0xC == 0
+    assert half.properties == {
+        "KEYS": "k", "UNIQ_KEY": "u1", "TAGS": "X", "TRAN_MSG": "true", "PGROUP": GROUP, "WAIT": "true",
+        "CLUSTER": "DefaultCluster", "REAL_TOPIC": TOPIC, "REAL_QID": "3",
+    }  # fmt: skip
+    assert (sent.queue_id, sent.queue_offset, sent.msg_id) == (3, 0, half.offset_msg_id)
+    assert stored(talk, TOPIC, 3) == []
+    assert stored(talk, OP_TOPIC) == []
+
+
+@pytest.mark.mission("003-16", "003-15")
+def test_half_messages_of_a_turn_go_through_the_same_store_together_each_answered_for_its_own_queue(talk):
+    opaques = [
+        talk.post(send_header(TOPIC, queue_id=k % 3, properties=half_properties(f"u{k}")), b"%d" % k, peer=1 + k % 2)
+        for k in range(30)
+    ]
+    talk.turn()
+
+    halves = stored(talk, HALF_TOPIC)
+    for k, opaque in enumerate(opaques):
+        sent = talk.answer(opaque, peer=1 + k % 2).header(SendMessageReply)
+        assert sent.queue_id == k % 3
+        assert halves[sent.queue_offset].body == b"%d" % k
+        assert halves[sent.queue_offset].offset_msg_id == sent.msg_id
+    assert [half.queue_offset for half in halves] == list(range(30))
+
+
+@pytest.mark.mission("003-14")
+def test_a_broker_that_rejects_transactions_says_so(make_talk):
+    talk = make_talk(reject_transactions=True)
+
+    for serialization in (JSON, ROCKETMQ):
+        reply = talk.send(TOPIC, properties=half_properties(), serialization=serialization)
+        assert (reply.code, reply.remark) == (16, "the broker[127.0.0.1] sending transaction message is forbidden")
+    assert stored(talk, HALF_TOPIC) == []
+
+
+@pytest.mark.parametrize("name", ["DELAY\x013", "TIMER_DELAY_SEC\x015", "TIMER_DELIVER_MS\x0199999"])
+def test_a_delay_on_a_half_message_is_cleared(talk, name):
+    prepare(talk, more=name + "\x02")
+
+    [half] = stored(talk, HALF_TOPIC)
+    assert name.partition("\x01")[0] not in half.properties
+    assert half.properties["UNIQ_KEY"] == "u1"
+
+
+def test_where_it_belongs_is_what_the_send_says_not_its_properties(talk):
+    prepare(talk, more="REAL_TOPIC\x01Elsewhere\x02REAL_QID\x0177\x02TRANSACTION_CHECK_TIMES\x0115\x02")
+
+    [half] = stored(talk, HALF_TOPIC)
+    assert (half.properties["REAL_TOPIC"], half.properties["REAL_QID"]) == (TOPIC, "3")
+    assert "TRANSACTION_CHECK_TIMES" not in half.properties
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        (send_header(TOPIC, properties="TRAN_MSG\x01true\x02UNIQ_KEY\x01u\x02"), 13),  # no group
+        (send_header(HALF_TOPIC, properties=half_properties()), 16),
+        (send_header(OP_TOPIC, properties=half_properties()), 16),
+        (send_header(TOPIC, queue_id=5000, properties=half_properties()), 1),
+        (send_header("Unknown", default_topic="Nothing", properties=half_properties()), 17),
+        (send_header(TOPIC, sys_flag=4), 16),  # prepared, but not a half message
+    ],
+)
+def test_a_half_message_that_cannot_be_is_refused_and_nothing_is_stored(talk, header, code):
+    assert talk.ask(header, b"x").code == code
+    assert stored(talk, HALF_TOPIC) == stored(talk, TOPIC) == []
+    assert talk.broker.transactions.index.pending_count == 0
+
+
+@pytest.mark.mission("003-23", "000-70")
+def test_nobody_consumes_half_messages(talk):
+    prepare(talk)
+
+    for topic in (HALF_TOPIC, OP_TOPIC):
+        talk.consume(topic)
+        assert talk.pull(topic).code == 16

@@ -1,0 +1,84 @@
+"""What operators ask about transactions, and what they decide by hand."""
+
+from __future__ import annotations
+
+from halfmoon.broker.names import OP_TOPIC
+from halfmoon.model import java_hash
+from halfmoon.wire.bodies import PendingTransactions, Transaction, TransactionStats, from_json
+from halfmoon.wire.headers.transaction import (
+    CheckTransaction,
+    DecideTransaction,
+    GetTransaction,
+    GetTransactionStats,
+    ListPendingTransactions,
+)
+from tests.broker.half import CHECKS, COMMIT, GROUP, ROLLBACK, TOPIC, checks, end, prepare, produce, stored
+
+
+def test_pending_transactions_are_listed_the_oldest_first_with_their_checks(make_talk):
+    talk = make_talk(**CHECKS)
+    produce(talk, GROUP)
+    sent = [prepare(talk, f"u{k}", group=GROUP if k % 2 else "others") for k in range(5)]
+    end(talk, sent[1], COMMIT, oneway=True)
+    talk.wait(6000)
+
+    page = from_json(PendingTransactions, talk.ask(ListPendingTransactions(count=3)).body)
+    rest = from_json(PendingTransactions, talk.ask(ListPendingTransactions(start=page.next)).body)
+    assert [t.msg_id for t in page.transactions + rest.transactions] == ["u0", "u2", "u3", "u4"]
+    assert (page.pending_count, rest.next) == (4, -1)
+    [mine] = from_json(PendingTransactions, talk.ask(ListPendingTransactions(group=GROUP)).body).transactions
+    assert (mine.msg_id, mine.topic, mine.queue_id, mine.keys, mine.producers) == ("u3", TOPIC, 3, "k", 1)
+    assert (mine.checks_sent, mine.checks_left, [c.answer for c in mine.checks]) == (1, 14, ["NONE"])
+    assert talk.now < mine.next_check_ms <= talk.now + 5000
+    old = talk.ask(ListPendingTransactions(older_than_ms=10_000)).body
+    assert from_json(PendingTransactions, old).transactions == []
+
+
+def test_one_transaction_is_found_by_each_of_its_ids_decided_or_not(talk):
+    sent = prepare(talk, "0A0000010000000000000000000000AB")
+    for name in ("0A0000010000000000000000000000AB", sent.msg_id, "0"):
+        found = from_json(Transaction, talk.ask(GetTransaction(id=name)).body)
+        assert (found.index, found.state, found.group, found.offset_msg_id) == (0, "PREPARED", GROUP, sent.msg_id)
+    end(talk, sent, ROLLBACK, oneway=True)
+    assert from_json(Transaction, talk.ask(GetTransaction(id=sent.msg_id)).body).state == "ROLLED_BACK"
+    for name in ("nonsense", "7", "F" * 32, ""):
+        assert talk.ask(GetTransaction(id=name)).code == 22
+
+
+def test_a_decision_by_hand_is_carried_out_and_its_op_says_who(talk):
+    prepare(talk, "u1")
+    prepare(talk, "u2")
+
+    assert talk.ask(DecideTransaction(id="u1", commit=True, operator="ann")).code == 0
+    assert talk.ask(DecideTransaction(id="u2", commit=False, operator="bob")).code == 0
+    assert talk.ask(DecideTransaction(id="u1", commit=False, operator="ann")).remark == "the transaction is decided: COMMITTED"
+    assert talk.ask(DecideTransaction(id="u2", commit=False, operator=" ")).code == 1
+
+    assert [m.msg_id for m in stored(talk, TOPIC, 3)] == ["u1"]
+    assert [op.properties["DECIDED_BY"] for op in stored(talk, OP_TOPIC)] == ["ann", "bob"]
+
+
+def test_a_check_by_hand_is_sent_at_once_or_refused(talk):
+    sent = prepare(talk)
+    assert talk.ask(CheckTransaction(id="u1")).remark == "no producer of its group is connected"
+    produce(talk, GROUP)
+    assert talk.ask(CheckTransaction(id="u1")).code == 0
+    assert len(checks(talk)) == 1
+    end(talk, sent, COMMIT, oneway=True)
+    assert talk.ask(CheckTransaction(id="u1")).remark == "the transaction is decided: COMMITTED"
+
+
+def test_figures_say_what_is_pending_by_group_and_what_happened(make_talk):
+    talk = make_talk(**CHECKS)
+    produce(talk, GROUP)
+    end(talk, prepare(talk, "u1"), COMMIT, oneway=True)
+    talk.wait(1000)
+    prepare(talk, "u2")
+    prepare(talk, "u3", group="others")
+    talk.wait(7000)
+
+    stats = from_json(TransactionStats, talk.ask(GetTransactionStats()).body)
+    assert stats.pending_count == 2
+    assert {g.group: (g.pending, g.producers) for g in stats.groups} == {GROUP: (1, 1), "others": (1, 0)}
+    assert (stats.counters["commits"], stats.counters["checks_sent"], stats.counters["halves"]) == (1, 1, 3)
+    assert java_hash(GROUP) in talk.broker.transactions.index.pending_by_group
