@@ -1,6 +1,6 @@
-"""Run simulated histories of a whole cluster and print them with the verdict.
+"""Run simulated histories of a whole cluster and print them with the verdict: of messages, and of transactions.
 
-    python -m halfmoon.testing --seed 7                   one history, in full
+    python -m halfmoon.testing --seed 7                   one history of each, in full
     python -m halfmoon.testing --seed 1 --seeds 200       seeds 1 to 200, a line each; those that broke a promise with the reason
     python -m halfmoon.testing --seed 7 --flush sync --kinds kill,power --steps 20
 
@@ -12,9 +12,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 
 from halfmoon.testing.faults import Faults
 from halfmoon.testing.history import STEPS, Verdict, simulate
+from halfmoon.testing.txfaults import TxFaults
+from halfmoon.testing.txhistory import TxVerdict, simulate_transactions
+
+WORKLOADS: dict[str, Callable[..., Verdict | TxVerdict]] = {"messages": simulate, "transactions": simulate_transactions}
 
 
 def main() -> int:
@@ -24,26 +29,32 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds")
     parser.add_argument("--steps", type=int, default=STEPS, help="faults of each history")
     parser.add_argument("--flush", choices=("sync", "async"), help="flush mode; default: drawn from the seed")
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), help="what the users do; default: one history of each")
     parser.add_argument(
-        "--kinds", help=f"kinds of faults, joined by commas, of {', '.join(Faults.KINDS)}; default: drawn from the seed"
+        "--kinds",
+        help=f"kinds of faults, joined by commas, of {', '.join(Faults.KINDS)}; of transactions also of"
+        f" {', '.join(kind for kind in TxFaults.KINDS if kind not in Faults.KINDS)}; default: drawn from the seed",
     )
     options = parser.parse_args()
     kinds = None if options.kinds is None else tuple(kind for kind in options.kinds.split(",") if kind)
-    if unknown := set(kinds or ()) - set(Faults.KINDS):
-        parser.error(f"unknown kinds: {', '.join(sorted(unknown))}")
+    workloads = [options.workload] if options.workload else sorted(WORKLOADS)
+    known = set(Faults.KINDS if "messages" in workloads else TxFaults.KINDS)
+    if unknown := set(kinds or ()) - known:
+        parser.error(f"unknown kinds: {', '.join(sorted(unknown))} (--workload transactions knows more)")
     bad: list[int] = []
     begun = time.monotonic()
     for seed in range(options.seed, options.seed + options.seeds):
-        verdict = simulate(seed, steps=options.steps, flush=options.flush, kinds=kinds)
-        _print(verdict, whole=options.seeds == 1)
-        if verdict.problems:
-            bad.append(seed)
+        for workload in workloads:
+            verdict = WORKLOADS[workload](seed, steps=options.steps, flush=options.flush, kinds=kinds)
+            _print(verdict, whole=options.seeds == 1)
+            if verdict.problems and seed not in bad:
+                bad.append(seed)
     if options.seeds > 1:
-        print(f"{options.seeds} histories in {time.monotonic() - begun:.0f} s; broken: {bad or 'none'}")
+        print(f"{options.seeds * len(workloads)} histories in {time.monotonic() - begun:.0f} s; broken: {bad or 'none'}")
     return 1 if bad else 0
 
 
-def _print(verdict: Verdict, *, whole: bool) -> None:
+def _print(verdict: Verdict | TxVerdict, *, whole: bool) -> None:
     if whole:
         print("\n".join(verdict.lines))
     print(verdict.summary())

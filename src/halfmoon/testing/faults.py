@@ -25,7 +25,7 @@ STUCK_US = (3_000_000, 8_000_000)
 class Faults:
     """Does one thing after another to a cluster. ``kinds`` are the names of the methods below that may be chosen."""
 
-    DRAWN = (
+    DRAWN: tuple[str, ...] = (
         "kill",
         "power",
         "torn",
@@ -41,7 +41,7 @@ class Faults:
     )
     """Kinds that a seed may draw; one more would change what every seed draws, so the others of ``KINDS`` are asked for by name."""
 
-    KINDS = (*DRAWN, "full_disk")
+    KINDS: tuple[str, ...] = (*DRAWN, "full_disk")
 
     def __init__(self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: tuple[str, ...] | None = None) -> None:
         self.cluster, self._ledger, self._random = cluster, ledger, random

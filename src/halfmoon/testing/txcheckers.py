@@ -102,7 +102,7 @@ def never_reversed(ledger: TxLedger, logs: Logs) -> list[str]:
 
 
 def every_half_ends(ledger: TxLedger, logs: Logs) -> list[str]:
-    """What was acknowledged as half is still known, and decided as its database says, unless it was given up."""
+    """What was acknowledged as half is still known, and decided as its database says, or given up; with a copy, if by nobody."""
     problems = []
     for half in ledger.halves:
         log = logs[half.broker]
@@ -118,6 +118,8 @@ def every_half_ends(ledger: TxLedger, logs: Logs) -> list[str]:
             wanted = _wanted(ledger, key)
             if state == PREPARED:
                 problems.append(f"{broker}: half message {index} ({key}) is pending in the end, wanted {wanted}")
+            elif key in ledger.never and key not in given_up and broker not in ledger.aged:
+                problems.append(f"{broker}: half message {index} ({key}) was decided by nobody, has state {state} and no copy")
             elif wanted is not None and state != wanted and key not in given_up:
                 problems.append(f"{broker}: half message {index} ({key}) has state {state}, wanted {wanted}")
     return problems

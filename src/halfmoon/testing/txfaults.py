@@ -13,10 +13,13 @@ from typing import Any
 
 from halfmoon.testing.cluster import BrokerNode, Cluster
 from halfmoon.testing.faults import Faults
+from halfmoon.testing.history import REGISTER_MS
 from halfmoon.testing.txledger import Trouble, TxLedger
 from halfmoon.testing.txproducers import Producer
 
 HOUR_MS = 3_600_000
+HALF_OPEN_MS = 20_000
+"""Longer than any producer is asked nothing: then its broker has learned that the connection is gone."""
 
 
 class TxFaults(Faults):
@@ -56,13 +59,12 @@ class TxFaults(Faults):
         self._tx, self._producers, self._start, self._topics = ledger, producers, start, topics
 
     def _strike(self) -> None:
-        now = self.cluster.world.now
-        self._tx.troubles.append(Trouble(now, now, "a fault"))
+        self._trouble(0, "a fault")
         super()._strike()
 
     def _later(self, between_ms: tuple[int, int], action: Callable[[], None]) -> None:
-        delay_ms, now = self._random.randint(*between_ms), self.cluster.world.now
-        self._tx.troubles.append(Trouble(now, now + delay_ms, "until it is mended"))
+        delay_ms = self._random.randint(*between_ms)
+        self._trouble(delay_ms, "until it is mended")
         self.cluster.world.after(delay_ms, action)
 
     def _restart(self, broker: BrokerNode, tries: int = 20) -> None:
@@ -70,6 +72,20 @@ class TxFaults(Faults):
         super()._restart(broker, tries)
         if broker.running and broker.host.lives > lives:
             self.on_start(broker)
+
+    def half_open(self) -> None:
+        """Break one connection for one side only: a check may go where nobody hears it."""
+        super().half_open()
+        self._trouble(HALF_OPEN_MS, "a connection that is gone")
+
+    def nameserver(self) -> None:
+        """Kill a name server: until the brokers register again, a new producer does not find them."""
+        super().nameserver()
+        self._trouble(REGISTER_MS, "a name server without brokers")
+
+    def _trouble(self, ms: int, what: str) -> None:
+        now = self.cluster.world.now
+        self._tx.troubles.append(Trouble(now, now + ms, what))
 
     # ---------------------------------------------------------------- producers
 

@@ -23,13 +23,13 @@ from halfmoon.testing.history import BROKER, STEPS, ErrorsLogged, durable, index
 from halfmoon.testing.ledger import Contents, Ledger, Place, Seen
 from halfmoon.testing.txcheckers import Logs, check_transactions
 from halfmoon.testing.txfaults import TxFaults
-from halfmoon.testing.txledger import TxLedger
-from halfmoon.testing.txlog import read_log, table_differs
+from halfmoon.testing.txledger import Ended, TxLedger
+from halfmoon.testing.txlog import PREPARED, Device, read_log, table_differs
 from halfmoon.testing.txproducers import FATES, Producer, TxPlan
 from halfmoon.testing.workload import Plan, puller
 
 TOPICS, QUEUES, GROUPS = ("orders", "payments"), 2, ("P_shop", "P_bank")
-STORE = {"flush_transactions_interval_ms": 700, "transaction_file_records": 64}
+STORE: dict[str, Any] = {"flush_transactions_interval_ms": 700, "transaction_file_records": 64}
 """Store settings of a history: files of the transaction index roll over, and it is synced often."""
 
 
@@ -47,6 +47,8 @@ class TxVerdict:
     given_up: int = 0
     checks: int = 0
     refused: int = 0
+    owed: int = 0
+    """Commits that a start found without their op record."""
     virtual_ms: int = 0
     events: int = 0
     lines: list[str] = field(default_factory=list)
@@ -116,6 +118,7 @@ class _History:
         self.cluster, self.ledger, self.logs = cluster, ledger, Logs()
         world = cluster.world
         self.plan = TxPlan(ledger, TOPICS, lambda: world.now, fates)
+        self.plan.on_ended = self._on_ended
         self.reading = Plan(
             {broker.name: broker.address for broker in cluster.brokers}, ledger.messages, self.plan.clock, on_seen=self._on_seen
         )
@@ -126,6 +129,7 @@ class _History:
         )
         self.faults.on_start = self._on_start
         self._readers: list[Task[Any]] = []
+        self._owed = 0
 
     def run(self, steps: int) -> list[str]:
         cluster = self.cluster
@@ -179,9 +183,18 @@ class _History:
             if not durable(broker, seen):
                 self.ledger.messages.unexpected.append(f"{seen.place}@{seen.queue_offset} was read before it was durable")
 
+    def _on_ended(self, ended: Ended) -> None:
+        """With sync flush a decision that a broker agreed to lies on the device already; every third is looked at."""
+        if self.ledger.messages.flush == "sync" and ended.code == 0 and ended.index % 3 == 0:
+            broker = next(broker for broker in self.cluster.brokers if broker.name == ended.broker)
+            log = read_log(Device(broker.disk))
+            if log.states().get(ended.index, PREPARED) == PREPARED and ended.index in log.halves:
+                self.ledger.messages.unexpected.append(f"{ended} was agreed to before it was durable")
+
     def _on_start(self, broker: BrokerNode) -> None:
         """A broker has started on what its disk held: its index says what its log says."""
         index, log = broker.core.transactions.index, read_log(broker.disk)
+        self._owed += len(index.unfinished)
         for number, state in log.states().items():
             half, expected = index.half(number), (log.halves[number].physical_offset, state)
             if half is None or (half.physical_offset, int(half.state)) != expected:
@@ -240,6 +253,7 @@ class _History:
         """Write down how much happened."""
         states = [state for log in self.logs.values() for state in log.states().values()]
         verdict.halves, verdict.committed, verdict.rolled_back = len(states), states.count(8), states.count(12)
+        verdict.owed = self._owed
         verdict.given_up = sum(len(log.given_up) for log in self.logs.values())
         verdict.checks, verdict.refused = len(self.ledger.asked), sum(one.code != 0 for one in self.ledger.ended)
 

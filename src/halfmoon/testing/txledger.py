@@ -48,7 +48,7 @@ class Half(NamedTuple):
 
     at_ms: int
     broker: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
     physical_offset: int
     key: str
     group: str
@@ -60,7 +60,7 @@ class Ended(NamedTuple):
     asked_ms: int
     at_ms: int
     broker: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
     key: str
     committed: bool
     code: int
@@ -71,7 +71,7 @@ class Asked(NamedTuple):
 
     at_ms: int
     broker: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
     key: str
     group: str
     producer: str

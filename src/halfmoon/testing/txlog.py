@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from halfmoon.model import java_hash
 from halfmoon.ports import Disk
+from halfmoon.testing.disk import SimDisk, SimFile
 from halfmoon.testing.rebuild import walk_log
 from halfmoon.testing.txproducers import key_of
 from halfmoon.wire.record import decode_record
@@ -78,7 +79,8 @@ class TxLog:
 
     def states(self) -> dict[int, int]:
         """Return what became of each half message that the log has: the first record about it decides."""
-        places, decided = self.by_place(), {}
+        places = self.by_place()
+        decided: dict[int, int] = {}
         steps = [
             (one.physical_offset, places[one.half_offset].index, COMMITTED) for one in self.visible if one.half_offset in places
         ]
@@ -88,11 +90,11 @@ class TxLog:
         return {index: decided.get(index, PREPARED) for index in self.halves}
 
 
-def read_log(disk: Disk) -> TxLog:
+def read_log(disk: Disk | Device) -> TxLog:
     """Read what the log of a store says about transactions."""
     names = disk.list("commitlog")
     found = TxLog(int(names[0]) if names else 0)
-    for view in walk_log(disk):
+    for view in walk_log(cast(Disk, disk)):
         message = decode_record(view)
         of = message.properties
         if message.topic == HALF_TOPIC:
@@ -128,6 +130,29 @@ def read_log(disk: Disk) -> TxLog:
                 )
             )
     return found
+
+
+class Device:
+    """What of a simulated disk lies on the device: what would be left when the power went now."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def open(self, path: str) -> _OnDevice:
+        """Open a file as the device has it."""
+        return _OnDevice(self._disk.open(path))
+
+
+class _OnDevice:
+    def __init__(self, file: SimFile) -> None:
+        self._file = file
+
+    def view(self, at: int, size: int) -> memoryview:
+        """Return bytes without copying."""
+        return memoryview(self._file.durable)[at : at + size]
 
 
 def table_differs(disk: Disk, log: TxLog) -> list[str]:

@@ -47,6 +47,7 @@ class TxPlan:
     fates: dict[str, float] = field(default_factory=lambda: dict(FATES))
     pause_ms: tuple[int, int] = (5, 250)
     closing: bool = False
+    on_ended: Callable[[Ended], None] = lambda ended: None
 
 
 class Producer:
@@ -189,9 +190,10 @@ class Producer:
         except NetworkError:
             return None
         result = stored.result
-        self._plan.ledger.ended.append(
-            Ended(asked_ms, self._plan.clock(), result.queue.broker_name, result.queue_offset, key, committed, reply.code)
-        )
+        broker = result.queue.broker_name
+        ended = Ended(asked_ms, self._plan.clock(), broker, result.queue_offset, key, committed, reply.code)
+        self._plan.ledger.ended.append(ended)
+        self._plan.on_ended(ended)
         return int(reply.code)
 
     def _end_as_a_stranger(self, key: str, stored: Stored, committed: bool) -> Op[None]:

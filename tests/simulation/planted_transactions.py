@@ -1,0 +1,245 @@
+"""Brokers and disks with a fault planted into their transactions. Each breaks one promise, as a real mistake would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import msgspec
+
+from halfmoon.broker.broker import Broker
+from halfmoon.broker.decisions import Decided, half_message, visible_draft
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.ports import Buffer
+from halfmoon.store.parts import parts_of
+from halfmoon.store.statetable import State
+
+from .planted import FaultyDisk, FaultyFile, SimFile
+
+
+def eager(*arguments: Any) -> Any:
+    """A broker that takes a producer's *I do not know* for a commit."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    enter = decisions._enter
+
+    def entered(sender: Any, remote: str, header: Any, remark: str | None) -> None:
+        decision = header.commitOrRollback if header.commitOrRollback in (8, 12) else 8
+        enter(sender, remote, msgspec.structs.replace(header, commitOrRollback=decision), remark)
+
+    decisions._enter = entered  # type: ignore[method-assign]
+    return broker
+
+
+def repeating(*arguments: Any) -> Any:
+    """A broker without a memory of its commits: a repeated one writes a second visible record, as the original does."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    judged = decisions._judged
+
+    def judge(ending: Any) -> Any:
+        half = broker.transactions.index.half(ending.index)
+        if half is not None and half.state is State.COMMITTED and ending.committed:
+            message = half_message(parts_of(broker.store.record(half.physical_offset)))
+            broker.sends.append(message.topic, message.queue_id, [visible_draft(message)], broker.store._now)
+        return judged(ending)
+
+    decisions._judged = judge  # type: ignore[method-assign]
+    return broker
+
+
+def turning(*arguments: Any) -> Any:
+    """A broker that lets a commit follow a rollback: the message becomes visible after all."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    judged = decisions._judged
+
+    def judge(ending: Any) -> Any:
+        half = broker.transactions.index.half(ending.index)
+        if half is not None and half.state is State.ROLLED_BACK and ending.committed:
+            message = half_message(parts_of(broker.store.record(half.physical_offset)))
+            broker.sends.append(message.topic, message.queue_id, [visible_draft(message)], broker.store._now)
+        return judged(ending)
+
+    decisions._judged = judge  # type: ignore[method-assign]
+    return broker
+
+
+def polite(*arguments: Any) -> Any:
+    """A broker that agrees to everything, also to what it refuses."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    decisions._refuse = lambda sender, refusal: decisions._succeed(sender)  # type: ignore[method-assign]
+    return broker
+
+
+def hasty(*arguments: Any) -> Any:
+    """A broker that agrees to a decision, with sync flush, before it is durable."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    durable = decisions.durable
+    decisions.durable = lambda offset: durable(broker.store.end_offset)  # type: ignore[method-assign]
+    return broker
+
+
+def forgetful(*arguments: Any) -> Any:
+    """A broker that acknowledges half messages, now and then, and never stores them."""
+    broker = Broker(*arguments)
+    halves, chance = broker.transactions.halves, Random(1)
+    append = halves.append
+
+    def appended(drafts: list[Any], groups: list[str], now: int) -> tuple[int, list[int], int]:
+        if chance.random() < 0.03:
+            return 10**6 + chance.randrange(10**6), [10**9 + i for i in range(len(drafts))], 0
+        return append(drafts, groups, now)
+
+    halves.append = appended  # type: ignore[method-assign]
+    return broker
+
+
+def incurious(*arguments: Any) -> Any:
+    """A broker that never asks a producer anything."""
+    broker = Broker(*arguments)
+    broker.transactions.checks._send = lambda *given: None  # type: ignore[method-assign]
+    return broker
+
+
+class _Everybody(frozenset[int]):
+    def __contains__(self, group: object) -> bool:
+        return True
+
+
+def lonely(*arguments: Any) -> Any:
+    """A broker that counts a check also when there was nobody to send it to, as the original does."""
+    broker = Broker(*arguments)
+    checks, index = broker.transactions.checks, broker.transactions.index
+    ask, learn = checks._ask_in_turn, checks._learn_live
+
+    def learned(now: int) -> None:
+        learn(now)
+        checks._live = _Everybody()
+
+    def asked(half: Any, parts: Any, sent: int, now: int) -> Any:
+        if checks._member(parts) is None:
+            index.checked(half.index, now // 1000, 0)
+        return ask(half, parts, sent, now)
+
+    checks._learn_live, checks._ask_in_turn = learned, asked  # type: ignore[method-assign]
+    return broker
+
+
+def impatient(settings: BrokerSettings, *arguments: Any) -> Any:
+    """A broker that gives up after two checks, whatever it is told."""
+    return Broker(replace(settings, transaction_check_max=2), *arguments)
+
+
+def silent(*arguments: Any) -> Any:
+    """A broker that gives up without a copy: dropped in silence."""
+    broker = Broker(*arguments)
+    checks, give_up = broker.transactions.checks, broker.transactions.given_up.give_up
+    checks._give_up = lambda half, parts, reason, now: give_up(half, None, reason, now)
+    return broker
+
+
+def hurried(*arguments: Any) -> Any:
+    """A broker that takes a half message that is not durable yet for one whose record is lost."""
+    broker = Broker(*arguments)
+    checks, store = broker.transactions.checks, broker.store
+    checks._store = _NeverWaiting(store)  # type: ignore[assignment]
+    return broker
+
+
+class _NeverWaiting:
+    sync_flush = False
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def lazy(settings: BrokerSettings, *arguments: Any) -> Any:
+    """A broker that looks at what is pending only every fourth time."""
+    return Broker(replace(settings, transaction_check_interval_ms=4 * settings.transaction_check_interval_ms), *arguments)
+
+
+def doubling(*arguments: Any) -> Any:
+    """A broker that writes some op records twice."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    append = decisions._append_ops
+
+    def appended(indexes: list[int], now: int, by: bytes) -> list[int]:
+        places = append(indexes, now, by)
+        if indexes[0] % 5 == 0:
+            append(indexes[:1], now, by)
+        return places
+
+    decisions._append_ops = appended  # type: ignore[method-assign]
+    return broker
+
+
+def opless(*arguments: Any) -> Any:
+    """A broker that writes no op records for what was committed."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    write = decisions._write_ops
+
+    def written(committed: Iterable[tuple[Decided, int, int]], rolled_back: list[Decided], now: int, by: bytes) -> None:
+        committed = list(committed)
+        broker.transactions.index.decided([(each.index, place, size, True) for each, place, size in committed])
+        decisions._done("TRANSACTION_COMMITS", [each for each, _, _ in committed])
+        write([], rolled_back, now, by)
+
+    decisions._write_ops = written  # type: ignore[method-assign, assignment]
+    return broker
+
+
+def opfirst(*arguments: Any) -> Any:
+    """A broker that writes the op record before the visible one: a crash in between loses the message."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    publish, append = decisions._publish, decisions._append_ops
+    places: dict[int, int] = {}
+
+    def published(topic: str, queue_id: int, group: list[Decided], now: int) -> Any:
+        for each in group:
+            places[each.index] = append([each.index], now, b"")[0]
+        return publish(topic, queue_id, group, now)
+
+    def appended(indexes: list[int], now: int, by: bytes) -> list[int]:
+        missing = [index for index in indexes if index not in places]
+        places.update(zip(missing, append(missing, now, by) if missing else []))
+        return [places.pop(index) for index in indexes]
+
+    decisions._publish, decisions._append_ops = published, appended  # type: ignore[method-assign]
+    return broker
+
+
+class WrongGroupsDisk(FaultyDisk):
+    """Changes some records of the state table: another producer group."""
+
+    class _File(FaultyFile):
+        def write(self, at: int, data: Buffer) -> None:
+            changed = bytearray(data)
+            if len(data) >= 24 and at % 240 == 0:
+                changed[19] ^= 1
+            self._file.write(at, changed)
+
+    def faulty(self, file: SimFile) -> Any:
+        return self._File(file) if file.path.startswith("transaction/statetable/") else file
+
+
+class ForgettingUnitsDisk(FaultyDisk):
+    """Loses some writes to the redo log."""
+
+    class _File(FaultyFile):
+        def write(self, at: int, data: Buffer) -> None:
+            if at % 300 != 0:
+                self._file.write(at, data)
+
+    def faulty(self, file: SimFile) -> Any:
+        return self._File(file) if file.path.startswith("transaction/redolog/") else file

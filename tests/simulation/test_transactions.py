@@ -1,0 +1,86 @@
+"""Transactions under random faults: every promise holds, for seeds that once failed and for many others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from halfmoon.testing.txhistory import simulate_transactions
+from halfmoon.testing.txproducers import FATES
+
+SEEDS = range(1, 16)
+FILE = Path(__file__).parent / "transaction_seeds.txt"
+KEPT = [line.split() for line in FILE.read_text().splitlines() if line.strip() and line[0] != "#"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_promise_of_transactions_holds(seed: int) -> None:
+    verdict = simulate_transactions(seed)
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize(("seed", "flush", "kinds"), KEPT)
+def test_a_history_of_transactions_that_once_broke_a_promise_holds(seed: str, flush: str, kinds: str) -> None:
+    verdict = simulate_transactions(
+        int(seed), flush=None if flush == "-" else flush, kinds=None if kinds == "-" else tuple(kinds.split(","))
+    )  # fmt: skip
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.mission("001-31", "000-69", "001-21")
+def test_lost_second_phases_are_healed_by_checks_in_time() -> None:
+    verdict = simulate_transactions(1, flush="async", kinds=("producer",), fates={"lost": 1})
+    assert verdict.problems == [], verdict.summary()
+    assert verdict.committed > 20
+    assert verdict.checks >= verdict.committed
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_a_broker_killed_between_a_visible_record_and_its_op_record_neither_repeats_nor_loses(flush: str) -> None:
+    verdicts = [simulate_transactions(seed, flush=flush, kinds=("between",), steps=10) for seed in (1, 2)]
+    assert [verdict.problems for verdict in verdicts] == [[], []]
+    assert sum(verdict.owed for verdict in verdicts) > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [("behind_half", "consumequeue/RMQ_SYS_TRANS_HALF_TOPIC/"), ("mid_round", "transaction/checks/"), ("recovery", "")],
+)
+def test_a_broker_killed_at_a_bad_moment_keeps_every_promise(kind: str, path: str) -> None:
+    verdict = simulate_transactions(3, flush="async", kinds=(kind,), steps=10)
+    assert verdict.problems == [], verdict.summary()
+    assert any(f"is stopped in a write to {path}" in line or "is stopped at its start" in line for line in verdict.lines)
+
+
+@pytest.mark.mission("004-38", "004-41")
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_after_losses_of_power_the_index_is_what_the_log_says(flush: str) -> None:
+    verdict = simulate_transactions(2, flush=flush, kinds=("power", "recovery"), steps=10)
+    assert verdict.problems == [], verdict.summary()
+    assert sum("loses power" in line for line in verdict.lines) > 3
+
+
+@pytest.mark.mission("000-73")
+def test_without_producers_nothing_is_given_up_and_whoever_returns_is_asked() -> None:
+    verdict = simulate_transactions(
+        4, flush="async", kinds=("nobody",), fates={"lost": 1}, steps=2, broker={"transaction_check_max": 5}
+    )  # fmt: skip
+    assert verdict.problems == [], verdict.summary()
+    assert any("are all gone" in line for line in verdict.lines)
+    assert verdict.committed > 20
+    assert verdict.given_up == 0
+
+
+def test_contradictions_are_refused() -> None:
+    verdict = simulate_transactions(5, flush="sync", kinds=("kill",), fates={"contradicted": 1})
+    assert verdict.problems == [], verdict.summary()
+    assert verdict.refused > 20
+
+
+def test_histories_of_transactions_are_worth_judging() -> None:
+    verdicts = [simulate_transactions(seed, fates=FATES) for seed in range(1, 5)]
+    assert sum(verdict.committed for verdict in verdicts) > 150
+    assert sum(verdict.rolled_back for verdict in verdicts) > 80
+    assert sum(verdict.checks for verdict in verdicts) > 100
+    assert sum(verdict.given_up for verdict in verdicts) > 0
