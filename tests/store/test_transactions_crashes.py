@@ -122,7 +122,7 @@ class History:
             self.disk.crash(power=self.random.random() < 0.5)
         self.open()
         if not power and not torn:
-            assert self.checks() == before
+            assert {at: self.index.checks(at) for at in before} == before
         findings = [finding for finding in fsck(self.disk, settings(**self.options)) if finding.what != "record"]
         assert findings == []
 
