@@ -30,16 +30,19 @@ app = typer.Typer()
 def demo(
     orders: Annotated[int, typer.Option("--orders", min=10, max=100_000, help="Orders to write.")] = 2000,
     per_second: Annotated[int, typer.Option("--per-second", min=1, max=10_000, help="Orders a second.")] = 200,
-    kills: Annotated[int, typer.Option("--kills", min=0, max=20, help="How often the broker is killed.")] = 1,
+    kills: Annotated[
+        int, typer.Option("--kills", min=0, max=20, help="How often the broker is killed; 0 spares the order service too.")
+    ] = 1,
     keep: Annotated[
         Path | None, typer.Option("--keep", metavar="DIR", file_okay=False, help="Keep store, databases and logs.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Produce, consume, kill the broker with -9 in between, and count: nothing is lost.
+    """Decide orders in a database while their messages are half, kill services and broker with -9, and count: all agree.
 
-    An order service writes orders into an SQLite database and publishes that they are paid; a consumer delivers them; the broker is
-    killed and started again meanwhile. All are real processes. Exit code 1 when the closing table does not agree.
+    An order service decides orders in an SQLite database: those paid are published, those refused never are, and of some it tells
+    the broker nothing. It is killed, and another of its group takes over and answers the broker's checks; the broker is killed and
+    started again; a consumer delivers. All are real processes. Exit code 1 when a line of the closing table does not agree.
 
     Example: halfmoon demo --orders 5000 --kills 3
     """
@@ -70,9 +73,7 @@ def _screen(orders: int, *, as_json: bool) -> Iterator[Watch]:
         yield _Acts().tell
     else:
         bars = Progress(TextColumn("{task.description:<24}"), BarColumn(40), MofNCompleteColumn())
-        lines = [
-            bars.add_task(name, total=orders) for name in ("orders in the database", "messages acknowledged", "orders delivered")
-        ]
+        lines = [bars.add_task(name, total=orders) for name in ("orders paid", "orders refused", "orders delivered")]
         act = Text()
 
         def tell(what: str, now: Counts) -> None:
@@ -94,35 +95,27 @@ class _Acts:
     def tell(self, what: str, now: Counts) -> None:
         if what != self._last:
             self._last = what
-            print(f"{what}: {now.written:,} orders, {now.acknowledged:,} acknowledged, {now.consumed:,} delivered", flush=True)
+            print(f"{what}: {now.paid:,} paid, {now.refused:,} refused, {now.delivered:,} delivered", flush=True)
 
 
 def _show(ending: Ending) -> None:
-    lost, way = ending.lost_in_the_log, ending.lost_on_the_way
+    e = ending
     rows = [
-        ("orders in the database", ending.orders_written, ""),
-        (
-            "messages acknowledged",
-            ending.acknowledged,
-            f"{ending.killed_at[0]:,} before the first kill" if ending.killed_at else "",
-        ),
-        (
-            "messages in the log",
-            ending.in_the_log_unique,
-            _again(ending.in_the_log - ending.in_the_log_unique, "stored twice: an answer was lost"),
-        ),
-        (
-            "orders delivered",
-            ending.consumed_unique,
-            _again(ending.consumed - ending.consumed_unique, "came again, and were recognised"),
-        ),
-        ("lost", lost + way, "" if lost + way == 0 else f"{lost} from the log, {way} on the way to the consumer"),
-    ]
-    show_table("", ("", "count", ""), rows)
-    again = ", ".join(f"{ms} ms" for ms in ending.ready_ms[1:])
-    print(f"The broker was ready in {ending.ready_ms[0]} ms" + (f", and after kill -9 in {again}." if again else "."))
-    print(f"{'Everything agrees' if ending.agrees else 'IT DOES NOT AGREE'}, after {ending.seconds} s.")
+        ("paid", e.paid, f"{e.paid_committed:,} committed", e.paid_visible, e.paid_delivered, _word(e.paid_agrees)),
+        ("refused", e.refused, f"{e.refused_rolled_back:,} rolled back", e.refused_visible, e.refused_delivered,
+         _word(e.refused_agrees)),
+        ("cut short", 0, f"{e.left_behind_rolled_back:,} of {e.left_behind:,} rolled back", e.left_behind_visible,
+         e.left_behind_delivered, _word(e.left_behind_agrees)),
+        ("in doubt", e.in_doubt, f"{e.pending:,} pending", e.in_doubt_visible, e.in_doubt_delivered, _word(e.in_doubt_agrees)),
+    ]  # fmt: skip
+    show_table("", ("outcome", "in the database", "half messages", "in the log", "delivered", "agrees"), rows)
+    print(f"{e.by_check:,} were decided by a check: their second phase was lost, or somebody was killed.")
+    if e.again_visible or e.again_delivered:
+        print(f"{e.again_visible:,} messages are visible twice, {e.again_delivered:,} came again and were recognised.")
+    again = ", ".join(f"{ms} ms" for ms in e.ready_ms[1:])
+    print(f"The broker was ready in {e.ready_ms[0]} ms" + (f", and after kill -9 in {again}." if again else "."))
+    print(f"{'Everything agrees' if e.agrees else 'IT DOES NOT AGREE'}, after {e.seconds} s.")
 
 
-def _again(count: int, text: str) -> str:
-    return f"{count:,} {text}" if count else ""
+def _word(agrees: bool) -> str:
+    return "yes" if agrees else "NO"

@@ -1,4 +1,4 @@
-"""The two SQLite databases of the demo: what the order service wrote and was promised, and what the consumer was given."""
+"""The two SQLite databases of the demo: what the order service decided, and what the consumer was given."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ TOPIC, GROUP, PRODUCER_GROUP, TAG = "order_paid", "S_delivery", "P_orders", "pai
 
 ORDERS, DELIVERIES = "orders.sqlite", "deliveries.sqlite"
 
+PLACED, PAID, REFUSED = "placed", "paid", "refused"
+"""States of an order. Only placed ones are in doubt."""
+
 _SCHEMAS = {
-    ORDERS: "CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, cents INTEGER NOT NULL, acknowledged TEXT)",
+    ORDERS: "CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, cents INTEGER NOT NULL, state TEXT NOT NULL, tx TEXT UNIQUE)",
     DELIVERIES: "CREATE TABLE IF NOT EXISTS deliveries (id TEXT PRIMARY KEY, cents INTEGER NOT NULL, times INTEGER NOT NULL)",
 }
 
@@ -19,9 +22,14 @@ _SCHEMAS = {
 class Counts(NamedTuple):
     """How far both sides are."""
 
-    written: int
-    acknowledged: int
-    consumed: int
+    paid: int
+    refused: int
+    delivered: int
+
+    @property
+    def decided(self) -> int:
+        """Orders that are not in doubt any more."""
+        return self.paid + self.refused
 
 
 def connect(directory: Path, name: str) -> sqlite3.Connection:
@@ -33,7 +41,8 @@ def connect(directory: Path, name: str) -> sqlite3.Connection:
 
 
 def counts(orders: sqlite3.Connection, deliveries: sqlite3.Connection) -> Counts:
-    """Return how many orders were written and acknowledged, and how many of them were consumed."""
-    written, acknowledged = orders.execute("SELECT count(*), count(acknowledged) FROM orders").fetchone()
-    (consumed,) = deliveries.execute("SELECT count(*) FROM deliveries").fetchone()
-    return Counts(written, acknowledged, consumed)
+    """Return how many orders were paid and refused, and how many were delivered."""
+    query = "SELECT count(*) FILTER (WHERE state = ?), count(*) FILTER (WHERE state = ?) FROM orders"
+    paid, refused = orders.execute(query, (PAID, REFUSED)).fetchone()
+    (delivered,) = deliveries.execute("SELECT count(*) FROM deliveries").fetchone()
+    return Counts(paid, refused, delivered)

@@ -14,6 +14,9 @@ from halfmoon.errors import HalfmoonError
 READY_S = 20.0
 STOP_S = 10.0
 
+CHECKS = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000}
+"""The broker asks about what is undecided for a second, each second; its defaults are for a longer play."""
+
 
 class DemoFailed(HalfmoonError):
     """A part of the demo did not do its work; the text says which, and what it said last."""
@@ -45,6 +48,7 @@ class Cast:
         self.start(
             *("broker", "halfmoon.cli.main", "serve", "--json", "--data", str(self.directory / "store")),
             *("--nameserver-port", str(nameserver_port), "--broker-port", str(broker_port)),
+            *(word for key, ms in CHECKS.items() for word in ("--set", f"{key}={ms}")),
         )
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
@@ -62,10 +66,6 @@ class Cast:
             process = self._running.get(name)
             if process is not None and process.poll() not in (None, 0):
                 raise DemoFailed(f"the {name} ended with {process.returncode}{self._last_words(name)}")
-
-    def has_ended(self, name: str) -> bool:
-        """Whether somebody has done all of their work."""
-        return self._running[name].poll() == 0
 
     def kill(self, name: str) -> None:
         """Kill -9: no farewell, nothing is written any more."""

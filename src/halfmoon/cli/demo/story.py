@@ -1,20 +1,20 @@
-"""What happens in the demo, and whether it ends well: orders, messages, kills, and the count of everything afterwards."""
+"""What happens in the demo, and whether it ends well: orders, half messages, kills, and the count of everything afterwards."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from halfmoon import Admin
-from halfmoon.cli.demo.ledgers import DELIVERIES, ORDERS, TOPIC, Counts, connect, counts
+from halfmoon.cli.demo.ledgers import DELIVERIES, ORDERS, PAID, PLACED, REFUSED, TOPIC, Counts, connect, counts
 from halfmoon.cli.demo.processes import Cast, DemoFailed
 from halfmoon.cli.looking import FIRST, read, starts_and_ends
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError, QueryNotFound
 
 QUEUES = 4
 DOWN_S = 1.0
@@ -25,29 +25,78 @@ LATEST_S = 120.0
 
 LOOK_S = 0.05
 
+SERVICES = ("order service", "second order service")
+
+
+class Half(Protocol):
+    """A half message as the broker's table has it."""
+
+    msg_id: str
+    state: str
+
+    @property
+    def last_answer(self) -> str:
+        """What came back on the last check; empty when none was sent."""
+
 
 class Ending(msgspec.Struct):
-    """What the closing table says. ``killed`` are orders acknowledged before each kill, ``ready_ms`` how long each start took."""
+    """What the closing table says, a line an outcome. ``ready_ms``: how long each start of the broker took.
 
-    orders_written: int
-    acknowledged: int
-    in_the_log: int
-    in_the_log_unique: int
-    consumed: int
-    consumed_unique: int
-    lost_in_the_log: int
-    lost_on_the_way: int
+    Of paid and refused orders: how many the database has, how many of their half messages the broker committed or rolled back,
+    how many of their messages it shows, and how many were delivered, each order once. ``in_doubt`` are orders without a decision,
+    ``pending`` half messages without one. ``left_behind`` are half messages whose order was decided in another transaction, because
+    the service or the broker was killed meanwhile; what no order explains is shown with them. ``by_check`` were decided by the
+    answer to a check. ``wrong`` messages say something else than the order.
+    """
+
+    paid: int
+    paid_committed: int
+    paid_visible: int
+    paid_delivered: int
+    refused: int
+    refused_rolled_back: int
+    refused_visible: int
+    refused_delivered: int
+    left_behind: int
+    left_behind_rolled_back: int
+    left_behind_visible: int
+    left_behind_delivered: int
+    in_doubt: int
+    pending: int
+    in_doubt_visible: int
+    in_doubt_delivered: int
+    by_check: int
+    again_visible: int
+    again_delivered: int
     wrong: int
     kills: int
-    killed_at: list[int]
     ready_ms: list[int]
     seconds: float
 
     @property
+    def paid_agrees(self) -> bool:
+        """Whether every paid order was committed, is visible and was delivered, and says the same."""
+        return self.paid == self.paid_committed == self.paid_visible == self.paid_delivered and not self.wrong
+
+    @property
+    def refused_agrees(self) -> bool:
+        """Whether every refused order was rolled back, and none of them was ever seen."""
+        return self.refused == self.refused_rolled_back and not self.refused_visible and not self.refused_delivered
+
+    @property
+    def left_behind_agrees(self) -> bool:
+        """Whether half messages of transactions that never ended were rolled back, and no message belongs to no order."""
+        return self.left_behind == self.left_behind_rolled_back and not self.left_behind_visible and not self.left_behind_delivered
+
+    @property
+    def in_doubt_agrees(self) -> bool:
+        """Whether nothing is undecided on either side."""
+        return not (self.in_doubt or self.pending or self.in_doubt_visible or self.in_doubt_delivered)
+
+    @property
     def agrees(self) -> bool:
-        """Whether everything was written, acknowledged, kept and consumed."""
-        everything = {self.orders_written, self.acknowledged, self.in_the_log_unique, self.consumed_unique}
-        return len(everything) == 1 and not (self.lost_in_the_log or self.lost_on_the_way or self.wrong)
+        """Whether all of it agrees."""
+        return self.paid_agrees and self.refused_agrees and self.left_behind_agrees and self.in_doubt_agrees
 
 
 Watch = Callable[[str, Counts], None]
@@ -55,33 +104,42 @@ Watch = Callable[[str, Counts], None]
 
 
 class Play:
-    """One performance. ``kills`` are spread over the orders; ``watch`` is told of everything."""
+    """One performance. ``kills`` of the broker are spread over the orders; where there are any, the order service is killed too,
+    once, and a second one of its group takes over. ``watch`` is told of everything."""
 
     def __init__(self, cast: Cast, *, orders: int, per_second: int, kills: int, watch: Watch) -> None:
         self._cast, self._orders, self._per_second, self._kills, self._watch = cast, orders, per_second, kills, watch
-        self._written, self._delivered = connect(cast.directory, ORDERS), connect(cast.directory, DELIVERIES)
+        self._decided, self._delivered = connect(cast.directory, ORDERS), connect(cast.directory, DELIVERIES)
         self._begin = time.monotonic()
         self._ready_ms: list[int] = []
-        self._killed_at: list[int] = []
+        self._service = SERVICES[0]
 
     def run(self) -> Ending:
         """Let it happen and return how it ended. Raises DemoFailed when somebody does not do their part."""
-        with closing(self._written), closing(self._delivered):
+        with closing(self._decided), closing(self._delivered):
             self._watch("starting the broker", Counts(0, 0, 0))
             facts = self._start_broker(0, 0)
             nameserver: str = facts["nameserver"]
             ports = [int(facts[name].rpartition(":")[2]) for name in ("nameserver", "broker")]
             make_topic(nameserver)
-            self._start_the_others(nameserver)
+            self._cast.start("consumer", "halfmoon.cli.demo.deliveries", *self._shared(nameserver))
+            self._start_service(nameserver)
+            if self._kills:
+                self._kill_the_service(nameserver, self._orders // 4)
             for number in range(1, self._kills + 1):
-                self._kill_and_restart(self._orders * number // (self._kills + 1), ports)
-            self._until(lambda: self._cast.has_ended("order service"), "orders flow again" if self._kills else "orders flow")
-            self._until(lambda: self._counts().consumed >= self._orders, "the consumer catches up")
-            self._watch("counting what the log holds", self._counts())
-            log = [message.body for message in read(nameserver, starts_and_ends(nameserver, TOPIC, FIRST))]
-            self._cast.stop("consumer")
-            self._cast.stop("broker")
-            return self.count(log)
+                self._kill_the_broker(self._orders // 4 + self._orders * 3 * number // (4 * (self._kills + 1)), ports)
+            again = " again" if self._kills else ""
+            self._until(lambda: self._counts().decided >= self._orders, f"orders flow{again}")
+            with Admin(nameserver=nameserver) as admin:
+                self._until(lambda: not pending(admin), "checks decide what was left")
+                self._until(lambda: self._counts().delivered >= self._counts().paid, "the consumer catches up")
+                self._watch("counting what the broker holds", self._counts())
+                halves = all_halves(admin)
+                log = [message.body for message in read(nameserver, starts_and_ends(nameserver, TOPIC, FIRST))]
+                still_pending = pending(admin)
+            for name in (self._service, "consumer", "broker"):
+                self._cast.stop(name)
+            return self.count(log, halves, still_pending)
 
     def _start_broker(self, *ports: int) -> dict[str, Any]:
         begin = time.monotonic()
@@ -89,16 +147,25 @@ class Play:
         self._ready_ms.append(round((time.monotonic() - begin) * 1000))
         return facts
 
-    def _start_the_others(self, nameserver: str) -> None:
-        shared = ("--directory", str(self._cast.directory), "--nameserver", nameserver)
-        self._cast.start("consumer", "halfmoon.cli.demo.deliveries", *shared)
-        pace = ("--count", str(self._orders), "--per-second", str(self._per_second))
-        self._cast.start("order service", "halfmoon.cli.demo.orders", *shared, *pace)
+    def _shared(self, nameserver: str) -> tuple[str, ...]:
+        return ("--directory", str(self._cast.directory), "--nameserver", nameserver)
 
-    def _kill_and_restart(self, acknowledged: int, ports: list[int]) -> None:
-        self._until(lambda: self._counts().acknowledged >= acknowledged, "orders flow")
+    def _start_service(self, nameserver: str) -> None:
+        pace = ("--count", str(self._orders), "--per-second", str(self._per_second))
+        self._cast.start(self._service, "halfmoon.cli.demo.orders", *self._shared(nameserver), *pace)
+
+    def _kill_the_service(self, nameserver: str, decided: int) -> None:
+        self._until(lambda: self._counts().decided >= decided, "orders flow")
+        self._cast.kill(self._service)
+        self._watch("the order service is killed with -9", self._counts())
+        self._service = SERVICES[1]
+        self._start_service(nameserver)
+        at = self._counts().decided
+        self._until(lambda: self._counts().decided > at, "another of its group takes over")
+
+    def _kill_the_broker(self, decided: int, ports: list[int]) -> None:
+        self._until(lambda: self._counts().decided >= decided, "orders flow again")
         self._cast.kill("broker")
-        self._killed_at.append(self._counts().acknowledged)
         back = time.monotonic() + DOWN_S
         self._until(lambda: time.monotonic() >= back, "the broker is killed with -9")
         self._watch("the broker starts again", self._counts())
@@ -107,39 +174,70 @@ class Play:
     def _until(self, true: Callable[[], bool], what: str) -> None:
         self._watch(what, self._counts())
         while not true():
-            self._cast.check("broker", "consumer", "order service")
+            self._cast.check("broker", "consumer", self._service)
             if time.monotonic() > self._begin + LATEST_S:
                 raise DemoFailed(f"it took over {LATEST_S:.0f} s; the last act was: {what}, {self._counts()}")
             self._watch(what, self._counts())
             time.sleep(LOOK_S)
 
     def _counts(self) -> Counts:
-        return counts(self._written, self._delivered)
+        return counts(self._decided, self._delivered)
 
-    def count(self, log: list[bytes]) -> Ending:
-        """Compare the databases with each other and with the bodies of all messages in the log."""
-        orders = dict(self._written.execute("SELECT id, cents FROM orders"))
-        acknowledged = {row[0] for row in self._written.execute("SELECT id FROM orders WHERE acknowledged IS NOT NULL")}
-        consumed = {order: (cents, times) for order, cents, times in self._delivered.execute("SELECT * FROM deliveries")}
+    def count(self, log: list[bytes], halves: Sequence[Half], still_pending: int) -> Ending:
+        """Compare the databases with each other, with the broker's half messages, and with the bodies of all that is visible."""
+        rows = self._decided.execute("SELECT id, cents, state, tx FROM orders").fetchall()
+        cents_of = {order: cents for order, cents, _, _ in rows}
+        orders = {state: {row[0] for row in rows if row[2] == state} for state in (PLACED, PAID, REFUSED)}
+        transactions = {state: {row[3] for row in rows if row[2] == state} for state in (PAID, REFUSED)}
+        delivered = {order: (cents, times) for order, cents, times in self._delivered.execute("SELECT * FROM deliveries")}
         stored = [json.loads(body) for body in log]
-        stored_ids = {each["order"] for each in stored}
-        wrong = sum(each["cents"] != orders.get(each["order"]) for each in stored)
-        wrong += sum(cents != orders.get(order) for order, (cents, _) in consumed.items())
+        visible = {each["order"] for each in stored}
+        wrong = sum(each["cents"] != cents_of.get(each["order"]) for each in stored)
+        wrong += sum(cents != cents_of.get(order) for order, (cents, _) in delivered.items())
+        states: dict[str, list[str]] = {}
+        for half in halves:
+            states.setdefault(half.msg_id, []).append(half.state)
+        behind = [each for tx, each in states.items() if tx not in transactions[PAID] | transactions[REFUSED]]
         return Ending(
-            orders_written=len(orders),
-            acknowledged=len(acknowledged),
-            in_the_log=len(stored),
-            in_the_log_unique=len(stored_ids),
-            consumed=sum(times for _, times in consumed.values()),
-            consumed_unique=len(consumed),
-            lost_in_the_log=len(acknowledged - stored_ids),
-            lost_on_the_way=len(acknowledged - consumed.keys()),
+            paid=len(orders[PAID]),
+            paid_committed=sum(states.get(tx, []).count("COMMITTED") > 0 for tx in transactions[PAID]),
+            paid_visible=len(visible & orders[PAID]),
+            paid_delivered=len(delivered.keys() & orders[PAID]),
+            refused=len(orders[REFUSED]),
+            refused_rolled_back=sum(set(states.get(tx, [])) == {"ROLLED_BACK"} for tx in transactions[REFUSED]),
+            refused_visible=len(visible & orders[REFUSED]),
+            refused_delivered=len(delivered.keys() & orders[REFUSED]),
+            left_behind=sum(map(len, behind)),
+            left_behind_rolled_back=sum(each.count("ROLLED_BACK") for each in behind),
+            left_behind_visible=len(visible - cents_of.keys()),
+            left_behind_delivered=len(delivered.keys() - cents_of.keys()),
+            in_doubt=len(orders[PLACED]),
+            pending=still_pending,
+            by_check=sum(half.last_answer in ("COMMIT", "ROLLBACK") for half in halves),
+            again_visible=len(stored) - len(visible),
+            again_delivered=sum(times for _, times in delivered.values()) - len(delivered),
+            in_doubt_visible=len(visible & orders[PLACED]),
+            in_doubt_delivered=len(delivered.keys() & orders[PLACED]),
             wrong=wrong,
             kills=self._kills,
-            killed_at=self._killed_at,
             ready_ms=self._ready_ms,
             seconds=round(time.monotonic() - self._begin, 1),
         )
+
+
+def pending(admin: Admin) -> int:
+    """Return how many half messages are undecided."""
+    return sum(each.pending_count for each in admin.transaction_stats())
+
+
+def all_halves(admin: Admin) -> list[Half]:
+    """Return every half message, decided or not, as the broker's table has it."""
+    found: list[Half] = []
+    while True:
+        try:
+            found.append(admin.transaction(str(len(found))))
+        except QueryNotFound:
+            return found
 
 
 def make_topic(nameserver: str) -> None:

@@ -130,19 +130,23 @@ def _by_place(admin: AdminCore, address: str, name: str) -> Op[list[StoredMessag
 
 
 def state_of(admin: AdminCore, address: str, copies: list[StoredMessage]) -> Op[str]:
-    """Return what became of a half message: by its visible message, the op records since, or the copy of those given up."""
-    half = copies[0]
+    """Return what became of a half message: by its visible message, the op records since, or the copy of those given up.
+
+    A decision on any copy counts, for it was the sender's; the broker may ask about a later one all the same.
+    """
+    half, oldest = copies[0], copies[-1]
     visible = yield from _by_unique(admin, address, half.properties.get("REAL_TOPIC", ""), half.msg_id)
     if {one.prepared_transaction_offset for one in visible} & {copy.physical_offset for copy in copies}:
         return COMMITTED
     begin = yield from _settled(admin, address, HALF_TOPIC)
     op_begin = yield from _settled(admin, address, OP_TOPIC)
-    if half.queue_offset < begin:
-        request = SearchOffsetByTimestamp(topic=OP_TOPIC, queue_id=0, timestamp=half.store_ms)
+    if oldest.queue_offset < begin:
+        request = SearchOffsetByTimestamp(topic=OP_TOPIC, queue_id=0, timestamp=oldest.store_ms)
         reply = yield from ask(address, request, b"", admin.settings.request_timeout_ms)
         op_begin = min(op_begin, reply.header(OffsetReply).offset)
     ops, whole = yield from records(admin, address, OP_TOPIC, op_begin)
-    if _places(half) & decided_by(ops):
+    decided = decided_by(ops)
+    if any(_places(copy) & decided for copy in copies):
         return ROLLED_BACK
     if half.queue_offset >= begin:
         return PREPARED if whole else UNCLEAR

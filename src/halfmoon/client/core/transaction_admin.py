@@ -216,7 +216,7 @@ def decide_transaction(admin: AdminCore, name: str, *, commit: bool, operator: s
     if not one.not_told:
         request = DecideTransaction(id=_exact(one), commit=commit, operator=operator)
         return _placed(admin, at, from_json(TransactionAt, (yield from _asked(admin, at.address, request))))
-    if one.state == PREPARED:
+    if one.state == PREPARED or (one.state == ROLLED_BACK and not commit):  # a later copy may be pending; twice does no harm
         state = LocalTransactionState.COMMIT if commit else LocalTransactionState.ROLLBACK
         yield from end_transaction(admin, one.offset_msg_id, state)
     elif (one.state == COMMITTED) != commit or one.state not in (COMMITTED, ROLLED_BACK):
