@@ -89,7 +89,9 @@ def test_the_index_of_a_directory_says_what_the_producer_decided(version: str, k
 @pytest.mark.interop
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
 def test_what_a_broker_copied_to_ask_about_it_is_pending_once(version: str, tmp_path: Path) -> None:
-    quick = {"transactionTimeOut": 500, "transactionCheckInterval": 1000, "transactionOpBatchInterval": 100}
+    quick = {
+        "transactionTimeOut": 500, "transactionCheckInterval": 1000, "transactionOpBatchInterval": 100, "transactionCheckMax": 1000,
+    }  # fmt: skip
     directory = directory_of(version, tmp_path, quick, 6, kill=False)
     text = (directory / "config" / "consumerOffset.json").read_text()
     found = re.search(rf'"{HALF_TOPIC}@CID_RMQ_SYS_TRANS"\s*:\s*{{\s*0\s*:\s*(\d+)', text)

@@ -14,7 +14,7 @@ from halfmoon.store import Store, reopening
 from halfmoon.store.fsck import fsck
 from halfmoon.store.transactions import State
 from halfmoon.testing.disk import SimDisk, Stopped
-from tests.store.driving import HOST, NOW, carry_out, draft
+from tests.store.driving import HOST, NOW, carry_out, draft, run
 from tests.store.transacting import (
     REAL,
     add_halves,
@@ -219,6 +219,27 @@ def test_files_whose_names_a_killed_process_did_not_sync_are_synced_by_the_next(
         assert (index.rebuilt, index.end) == (None, 101)
 
 
+def test_states_that_a_failed_sync_dropped_are_written_again():
+    disk = disk_of()
+    store, index = open_both(disk)
+    add_halves(store, index, ["a"] * 3)
+    now = save_all(store, index, NOW)
+    for at in range(3):
+        roll_back(store, index, at)
+    index.tick(now + 1000)
+    disk.fail_syncs = 1
+    for work in index.work():
+        run(work, now)
+    disk.fail_syncs = 0
+    disk.crash(power=False)
+    store, index = open_both(disk)
+    save_all(store, index, now)
+    disk.crash(power=True)
+    store, index = open_both(disk)
+    assert_agrees(index, truth_of(store))
+    assert index.pending_count == 0
+
+
 # ---------------------------------------------------------------- unfinished
 
 
@@ -271,10 +292,11 @@ def test_a_decision_does_not_count_when_its_visible_record_was_cut_short():
     assert half is not None
     store.append(*REAL, [draft(b"x", b"K\x01" + b"v" * 50 + b"\x02", sys_flag=8, prepared=half.physical_offset)], NOW)
     end = store.end_offset
+    store.append(*REAL, [draft(b"behind")], NOW)
     disk.crash(power=False)
     zero(disk, "commitlog/" + "0" * 20, end - 20, 20)
     store, index = open_both(disk)
-    assert store.queue_max(*REAL) == 0
+    assert [error.physical_offset for error in store.recovered.damaged] == [half.physical_offset + half.size]
     assert (index.pending_count, index.unfinished) == (1, [])
 
 
