@@ -17,6 +17,10 @@ from halfmoon.errors import ConnectFailed
 from halfmoon.testing.world import World
 
 
+KNOCK_AGAIN_US, KNOCK_AGAIN_MAX_US = 1_000_000, 64_000_000
+"""Who gets no answer knocks again after a second, then after twice that, as Linux does."""
+
+
 class End:
     """One side of a connection. Set ``on_data`` and ``on_closed``; they are called in virtual time, never from within `send`."""
 
@@ -71,12 +75,16 @@ class Network:
         self._listeners.pop(address, None)
 
     def connect(self, host: str, address: str, done: Callable[[End | ConnectFailed], None]) -> None:
-        """Connect from a host to an address. ``done`` gets the end, a refusal, or is never called when nobody answers."""
-        self._world.after_us(self._delay(), lambda: self._knock(host, address, done))
+        """Connect from a host to an address. ``done`` gets the end or a refusal; it is never called when nobody ever answers."""
+        self._world.after_us(self._delay(), lambda: self._knock(host, address, done, KNOCK_AGAIN_US))
 
-    def _knock(self, host: str, address: str, done: Callable[[End | ConnectFailed], None]) -> None:
+    def _knock(self, host: str, address: str, done: Callable[[End | ConnectFailed], None], again_us: int) -> None:
         target = address.rpartition(":")[0]
-        if self.apart(host, target) or host in self._dark:
+        if host in self._dark:
+            return
+        if self.apart(host, target):
+            if again_us <= KNOCK_AGAIN_MAX_US:
+                self._world.after_us(again_us, lambda: self._knock(host, address, done, 2 * again_us))
             return
         accept = self._listeners.get(address)
         if accept is None:

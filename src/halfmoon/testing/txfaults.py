@@ -38,7 +38,7 @@ class TxFaults(Faults):
         "full_disk",
         "ageing",
     )
-    KINDS = tuple(dict.fromkeys(DRAWN))
+    KINDS = (*dict.fromkeys(DRAWN), "index_lost")
 
     def __init__(
         self,
@@ -158,6 +158,19 @@ class TxFaults(Faults):
         if not broker.running:
             broker.disk.stop_after_writes = writes
             self._restart(broker)
+
+    def index_lost(self) -> None:
+        """Kill a broker and take files of its transaction index away: its log has everything that they held."""
+        broker = self._random.choice(self.cluster.brokers)
+        self._note(broker, "kill")
+        self.cluster.crash(broker)
+        for part in self._random.choice((("statetable", "redolog", "checkpoint"), ("statetable",), ("redolog",), ("checkpoint",))):
+            path = f"transaction/{part}"
+            for name in broker.disk.list(path):
+                broker.disk.remove(f"{path}/{name}")
+            broker.disk.remove(path)
+        self.cluster.world.note(broker.name, "has lost files of its transaction index")
+        self._later((10, 500), partial(self._restart, broker))
 
     def clock(self) -> None:
         """Let a broker's clock step forward."""
