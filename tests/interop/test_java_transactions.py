@@ -77,7 +77,11 @@ class Client:
     def visible(self, count: int, timeout_s: float = 10) -> list[Any]:
         """Read the topic from its start: at least so many messages, and whatever comes for a moment longer."""
         found: list[Any] = []
-        settings = {"nameserver": self.server.nameserver, "group": f"reader-{self.group}", "instance_name": f"r{next(_NUMBERS)}"}
+        settings: dict[str, Any] = {
+            "nameserver": self.server.nameserver,
+            "group": f"reader-{self.group}",
+            "instance_name": f"r{next(_NUMBERS)}",
+        }
         with PullConsumer(**settings) as consumer:
             consumer.assign(consumer.queues(self.topic))
             for queue in consumer.assignment():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
     peer.stop()
 
 
-def orders(server: Serve, group: str) -> dict[str, str]:
+def orders(server: Serve, group: str) -> dict[str, Any]:
     """What every order to the client says."""
     return {"topic": "Vip", "group": group, "nameserver": server.nameserver}
 
