@@ -31,6 +31,7 @@ def test_what_was_given_up_is_listed_with_its_history_never_delivered_and_can_be
         [found] = until(lambda: run("tx", "given-up", "--json").json())
         text = run("tx", "given-up").out
         assert bodies(run, topic) == []
+        shown = run("tx", "show", unique, "--json").json()
         shop.says = COMMIT
         resumed = run("tx", "resume", found["offset_msg_id"])
         until(lambda: bodies(run, topic))
@@ -43,6 +44,7 @@ def test_what_was_given_up_is_listed_with_its_history_never_delivered_and_can_be
     assert [check["answer"] for check in found["checks"]] == ["UNKNOWN", "UNKNOWN"]
     assert all(abs(check["sent_ms"] - time.time() * 1000) < 600_000 for check in found["checks"])
     assert re.search(rf"stubborn +2 checks brought no decision +2 +unknown unknown +no +{found['offset_msg_id']}", text)
+    assert (shown["state"], shown["checks_left"]) == ("GIVEN_UP", 0)
     assert (resumed.code, "resumed" in resumed.out) == (0, True)
     assert after["resumed"] is True
     assert (again.code, "resumed already" in again.err) == (1, True)

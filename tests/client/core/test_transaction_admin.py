@@ -156,6 +156,21 @@ def test_a_check_and_a_decision_go_to_the_broker_that_has_it_by_the_name_that_is
     assert (decide.address, decide.fields) == ("broker-b:1", {"id": "7", "commit": "true", "operator": "Ada"})
 
 
+@pytest.mark.parametrize(("place", "state"), [(50, "ROLLED_BACK"), (500_000, "GIVEN_UP")])
+def test_what_a_broker_rolled_back_itself_is_told_from_a_decision_by_the_copy_behind_it(place, state):
+    script = Scripted()
+    core = admin(script)
+    found = Reply(body=to_json(one(7, 10, state="ROLLED_BACK", commit_log_offset=100)))
+    copy = encode_record(
+        topic=GIVEN_UP, queue_id=0, queue_offset=0, physical_offset=place, body=b"", properties=encode({"UNIQ_KEY": "ID7"}),
+        born_ms=1, born_host=HOST, store_ms=2, store_host=HOST,
+    )  # fmt: skip
+    script.on(GetTransaction, by_broker(a=found, b=Reply(22)))
+    script.on(QueryMessage, Reply(0, QueryMessageReply(index_last_update_timestamp=0, index_last_update_phyoffset=0), copy))
+
+    assert script.run(transaction(core, "ID7")).state == state
+
+
 def test_names_inside_a_namespace_are_the_users():
     script = Scripted()
     core = admin(script, namespace="N")

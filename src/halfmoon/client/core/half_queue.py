@@ -150,8 +150,8 @@ def state_of(admin: AdminCore, address: str, copies: list[StoredMessage]) -> Op[
         return ROLLED_BACK
     if half.queue_offset >= begin:
         return PREPARED if whole else UNCLEAR
-    given_up = yield from _by_unique(admin, address, GIVEN_UP_TOPIC, half.msg_id)
-    return GIVEN_UP if any(one.physical_offset > half.physical_offset for one in given_up) else UNCLEAR
+    given_up = yield from copies_behind(admin, address, GIVEN_UP_TOPIC, half.msg_id, half.physical_offset)
+    return GIVEN_UP if given_up else UNCLEAR
 
 
 def transaction_at(admin: AdminCore, broker: str, address: str, half: StoredMessage, state: str, checks_max: int) -> TransactionAt:
@@ -290,7 +290,7 @@ def _query(admin: AdminCore, address: str, topic: str, key: str, *, unique: bool
     return [unpacked(one) for one in decode_records(reply.body) if one.topic == topic]
 
 
-def copies_behind(admin: AdminCore, address: str, unique: str, physical_offset: int) -> Op[bool]:
-    """Return whether a half message with a sender's id lies behind a place in the broker's log."""
-    found = yield from _by_unique(admin, address, HALF_TOPIC, unique)
+def copies_behind(admin: AdminCore, address: str, topic: str, unique: str, physical_offset: int) -> Op[bool]:
+    """Return whether a message of a topic with a sender's id lies behind a place in the broker's log."""
+    found = yield from _by_unique(admin, address, topic, unique)
     return any(one.physical_offset > physical_offset for one in found)

@@ -28,6 +28,7 @@ from halfmoon.client.core.half_queue import (
 from halfmoon.client.core.names import unwrap, wrap
 from halfmoon.client.core.transaction_facts import (
     COMMITTED,
+    GIVEN_UP,
     PREPARED,
     READ_FROM_QUEUES,
     ROLLED_BACK,
@@ -186,7 +187,12 @@ def _at(admin: AdminCore, at: Master, name: str) -> Op[TransactionAt]:
         one = transaction_at(admin, at.name, at.address, copies[0], state, checks_max)
         one.producers = yield from _counted(admin, at, copies[0], {})
         return one
-    return _placed(admin, at, from_json(TransactionAt, reply))
+    one = _placed(admin, at, from_json(TransactionAt, reply))
+    if one.state == ROLLED_BACK and (
+        yield from copies_behind(admin, at.address, GIVEN_UP_TOPIC, one.msg_id, one.commit_log_offset)
+    ):
+        one.state = GIVEN_UP
+    return one
 
 
 def check_transaction(admin: AdminCore, name: str) -> Op[TransactionAt]:
@@ -304,7 +310,7 @@ def _given_up_one(admin: AdminCore, at: Master, copy: StoredMessage) -> Op[Given
         born_ms=copy.born_ms, given_up_ms=copy.store_ms, reason=reason,
         checks_sent=int(sent) if sent.isdigit() and len(sent) < 6 else 0,
         checks=history_of(properties.get("TRANSACTION_CHECK_HISTORY", "")),
-        resumed=(yield from copies_behind(admin, at.address, copy.msg_id, copy.physical_offset)), broker=at.name,
+        resumed=(yield from copies_behind(admin, at.address, HALF_TOPIC, copy.msg_id, copy.physical_offset)), broker=at.name,
         address=at.address, not_told=[] if reason else ["why it was given up, and the history of its checks, are not told"],
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from halfmoon.wire.table import I32, I64
 from halfmoon.wire.transactions import Transaction, TransactionCheck, TransactionStats
 
 PREPARED, COMMITTED, ROLLED_BACK, GIVEN_UP, UNCLEAR = "PREPARED", "COMMITTED", "ROLLED_BACK", "GIVEN_UP", "UNCLEAR"
-"""States of a transaction. UNCLEAR: settled, and the traces that would say how are gone."""
+"""States of a transaction. GIVEN_UP: rolled back by the broker, for nobody decided. UNCLEAR: settled, nobody can say how."""
 
 READ_FROM_QUEUES = [
     "each check writes the half message anew: checks are counted in copies, and ids are those of the newest copy",
