@@ -7,7 +7,7 @@ import time
 import pytest
 import typer
 
-from halfmoon.cli.options import is_users_group, is_users_topic, pairs, time_ms
+from halfmoon.cli.options import age_ms, is_users_group, is_users_topic, pairs, time_ms
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,16 @@ def test_names_of_the_protocol_are_told_from_users():
     assert not any(map(is_users_group, ["TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS"]))
     assert is_users_topic("orders")
     assert is_users_group("C_shop")
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("300ms", 300), ("10s", 10_000), ("5m", 300_000), (" 2h ", 7_200_000), ("3d", 259_200_000)]
+)
+def test_an_age_is_a_number_and_a_unit(text, ms):
+    assert age_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "-5m", "5 m", "1h30m", "9999999999s"])
+def test_anything_else_is_no_age(text):
+    with pytest.raises(typer.BadParameter):
+        age_ms(text)

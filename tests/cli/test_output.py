@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from halfmoon.cli.output import body_text, report, show_table, time_text
+from halfmoon.cli.output import body_text, report, show_table, span_text, time_text
 from halfmoon.errors import ConnectFailed, SettingError, broker_error
 
 
@@ -48,3 +48,12 @@ def test_a_table_shows_every_cell_as_it_is_and_nothing_as_none(capsys):
     assert "[bold]" in out
     assert "1,234" in out
     assert "things: none" in out
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(-5, "0.0s"), (0, "0.0s"), (1234, "1.2s"), (59_999, "59.9s"), (60_000, "1m00s"), (310_000, "5m10s"), (3_599_999, "59m59s"),
+     (7_380_000, "2h03m"), (86_400_000, "1d00h"), (273_600_000, "3d04h")],
+)  # fmt: skip
+def test_a_span_of_time_is_short_and_never_rounds_up_into_the_next_unit(ms, text):
+    assert span_text(ms) == text

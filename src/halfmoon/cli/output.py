@@ -63,10 +63,9 @@ def time_text(ms: int) -> str:
 
 def span_text(ms: int) -> str:
     """Return a span of time for people: ``0.4s``, ``12.3s``, ``5m10s``, ``2h03m``, ``3d04h``."""
-    seconds = max(0, ms) / 1000
-    whole = int(seconds)
-    if seconds < 60:
-        return f"{whole if seconds >= 59.95 else seconds:.1f}s"
+    tenths, whole = max(0, ms) // 100, max(0, ms) // 1000
+    if whole < 60:
+        return f"{tenths / 10:.1f}s"
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02}s"
     return f"{whole // 3600}h{whole // 60 % 60:02}m" if whole < 86_400 else f"{whole // 86_400}d{whole // 3600 % 24:02}h"
