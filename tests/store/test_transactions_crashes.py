@@ -23,7 +23,7 @@ from tests.store.transacting import (
     truth_of,
 )
 
-SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 120)]
+SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 16)]
 SEEDS = [*range(4), *SLOW]
 """A few, and more than a hundred that are left out of the quick run."""
 
