@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.testing.txhistory import simulate_transactions
+from halfmoon.testing.txhistory import STORE, simulate_transactions
 from halfmoon.testing.txproducers import FATES
 
 SEEDS = range(1, 16)
@@ -53,12 +53,26 @@ def test_a_broker_killed_at_a_bad_moment_keeps_every_promise(kind: str, path: st
     assert any(f"is stopped in a write to {path}" in line or "is stopped at its start" in line for line in verdict.lines)
 
 
-@pytest.mark.mission("004-38", "004-41")
+@pytest.mark.mission("004-38")
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_after_losses_of_power_the_index_is_what_the_log_says(flush: str) -> None:
     verdict = simulate_transactions(2, flush=flush, kinds=("power", "recovery"), steps=10)
     assert verdict.problems == [], verdict.summary()
     assert sum("loses power" in line for line in verdict.lines) > 3
+
+
+@pytest.mark.mission("004-39")
+def test_states_that_stand_on_lost_records_are_made_anew_from_the_redo_log() -> None:
+    verdicts = [simulate_transactions(seed, flush="async", kinds=("power",), steps=10) for seed in (5, 11)]
+    assert [verdict.problems for verdict in verdicts] == [[], []]
+
+
+@pytest.mark.mission("004-41")
+def test_an_index_whose_files_are_gone_is_made_anew_from_the_log() -> None:
+    verdict = simulate_transactions(1, flush="async", kinds=("index_lost",), steps=8)
+    assert verdict.problems == [], verdict.summary()
+    assert any("has lost files of its transaction index" in line for line in verdict.lines)
+    assert verdict.committed > 20
 
 
 @pytest.mark.mission("000-73")
@@ -70,6 +84,15 @@ def test_without_producers_nothing_is_given_up_and_whoever_returns_is_asked() ->
     assert any("are all gone" in line for line in verdict.lines)
     assert verdict.committed > 20
     assert verdict.given_up == 0
+
+
+def test_half_messages_older_than_the_retention_are_given_up_with_a_word_also_where_their_files_went_first() -> None:
+    store = {**STORE, "clean_interval_ms": 200}
+    verdicts = [
+        simulate_transactions(seed, flush="async", kinds=("ageing", "kill"), steps=8, store=store) for seed in (10, 12)
+    ]  # fmt: skip
+    assert [verdict.problems for verdict in verdicts] == [[], []]
+    assert sum(verdict.given_up for verdict in verdicts) > 10
 
 
 def test_contradictions_are_refused() -> None:

@@ -90,8 +90,12 @@ class TransactionFiles:
     # ------------------------------------------------------------ files that go
 
     def drop_before(self, physical_offset: int) -> Work[None] | None:
-        """Forget files whose half records lie below an offset, and units that no start needs; return the work of removing them."""
-        paths = self.table.drop_before(physical_offset)
+        """Forget files whose half records lie below an offset, and units that no start needs; return the work of removing them.
+
+        A file with something pending stays, though its record be gone: whoever looks at it gives it up, and says so.
+        """
+        lowest = self.table.half(self.table.lowest_pending())
+        paths = self.table.drop_before(physical_offset if lowest is None else min(physical_offset, lowest.physical_offset))
         if paths:
             paths += self.slots.drop_before(self.table.first)
         paths += self.redo.drop_before(self.milestone.durable.redo_from)
