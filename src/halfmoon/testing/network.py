@@ -16,7 +16,6 @@ from typing import Any
 from halfmoon.errors import ConnectFailed
 from halfmoon.testing.world import World
 
-
 KNOCK_AGAIN_US, KNOCK_AGAIN_MAX_US = 1_000_000, 64_000_000
 """Who gets no answer knocks again after a second, then after twice that, as Linux does."""
 

@@ -18,8 +18,6 @@ from halfmoon.testing.txledger import Trouble, TxLedger
 from halfmoon.testing.txproducers import Producer
 
 HOUR_MS = 3_600_000
-HALF_OPEN_MS = 20_000
-"""Longer than any producer is asked nothing: then its broker has learned that the connection is gone."""
 
 
 class TxFaults(Faults):
@@ -73,10 +71,15 @@ class TxFaults(Faults):
         if broker.running and broker.host.lives > lives:
             self.on_start(broker)
 
+    def lose(self) -> None:
+        """Break connections: a name server forgets the broker whose connection it was until that registers again."""
+        super().lose()
+        self._trouble(REGISTER_MS, "a name server without a broker")
+
     def half_open(self) -> None:
         """Break one connection for one side only: a check may go where nobody hears it."""
         super().half_open()
-        self._trouble(HALF_OPEN_MS, "a connection that is gone")
+        self._trouble(REGISTER_MS, "a connection that is gone")
 
     def nameserver(self) -> None:
         """Kill a name server: until the brokers register again, a new producer does not find them."""

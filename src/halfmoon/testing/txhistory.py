@@ -142,6 +142,8 @@ class _History:
         self.faults.end()
         if not cluster.world.run_until(lambda: not self.faults.away, 60_000):
             self.ledger.messages.unexpected.append("a group never returned")
+        brokers = cluster.brokers
+        self._until(lambda: all(broker.running and not broker.leaving for broker in brokers), 60_000, "brokers do not run")
         self.plan.closing = True
         for group in GROUPS:
             self._start_producer(group)
