@@ -109,7 +109,7 @@ def _show(ending: Ending) -> None:
         ("in doubt", e.in_doubt, f"{e.pending:,} pending", e.in_doubt_visible, e.in_doubt_delivered, _word(e.in_doubt_agrees)),
     ]  # fmt: skip
     show_table("", ("outcome", "in the database", "half messages", "in the log", "delivered", "agrees"), rows)
-    print(f"{e.by_check:,} were decided by a check: their second phase was lost, or somebody was killed.")
+    print(f"Checks decided {e.by_check:,}: their second phase was lost, or somebody was killed.")
     if e.again_visible or e.again_delivered:
         print(f"{e.again_visible:,} messages are visible twice, {e.again_delivered:,} came again and were recognised.")
     again = ", ".join(f"{ms} ms" for ms in e.ready_ms[1:])
