@@ -18,8 +18,8 @@ Logs = dict[str, TxLog]
 
 SLACK_MS = 300
 """What a check, its answer and the turns between them take at most when nothing is wrong."""
-SETTLE_MS = 4000
-"""How long after a trouble producers and brokers may need to find each other: a request that waits, a heartbeat, a pause."""
+SETTLE_MS = 8000
+"""How long after a trouble producers and brokers may need to find each other: fresh routes, a request that waits, a heartbeat."""
 HISTORY_CHECKS = 15
 """Checks of one half message that a broker remembers one by one."""
 
