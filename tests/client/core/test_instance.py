@@ -89,6 +89,36 @@ def test_a_heartbeat_that_fails_does_not_stop_the_others():
     assert len(script.asked(HeartBeat)) == 4
 
 
+def test_a_broker_that_was_killed_while_we_told_it_of_us_hears_of_us_upon_the_next_connection():
+    script = Scripted()
+    instance = producing(script, {"t": route(1)})
+    script.on(HeartBeat, Reply(), REFUSED, Reply())
+    script.run(instance.routes.publish_info("t"))
+    script.run_for(1_000)
+    instance.connected("broker-a:1")  # the broker is about to be killed, and hangs up on the heartbeat
+    script.run_for(1_000)
+    assert len(script.asked(HeartBeat)) == 2
+
+    instance.connected("broker-a:1")
+    script.run_for(10)
+    assert len(script.asked(HeartBeat)) == 3
+
+
+def test_a_broker_that_hangs_up_on_every_heartbeat_is_not_asked_in_a_circle():
+    script = Scripted()
+    instance = producing(script, {"t": route(1)})
+
+    def hang_up(seen):
+        instance.connected("broker-a:1")  # the heartbeat's own connection
+        return REFUSED
+
+    script.on(HeartBeat, hang_up)
+    script.run(instance.routes.publish_info("t"))
+    script.run_for(29_000)
+
+    assert len(script.asked(HeartBeat)) == 1
+
+
 def test_leaving_tells_the_brokers_that_know_us():
     script = Scripted()
     instance = producing(script, {"t": route(1)})

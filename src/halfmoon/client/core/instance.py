@@ -91,6 +91,9 @@ class Instance:
         self._beat = Signal()
         self._known: frozenset[str] = frozenset()
         self._greeted: set[str] = set()
+        self._unheard: set[str] = set()
+        """Brokers whose last heartbeat arrived, and those whose last one failed."""
+        self._beating = False
 
     def wire(self, name: str) -> str:
         """Return a topic or group as it is called on the wire."""
@@ -109,10 +112,14 @@ class Instance:
     def connected(self, address: str) -> None:
         """A connection was made; where it replaces a lost one, the broker has forgotten us and hears of us at once.
 
+        So it does when the last heartbeat failed: a broker that is killed still takes a connection or two. A connection that a
+        heartbeat itself makes does not count then, or a broker that hangs up after each would be asked in a circle.
+
         Follows the heartbeat of 5.x upon connecting; 4.x waits for the next one.
         """
-        if address in self._greeted:
+        if address in self._greeted or (address in self._unheard and not self._beating):
             self._greeted.discard(address)
+            self._unheard.discard(address)
             self._beat.fire()
 
     def _keep_routes(self) -> Op[None]:
@@ -137,12 +144,18 @@ class Instance:
         addresses = [address for _, _, address in self.routes.addresses(masters_only=self.member is None)]
         self._known = frozenset(addresses)
         self._greeted &= self._known
+        self._unheard &= self._known
+        self._beating = True
         sends = [ask(address, HeartBeat(), body, self.settings.request_timeout_ms) for address in addresses]
-        for address, outcome in zip(addresses, (yield from gather(sends))):
+        outcomes = yield from gather(sends)
+        self._beating = False
+        for address, outcome in zip(addresses, outcomes):
             if isinstance(outcome, Exception):
                 log.info("heartbeat failed: broker=%s reason=%s", address, outcome)
+                self._unheard.add(address)
             else:
                 self._greeted.add(address)
+                self._unheard.discard(address)
 
     def heartbeat_data(self) -> HeartbeatData:
         """Return the body of a heartbeat."""
