@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from math import ceil
 from random import Random
 from typing import NamedTuple
 
@@ -21,14 +20,15 @@ import msgspec
 
 from halfmoon.broker.clients import Clients, Member
 from halfmoon.broker.decisions import Answer, real_queue
-from halfmoon.broker.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, Halves
+from halfmoon.broker.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, Halves, checks_written, with_pairs
 from halfmoon.broker.names import HALF_TOPIC
+from halfmoon.broker.pace import Bucket, Pursuits
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, CorruptRecord
 from halfmoon.hot import tag_hash
 from halfmoon.store.parts import Parts, parts_of
 from halfmoon.store.store import Store
-from halfmoon.store.transactions import Half, TransactionIndex
+from halfmoon.store.transactions import Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.codes import Language
 from halfmoon.wire.command import encode, request_command
@@ -39,9 +39,9 @@ from halfmoon.wire.record import encode_record
 
 log = logging.getLogger("halfmoon.broker.transactions")
 
-LOOKS_A_TICK, ASKS_A_TICK = 256, 32
-"""How much one call of `Checks.tick` does at most: about a millisecond."""
-PURSUITS_A_TICK = 4
+LOOKS_A_TICK, ASKS_A_TICK, BYTES_A_TICK, GROUPS_A_TICK = 256, 16, 1024 * 1024, 128
+"""How much one call of `Checks.tick` does at most, some 2 ms: looks of a round and as many of pursuits, messages asked about or
+given up, bytes of half records read (one record more at most), groups learned."""
 RECORDS_A_LOOK = 4096
 IMMUNITY_MAX_S = 31 * 24 * 3600
 
@@ -57,31 +57,7 @@ class CheckCounters(msgspec.Struct):
 class _Look(NamedTuple):
     """What came of looking at one half message."""
 
-    asked: bool = False
-    too_young: bool = False
     paced: bool = False
-
-
-class Bucket(msgspec.Struct):
-    """How many checks a group may be sent now: filled with so many a second, never above its size."""
-
-    rate: float
-    size: float
-    tokens: float
-    filled_ms: int
-
-    def take(self, now: int) -> bool:
-        """Take one; False: there is none."""
-        self.tokens = min(self.size, self.tokens + (now - self.filled_ms) * self.rate / 1000)
-        self.filled_ms = now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
-
-    def due(self) -> int:
-        """When there will be one."""
-        return self.filled_ms + max(0, ceil((1 - self.tokens) * 1000 / self.rate))
 
 
 GiveUp = Callable[[Half, Parts | None, str, int], bool]
@@ -93,19 +69,23 @@ class Checks:
 
     def __init__(
         self, settings: BrokerSettings, retention_ms: int, store: Store, index: TransactionIndex, halves: Halves, clients: Clients,
-        peers: Peers, give_up: GiveUp, host: bytes, random: Random, now: int,
+        peers: Peers, give_up: GiveUp, host: bytes, random: Random, now: int, warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._settings, self._store, self._index, self._halves = settings, store, index, halves
         self._clients, self._peers, self._give_up, self._host, self._random = clients, peers, give_up, host, random
-        self._retention_ms = retention_ms
+        self._retention_ms, self._warn = retention_ms, warn
         self.counters = CheckCounters()
         self.next_round_ms = now + settings.transaction_check_interval_ms
         self.on_round: Callable[[int], None] = lambda now: None
         self._at: int | None = None  # where the round is; None: none is under way
         self._end = 0
-        self._pursuits: dict[int, int] = {}  # group hash -> the index from which this group is still to be asked
+        self._pursuits = Pursuits()
         self._buckets: dict[int, Bucket] = {}
+        self._hashes: dict[str, int] = {}
+        """Groups that had producers when the round began; the state table knows groups by the hash of their names."""
+        self._unlearned: list[str] = []
         self._live: frozenset[int] = frozenset()
+        self._asks_left = self._bytes_left = 0
         self._opaque = 0
 
     # ------------------------------------------------------------ time
@@ -114,83 +94,85 @@ class Checks:
         """When `tick` wants to be called, ms since the epoch."""
         if self._at is not None:
             return 0
-        if self._pursuits:
-            return min(self.next_round_ms, *(self._buckets[group].due() for group in self._pursuits))
-        return self.next_round_ms
+        pursuits_due = self._pursuits.due()
+        return self.next_round_ms if pursuits_due is None else min(self.next_round_ms, pursuits_due)
 
     def tick(self, now: int) -> None:
-        """Begin a round when it is time for one, and go on with what is under way; a call takes about a millisecond."""
+        """Begin a round when it is time for one, and go on with what is under way; a call takes some 2 ms."""
         if now >= self.next_round_ms and self._at is None:
             self._begin(now)
-        asks = ASKS_A_TICK
-        for group in list(self._pursuits)[:PURSUITS_A_TICK]:
-            asks = self._pursue(group, self._pursuits.pop(group), asks, now)
-            if asks <= 0:
-                break
-        if self._at is not None:
-            self._go_on(self._at, max(asks, 1), now)
+        self._asks_left, self._bytes_left = ASKS_A_TICK, BYTES_A_TICK
+        looks = LOOKS_A_TICK
+        while looks > 0 and not self._spent and (group := self._pursuits.next(now)) is not None:
+            looks = self._pursue(group, looks, now)
+        if self._unlearned:
+            self._learn_live(now)
+        elif self._at is not None:
+            self._asks_left, self._bytes_left = max(self._asks_left, 1), max(self._bytes_left, 1)
+            self._go_on(self._at, now)
+
+    @property
+    def _spent(self) -> bool:
+        return self._asks_left <= 0 or self._bytes_left <= 0
 
     def _begin(self, now: int) -> None:
         self.next_round_ms = now + self._settings.transaction_check_interval_ms
         self.counters.rounds += 1
         self._at, self._end = self._index.lowest_pending(), self._index.end
+        groups = self._clients.producers
+        self._hashes = {group: code for group, code in self._hashes.items() if group in groups}
+        self._unlearned = [group for group in groups if group not in self._hashes]
         self._learn_live(now)
 
     def _learn_live(self, now: int) -> None:
-        """Find the groups that have producers now; the state table knows groups by the hash of their names."""
-        self._live = frozenset(tag_hash(group.encode()) for group in self._clients.producers)
-        self._buckets = {
-            group: bucket
-            for group, bucket in self._buckets.items()
-            if group in self._pursuits or (bucket.tokens < bucket.size - 1 and now - bucket.filled_ms < 60_000)
-        }
+        """Learn the hashes of some groups that have producers now; once all are known, the round goes on."""
+        for group in self._unlearned[-GROUPS_A_TICK:]:
+            self._hashes[group] = tag_hash(group.encode())
+        del self._unlearned[-GROUPS_A_TICK:]
+        if not self._unlearned:
+            self._live = frozenset(self._hashes.values())
+            self._buckets = {
+                group: bucket
+                for group, bucket in self._buckets.items()
+                if group in self._pursuits or bucket.level(now) < bucket.size
+            }
 
-    def _go_on(self, at: int, asks: int, now: int) -> None:
+    def _go_on(self, at: int, now: int) -> None:
         """One slice of the round."""
-        index = self._index
-        halves, following = index.pending(at, LOOKS_A_TICK, RECORDS_A_LOOK)
+        halves, following = self._index.pending(at, LOOKS_A_TICK, RECORDS_A_LOOK)
         for half in halves:
-            if half.index >= self._end:
-                following = self._end
+            if half.index >= self._end or (not self._halves.immunity_seen and self._too_young(half, now)):
+                following = self._end  # what follows is younger still
                 break
-            if half.group_hash in self._pursuits:
+            group = half.group_hash
+            if group in self._pursuits:
+                self._pursuits.add(group, half.index)
                 continue
-            look = self._look(half, now)
-            if look.paced:
-                self._pursuits[half.group_hash] = half.index
-            elif look.too_young and not self._halves.immunity_seen:
-                following = self._end
+            if self._look_safely(half, now).paced:
+                self._pursuits.begin(group, half.index, self._bucket(group, now).due())
+            if self._spent:
+                following = half.index + 1
                 break
-            elif look.asked:
-                asks -= 1
-                if asks <= 0:
-                    following = half.index + 1
-                    break
         self._at = following if following < self._end else None
         if self._at is None:
             self.on_round(now)
 
-    def _pursue(self, group: int, at: int, asks: int, now: int) -> int:
-        """One slice of a group that is asked as fast as it may be, which then stands behind the others; return how many more may
-        be asked in this tick."""
-        if self._bucket(group, now).due() > now:
-            self._pursuits[group] = at
-            return asks
-        halves, following = self._index.pending(at, LOOKS_A_TICK, RECORDS_A_LOOK)
-        for half in halves:
-            if half.group_hash != group:
-                continue
-            look = self._look(half, now)
-            if look.paced or asks <= 0:
-                self._pursuits[group] = half.index
-                return asks
-            if look.too_young and not self._halves.immunity_seen:
-                following = self._end
-                break
-            asks -= look.asked
-        if following < self._end:
-            self._pursuits[group] = following
-        return asks
+    def _pursue(self, group: int, looks: int, now: int) -> int:
+        """One slice of a group that is asked as fast as it may be; return how many more may be looked at in this tick."""
+        pursuits, bucket = self._pursuits, self._bucket(group, now)
+        while (index := pursuits.first(group)) is not None:
+            if bucket.level(now) < 1:
+                pursuits.go_on(group, max(bucket.due(), now + 1))
+                return looks
+            if self._spent or looks <= 0:
+                pursuits.go_on(group, now)
+                return looks
+            looks -= 1
+            half = self._index.half(index)
+            if half is not None and half.state == State.PREPARED:
+                self._look_safely(half, now)
+            pursuits.pass_on(group)
+        return looks
 
     def _bucket(self, group: int, now: int) -> Bucket:
         bucket = self._buckets.get(group)
@@ -202,30 +184,49 @@ class Checks:
 
     # ------------------------------------------------------------ one half message
 
+    def _too_young(self, half: Half, now: int) -> bool:
+        return 0 <= now - half.store_s * 1000 < self._settings.transaction_timeout_ms  # below 0: the clock was set back
+
+    def _look_safely(self, half: Half, now: int) -> _Look:
+        """Look at a half message; our own mistakes with one block no other."""
+        try:
+            return self._look(half, now)
+        except Exception as exc:
+            self._asks_left -= 1
+            self._warn("the check of half message %d failed: %s: %s", half.index, type(exc).__name__, exc)
+            return _Look()
+
     def _look(self, half: Half, now: int) -> _Look:
         """Ask about a half message, or give it up, or leave it for later."""
         stored_ms = half.store_s * 1000  # at most a second before it really was
-        if now - stored_ms < self._settings.transaction_timeout_ms and not self._halves.immunity_seen:
-            return _Look(too_young=True)
+        if not self._halves.immunity_seen and self._too_young(half, now):
+            return _Look()
         if self._store.sync_flush and half.physical_offset >= self._store.durable_offset:
             return _Look()  # its sender was not answered, and its record is shown to nobody yet
         sent, history = self._index.checks(half.index)
-        if sent and now - history[-1].sent_s * 1000 < self._settings.transaction_check_interval_ms:
+        if sent and 0 <= now - history[-1].sent_s * 1000 < self._settings.transaction_check_interval_ms:
             return _Look()
         worn_out = sent >= self._settings.transaction_check_max
         too_old = now - stored_ms > self._retention_ms
         if half.group_hash not in self._live and not (worn_out or too_old):
             return _Look()
+        self._bytes_left -= half.size
         parts = self._parts(half)
         if parts is None:
-            self._give_up(half, None, "its record is gone or damaged", now)
-        elif worn_out or _checks_written(parts) >= self._settings.transaction_check_max:
-            self._give_up(half, parts, f"{max(sent, _checks_written(parts))} checks brought no decision", now)
+            self._give_up_now(half, None, "its record is gone or damaged", now)
+        elif worn_out or checks_written(parts) >= self._settings.transaction_check_max:
+            self._give_up_now(half, parts, f"{max(sent, checks_written(parts))} checks brought no decision", now)
         elif too_old:
-            self._give_up(half, parts, f"undecided for longer than messages are kept ({self._retention_ms // 3_600_000} h)", now)
+            self._give_up_now(
+                half, parts, f"undecided for longer than messages are kept ({self._retention_ms // 3_600_000} h)", now
+            )
         else:
             return self._ask_in_turn(half, parts, sent, now)
         return _Look()
+
+    def _give_up_now(self, half: Half, parts: Parts | None, reason: str, now: int) -> None:
+        self._asks_left -= 1
+        self._give_up(half, parts, reason, now)
 
     def _parts(self, half: Half) -> Parts | None:
         record = self._store.record(half.physical_offset, half.size)
@@ -237,15 +238,16 @@ class Checks:
         return parts if parts is not None and parts.topic == HALF_TOPIC and parts.queue_offset == half.index else None
 
     def _ask_in_turn(self, half: Half, parts: Parts, sent: int, now: int) -> _Look:
-        if now - parts.store_ms < self._minimum_age_ms(parts):
-            return _Look(too_young=not self._halves.immunity_seen)
+        if 0 <= now - parts.store_ms < self._minimum_age_ms(parts):
+            return _Look()
         member = self._member(parts)
         if member is None:
             return _Look()
-        if not self._bucket(half.group_hash, now).take(now):
+        if not self._bucket(half.group_hash, now).take(now, half.size):
             return _Look(paced=True)
+        self._asks_left -= 1
         self._send(half, parts, sent, member, now)
-        return _Look(asked=True)
+        return _Look()
 
     def _minimum_age_ms(self, parts: Parts) -> int:
         """Return the age before the first check: the half message's own, where it names one, else the broker's."""
@@ -274,7 +276,7 @@ class Checks:
         """Send the check and count it."""
         topic, queue_id = real_queue(parts.properties)
         if not topic:
-            self._give_up(half, parts, "it does not say where it belongs", now)
+            self._give_up_now(half, parts, "it does not say where it belongs", now)
             return
         _, history = self._index.checks(half.index)
         if history and history[-1].answer == Answer.NONE:
@@ -284,8 +286,8 @@ class Checks:
             tran_state_table_offset=half.index, commit_log_offset=half.physical_offset, msg_id=unique, transaction_id=unique,
             offset_msg_id=offset_msg_id(self._host, half.physical_offset), topic=topic, broker_name=self._settings.name,
         )  # fmt: skip
-        count = max(sent, _checks_written(parts)) + 1
-        properties = wire_properties.encode({**wire_properties.decode(parts.properties), CHECK_TIMES: str(count)})
+        count = max(sent, checks_written(parts)) + 1
+        properties = with_pairs(parts.properties, {CHECK_TIMES: str(count)})
         body = encode_record(
             topic=topic, queue_id=queue_id, queue_offset=half.index, physical_offset=half.physical_offset, body=parts.body,
             properties=properties, born_ms=parts.born_ms, born_host=parts.born_host, store_ms=parts.store_ms, store_host=self._host,
@@ -297,9 +299,3 @@ class Checks:
         self._peers.answer(member.peer, encode(command))
         self._index.checked(half.index, now // 1000, tag_hash(member.client_id.encode()))
         self.counters.sent += 1
-
-
-def _checks_written(parts: Parts) -> int:
-    """Return how many checks the record itself counts: another broker copied it at each."""
-    text = wire_properties.value_of(parts.properties, CHECK_TIMES.encode()) if CHECK_TIMES.encode() in parts.properties else None
-    return int(text) if text is not None and text.isdigit() and len(text) < 6 else 0

@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -26,7 +27,7 @@ from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
 from halfmoon.broker.stats import Stats
-from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
+from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable, SystemBusy
 from halfmoon.hot import EndHeader, end_header_json, tag_hash
 from halfmoon.store.parts import Parts, parts_of, size_of
 from halfmoon.store.store import Draft, Store
@@ -44,7 +45,10 @@ NO_HALF = "Find prepared transaction message failed"
 OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d"
 """Exactly as the original writes them, no separator at the end."""
 _OP_TAG = tag_hash(b"d")
-_OWED_OPS_MAX = 100_000
+OPS_AT_ONCE = 256
+"""Op records that are owed and written in one turn."""
+ANSWERS_MAX = 100_000
+"""Successes that wait for the log to be durable: repeats cost no bytes of the log, and so nothing else bounds them."""
 
 
 class Answer(IntEnum):
@@ -134,19 +138,26 @@ class Decisions:
         decision, index = header.commitOrRollback, header.tranStateTableOffset
         known = decision in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
         if header.fromTransactionCheck:
-            self._checked(index, header.commitLogOffset, decision if known else 0)
+            self._checked(header, decision if known else 0)
         if not known:
             self.counters.unknown += 1
             if remark:
-                self._warn("%s does not know about half message %d of %s: %.500s", remote, index, header.producerGroup, remark)
+                self._warn("%s does not know about half message %d of %.255r: %.500r", remote, index, header.producerGroup, remark)
             self._succeed(sender)
             return
         committed = decision == TRANSACTION_COMMIT
         self._taken.append(Ending(sender, remote, header.producerGroup, index, header.commitLogOffset, committed))
 
-    def _checked(self, index: int, physical_offset: int, decision: int) -> None:
+    def _checked(self, header: EndHeader, decision: int) -> None:
+        """Note what was answered to the last check: the first answer to it, and from a producer of its group."""
+        index, group = header.tranStateTableOffset, header.producerGroup
         half = self._index.half(index)
-        if half is not None and half.state == State.PREPARED and half.physical_offset == physical_offset:
+        if half is None or half.state != State.PREPARED or half.physical_offset != header.commitLogOffset:
+            return
+        if half.group_hash != tag_hash(group.encode()):
+            return
+        _, history = self._index.checks(index)
+        if history and history[-1].answer == Answer.NONE:
             answer = {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, Answer.UNKNOWN)
             self._index.answered(index, int(answer))
             self.counters.checks_answered += 1
@@ -196,7 +207,7 @@ class Decisions:
             self._refuse(ending.sender, BrokerError(f"the transaction was {was} already"))
         except BrokerError as exc:
             self.counters.refused += 1
-            self._warn("%s (%s) ends half message %d: %s", ending.remote, ending.group, ending.index, exc.remark)
+            self._warn("%s (%.255r) ends half message %d: %s", ending.remote, ending.group, ending.index, exc.remark)
             self._refuse(ending.sender, exc)
         except Exception as exc:
             log.exception("the end of half message %d failed", ending.index)
@@ -321,15 +332,22 @@ class Decisions:
         properties_bytes = len(OP_PROPERTIES) + (len(by) + 1 if by else 0)
         return size_of(len(OP_TOPIC), len(b"%d" % index), properties_bytes, self._host, self._host)
 
-    def pay(self, now: int) -> None:
-        """Write op records that are owed: a crash or a full disk came between a visible record and its op record."""
-        if self.owed_ops:
+    def pay(self, now: int) -> bool:
+        """Write op records that are owed, some of them: a crash or a full disk came between a visible record and its op record.
+
+        Return False when the store takes none.
+        """
+        indexes = list(islice(self.owed_ops, OPS_AT_ONCE))
+        if indexes:
             try:
-                self._append_ops(list(self.owed_ops), now, b"")
+                self._append_ops(indexes, now, b"")
             except BrokerError:
-                return
-            self.owed_ops.clear()
-            self._index.hold(None)
+                return False
+            for index in indexes:
+                del self.owed_ops[index]
+            if not self.owed_ops:
+                self._index.hold(None)
+        return True
 
     # ------------------------------------------------------------ answers
 
@@ -345,6 +363,9 @@ class Decisions:
         if sender is None:
             return
         if self._store.sync_flush and self._store.durable_offset < self._store.end_offset:
+            if len(self._answers) >= ANSWERS_MAX:
+                self._refuse(sender, SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up"))
+                return
             self._answers.append((self._store.end_offset, sender))
         else:
             self._answer(sender, Reply())

@@ -14,16 +14,26 @@ import logging
 from collections.abc import Callable, Sequence
 
 from halfmoon.broker.decisions import Answer, Decided, Decisions
-from halfmoon.broker.half import CHECK_TIMES, OURS, PRODUCER_GROUP, Halves
+from halfmoon.broker.half import (
+    CHECK_TIMES,
+    OURS,
+    PRODUCER_GROUP,
+    REAL_QUEUE,
+    REAL_TOPIC,
+    Halves,
+    checks_written,
+    with_pairs,
+    without,
+)
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
 from halfmoon.broker.topics import Topics
-from halfmoon.errors import BrokerError, CorruptRecord, UsageError
+from halfmoon.errors import BrokerError, CorruptRecord, StoreNotWritable, UsageError
 from halfmoon.hot import tag_hash
 from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.store import Store
-from halfmoon.store.transactions import Check, Half, TransactionIndex
+from halfmoon.store.store import Draft, Store
+from halfmoon.store.transactions import Check, Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
 from halfmoon.wire.ids import parse_offset_msg_id
@@ -31,7 +41,10 @@ from halfmoon.wire.ids import parse_offset_msg_id
 log = logging.getLogger("halfmoon.broker.transactions")
 
 REASON, HISTORY = "TRANSACTION_GIVEN_UP_REASON", "TRANSACTION_CHECK_HISTORY"
-"""Properties of a copy: why, and each check as ``seconds:answer:producer`` joined by blanks, the oldest first."""
+"""Properties of a copy, where there is room: why, and each check as ``seconds:answer:producer`` joined by blanks, oldest first."""
+
+_NOT_RESUMED = frozenset(name.encode() for name in OURS - {"CLUSTER", REAL_TOPIC, REAL_QUEUE})
+_COPIED_MAX = 10_000
 
 
 class GivenUp:
@@ -43,31 +56,40 @@ class GivenUp:
     ) -> None:  # fmt: skip
         self._store, self._index, self._topics, self._sends = store, index, topics, sends
         self._halves, self._decisions, self._warn = halves, decisions, warn
+        self._copied: set[int] = set()
+        """Half messages whose copy is stored and that could not be settled yet."""
         self.given_up = self.resumed = 0
 
     def give_up(self, half: Half, parts: Parts | None, reason: str, now: int) -> bool:
         """Settle a half message as never visible; return False when the store takes nothing now, so that it stays pending."""
         sent, history = self._index.checks(half.index)
         if parts is not None:
-            found = wire_properties.decode(parts.properties)
-            found |= {REASON: reason, CHECK_TIMES: str(max(sent, int(found.get(CHECK_TIMES, "0")))), HISTORY: history_text(history)}
-            tag = found.get("TAGS", "")
-            properties = wire_properties.encode({name: value for name, value in found.items() if value})
-            draft = (
-                parts.body, properties, parts.flag, parts.sys_flag, parts.born_ms, parts.born_host, parts.reconsume_times, 0,
-                tag_hash(tag.encode()) if tag else 0,
-            )  # fmt: skip
+            times = {CHECK_TIMES: str(max(sent, checks_written(parts)))}
+            properties = with_pairs(parts.properties, {**times, REASON: reason, HISTORY: history_text(history)})
             try:
-                self._topics.ensure(GIVEN_UP_TOPIC, 1, now)
-                self._sends.append(GIVEN_UP_TOPIC, 0, [draft], now)
-            except BrokerError as exc:
-                self._warn("half message %d cannot be given up now: %s", half.index, exc.remark)
+                self._copy_once(half.index, _draft(parts, properties), now)
+            except (BrokerError, StoreNotWritable) as exc:
+                self._warn("half message %d cannot be given up now: %s", half.index, exc)
                 return False
         group = "" if parts is None else wire_properties.decode(parts.properties).get(PRODUCER_GROUP, "")
-        self._warn("half message %d (group %s, %d checks sent) is given up: %s", half.index, group, sent, reason)
         self._decisions.decide([Decided(half.index)], now)
+        settled = self._index.half(half.index)
+        if settled is not None and settled.state == State.PREPARED:  # its copy is there, and it is settled in another round
+            return False
+        self._copied.discard(half.index)
+        self._warn("half message %d (group %s, %d checks sent) is given up: %s", half.index, group, sent, reason)
         self.given_up += 1
         return True
+
+    def _copy_once(self, index: int, draft: Draft, now: int) -> None:
+        """Store the copy, unless it was stored before and only the op record failed. Raises BrokerError or StoreNotWritable."""
+        if index in self._copied:
+            return
+        self._index.make_room(0, 1)
+        self._topics.ensure(GIVEN_UP_TOPIC, 1, now)
+        self._sends.append(GIVEN_UP_TOPIC, 0, [draft], now)
+        if len(self._copied) < _COPIED_MAX:
+            self._copied.add(index)
 
     def resume(self, request: Request) -> Reply:
         """Check a half message again that was given up (323); ``msgId`` is the offset message id of its copy."""
@@ -81,15 +103,8 @@ class GivenUp:
         unique = found.get("UNIQ_KEY", "")
         if unique and self._resumed_before(unique, place, request.now):
             raise BrokerError(f"message {unique} was resumed already")
-        topic, queue = found.get("REAL_TOPIC", ""), found.get("REAL_QID", "")
-        kept = {name: value for name, value in found.items() if name not in OURS}
-        kept |= {"CLUSTER": found.get("CLUSTER", ""), "REAL_TOPIC": topic, "REAL_QID": queue, CHECK_TIMES: "0"}
-        tag, group = found.get("TAGS", ""), found.get(PRODUCER_GROUP, "")
-        draft = (
-            parts.body, wire_properties.encode({name: value for name, value in kept.items() if value}), parts.flag, parts.sys_flag,
-            parts.born_ms, parts.born_host, parts.reconsume_times, 0, tag_hash(tag.encode()) if tag else 0,
-        )  # fmt: skip
-        self._halves.append([draft], [group], request.now)
+        kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
+        self._halves.append([_draft(parts, kept)], [found.get(PRODUCER_GROUP, "")], request.now)
         self.resumed += 1
         log.warning("message %s is resumed by %s: its producers are asked again", unique, request.peer.remote)
         return Reply()
@@ -107,6 +122,12 @@ class GivenUp:
     def _resumed_before(self, unique: str, place: int, now: int) -> bool:
         found = self._store.query(HALF_TOPIC, unique, 32, 0, now)
         return any(parts_of(record).physical_offset > place for record in found.records)
+
+
+def _draft(parts: Parts, properties: bytes) -> Draft:
+    tag = wire_properties.value_of(properties, b"TAGS")
+    code = tag_hash(tag) if tag else 0
+    return parts.body, properties, parts.flag, parts.sys_flag, parts.born_ms, parts.born_host, parts.reconsume_times, 0, code
 
 
 def history_text(history: Sequence[Check]) -> str:

@@ -13,18 +13,18 @@ REAL_QID and counts of checks that a sender made up are dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from halfmoon.broker.acks import Sender, Stored
-from halfmoon.broker.names import HALF_TOPIC
+from halfmoon.broker.names import HALF_TOPIC, check_group
 from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Request
 from halfmoon.broker.send import Sends
-from halfmoon.errors import BrokerError, MessageRefused, ServiceNotAvailable, StoreNotWritable
+from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
-from halfmoon.store.parts import size_of
+from halfmoon.store.parts import Parts, size_of
 from halfmoon.store.store import Draft
 from halfmoon.store.transactions import TransactionIndex
 from halfmoon.wire import properties as wire_properties
@@ -43,6 +43,7 @@ OURS = frozenset({
 DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 
 _UNUSUAL = (b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_")
+_OF_GROUPS = b"%|-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SUFFIXES_MAX = 4096
 
 
@@ -184,6 +185,10 @@ class Halves:
         group = found.get(PRODUCER_GROUP, "")
         if not group:
             raise MessageRefused(f"a half message names its producer group in {PRODUCER_GROUP}: nobody could be asked about it")
+        try:
+            check_group(group)
+        except BrokerError as exc:
+            raise MessageRefused(f"no producer can be of the group that {PRODUCER_GROUP} names: {exc.remark}") from exc
         if delays := sorted(DELAYS & found.keys()):
             self._warn("a half message to %s asks for a delay (%s), which is cleared", topic, ", ".join(delays))
         if IMMUNITY in found:
@@ -191,7 +196,10 @@ class Halves:
         wait = found.get("WAIT", "true").lower() == "true"
         kept = {name: value for name, value in found.items() if name not in OURS and name not in DELAYS}
         tag = found.get("TAGS", "")
-        stored = wire_properties.encode(kept) + self._suffix(topic, queue_id)
+        try:
+            stored = wire_properties.encode(kept) + self._suffix(topic, queue_id)
+        except MessageIllegal as exc:
+            raise MessageRefused(f"the message is illegal: {exc}") from exc
         if len(stored) > PROPERTIES_BYTES_MAX:
             raise MessageRefused(f"the message is illegal: its properties take {len(stored)} bytes, over {PROPERTIES_BYTES_MAX}")
         return Prepared(stored, tag_hash(tag.encode()) if tag else 0, wait, group)
@@ -214,12 +222,41 @@ def prepare_quickly(text: bytes, suffix: bytes) -> Prepared | None:
         if name in text:
             return None
     group = _value(text, b"\x02PGROUP\x01")
-    if not group:
+    if not group or len(group) > 255 or group.translate(None, _OF_GROUPS):
+        return None
+    if text.count(b"\x01") != text.count(b"\x02") + (text[-1] != 2):  # a pair with two values, or with none
         return None
     tag = _value(text, b"\x02TAGS\x01")
+    if tag == b"":
+        return None
     wait = _value(text, b"\x02WAIT\x01")
     stored = text + suffix if text.endswith(b"\x02") else text + b"\x02" + suffix
     return Prepared(stored, tag_hash(tag) if tag else 0, not wait or wait.lower() == b"true", group.decode())
+
+
+def checks_written(parts: Parts) -> int:
+    """Return how many checks the record itself counts: another broker copied it at each."""
+    text = wire_properties.value_of(parts.properties, CHECK_TIMES.encode()) if CHECK_TIMES.encode() in parts.properties else None
+    return int(text) if text is not None and text.isdigit() and len(text) < 6 else 0
+
+
+def with_pairs(properties: bytes, pairs: Mapping[str, str]) -> bytes:
+    """Return stored properties with these pairs in place of those of the same names; what does not fit is left out, first the last.
+
+    All others stay as they are, byte for byte, whatever they hold.
+    """
+    stored = without(properties, frozenset(name.encode() for name in pairs))
+    for name, value in pairs.items():
+        pair = b"%s\x01%s\x02" % (name.encode(), value.encode())
+        if value and len(stored) + len(pair) <= PROPERTIES_BYTES_MAX:
+            stored += pair
+    return stored
+
+
+def without(properties: bytes, names: frozenset[bytes]) -> bytes:
+    """Return stored properties without the pairs of these names, ended by a separator where there is room for it."""
+    kept = b"".join([pair + b"\x02" for pair in properties.split(b"\x02") if pair and pair.partition(b"\x01")[0] not in names])
+    return kept if len(kept) <= PROPERTIES_BYTES_MAX else kept[:-1]
 
 
 def _value(text: bytes, mark: bytes) -> bytes | None:

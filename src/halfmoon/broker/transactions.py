@@ -47,7 +47,7 @@ class Transactions:
         settled = offsets.get(GROUP, HALF_TOPIC, 0) or 0
         index = TransactionIndex.open(disk, store, store.settings, settled_below=settled, now=now)
         self._store, self._offsets, self.index = store, offsets, index
-        self._not_before = 0
+        self._not_before = self._pay_ms = 0
         self._fewer = Fewer(logging.getLogger("halfmoon.broker.transactions"), now)
         warn = self._fewer.warning
         self.halves = Halves(sends, index, host, warn)
@@ -56,7 +56,7 @@ class Transactions:
         self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions, warn)
         retention_ms = store.settings.file_reserved_hours * 3_600_000
         self.checks = Checks(
-            settings, retention_ms, store, index, self.halves, clients, peers, self.given_up.give_up, host, random, now
+            settings, retention_ms, store, index, self.halves, clients, peers, self.given_up.give_up, host, random, now, warn
         )
         self.checks.on_round = self._round_ended
         self.pending = Pending(
@@ -71,12 +71,15 @@ class Transactions:
     def due(self) -> int:
         """When `tick` wants to be called."""
         checks_due, index_due = max(self.checks.due(), self._not_before), self.index.due()
+        if self.decisions.owed_ops:
+            checks_due = min(checks_due, max(self._pay_ms, self._not_before))
         return checks_due if index_due is None else min(checks_due, index_due)
 
     def tick(self, now: int) -> None:
         """Check-back, what is owed to the log, and upkeep of the index."""
         if self._store.refusal is None:
-            self.decisions.pay(now)
+            if now >= self._pay_ms and self.decisions.owed_ops:
+                self._pay_ms = now + (0 if self.decisions.pay(now) else LOOK_AGAIN_MS)
             self.checks.tick(now)
         else:  # nothing can be decided or given up: look again later
             self._not_before = now + LOOK_AGAIN_MS
