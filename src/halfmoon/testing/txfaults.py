@@ -175,6 +175,11 @@ class TxFaults(Faults):
         self.cluster.world.note(broker.name, "has lost files of its transaction index")
         self._later((10, 500), partial(self._restart, broker))
 
+    def full_disk(self) -> None:
+        """Let a broker's disk have no room for a while."""
+        super().full_disk()
+        self._tx.filled |= {broker.name for broker in self.cluster.brokers if broker.disk.full}
+
     def clock(self) -> None:
         """Let a broker's clock step forward."""
         super().clock()

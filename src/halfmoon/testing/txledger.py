@@ -118,6 +118,8 @@ class TxLedger:
     troubles: list[Trouble] = field(default_factory=list)
     stepped: set[str] = field(default_factory=set)
     """Brokers whose clock stepped."""
+    filled: set[str] = field(default_factory=set)
+    """Brokers whose disk was full: a check may be sent that could not be counted."""
     aged: set[str] = field(default_factory=set)
     """Brokers whose clock stepped over the time that messages are kept."""
 
