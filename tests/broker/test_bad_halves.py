@@ -10,7 +10,9 @@ from halfmoon.broker import decisions
 from halfmoon.broker.half import with_pairs, without
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.errors import ServiceNotAvailable
+from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
+from halfmoon.wire.record import decode_records
 from tests.broker.half import CHECKS, COMMIT, GROUP, ROLLBACK, TOPIC, checks, end, half_properties, prepare, produce, stored
 from tests.broker.talk import send_header
 
@@ -176,3 +178,25 @@ def test_what_a_refused_end_is_logged_with_cannot_pretend_to_be_other_lines(talk
         end(talk, sent, COMMIT, group="a\nhalf message 7 is given up")
 
     assert all("\n" not in record.getMessage() for record in caplog.records)
+
+
+def test_a_commit_to_a_topic_that_was_deleted_or_made_smaller_can_be_read(talk):
+    assert talk.ask(UpdateAndCreateTopic(**topic_fields("Small", 8))).code == 0
+    deleted, small = prepare(talk, "u1", topic="Gone", queue_id=2), prepare(talk, "u2", topic="Small", queue_id=6)
+    assert talk.ask(DeleteTopicInBroker(topic="Gone")).code == 0
+    assert talk.ask(UpdateAndCreateTopic(**topic_fields("Small", 4))).code == 0
+    assert talk.pull("Gone", queue_id=2).code == 17
+
+    assert end(talk, deleted, COMMIT).code == end(talk, small, COMMIT).code == 0
+
+    for topic, queue_id, key in (("Gone", 2, "u1"), ("Small", 6, "u2")):
+        [message] = decode_records(talk.pull(topic, queue_id=queue_id).body)
+        assert message.msg_id == key
+    assert talk.broker.topics.get("Small").write_queue_nums == 4
+
+
+def topic_fields(topic, count):
+    return {
+        "topic": topic, "default_topic": "TBW102", "read_queue_nums": count, "write_queue_nums": count, "perm": 6,
+        "topic_filter_type": "SINGLE_TAG", "topic_sys_flag": 0, "order": False,
+    }  # fmt: skip

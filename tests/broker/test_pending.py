@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from halfmoon.broker import pending
 from halfmoon.broker.names import OP_TOPIC
 from halfmoon.model import java_hash
 from halfmoon.wire.bodies import PendingTransactions, Transaction, TransactionStats, from_json
@@ -82,3 +85,26 @@ def test_figures_say_what_is_pending_by_group_and_what_happened(make_talk):
     assert {g.group: (g.pending, g.producers) for g in stats.groups} == {GROUP: (1, 1), "others": (1, 0)}
     assert (stats.counters["commits"], stats.counters["checks_sent"], stats.counters["halves"]) == (1, 1, 3)
     assert java_hash(GROUP) in talk.broker.transactions.index.pending_by_group
+
+
+@pytest.mark.parametrize(("bound", "value"), [("RECORDS_MAX", 4), ("BYTES_MAX", 1000), ("LOOKS_MAX", 6)])
+def test_a_listing_ends_early_when_it_read_enough_and_all_pages_together_are_whole(make_talk, monkeypatch, bound, value):
+    monkeypatch.setattr(pending, bound, value)
+    talk = make_talk(**CHECKS)
+    for k in range(20):
+        prepare(talk, f"u{k}", group=GROUP if k % 2 else "others")
+    for group in (None, GROUP):
+        found, sizes, start = [], [], 0
+        while start >= 0:
+            page = from_json(PendingTransactions, talk.ask(ListPendingTransactions(group=group, start=start, count=1000)).body)
+            found += [one.msg_id for one in page.transactions]
+            sizes.append(len(page.transactions))
+            start = page.next
+        assert found == [f"u{k}" for k in range(20) if group is None or k % 2]
+    if bound != "LOOKS_MAX":
+        assert max(sizes) <= 5
+
+
+def test_a_name_that_is_no_number_to_python_is_answered_too(talk):
+    prepare(talk)
+    assert talk.ask(GetTransaction(id="²")).code == 22

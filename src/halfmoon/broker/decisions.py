@@ -19,6 +19,7 @@ from itertools import islice
 from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from halfmoon.broker.acks import Sender, reply_to
 from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
@@ -27,6 +28,7 @@ from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
 from halfmoon.broker.stats import Stats
+from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable, SystemBusy
 from halfmoon.hot import EndHeader, end_header_json, tag_hash
 from halfmoon.store.parts import Parts, parts_of, size_of
@@ -96,10 +98,10 @@ class Decisions:
 
     def __init__(
         self, store: Store, index: TransactionIndex, recent: Recent, sends: Sends, stats: Stats, peers: Peers, host: bytes,
-        warn: Callable[..., None],
+        warn: Callable[..., None], topics: Topics,
     ) -> None:  # fmt: skip
         self._store, self._index, self._sends, self._stats, self._peers = store, index, sends, stats, peers
-        self._recent, self._host, self._warn = recent, host, warn
+        self._recent, self._host, self._warn, self._topics = recent, host, warn, topics
         self.counters = Counters()
         self._taken: list[Ending] = []
         self._answers: deque[tuple[int, Sender]] = deque()
@@ -271,6 +273,7 @@ class Decisions:
         """Append visible messages of one queue; return each with place and size."""
         drafts = [visible_draft(each.half) for each in group if each.half is not None]
         try:
+            self._make_readable(topic, queue_id, now)
             appended = self._sends.append(topic, queue_id, drafts, now)
         except MessageRefused as exc:
             if len(group) > 1:  # one of them cannot be stored, and so none was
@@ -285,6 +288,19 @@ class Decisions:
             (each, place, size_of(topic_bytes, len(draft[0]), len(draft[1]), draft[5], host))
             for each, draft, place in zip(group, drafts, appended.physical_offsets)
         ]
+
+    def _make_readable(self, topic: str, queue_id: int, now: int) -> None:
+        """See to it that consumers see the queue: the topic may have been deleted or made smaller since the first phase.
+
+        Raises SystemBusy (2) when there are too many topics.
+        """
+        config = self._topics.get(topic)
+        if config is None:
+            self._topics.ensure(topic, queue_id + 1, now)
+            self._warn("topic %s is made anew: a transaction of it is committed", topic)
+        elif queue_id >= config.read_queue_nums:
+            self._topics.put(structs.replace(config, read_queue_nums=queue_id + 1), now)
+            self._warn("topic %s has %d queues to read again: a transaction of the last is committed", topic, queue_id + 1)
 
     def _write_ops(self, committed: list[tuple[Decided, int, int]], rolled_back: list[Decided], now: int, by: bytes) -> None:
         if not committed and not rolled_back:

@@ -9,7 +9,7 @@ import logging
 
 from halfmoon.broker.checks import Checks
 from halfmoon.broker.clients import Clients
-from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending, half_message
+from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending, half_message, real_queue
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import PRODUCER_GROUP, Halves
 from halfmoon.broker.names import HALF_TOPIC
@@ -17,6 +17,7 @@ from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
 from halfmoon.errors import BrokerError, CorruptRecord, QueryNotFound, UsageError
+from halfmoon.hot import tag_hash
 from halfmoon.store.parts import Parts, parts_of
 from halfmoon.store.store import Store
 from halfmoon.store.transactions import Half, State, TransactionIndex
@@ -28,8 +29,10 @@ from halfmoon.wire.ids import offset_msg_id, parse_offset_msg_id
 audit = logging.getLogger("halfmoon.audit")
 
 COUNT_MAX = 1000
-LOOKS_MAX = 16_384
+LOOKS_MAX = 8192
 """Pending half messages that one request looks at: some ten milliseconds."""
+RECORDS_MAX, BYTES_MAX = 128, 1024 * 1024
+"""Half records that one listing reads, and their bytes (one record more at most): it ends early then and says where to go on."""
 GROUPS_MAX = 1000
 OPERATOR_LENGTH_MAX = 200
 DECIDED_BY = b"DECIDED_BY\x01"
@@ -51,21 +54,25 @@ class Pending:
         """Answer undecided half messages, the oldest first (31001)."""
         header = request.header(ListPendingTransactions)
         count = min(max(header.count, 1), COUNT_MAX)
+        wanted = None if header.group is None else tag_hash(header.group.encode())
         found: list[Transaction] = []
-        at, looks = max(header.start, self._index.lowest_pending()), 0
-        while len(found) < count and looks < LOOKS_MAX and at < self._index.end:
-            halves, following = self._index.pending(at, min(count, 1024))
+        at, looks, read, read_bytes = max(header.start, self._index.lowest_pending()), 0, 0, 0
+        while len(found) < count and looks < LOOKS_MAX and read < RECORDS_MAX and read_bytes < BYTES_MAX and at < self._index.end:
+            halves, following = self._index.pending(at, 1024)
             for half in halves:
                 looks += 1
                 if request.now - half.store_s * 1000 < header.older_than_ms:
                     following = self._index.end
                     break
+                if wanted is not None and half.group_hash != wanted:
+                    continue
+                read, read_bytes = read + 1, read_bytes + half.size
                 one = self._transaction(half, request.now)
                 if header.group is None or one.group == header.group:
                     found.append(one)
-                    if len(found) == count:
-                        following = half.index + 1
-                        break
+                if len(found) == count or read == RECORDS_MAX or read_bytes >= BYTES_MAX:
+                    following = half.index + 1
+                    break
             at = following
         following = -1 if at >= self._index.end else at
         return Reply(0, None, None, to_json(PendingTransactions(request.now, self._index.pending_count, following, found)))
@@ -180,7 +187,7 @@ class Pending:
     def _find(self, name: str, now: int) -> Half:
         """Return the half message that an id names. Raises QueryNotFound (22)."""
         half = None
-        if name.isdigit() and len(name) < 19:
+        if name.isascii() and name.isdigit() and len(name) < 19:
             half = self._index.half(int(name))
         else:
             places = [place for place in (self._place(name),) if place is not None]
@@ -237,7 +244,8 @@ class Pending:
             return found
         text = wire_properties.decode(parts.properties)
         found.msg_id, found.group, found.keys = text.get("UNIQ_KEY", ""), text.get(PRODUCER_GROUP, ""), text.get("KEYS", "")
-        found.topic, found.tag, found.queue_id = text.get("REAL_TOPIC", ""), text.get("TAGS", ""), int(text.get("REAL_QID", "0"))
+        found.topic, found.queue_id = real_queue(parts.properties)
+        found.tag = text.get("TAGS", "")
         found.born_ms, found.stored_ms = parts.born_ms, parts.store_ms
         found.producers = len(self._clients.producers.get(found.group, {}))
         return found

@@ -52,7 +52,7 @@ class Transactions:
         warn = self._fewer.warning
         self.halves = Halves(sends, index, host, warn)
         sends.on_half = self.halves.send
-        self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host, warn)
+        self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host, warn, topics)
         self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions, warn)
         retention_ms = store.settings.file_reserved_hours * 3_600_000
         self.checks = Checks(
