@@ -102,6 +102,27 @@ def test_while_no_op_record_can_be_written_a_half_message_is_copied_once_and_giv
     assert (len(stored(talk, GIVEN_UP_TOPIC)), given_up.given_up, talk.broker.transactions.index.pending_count) == (1, 1, 0)
 
 
+def test_what_was_committed_after_its_copy_was_stored_cannot_be_resumed(make_talk, monkeypatch):
+    talk = make_talk(transaction_check_max=1, **CHECKS)
+    produce(talk, GROUP)
+    sent = prepare(talk)
+    sends, append = talk.broker.sends, talk.broker.sends.append
+
+    def full_for_ops(topic, *others, **kw):
+        if topic == OP_TOPIC:
+            raise ServiceNotAvailable("full")
+        return append(topic, *others, **kw)
+
+    monkeypatch.setattr(sends, "append", full_for_ops)
+    talk.wait(12_000)
+    monkeypatch.undo()
+    assert end(talk, sent, COMMIT).code == 0
+
+    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    assert talk.ask(ResumeCheckHalfMessage(msg_id=copy.offset_msg_id)).remark == "message u1 was committed"
+    assert len(stored(talk, HALF_TOPIC)) == len(stored(talk, TOPIC, 3)) == 1
+
+
 def test_an_answer_counts_once_and_only_to_a_check_and_from_its_group(make_talk):
     talk = make_talk(**CHECKS)
     produce(talk, GROUP)

@@ -101,8 +101,8 @@ class GivenUp:
         parts = self._copy(place)
         found = wire_properties.decode(parts.properties)
         unique = found.get("UNIQ_KEY", "")
-        if unique and self._resumed_before(unique, place, request.now):
-            raise BrokerError(f"message {unique} was resumed already")
+        if unique:
+            self._check_resumable(unique, place, request.now)
         kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
         self._halves.append([_draft(parts, kept)], [found.get(PRODUCER_GROUP, "")], request.now)
         self.resumed += 1
@@ -119,9 +119,15 @@ class GivenUp:
             raise BrokerError("resume: there is no message of that id that was given up")
         return parts
 
-    def _resumed_before(self, unique: str, place: int, now: int) -> bool:
-        found = self._store.query(HALF_TOPIC, unique, 32, 0, now)
-        return any(parts_of(record).physical_offset > place for record in found.records)
+    def _check_resumable(self, unique: str, place: int, now: int) -> None:
+        """Raise BrokerError when the message was resumed, or committed: a full disk may come between its copy and its op record."""
+        for record in self._store.query(HALF_TOPIC, unique, 32, 0, now).records:
+            stored = parts_of(record)
+            half = self._index.half(stored.queue_offset)
+            if stored.physical_offset > place:
+                raise BrokerError(f"message {unique} was resumed already")
+            if half is not None and half.physical_offset == stored.physical_offset and half.state == State.COMMITTED:
+                raise BrokerError(f"message {unique} was committed")
 
 
 def _draft(parts: Parts, properties: bytes) -> Draft:
