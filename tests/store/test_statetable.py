@@ -250,3 +250,27 @@ def test_the_table_is_a_dictionary(steps, per_file: int, block: int):
                 part, at = table.pending(at, look, look)
                 found += part
             assert found == pending
+
+
+def test_room_for_a_first_half_message_of_a_high_index_makes_one_file_and_not_all_before():
+    disk = SimDisk(Random(1))
+    table = table_of(disk=disk)
+    table.make_room(3, 2**31 + 98)
+    disk.full = True
+    table.put(2**31 + 98, rows(3))
+
+    assert len(disk.list("transaction/statetable")) == 1
+    assert (table.first, table.end, table.lowest_pending()) == (2**31 + 52, 2**31 + 101, 2**31 + 98)
+    assert len(table._counts) < 5
+
+
+def test_room_is_taken_where_the_next_half_message_will_be_when_indexes_are_left_out():
+    disk = SimDisk(Random(1))
+    table = table_of(per_file=10_000, disk=disk)
+    table.make_room(1)
+    table.put(0, rows(1))
+    table.make_room(20, 5000)
+    disk.full = True
+    table.put(5000, rows(20, at=1))
+
+    assert [half.index for half in table.pending(0, 100, 99_999)[0]] == [0, *range(5000, 5020)]

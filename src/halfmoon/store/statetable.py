@@ -160,9 +160,15 @@ class StateTable:
         else:
             del self.by_group[group_hash]
 
-    def make_room(self, count: int) -> None:
-        """Take the disk's space for so many more records, so that `put` cannot lack it. Raises OSError when the disk is full."""
-        self._room = take_room(self.segments, max(self._room, self.end * STATE_BYTES), (self.end + count) * STATE_BYTES)
+    def make_room(self, count: int, index: int = 0) -> None:
+        """Take the disk's space for so many more records from an index or the end on, so that `put` cannot lack it.
+
+        Raises OSError when the disk is full.
+        """
+        at = max(index, self.end)
+        if count and self.segments.last is None:
+            self._rebase(at)
+        self._room = take_room(self.segments, max(self._room, at * STATE_BYTES), (at + count) * STATE_BYTES)
 
     # ------------------------------------------------------------ read
 

@@ -18,6 +18,7 @@ from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import Disk
 from halfmoon.store.checkslots import Check
+from halfmoon.store.layout import HALF_TOPIC
 from halfmoon.store.milestone import Milestone
 from halfmoon.store.redolog import PREPARED_TAG, decided_tag
 from halfmoon.store.reopening import reopen
@@ -129,10 +130,15 @@ class TransactionIndex:
         """
         self._check_writable()
         try:
-            self._table.make_room(halves)
+            self._table.make_room(halves, self._next_index() if halves else 0)
             self._redo.make_room(halves + decisions)
         except OSError as exc:
             raise StoreNotWritable(f"the transaction index cannot be written: {exc}") from exc
+
+    def _next_index(self) -> int:
+        """Return the queue offset that the next half message gets; after a loss it is beyond the end of the table."""
+        queue = self._store._queues.get((HALF_TOPIC, 0))
+        return 0 if queue is None else queue.next_offset
 
     def prepared(self, index: int, halves: Sequence[tuple[int, int, int, int]]) -> None:
         """Enter half messages that were stored: (physical offset, size, store seconds, group hash), at indexes from ``index`` on.
