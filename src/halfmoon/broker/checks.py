@@ -39,7 +39,7 @@ from halfmoon.wire.record import encode_record
 
 log = logging.getLogger("halfmoon.broker.transactions")
 
-LOOKS_A_TICK, ASKS_A_TICK, BYTES_A_TICK, GROUPS_A_TICK = 256, 16, 1024 * 1024, 128
+LOOKS_A_TICK, ASKS_A_TICK, BYTES_A_TICK, GROUPS_A_TICK = 128, 16, 1024 * 1024, 128
 """How much one call of `Checks.tick` does at most, some 2 ms: looks of a round and as many of pursuits, messages asked about or
 given up, bytes of half records read (one record more at most), groups learned."""
 RECORDS_A_LOOK = 4096
@@ -208,8 +208,11 @@ class Checks:
             return _Look()
         worn_out = sent >= self._settings.transaction_check_max
         too_old = now - stored_ms > self._retention_ms
-        if half.group_hash not in self._live and not (worn_out or too_old):
-            return _Look()
+        if not (worn_out or too_old):
+            if half.group_hash not in self._live:
+                return _Look()
+            if self._bucket(half.group_hash, now).level(now) < 1:
+                return _Look(paced=True)
         self._bytes_left -= half.size
         parts = self._parts(half)
         if parts is None:
@@ -221,7 +224,7 @@ class Checks:
                 half, parts, f"undecided for longer than messages are kept ({self._retention_ms // 3_600_000} h)", now
             )
         else:
-            return self._ask_in_turn(half, parts, sent, now)
+            self._ask_in_turn(half, parts, sent, now)
         return _Look()
 
     def _give_up_now(self, half: Half, parts: Parts | None, reason: str, now: int) -> None:
@@ -237,17 +240,15 @@ class Checks:
             return None
         return parts if parts is not None and parts.topic == HALF_TOPIC and parts.queue_offset == half.index else None
 
-    def _ask_in_turn(self, half: Half, parts: Parts, sent: int, now: int) -> _Look:
+    def _ask_in_turn(self, half: Half, parts: Parts, sent: int, now: int) -> None:
         if 0 <= now - parts.store_ms < self._minimum_age_ms(parts):
-            return _Look()
+            return
         member = self._member(parts)
         if member is None:
-            return _Look()
-        if not self._bucket(half.group_hash, now).take(now, half.size):
-            return _Look(paced=True)
+            return
+        self._bucket(half.group_hash, now).take(now, half.size)
         self._asks_left -= 1
         self._send(half, parts, sent, member, now)
-        return _Look()
 
     def _minimum_age_ms(self, parts: Parts) -> int:
         """Return the age before the first check: the half message's own, where it names one, else the broker's."""
