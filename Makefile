@@ -36,7 +36,7 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 
 check: lint  ## style, types and the quick tests; under 90 seconds
-	$(BIN)/python -m pytest -m "not slow and not interop" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not interop" $(ARGS)
 
 test: lint  ## everything: style, types, all tests, simulation, Apache's clients and brokers; under 15 minutes
 	@rm -f build/mission.json

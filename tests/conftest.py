@@ -39,13 +39,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Note how the set-up, the call and the end of a mission test went."""
     report = yield
+    # what a test logged may be no text that another process can be sent
+    report.sections = [(name, text.encode("utf-8", "replace").decode()) for name, text in report.sections]
     if numbers := _numbers(item):
         item.config.stash[_RECORDER].ended(item.nodeid, numbers, report.outcome)
     return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Merge this run's outcomes with those of the runs before. A run of single tests (``file::name``) forgets nothing."""
+    """Merge this run's outcomes with those of the runs before. A run of single tests (``file::name``) forgets nothing;
+    one in several processes (``make check``) notes nothing."""
+    if hasattr(session.config, "workerinput") or getattr(session.config.option, "numprocesses", None):
+        return  # tests run in several processes at once, none of which sees all outcomes
     single = any("::" in argument for argument in session.config.args)
     earlier = mission.load()
     recorder = session.config.stash[_RECORDER]

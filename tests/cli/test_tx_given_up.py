@@ -16,6 +16,9 @@ COMMIT = LocalTransactionState.COMMIT
 IMPATIENT = {"transactionTimeOut": 0, "transactionCheckInterval": 1000, "transactionCheckMax": 2}
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A broker that asks each second, twice."""

@@ -85,6 +85,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield request.param, cluster
 
 
+@pytest.mark.slow
 def test_every_example_runs_and_shows_what_the_page_says(page: tuple[str, LocalCluster], tmp_path: Path) -> None:
     name, cluster = page
     for block in blocks(name):

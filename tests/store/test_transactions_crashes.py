@@ -23,8 +23,8 @@ from tests.store.transacting import (
     truth_of,
 )
 
-SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 16)]
-SEEDS = [*range(4), *SLOW]
+SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 16)]
+SEEDS = [*range(2), *SLOW]
 """A few, and more than a hundred that are left out of the quick run."""
 
 

@@ -29,6 +29,7 @@ def demo(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 @pytest.mark.mission("001-18", "001-20", "001-31")
 def test_it_ends_well_after_kills_and_says_so_to_programs(tmp_path):
     ended = demo("--json", "--keep", str(tmp_path / "kept"))
@@ -46,6 +47,7 @@ def test_it_ends_well_after_kills_and_says_so_to_programs(tmp_path):
     assert (tmp_path / "kept" / "store" / "commitlog").is_dir()
 
 
+@pytest.mark.slow
 def test_it_shows_a_table_without_a_terminal():
     ended = demo()
 
