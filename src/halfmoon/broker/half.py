@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from halfmoon.broker.acks import Sender, Stored
 from halfmoon.broker.names import HALF_TOPIC, check_group
@@ -45,6 +45,12 @@ DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER
 _UNUSUAL = (b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_")
 _OF_GROUPS = b"%|-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SUFFIXES_MAX = 4096
+_UNIQUE = b"\x02UNIQ_KEY\x01"
+_Shape = tuple[int, bool, str]
+"""Tag code, whether the sender waits for the sync, producer group."""
+_UNREAD = object()
+_shapes: dict[bytes, Any] = {}
+_SHAPES_MAX, _SHAPE_BYTES_MAX = 4096, 512
 
 
 class Prepared(NamedTuple):
@@ -215,8 +221,34 @@ class Halves:
 
 
 def prepare_quickly(text: bytes, suffix: bytes) -> Prepared | None:
-    """Prepare the properties of an ordinary half message as `Halves.prepare` does; None for any other and for anything unusual."""
-    if not text.isascii() or len(text) + len(suffix) >= PROPERTIES_BYTES_MAX or _value(text, b"\x02TRAN_MSG\x01") != b"true":
+    """Prepare the properties of an ordinary half message as `Halves.prepare` does; None for any other and for anything unusual.
+
+    The messages of one producer differ in UNIQ_KEY alone: what is around its value is looked up as a *shape* that was read once.
+    """
+    if not text.isascii() or len(text) + len(suffix) >= PROPERTIES_BYTES_MAX:
+        return None
+    begin = text.find(_UNIQUE) + len(_UNIQUE)
+    end = text.find(b"\x02", begin)
+    if begin < len(_UNIQUE) or end < 0 or text.find(b"\x01", begin, end) >= 0:
+        shape = _read_shape(text)
+    else:
+        key = text[:begin] + text[end:]
+        shape = _shapes.get(key, _UNREAD)
+        if shape is _UNREAD:
+            shape = _read_shape(text[:begin] + b"x" + text[end:])
+            if len(key) <= _SHAPE_BYTES_MAX:
+                if len(_shapes) >= _SHAPES_MAX:
+                    _shapes.clear()
+                _shapes[key] = shape
+    if shape is None:
+        return None
+    code, wait, group = shape
+    return Prepared(text + suffix if text[-1] == 2 else text + b"\x02" + suffix, code, wait, group)
+
+
+def _read_shape(text: bytes) -> _Shape | None:
+    """Return tag code, whether the sender waits, and the group of ordinary properties; None for any others."""
+    if _value(text, b"\x02TRAN_MSG\x01") != b"true":
         return None
     for name in _UNUSUAL:
         if name in text:
@@ -230,8 +262,7 @@ def prepare_quickly(text: bytes, suffix: bytes) -> Prepared | None:
     if tag == b"":
         return None
     wait = _value(text, b"\x02WAIT\x01")
-    stored = text + suffix if text.endswith(b"\x02") else text + b"\x02" + suffix
-    return Prepared(stored, tag_hash(tag) if tag else 0, not wait or wait.lower() == b"true", group.decode())
+    return tag_hash(tag) if tag else 0, not wait or wait.lower() == b"true", group.decode()
 
 
 def checks_written(parts: Parts) -> int:

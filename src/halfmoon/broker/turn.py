@@ -47,6 +47,7 @@ class Turn:
     def __init__(self, settings: BrokerSettings, topics: Topics, sends: Sends, halves: Halves) -> None:
         self._settings, self._topics, self._sends, self._halves = settings, topics, sends, halves
         self._groups: dict[tuple[str, int], Group] = {}
+        self._halves_ready = False
         self._batches: list[tuple[str, int, list[Draft] | Alike, Sender | None, bool]] = []
         self._targets: set[tuple[str, int]] = set()
         """Queues that are known to take ordinary sends, until topics change."""
@@ -103,8 +104,10 @@ class Turn:
         opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
         if batch or flag & 2 or self._settings.reject_transactions or not self._takes((topic, queue_id)):
             return False
-        if not (self._sends.ready(HALF_TOPIC, 0) and self._sends.ready(OP_TOPIC, 0)):
-            return False
+        if not self._halves_ready:  # once made, these queues stay
+            self._halves_ready = self._sends.ready(HALF_TOPIC, 0) and self._sends.ready(OP_TOPIC, 0)
+            if not self._halves_ready:
+                return False
         sender = (peer, opaque, serialization)
         return self._halves.take(sender, topic, queue_id, text, body, user_flag, sys_flag, born_ms, reconsume)
 

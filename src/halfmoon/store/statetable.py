@@ -136,6 +136,27 @@ class StateTable:
         if half.state is State.PREPARED:
             self._uncount(half.index, half.group_hash)
 
+    def settle_pending(self, halves: Sequence[Half], states: Sequence[State]) -> None:
+        """Give half messages that were read as pending, each once, other states."""
+        by_file: dict[int, tuple[list[int], list[State]]] = {}
+        by_group: dict[int, int] = {}
+        counts, per_file = self._counts, self.per_file
+        for half, state in zip(halves, states):
+            index, group_hash = half[0], half[4]
+            places, numbers = by_file.setdefault(index // per_file, ([], []))
+            places.append(index % per_file * STATE_BYTES + _STATE_AT)
+            numbers.append(state)
+            block = self._block(index)
+            counts[block] = left = counts[block] - 1
+            if not left:
+                self._some[block] = 0
+            by_group[group_hash] = by_group.get(group_hash, 0) + 1
+        for number, (places, numbers) in by_file.items():
+            self.segments.write_numbers(number * per_file * STATE_BYTES, places, numbers)
+        self.pending_count -= len(halves)
+        for group_hash, count in by_group.items():
+            self._uncount_group(group_hash, count)
+
     def settle_below(self, index: int) -> None:
         """Take the state of all pending half messages below an index away."""
         at = self.first

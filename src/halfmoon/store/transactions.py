@@ -173,8 +173,8 @@ class TransactionIndex:
             units.append((physical_offset, size, decided_tag(half.physical_offset, committed=committed)))
         try:
             self._redo.append(units)
-            for index, _, _, committed in decisions:
-                self._table.settle(halves[index], State.COMMITTED if committed else State.ROLLED_BACK)
+            states = [State.COMMITTED if committed else State.ROLLED_BACK for _, _, _, committed in decisions]
+            self._table.settle_pending(list(halves.values()), states)
         except OSError as exc:
             self._fail(exc)
 
