@@ -45,7 +45,7 @@ DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER
 _UNUSUAL = (b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_")
 _OF_GROUPS = b"%|-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SUFFIXES_MAX = 4096
-_UNIQUE = b"\x02UNIQ_KEY\x01"
+_UNIQUE = b"UNIQ_KEY\x01"
 _Shape = tuple[int, bool, str]
 """Tag code, whether the sender waits for the sync, producer group."""
 _UNREAD = object()
@@ -227,9 +227,12 @@ def prepare_quickly(text: bytes, suffix: bytes) -> Prepared | None:
     """
     if not text.isascii() or len(text) + len(suffix) >= PROPERTIES_BYTES_MAX:
         return None
-    begin = text.find(_UNIQUE) + len(_UNIQUE)
+    at = text.find(_UNIQUE)
+    begin = at + len(_UNIQUE)
     end = text.find(b"\x02", begin)
-    if begin < len(_UNIQUE) or end < 0 or text.find(b"\x01", begin, end) >= 0:
+    if end < 0:
+        end = len(text)
+    if at < 0 or (at and text[at - 1] != 2) or end == begin or text.find(b"\x01", begin, end) >= 0:
         shape = _read_shape(text)
     else:
         key = text[:begin] + text[end:]
