@@ -31,6 +31,7 @@ from halfmoon.broker.stats import Stats
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable, SystemBusy
 from halfmoon.hot import EndHeader, end_header_json, tag_hash
+from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.parts import Parts, parts_of, size_of
 from halfmoon.store.store import Draft, Store
 from halfmoon.store.transactions import State, TransactionIndex
@@ -44,8 +45,7 @@ log = logging.getLogger("halfmoon.broker.transactions")
 
 END_JSON = b'{"code":37,'
 NO_HALF = "Find prepared transaction message failed"
-OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d"
-"""Exactly as the original writes them, no separator at the end."""
+_DECISIONS = (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 _OP_TAG = tag_hash(b"d")
 OPS_AT_ONCE = 256
 """Op records that are owed and written in one turn."""
@@ -121,7 +121,12 @@ class Decisions:
             return False
         opaque, flag, header, remark = found
         sender = None if flag & 2 else (peer, opaque, serialization)
-        self._enter(sender, peer.remote, header, remark)
+        decision = header.commitOrRollback
+        if header.fromTransactionCheck or decision not in _DECISIONS:
+            self._enter(sender, peer.remote, header, remark)
+        else:
+            index, place, group = header.tranStateTableOffset, header.commitLogOffset, header.producerGroup
+            self._taken.append(Ending(sender, peer.remote, group, index, place, decision == TRANSACTION_COMMIT))
         return True
 
     def end(self, request: Request) -> None:
@@ -138,7 +143,7 @@ class Decisions:
 
     def _enter(self, sender: Sender | None, remote: str, header: EndHeader, remark: str | None) -> None:
         decision, index = header.commitOrRollback, header.tranStateTableOffset
-        known = decision in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
+        known = decision in _DECISIONS
         if header.fromTransactionCheck:
             self._checked(header, decision if known else 0)
         if not known:

@@ -35,6 +35,8 @@ FILLER_SIZE: Final = 0x7FFFFFFF
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 """Values of a record's transaction bits (0xC)."""
 
+OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d"
+"""Properties of an op record, exactly as the original writes them: no separator at the end."""
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 """Where half messages lie until they are decided, and the records that say which of them are. Queue 0 of each."""
 
