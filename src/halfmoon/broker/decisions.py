@@ -171,6 +171,8 @@ class Decisions:
 
     def settle(self, now: int) -> None:
         """Carry out everything taken, in order: what repeats a decision of this turn is looked at after it."""
+        if not self._taken:
+            return
         endings, self._taken = self._taken, []
         while endings:
             again: list[Ending] = []
