@@ -1,15 +1,18 @@
 """Prices of check-back: one round over what is pending, and a start of the whole broker with a million pending half messages.
 
-Run ``python benchmarks/check_back.py round|restart [DIR]``; the figures are printed, nothing is asserted.
+Run ``python benchmarks/check_back.py round|restart|lost [DIR]``; the figures are printed, nothing is asserted.
 
 * ``round``: 10 pending among 1,000,000 and 10,000,000 decided half messages, all ten asked about: time of the round, of its longest
   turn, and how many checks were written. The broker's core runs in this process, without sockets.
 * ``restart``: `halfmoon serve` on a directory with 1,000,000 pending, whose last process was killed: time until it is ready, until
   a producer that connects then gets its first check, and anonymous memory.
+* ``lost``: the second phase of 40 half messages is never sent; how long after its send each is consumed, where the minimum age is
+  1 s and the interval of the rounds 2 s.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
@@ -22,6 +25,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.transactions import GROUPS
+from halfmoon import Admin, ConsumeFrom, LocalTransactionState, Message, PullConsumer, TransactionProducer
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Work, Write
@@ -117,11 +121,43 @@ def restart_part(root: Path) -> None:
     shutil.rmtree(root, ignore_errors=True)
 
 
+def lost_part(root: Path) -> None:
+    """Print how late messages are whose second phase was lost."""
+    command = [str(Path(sys.executable).with_name("halfmoon")), "serve", "--data", str(root), "--nameserver-port", "0"]
+    command += ["--broker-port", "0", "--json", "--set", "transactionCheckInterval=2000", "--set", "transactionTimeOut=1000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        nameserver = json.loads(process.stdout.readline())["nameserver"]
+        with Admin(nameserver=nameserver) as admin:
+            admin.create_topic("lost", queue_count=1)
+        sent: dict[str, float] = {}
+        waited: list[float] = []
+        producer = TransactionProducer(group="P_bench", nameserver=nameserver, check=lambda message: LocalTransactionState.COMMIT)
+        consumer = PullConsumer(group="C_bench", nameserver=nameserver, consume_from=ConsumeFrom.FIRST_OFFSET)
+        with producer, consumer:
+            consumer.assign(consumer.queues("lost"))
+            random, end = Random(1), time.monotonic() + 60
+            while len(waited) < 40 and time.monotonic() < end:
+                if len(sent) < 40:
+                    with producer.half(Message("lost", b"x")) as half:
+                        half.leave()
+                    sent[half.message_id] = time.monotonic()
+                for message in consumer.poll(int(random.uniform(50, 150))):
+                    waited.append(time.monotonic() - sent[message.msg_id])
+        waited.sort()
+        print(f"{len(waited)} of {len(sent)}: {waited[0]:.2f} to {waited[-1]:.2f} s after the send (at most 1 + 2 s promised)")
+    finally:
+        process.kill()
+        process.wait()
+    shutil.rmtree(root, ignore_errors=True)
+
+
 def main() -> None:
     """Run the part that is asked for."""
     part, *rest = sys.argv[1:] or ["round"]
     root = Path(rest[0]) if rest else Path(tempfile.mkdtemp(prefix="halfmoon-bench-"))
-    {"round": round_part, "one-round": one_round, "restart": restart_part}[part](root)
+    {"round": round_part, "one-round": one_round, "restart": restart_part, "lost": lost_part}[part](root)
 
 
 if __name__ == "__main__":
