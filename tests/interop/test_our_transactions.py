@@ -288,4 +288,4 @@ def test_the_examples_of_the_page_run_and_show_what_it_says(server: Serve | Clus
     for example in examples:
         run_example(example, server.nameserver, tmp_path)
 
-    assert len(examples) == 5
+    assert len(examples) >= 5
