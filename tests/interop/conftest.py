@@ -67,7 +67,7 @@ def apache(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 
     yield start
     for cluster in clusters:
-        cluster.stop()
+        cluster.kill()
 
 
 @pytest.fixture

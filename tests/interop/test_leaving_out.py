@@ -40,7 +40,7 @@ def connect(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     finally:
         for asker in askers:
             asker.close()
-        cluster.stop()
+        cluster.kill()
 
 
 Asking = Callable[[], Callable[[Question], int]]

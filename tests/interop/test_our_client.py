@@ -35,7 +35,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     found: Serve | Cluster = Serve(home / "data") if request.param == "ours" else Cluster(request.param, home)
     found.start()
     yield found
-    found.stop()
+    found.kill()
 
 
 @pytest.fixture

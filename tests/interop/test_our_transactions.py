@@ -78,7 +78,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     found: Serve | Cluster = Serve(home / "data", settings=QUICK) if ours else Cluster(request.param, home, settings=APACHE)
     found.start()
     yield found
-    found.stop()
+    found.kill()
 
 
 @pytest.fixture

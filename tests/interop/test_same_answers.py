@@ -304,7 +304,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         for asker in askers:
             asker.close()
     finally:
-        apache.stop()
+        apache.kill()
         ours.stop()
 
 

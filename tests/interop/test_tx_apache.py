@@ -42,7 +42,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     found = Cluster(version, tmp_path_factory.mktemp("apache"), settings=QUICK if pace == "quick" else SLOW)
     found.start()
     yield found
-    found.stop()
+    found.kill()
 
 
 @pytest.fixture
