@@ -40,7 +40,8 @@ check: lint  ## style, types and the quick tests; under 90 seconds
 
 test: lint  ## everything: style, types, all tests, simulation, Apache's clients and brokers; under 15 minutes
 	@rm -f build/mission.json
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not interop" $(ARGS)
+	$(BIN)/python -m pytest -m interop $(ARGS)
 
 demo: $(INSTALLED)  ## the main job on one screen: produce, kill, consume, compare
 	@$(BIN)/halfmoon demo $(ARGS)

@@ -19,8 +19,22 @@ _RECORDER = pytest.StashKey[mission.Recorder]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to note outcomes."""
-    config.stash[_RECORDER] = mission.Recorder(mission.lines(mission.PAGE.read_text()))
+    """Begin to note outcomes, in the process that hears of all tests."""
+    recorder = config.stash[_RECORDER] = mission.Recorder(mission.lines(mission.PAGE.read_text()))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Listener(recorder))
+
+
+class _Listener:
+    """Hears of every test, in whichever process it ran."""
+
+    def __init__(self, recorder: mission.Recorder) -> None:
+        self._recorder = recorder
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note how the set-up, the call and the end of a mission test went."""
+        if numbers := dict(report.user_properties).get("mission"):
+            self._recorder.ended(report.nodeid, list(numbers), report.outcome)  # type: ignore[call-overload]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,20 +51,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note how the set-up, the call and the end of a mission test went."""
+    """Write on each report which lines of the mission it is about."""
     report = yield
     # what a test logged may be no text that another process can be sent
     report.sections = [(name, text.encode("utf-8", "replace").decode()) for name, text in report.sections]
     if numbers := _numbers(item):
-        item.config.stash[_RECORDER].ended(item.nodeid, numbers, report.outcome)
+        report.user_properties.append(("mission", numbers))
     return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Merge this run's outcomes with those of the runs before. A run of single tests (``file::name``) forgets nothing;
-    one in several processes (``make check``) notes nothing."""
-    if hasattr(session.config, "workerinput") or getattr(session.config.option, "numprocesses", None):
-        return  # tests run in several processes at once, none of which sees all outcomes
+    """Merge this run's outcomes with those of the runs before. A run of single tests (``file::name``) forgets nothing."""
+    if hasattr(session.config, "workerinput"):
+        return
     single = any("::" in argument for argument in session.config.args)
     earlier = mission.load()
     recorder = session.config.stash[_RECORDER]
