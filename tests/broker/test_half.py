@@ -93,7 +93,7 @@ def test_a_half_message_that_cannot_be_is_refused_and_nothing_is_stored(talk, he
     assert talk.broker.transactions.index.pending_count == 0
 
 
-@pytest.mark.mission("003-23", "000-70")
+@pytest.mark.mission("003-23", "000-70", "001-27")
 def test_nobody_consumes_half_messages(talk):
     prepare(talk)
 

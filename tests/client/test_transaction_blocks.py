@@ -112,7 +112,7 @@ def test_nothing_is_known_or_decided_outside_the_block():
     assert told(script) == [8]
 
 
-@pytest.mark.mission("000-09")
+@pytest.mark.mission("000-09", "001-19")
 def test_a_half_message_that_is_not_stored_keeps_the_block_from_running():
     script = Scripted()
     producer = blocking(script)
