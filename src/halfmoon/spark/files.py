@@ -1,0 +1,219 @@
+"""Reading a store's own files, where the workers see them: a queue's entries and the log, mapped, never written.
+
+A broker runs over them meanwhile. So only offsets are read that the broker said are visible: what lies behind them in the files may
+be stale. Each record must be the one that its entry says, or nothing is given. Follows the layout of RocketMQ 4.9.7.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from halfmoon.client.ranges import MAX_BYTES, OffsetsLost, Ranges
+from halfmoon.errors import BadMessage, UsageError
+from halfmoon.model import MessageQueue
+from halfmoon.wire.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MAX, RECORD_BYTES_MIN
+
+ENTRY_BYTES, FILLER_SIZE = 20, 0x7FFFFFFF
+ENTRIES_MAX = 65_536
+"""Entries looked at together."""
+FILES_MAX = 64
+"""Files mapped by one process; the one used longest ago is let go."""
+
+_ENTRY = np.dtype({"names": ["place", "size"], "formats": [">i8", ">i4"], "offsets": [0, 8], "itemsize": ENTRY_BYTES})
+_HEAD = np.dtype({
+    "names": ["size", "magic", "queue_id", "queue_offset", "place"], "formats": [">i4", ">i4", ">i4", ">i8", ">i8"],
+    "offsets": [0, 4, 12, 20, 28], "itemsize": 36,
+})  # fmt: skip
+_NAME = re.compile(r"[0-9]{20}")
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+
+Ints = NDArray[np.int64]
+Missing = Callable[[int, int], object]
+
+
+class _Mapped(NamedTuple):
+    """A mapped file, and which one it is."""
+
+    data: mmap.mmap
+    inode: int
+
+
+class Files:
+    """Reads ranges of queues of one broker from its store's directory, as `Ranges.read` does from the broker.
+
+    ``client`` asks the broker for one record of each range, which must lie in the files byte for byte: then they are its files.
+    Safe to use from many threads.
+    """
+
+    def __init__(self, client: Ranges, directory: str) -> None:
+        self._client, self._directory = client, directory
+        self._mapped: dict[str, _Mapped] = {}
+        self._lock = threading.Lock()
+
+    def read(
+        self,
+        broker: str,
+        topic: str,
+        queue: int,
+        begin: int,
+        end: int,
+        max_bytes: int = MAX_BYTES,
+        *,
+        missing: Missing | None = None,
+    ) -> Iterator[bytes]:
+        """Yield the records of [begin, end) as stored, in order; the broker must have said that all of them are visible.
+
+        ``missing(begin, end)`` is told of offsets without a message; without it they are an error.
+
+        Raises:
+            UsageError: there is no such queue in the directory, or it belongs to another broker.
+            OffsetsLost: offsets hold no message and ``missing`` is None.
+            BadMessage: an entry points at bytes that are not its record.
+        """
+        if not 0 <= begin <= end or queue < 0 or max_bytes < 1:
+            raise UsageError(f"no range: queue {queue}, offsets {begin} to {end}, {max_bytes} bytes at once")
+        name = self._client.on_wire(topic)
+        if not _TOPIC.fullmatch(name):
+            raise UsageError(f"the topic {name[:200]!r} cannot name a directory")
+        return self._pieces(MessageQueue(name, broker, queue), begin, end, max_bytes, missing)
+
+    def _pieces(self, queue: MessageQueue, begin: int, end: int, max_bytes: int, missing: Missing | None) -> Iterator[bytes]:
+        found, at, known = _Queue(self, queue), begin, False
+        while at < end:
+            taken = found.records(at, end, max_bytes)
+            if not taken.raw:
+                if missing is None:
+                    raise OffsetsLost(queue, at, taken.reached, taken.reached, end)
+                missing(at, taken.reached)
+            elif not known:
+                self._compare(queue, at, taken)
+                known = True
+            at = taken.reached
+            if taken.raw:
+                yield taken.raw
+
+    def _compare(self, queue: MessageQueue, offset: int, taken: _Taken) -> None:
+        """Raise UsageError unless the broker has the same record at an offset."""
+        theirs = b"".join(self._client.read_wire(queue, offset, offset + 1))
+        if taken.raw[: taken.first_bytes] != theirs:
+            raise UsageError(
+                f"{self._directory} is not the store of {queue.broker_name}: message {offset} of queue {queue.queue_id} of "
+                f"{queue.topic} is another there; readFrom=master reads from the broker"
+            )
+
+    def mapped(self, path: str) -> mmap.mmap | None:
+        """Return a file of the directory, mapped; None: there is none (any more)."""
+        full = os.path.join(self._directory, path)
+        try:
+            inode = os.stat(full).st_ino
+            with self._lock:
+                known = self._mapped.pop(path, None)
+                if known is None or known.inode != inode:
+                    with open(full, "rb") as file:
+                        known = _Mapped(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), os.fstat(file.fileno()).st_ino)
+                self._mapped[path] = known  # the last is the one used last
+                while len(self._mapped) > FILES_MAX:
+                    del self._mapped[next(iter(self._mapped))]
+                return known.data
+        except FileNotFoundError:
+            return None
+
+    def names(self, path: str) -> list[int]:
+        """Return the offsets that the names of a directory's files say, sorted; none where there is no directory."""
+        try:
+            return sorted(int(name) for name in os.listdir(os.path.join(self._directory, path)) if _NAME.fullmatch(name))
+        except FileNotFoundError:
+            return []
+
+
+class _Taken(NamedTuple):
+    """Records of the offsets below ``reached``, the first of ``first_bytes``; no bytes: none of them is there."""
+
+    reached: int
+    raw: bytes = b""
+    first_bytes: int = 0
+
+
+class _Queue:
+    """One queue of the directory. File names are looked up once: what is asked for was there before."""
+
+    def __init__(self, files: Files, queue: MessageQueue) -> None:
+        self._files, self._queue = files, queue
+        self._path = f"consumequeue/{queue.topic}/{queue.queue_id}"
+        self._bases = files.names(self._path)
+        self._log_bases = files.names("commitlog")
+        if not self._bases or not self._log_bases:
+            raise UsageError(
+                f"no queue {queue.queue_id} of {queue.topic} in {files._directory}: readFrom names a store's directory"
+            )
+
+    def records(self, begin: int, end: int, max_bytes: int) -> _Taken:
+        """Return the records from ``begin`` on, as many as fit and lie together in the files, but one at least."""
+        first = self._bases[0] // ENTRY_BYTES
+        if begin < first:
+            return _Taken(min(first, end))
+        entries = self._entries(begin, end)
+        likely = min(max(int(entries["size"][0]), RECORD_BYTES_MIN), RECORD_BYTES_MAX)
+        entries = entries[: 2 * max_bytes // likely + 1]  # enough where the others are about as long as the first
+        places, sizes = entries["place"].astype(np.int64), entries["size"].astype(np.int64)
+        gone = (sizes == FILLER_SIZE) | (places < self._log_bases[0])
+        if gone[0]:
+            return _Taken(begin + (len(gone) if gone.all() else int(np.argmin(gone))))
+        whole = int(np.argmax(gone)) if gone.any() else len(gone)
+        bad = (sizes[:whole] < RECORD_BYTES_MIN) | (sizes[:whole] > RECORD_BYTES_MAX)
+        if bad.any():
+            raise BadMessage(f"{self._path}: the entry of message {begin + int(np.argmax(bad))} is none; are the files up to date?")
+        taken = max(1, int(np.searchsorted(np.cumsum(sizes[:whole]), max_bytes, "right")))
+        return self._log(begin, places[:taken], sizes[:taken])
+
+    def _entries(self, begin: int, end: int) -> NDArray[Any]:
+        """Return entries from ``begin`` on, those of one file."""
+        at = begin * ENTRY_BYTES
+        base = max(base for base in self._bases if base <= at)
+        data = self._files.mapped(f"{self._path}/{base:020d}")
+        count = 0 if data is None else min(end - begin, ENTRIES_MAX, (len(data) - (at - base)) // ENTRY_BYTES)
+        if data is None or count < 1:
+            raise BadMessage(f"{self._path}: no file holds the entry of message {begin}; are the files up to date?")
+        return np.frombuffer(data, _ENTRY, count, at - base)
+
+    def _log(self, begin: int, places: Ints, sizes: Ints) -> _Taken:
+        """Return the records at places of the log, those of the first one's file."""
+        base = max(base for base in self._log_bases if base <= places[0])
+        data = self._files.mapped(f"commitlog/{base:020d}")
+        if data is None:
+            return _Taken(begin + int(np.count_nonzero(places < base + self._log_file_bytes(base))))
+        ends = places + sizes
+        count = int(np.searchsorted(ends > base + len(data), True)) if len(ends) else 0
+        if count == 0:
+            raise BadMessage(f"commitlog/{base:020d}: message {begin} would lie beyond its end; are the files up to date?")
+        places, sizes, ends = places[:count] - base, sizes[:count], ends[:count] - base
+        apart = np.flatnonzero(places[1:] != ends[:-1])
+        starts, stops = places[np.append(0, apart + 1)].tolist(), ends[np.append(apart, count - 1)].tolist()
+        view = memoryview(data)
+        raw = b"".join([view[start:stop] for start, stop in zip(starts, stops)])
+        self._check(raw, begin, places + base, sizes)
+        return _Taken(begin + count, raw, int(sizes[0]))
+
+    def _log_file_bytes(self, base: int) -> int:
+        later = [each for each in self._log_bases if each > base]
+        return later[0] - base if later else 2**62
+
+    def _check(self, raw: bytes, begin: int, places: Ints, sizes: Ints) -> None:
+        """Raise BadMessage unless each record is the one that its entry says."""
+        starts = np.cumsum(sizes) - sizes
+        heads = sliding_window_view(np.frombuffer(raw, np.uint8), _HEAD.itemsize)[starts].view(_HEAD)[:, 0]
+        right = (heads["size"] == sizes) & (heads["place"] == places) & (heads["queue_id"] == self._queue.queue_id)
+        right &= heads["queue_offset"] == np.arange(begin, begin + len(sizes))
+        right &= (heads["magic"] == MAGIC_V1) | (heads["magic"] == MAGIC_V2)
+        if not right.all():
+            wrong = int(np.argmin(right))
+            raise BadMessage(f"{self._path}: message {begin + wrong} is not at {int(places[wrong])} of the log")

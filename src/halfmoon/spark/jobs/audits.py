@@ -1,0 +1,198 @@
+"""Audits of a running cluster: reads the topics of the protocol through the source, joins them, and sums up.
+
+The joins stand in `halfmoon.spark.jobs.transactions` and `delays`. Ends are fixed in an order that makes a moving log harmless: op
+records first, then visible messages, then half messages, so that whatever an op record or a visible message speaks of was read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from halfmoon.client.sync_admin import Admin
+from halfmoon.errors import BrokerError, NetworkError
+from halfmoon.spark.jobs import delays, transactions
+from halfmoon.spark.jobs.reading import Place, ends_of, frame_of
+
+LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""Delays of the levels unless a broker says otherwise. Follows MessageStoreConfig.messageDelayLevel (RocketMQ 4.9.8)."""
+
+GRACE_MS = 60_000
+"""A delayed message that is due for longer and nowhere is missing."""
+
+SHARES = (0.5, 0.95, 0.99, 1.0)
+CURVE = tuple(each / 100 for each in range(101))
+"""What a picture is drawn from: every percentile."""
+
+
+@dataclass(frozen=True)
+class TransactionSummary:
+    """What an audit found, in numbers. Latencies are ms by state: count, p50, p95, p99, max.
+
+    ``not_read``: topics named by half messages that are not there (any more). ``pending``: by broker, as the log says.
+    """
+
+    transactions: int
+    states: dict[str, int]
+    groups: list[dict[str, Any]]
+    latencies: dict[str, dict[str, float]]
+    duplicates: int
+    orphans: int
+    op_missing: int
+    pending: dict[str, int] = field(default_factory=dict)
+    not_read: list[str] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is visible twice, and nothing lies in the log that belongs to no half message."""
+        return not (self.duplicates or self.orphans)
+
+
+@dataclass(frozen=True)
+class TransactionAudit:
+    """The DataFrames of an audit, see `halfmoon.spark.jobs.transactions.Joined`; ``transactions`` is kept once it is computed."""
+
+    transactions: DataFrame
+    orphans: DataFrame
+    not_read: list[str]
+
+    def summary(self) -> TransactionSummary:
+        """Compute the numbers."""
+        groups = [row.asDict() for row in transactions.counts(self.transactions).collect()]
+        states: dict[str, int] = {}
+        for one in groups:
+            states[one["state"]] = states.get(one["state"], 0) + one["count"]
+        latencies = {
+            row["state"]: {"count": row["count"], **dict(zip(("p50", "p95", "p99", "max"), row["latencyMs"]))}
+            for row in transactions.latencies(self.transactions, SHARES).collect()
+        }
+        waiting = self.transactions.where(F.col("state") == transactions.PENDING).groupBy("brokerName").count().collect()
+        return TransactionSummary(
+            transactions=sum(states.values()),
+            states=states,
+            groups=groups,
+            latencies=latencies,
+            duplicates=sum(one["duplicates"] for one in groups),
+            orphans=self.orphans.count(),
+            op_missing=sum(one["opMissing"] for one in groups),
+            pending={row["brokerName"]: row["count"] for row in waiting},
+            not_read=self.not_read,
+        )
+
+    def latency_curve(self) -> dict[str, list[float]]:
+        """Return by state the latency in ms at every percentile from 0 to 100."""
+        return {row["state"]: row["latencyMs"] for row in transactions.latencies(self.transactions, CURVE).collect()}
+
+
+def transaction_audit(
+    session: SparkSession, place: Place, *, topics: Sequence[str] | None = None, since_ms: int | None = None
+) -> TransactionAudit:
+    """Audit the transactions of all brokers: half x op x visible messages.
+
+    ``topics``: where commits go; None: those that half messages name. ``since_ms``: only what was stored since.
+    """
+    if topics is None:
+        named = frame_of(session, place, ends_of(place, [transactions.HALF_TOPIC], since_ms=since_ms), ("properties",))
+        topics = [row[0] for row in named.select(F.col("properties")["REAL_TOPIC"]).distinct().dropna().collect()]
+    ops = ends_of(place, [transactions.OP_TOPIC], since_ms=since_ms)
+    visible = ends_of(place, [*topics, transactions.GIVEN_UP_TOPIC], since_ms=since_ms)
+    halves = ends_of(place, [transactions.HALF_TOPIC], since_ms=since_ms)
+    there = sorted({topic for topic, _, _ in visible} - {transactions.GIVEN_UP_TOPIC})
+    given_up = {queue: span for queue, span in visible.items() if queue[0] == transactions.GIVEN_UP_TOPIC}
+    shown = {queue: span for queue, span in visible.items() if queue not in given_up}
+    columns = ("topic", "brokerName", "msgId", "commitOffset", "sysFlag", "preparedTransactionOffset", "storeTimestamp")
+    found = transactions.joined(
+        frame_of(session, place, halves),
+        frame_of(session, place, ops),
+        frame_of(session, place, shown, columns),
+        frame_of(session, place, given_up),
+        topics=there,
+    )
+    return TransactionAudit(found.transactions.cache(), found.orphans, sorted(set(topics) - set(there)))
+
+
+# ---------------------------------------------------------------- delays
+
+
+@dataclass(frozen=True)
+class DelaySummary:
+    """What an audit of delayed messages found: counts by state, lateness in ms by level (0: a point in time), what was early."""
+
+    messages: int
+    states: dict[str, int]
+    levels: dict[int, dict[str, float]]
+    early: int
+    missing: int
+
+
+@dataclass(frozen=True)
+class DelayAudit:
+    """One row a delayed message, see `halfmoon.spark.jobs.delays.audited`; kept once it is computed."""
+
+    messages: DataFrame
+
+    def summary(self) -> DelaySummary:
+        """Compute the numbers."""
+        states = {row["state"]: row["count"] for row in self.messages.groupBy("state").count().collect()}
+        found = delays.lateness(self.messages, SHARES).collect()
+        levels = {
+            row["level"]: {
+                "count": row["count"],
+                "early": row["early"],
+                **dict(zip(("p50", "p95", "p99", "max"), row["latenessMs"])),
+            }
+            for row in found
+        }
+        early = sum(row["early"] for row in found)
+        return DelaySummary(sum(states.values()), states, levels, early, states.get(delays.MISSING, 0))
+
+    def lateness_curve(self) -> dict[int, list[float]]:
+        """Return by level the lateness in ms at every percentile from 0 to 100."""
+        return {row["level"]: row["latenessMs"] for row in delays.lateness(self.messages, CURVE).collect()}
+
+
+def delay_audit(
+    session: SparkSession,
+    place: Place,
+    *,
+    topics: Sequence[str] | None = None,
+    since_ms: int | None = None,
+    levels_ms: Mapping[str, Mapping[int, int]] | None = None,
+    now_ms: int | None = None,
+) -> DelayAudit:
+    """Audit delayed messages: when each was due, and when it came.
+
+    ``topics``: where they are delivered; None: those that parked messages name. ``levels_ms``: delays by broker; None: brokers are
+    asked (`levels_of`). ``now_ms``: the time of the look.
+    """
+    judge = delays.Judge(
+        time.time_ns() // 1_000_000 if now_ms is None else now_ms, GRACE_MS, levels_of(place) if levels_ms is None else levels_ms
+    )
+    parked = ends_of(place, [delays.SCHEDULE_TOPIC, delays.TIMER_TOPIC], since_ms=since_ms)
+    waits = frame_of(session, place, parked)
+    if topics is None:
+        topics = [row[0] for row in waits.select(F.col("properties")["REAL_TOPIC"]).distinct().dropna().collect()]
+    arrived = ends_of(place, topics, since_ms=since_ms)
+    columns = ("topic", "brokerName", "msgId", "commitOffset", "reconsumeTimes", "properties", "storeTimestamp")
+    there = sorted({topic for topic, _, _ in arrived})
+    return DelayAudit(delays.audited(waits, frame_of(session, place, arrived, columns), judge, topics=there).cache())
+
+
+def levels_of(place: Place) -> dict[str, dict[int, int]]:
+    """Return the delays of the levels by broker, in ms; ``""`` is for brokers that do not tell."""
+    found = {"": delays.parse_levels(LEVELS)}
+    with Admin(nameserver=place.endpoints) as admin:
+        for name, broker in admin.cluster().broker_addr_table.items():
+            for address in list(broker.broker_addrs.values())[:1]:
+                try:
+                    text = admin.broker_config(address).get("messageDelayLevel", "")
+                except (BrokerError, NetworkError):
+                    continue
+                if text:
+                    found[name] = delays.parse_levels(text)
+    return found

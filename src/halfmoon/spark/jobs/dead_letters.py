@@ -1,0 +1,130 @@
+"""Dead letters as tables: reasons, ages, what was replayed; and sending them again, each once. `replayed` alone asks brokers.
+
+A dead letter lies in ``%DLQ%<group>``; RETRY_TOPIC says where it came from, RECONSUME_REASON (Halfmoon's brokers) why. A replayed
+copy names its dead letter in DEAD_LETTER_ID.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from halfmoon.errors import HalfmoonError
+from halfmoon.model import DEAD_LETTER_ID, RECONSUME_REASON, DeadLetter, Replayed
+
+PREFIX = "%DLQ%"
+NOT_TOLD = "not told"
+
+AUDIT = (
+    "msgId string, deadGroup string, deadTopic string, deadBroker string, deadOffset bigint, target string, outcome string, "
+    "copy string, at timestamp"
+)
+"""Columns of the audit rows of a replay. ``outcome``: sent, would be sent, replayed before, or ``failed: …``."""
+
+
+def letters(dead: DataFrame) -> DataFrame:
+    """Return dead letters from records of ``%DLQ%…`` topics (with ``properties``): deadGroup, source (the topic it was consumed
+    from), reason, tries, givenUp, born, and the columns of the source."""
+    return (
+        dead.where(F.col("topic").startswith(PREFIX))
+        .withColumn("deadGroup", F.substring("topic", len(PREFIX) + 1, 1000))
+        .withColumn("source", F.coalesce(_property("RETRY_TOPIC"), F.lit("")))
+        .withColumn("reason", F.coalesce(_property(RECONSUME_REASON), F.lit(NOT_TOLD)))
+        .withColumn("tries", F.greatest("reconsumeTimes", F.lit(1)))
+        .withColumnsRenamed({"storeTimestamp": "givenUp", "bornTimestamp": "born"})
+    )
+
+
+def _property(name: str) -> Column:
+    return F.col("properties")[name]
+
+
+def report(found: DataFrame, now_ms: int) -> DataFrame:
+    """Return what `letters` found by group, source and reason: count, tries, bytes, oldest, newest, ages in ms; the largest first.
+
+    Numbers in a reason are written as N, so that reasons which differ in an id or an amount are counted together.
+    """
+    alike = F.regexp_replace("reason", r"[0-9]+", "N")
+    return (
+        found.groupBy("deadGroup", "source", alike.alias("reason"))
+        .agg(
+            F.count("*").alias("count"),
+            F.sum("tries").alias("tries"),
+            F.sum(F.length("body")).alias("bytes"),
+            F.min("givenUp").alias("oldest"),
+            F.max("givenUp").alias("newest"),
+            F.first("reason").alias("example"),
+        )
+        .withColumn("oldestAgeMs", F.lit(now_ms) - F.unix_millis("oldest"))
+        .withColumn("newestAgeMs", F.lit(now_ms) - F.unix_millis("newest"))
+        .orderBy(F.desc("count"), "deadGroup", "source", "reason")
+    )
+
+
+# ---------------------------------------------------------------- sending again
+
+
+class Replay(NamedTuple):
+    """How dead letters are sent again: to which topic (None: to the group alone), how many a second (None: as fast as it goes),
+    also those replayed before, or only told what would be done."""
+
+    to: str | None = None
+    rate: float | None = None
+    again: bool = False
+    dry_run: bool = False
+
+
+Find = Callable[[Any], DeadLetter]
+"""Return the dead letter of a row. Raises HalfmoonError."""
+Send = Callable[..., Replayed]
+"""As `halfmoon.Admin.replay_dead_letter`."""
+Told = Callable[[int, int], None]
+"""Told of progress: how many were looked at, and how many of them failed."""
+
+
+def replayed(
+    session: SparkSession,
+    chosen: DataFrame,
+    replay: Replay,
+    find: Find,
+    send: Send,
+    *,
+    on_progress: Told = lambda done, failed: None,
+) -> DataFrame:
+    """Send what `letters` found again, in the order in which it was given up, and return audit rows (`AUDIT`).
+
+    ``find`` returns the dead letter of a row (brokerName, topic, queueId, queueOffset, commitOffset, msgId, deadGroup); ``send`` is
+    `halfmoon.Admin.replay_dead_letter`, which sends to one topic once. A failure of one stops no other.
+    """
+    columns = ("brokerName", "topic", "queueId", "queueOffset", "commitOffset", "msgId", "deadGroup", "givenUp")
+    rows = chosen.select(*columns).orderBy("givenUp", "commitOffset")
+    found = list(_sent(rows.toLocalIterator(), replay, find, send, on_progress))
+    return session.createDataFrame(found, AUDIT)
+
+
+def _sent(rows: Iterator[Any], replay: Replay, find: Find, send: Send, on_progress: Told) -> Iterator[Sequence[Any]]:
+    begun, failed = time.monotonic(), 0
+    for before, row in enumerate(rows):
+        if replay.rate and not replay.dry_run:
+            time.sleep(max(0.0, begun + before / replay.rate - time.monotonic()))
+        target, copy = "", None
+        try:
+            outcome = send(find(row), to=replay.to, again=replay.again, dry_run=replay.dry_run)
+            word = "replayed before" if outcome.already else "would be sent" if replay.dry_run else "sent"
+            target, copy = outcome.topic, outcome.offset_msg_id or None
+        except HalfmoonError as exc:
+            word, failed = f"failed: {exc}", failed + 1
+        on_progress(before + 1, failed)
+        yield (row.msgId, row.deadGroup, row.topic, row.brokerName, row.queueOffset, target, word, copy, datetime.now(UTC))
+
+
+def copies(visible: DataFrame) -> DataFrame:
+    """Return replayed copies among visible messages: deadId, topic, brokerName, queueOffset, replayedAt."""
+    return visible.where(_property(DEAD_LETTER_ID).isNotNull()).select(
+        _property(DEAD_LETTER_ID).alias("deadId"), "topic", "brokerName", "queueOffset", F.col("storeTimestamp").alias("replayedAt")
+    )

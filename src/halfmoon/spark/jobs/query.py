@@ -1,0 +1,130 @@
+"""SQL over topics: ``topic.orders`` in a query is the live log, or the archived table and the log behind it as one.
+
+The seam is an offset for each queue: what the archive has read ends there, and the log is read from there on, so no message counts
+twice and none is left out. ``topic.orders timestamp as of '…'`` is what was there at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.spark.jobs.reading import Ends, Place, ends_of, frame_of
+from halfmoon.spark.lake.table import LakeTable
+from halfmoon.spark.rows import COLUMNS
+
+_TOKEN = re.compile(
+    r"(?P<skip>--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
+    r"|(?<![\w.`])(?:`topic`|topic)\s*\.\s*(?:`(?P<quoted>[^`]+)`|(?P<plain>[A-Za-z0-9_]+))"
+    r"(?P<as_of>\s+(?:for\s+)?timestamp\s+as\s+of\s+'(?P<when>[^']*)')?",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+class Gap(HalfmoonError):
+    """Messages between the end of the archive and the beginning of the log are in neither."""
+
+
+class Reference(NamedTuple):
+    """A topic that a query names, and the time as of which, ms since the epoch."""
+
+    topic: str
+    as_of_ms: int | None = None
+
+    @property
+    def view(self) -> str:
+        """The name of its view."""
+        safe = "".join(each if each.isascii() and each.isalnum() else f"_{ord(each):x}_" for each in self.topic)
+        return f"halfmoon_topic_{safe}" + ("" if self.as_of_ms is None else f"_{self.as_of_ms}")
+
+
+def references(text: str) -> tuple[str, list[Reference]]:
+    """Return a query with names of views in place of ``topic.…``, and what they stand for. Texts and comments stay as they are.
+
+    Raises UsageError for a time that is none.
+    """
+    found: dict[Reference, None] = {}
+
+    def view(match: re.Match[str]) -> str:
+        if match["skip"] is not None:
+            return match[0]
+        one = Reference(match["quoted"] or match["plain"], _time_ms(match["when"]) if match["as_of"] else None)
+        found[one] = None
+        return one.view
+
+    return _TOKEN.sub(view, text), list(found)
+
+
+def _time_ms(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(f"{text!r} is no time: give ISO 8601, such as 2026-01-31T08:00:00Z") from None
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def sql(session: SparkSession, place: Place, text: str, *, archives: Mapping[str, LakeTable] | None = None) -> DataFrame:
+    """Return the result of a query that may name topics as ``topic.name`` or ``topic.`a-name```.
+
+    ``archives``: the tables that hold the older part of topics. The ends of the log are those of the call.
+
+    Raises:
+        UsageError: a topic is neither there nor archived, or an archive has no column of those that place a message.
+        Gap: messages are in neither.
+    """
+    query, found = references(text)
+    known = archives or {}
+    unknown = known.keys() - {one.topic for one in found}
+    if unknown:
+        raise UsageError(f"the query does not name topic.{min(unknown)}, of which an archive was given")
+    for one in found:
+        frame = table_of(session, place, one.topic, known.get(one.topic))
+        if one.as_of_ms is not None:
+            frame = frame.where(F.unix_millis("storeTimestamp") < one.as_of_ms)
+        frame.createOrReplaceTempView(one.view)
+    return session.sql(query)
+
+
+def table_of(session: SparkSession, place: Place, topic: str, archive: LakeTable | None = None) -> DataFrame:
+    """Return a topic as one table: its archive as far as that goes, and the live log behind it. Columns as in the archive."""
+    ends = {} if archive is None else {queue: end for queue, end in archive.ends().items() if queue[0] == topic}
+    live = ends_of(place, [topic])  # later than the archive's ends, and so never before them
+    if archive is None:
+        if not live:
+            raise UsageError(f"there is no topic {topic}")
+        return frame_of(session, place, live)
+    old = archive.read(session)
+    if missing := {"topic", "brokerName", "queueId", "queueOffset"} - set(old.columns):
+        raise UsageError(f"{archive.root}: without the columns {', '.join(sorted(missing))} its rows cannot be told from the log's")
+    behind = behind_the_seam(live, ends)
+    shared = [name for name in COLUMNS if name in old.columns]
+    return _before(old, topic, ends).unionByName(frame_of(session, place, behind, shared), allowMissingColumns=True)
+
+
+def _before(old: DataFrame, topic: str, ends: Mapping[tuple[str, str, int], int]) -> DataFrame:
+    """Return the rows of a topic before ends: a batch may have entered the archive since these were looked at."""
+    inside = F.lit(False)
+    for (_, broker, queue), end in ends.items():
+        inside = inside | ((F.col("brokerName") == broker) & (F.col("queueId") == queue) & (F.col("queueOffset") < end))
+    return old.where((F.col("topic") == topic) & inside)
+
+
+def behind_the_seam(live: Ends, archived: Mapping[tuple[str, str, int], int]) -> Ends:
+    """Return what of the log is not archived. Raises Gap where the log begins behind the archive's end, or ends before it."""
+    found = {}
+    for queue, (low, high) in live.items():
+        begin = archived.get(queue, low)
+        topic, broker, number = queue
+        where = f"topic {topic}, broker {broker}, queue {number}"
+        if begin < low:
+            raise Gap(f"{where}: the archive ends at {begin:,}, the log begins at {low:,}; what lies between is in neither")
+        if begin > high:
+            raise Gap(f"{where}: the archive goes to {begin:,}, the log to {high:,}: it is not the log that was archived")
+        found[queue] = (begin, high)
+    return found

@@ -1,0 +1,341 @@
+"""From bodies to columns: JSON, Avro, text, or left as they are. What does not decode is told apart with the reason.
+
+JSON is read by Arrow many bodies at a time. One bad body fails a whole run of them, so a failed run is halved until the bad ones
+stand alone: a bad body among n costs about two further passes over its run.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from numpy.typing import NDArray
+
+try:
+    import fastavro
+except ImportError:  # comes with the extra `lake`
+    fastavro = None  # type: ignore[assignment]
+
+from halfmoon.errors import UsageError
+
+REASON_CHARS_MAX = 300
+RUN_BYTES_MAX = 256 << 10
+"""Bodies joined to one text for Arrow; a single body may be longer. Short runs keep what a bad body costs small."""
+
+AVRO_OBJECT = b"\xc3\x01"
+"""Marks a single Avro object with its schema's fingerprint before it. Follows Avro 1.11, single-object encoding."""
+
+
+class Decoded(NamedTuple):
+    """Columns of the bodies that decoded, their indexes in order, and for each other index a kind of fault and its text."""
+
+    columns: pa.RecordBatch
+    good: NDArray[np.int64]
+    bad: dict[int, tuple[str, str]]
+
+
+class Bodies(Protocol):
+    """A way to decode bodies."""
+
+    schema: pa.Schema
+
+    def decode(self, bodies: pa.BinaryArray) -> Decoded:
+        """Return what the bodies hold. Never raises for what a body contains."""
+        ...
+
+
+def decoder(kind: str, schema: pa.Schema | None, avro: str = "") -> Bodies | None:
+    """Return the decoder of a kind: ``json`` (of a schema), ``avro`` (of a schema's JSON), ``text``; ``binary`` needs none.
+
+    Raises:
+        UsageError: the kind is unknown, a schema is missing or has a type that the kind cannot give.
+    """
+    if kind == "binary":
+        return None
+    if kind == "text":
+        return Text()
+    if kind == "json":
+        if schema is None:
+            raise UsageError("decode=json needs a schema: fields with types, or a sample to read them from")
+        return Json(schema)
+    if kind == "avro":
+        return Avro(avro)
+    raise UsageError(f"decode={kind[:50]!r} is unknown; there are binary, text, json and avro")
+
+
+class Text:
+    """Bodies as UTF-8 text, in a column ``text``."""
+
+    schema = pa.schema([("text", pa.string())])
+
+    def decode(self, bodies: pa.BinaryArray) -> Decoded:
+        """Return the bodies as texts; those that are not UTF-8 are bad."""
+        return _by_runs(bodies, self.schema, self._run)
+
+    def _run(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
+        try:
+            return pa.RecordBatch.from_arrays([bodies.cast(pa.string())], schema=self.schema)
+        except pa.ArrowInvalid:
+            raise _Bad("not UTF-8", "the body is not UTF-8") from None
+
+
+class Json:
+    """Bodies that are JSON objects with the fields of a schema.
+
+    A field that is missing or null is null, unless the schema says that it may not be. Fields beyond the schema are passed over.
+    ``NaN`` and ``Infinity`` count as numbers, which strict JSON does not have.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        for field in schema:
+            _check_type(field.name, field.type)
+        self._read = pa.schema([pa.field(f.name, pa.string() if pa.types.is_date(f.type) else f.type) for f in schema])
+        self._needed = [field.name for field in schema if not field.nullable]
+
+    def decode(self, bodies: pa.BinaryArray) -> Decoded:
+        """Return the fields of the bodies."""
+        return _by_runs(bodies, self.schema, self._run)
+
+    def _run(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
+        """Read the bodies as one text.
+
+        Each goes from { to }, so two neighbours meet as ``}`` and ``{``, which no JSON value can hold with only a line break
+        between: every body is whole values, and as many values as bodies are one a body.
+        """
+        text = pc.binary_join_element_wise(_objects(bodies), "", "\n")
+        table = self._lines(text)
+        if table.num_rows != len(bodies):
+            raise _Bad("not JSON", "the body holds more than one JSON value")
+        columns = [self._column(table, field) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _lines(self, text: pa.StringArray) -> pa.Table:
+        data = text.buffers()[2]
+        try:
+            return pj.read_json(
+                pa.BufferReader(data),
+                read_options=pj.ReadOptions(use_threads=False, block_size=max(data.size, 1 << 16)),
+                parse_options=pj.ParseOptions(explicit_schema=self._read, unexpected_field_behavior="ignore"),
+            )
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+            raise _json_fault(str(exc)) from None
+
+    def _column(self, table: pa.Table, field: pa.Field) -> pa.Array:
+        column = table.column(field.name)
+        if field.name in self._needed and column.null_count:
+            raise _Bad("missing field", f"field {field.name} is missing or null")
+        if pa.types.is_date(field.type):
+            try:
+                column = column.cast(field.type)
+            except pa.ArrowInvalid:
+                raise _Bad("wrong type", f"field {field.name} is no date such as 2026-01-31") from None
+        return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+
+
+class Avro:
+    """Bodies that are one Avro record each, written with one schema, with or without the header of a single object."""
+
+    def __init__(self, text: str) -> None:
+        if fastavro is None:
+            raise UsageError("decode=avro needs fastavro: pip install 'halfmoon[lake]'")
+        try:
+            parsed: Any = fastavro.parse_schema(json.loads(text))
+            fields = parsed["fields"]
+            self._parsed = parsed
+            self._mark = AVRO_OBJECT + bytes.fromhex(
+                fastavro.schema.fingerprint(fastavro.schema.to_parsing_canonical_form(json.loads(text)), "CRC-64-AVRO")
+            )
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            RecursionError,
+            fastavro.schema.SchemaParseException,
+            fastavro.schema.UnknownType,
+        ) as exc:
+            raise UsageError(f"the Avro schema cannot be read: {exc}") from None
+        self.schema = pa.schema([_avro_field(field) for field in fields])
+
+    def decode(self, bodies: pa.BinaryArray) -> Decoded:
+        """Return the fields of the bodies, read one after the other."""
+        rows, good, bad = [], [], {}
+        for i, body in enumerate(bodies.to_pylist()):
+            try:
+                rows.append(self._record(body or b""))
+                good.append(i)
+            except _Bad as exc:
+                bad[i] = (exc.kind, exc.text)
+        columns = [pa.array([row[field.name] for row in rows], field.type) for field in self.schema]
+        return Decoded(pa.RecordBatch.from_arrays(columns, schema=self.schema), np.array(good, np.int64), bad)
+
+    def _record(self, body: bytes) -> Any:
+        at = io.BytesIO(body)
+        if body.startswith(AVRO_OBJECT):
+            if not body.startswith(self._mark):
+                raise _Bad("another schema", "the body was written with another Avro schema")
+            at.seek(len(self._mark))
+        try:
+            row = fastavro.schemaless_reader(at, self._parsed, None)
+        except Exception as exc:  # whatever a reader of foreign bytes may raise: the body is at fault, and is kept
+            raise _Bad("not Avro", f"{type(exc).__name__}: {exc}") from None
+        if at.tell() != len(body):
+            raise _Bad("not Avro", f"{len(body) - at.tell()} bytes follow the record")
+        return row
+
+
+# ---------------------------------------------------------------- runs of bodies
+
+
+class _Bad(Exception):
+    """A run of bodies does not decode; with one body in it, this is the reason."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind, self.text = kind, text[:REASON_CHARS_MAX]
+
+
+def _by_runs(bodies: pa.BinaryArray, schema: pa.Schema, run: Callable[[pa.BinaryArray], pa.RecordBatch]) -> Decoded:
+    """Decode runs of bodies, halving those that fail, in order."""
+    made: list[pa.RecordBatch] = []
+    good: list[NDArray[np.int64]] = []
+    bad: dict[int, tuple[str, str]] = {}
+    waiting = _stretches(bodies)[::-1]
+    while waiting:
+        begin, end = waiting.pop()
+        try:
+            made.append(run(bodies.slice(begin, end - begin)))
+            good.append(np.arange(begin, end))
+        except _Bad as exc:
+            if end - begin == 1:
+                bad[begin] = (exc.kind, exc.text)
+            else:
+                middle = (begin + end) // 2
+                waiting += [(middle, end), (begin, middle)]
+    table = pa.Table.from_batches(made, schema=schema).combine_chunks()
+    batches = table.to_batches()
+    columns = batches[0] if batches else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+    return Decoded(columns, np.concatenate(good) if good else np.empty(0, np.int64), bad)
+
+
+def _stretches(bodies: pa.BinaryArray) -> list[tuple[int, int]]:
+    """Return index ranges whose bodies together stay under `RUN_BYTES_MAX`, or are a single one."""
+    if not len(bodies):
+        return []
+    lengths = pc.fill_null(pc.binary_length(bodies), 0).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+    stretch = (np.cumsum(lengths) - lengths) // RUN_BYTES_MAX
+    cuts = [0, *(np.flatnonzero(np.diff(stretch)) + 1).tolist(), len(bodies)]
+    return list(pairwise(cuts))
+
+
+def _objects(bodies: pa.BinaryArray) -> pa.StringArray:
+    """Return bodies as texts that begin with { and end with }, without blanks around them."""
+    if bodies.null_count:
+        raise _Bad("empty", "there is no body")
+    try:
+        texts = bodies.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise _Bad("not UTF-8", "the body is not UTF-8") from None
+    if not _from_brace_to_brace(texts):
+        texts = pc.utf8_trim(texts, " \t\r\n")
+        if not _from_brace_to_brace(texts):
+            raise _Bad("not JSON", "the body is no JSON object")
+    return texts
+
+
+def _from_brace_to_brace(texts: pa.StringArray) -> bool:
+    return bool(pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py())
+
+
+def _json_fault(text: str) -> _Bad:
+    """Return what Arrow says about one body, in words and as one of a few kinds."""
+    said = text.removeprefix("JSON parse error: ").removesuffix(" in row 0")
+    if "changed from" in said or "convert JSON" in said:
+        return _Bad("wrong type", said)
+    return _Bad("field twice" if "twice" in said else "not JSON", said)
+
+
+# ---------------------------------------------------------------- types
+
+
+def _check_type(name: str, kind: pa.DataType, *, inside: bool = False) -> None:
+    """Refuse types that Arrow's JSON reader does not give."""
+    types = pa.types
+    if types.is_struct(kind):
+        for field in kind:
+            _check_type(f"{name}.{field.name}", field.type, inside=True)
+    elif types.is_list(kind):
+        _check_type(f"{name}[]", kind.value_type, inside=True)
+    elif types.is_date(kind) and inside:
+        raise UsageError(f"field {name}: a date inside another field cannot be read from JSON; read it as a string")
+    elif not (
+        types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_string(kind)
+        or types.is_timestamp(kind) or types.is_decimal128(kind) or types.is_date(kind)
+    ):  # fmt: skip
+        raise UsageError(f"field {name}: {kind} cannot be read from JSON; read it as a string")
+
+
+_AVRO = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "int-date": pa.date32(),
+    "long-timestamp-millis": pa.timestamp("us", tz="UTC"),
+    "long-timestamp-micros": pa.timestamp("us", tz="UTC"),
+    "string-uuid": pa.string(),
+}
+
+
+def _avro_field(field: Any) -> pa.Field:
+    kind, nullable = _without_null(field["type"])
+    return pa.field(field["name"], _avro_type(field["name"], kind), nullable)
+
+
+def _without_null(kind: Any) -> tuple[Any, bool]:
+    if not isinstance(kind, list):
+        return kind, False
+    others = [each for each in kind if each != "null"]
+    return (others[0] if len(others) == 1 else kind), "null" in kind
+
+
+def _avro_type(name: str, kind: Any) -> pa.DataType:
+    if isinstance(kind, str) and kind in _AVRO:
+        return _AVRO[kind]
+    if isinstance(kind, dict):
+        base = kind.get("type")
+        if base == "record" and kind["fields"]:
+            return pa.struct([_avro_field(field) for field in kind["fields"]])
+        if base == "array":
+            return pa.list_(_avro_type(f"{name}[]", _without_null(kind["items"])[0]))
+        if base == "map":
+            return pa.map_(pa.string(), _avro_type(f"{name}{{}}", _without_null(kind["values"])[0]))
+        if base == "enum":
+            return pa.string()
+        if base == "bytes" and kind.get("logicalType") == "decimal":
+            return pa.decimal128(kind["precision"], kind.get("scale", 0))
+        logical = f"{base}-{kind['logicalType']}" if "logicalType" in kind else str(base)
+        if logical in _AVRO:
+            return _AVRO[logical]
+    raise UsageError(f"Avro field {name}: type {str(kind)[:100]} has no column type here")
+
+
+def names_of(schema: pa.Schema, taken: Sequence[str]) -> None:
+    """Raise UsageError when a decoded field has the name of a column that is taken."""
+    both = [name for name in schema.names if name in taken]
+    if both:
+        raise UsageError(
+            f"the body has a field {both[0]}, and so has the message: give into=COLUMN to keep the body's in one column"
+        )
+    if len(set(schema.names)) < len(schema.names):
+        raise UsageError("the schema names a field twice")

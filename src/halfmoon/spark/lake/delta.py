@@ -1,0 +1,126 @@
+"""Batches into a Delta table. A commit adds the files of one manifest and says so by Delta's application transaction (id, batch).
+
+The version that the table has of an id is read before a commit, for the library takes a repeat without a word. Of two drivers that
+pass that look at the same time the library refuses the later one, which looks again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+try:
+    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake.exceptions import CommitFailedError
+    from deltalake.transaction import AddAction, RemoveAction
+except ImportError:  # comes with the extra `lake`
+    DeltaTable = None  # type: ignore[assignment, misc]
+
+from halfmoon.errors import StoreError, UsageError
+from halfmoon.spark.lake.ledger import Ledger
+from halfmoon.spark.lake.manifest import DataFile, Manifest
+from halfmoon.spark.lake.table import TRIES
+
+
+class Delta:
+    """A Delta table in a directory."""
+
+    kind = "delta"
+
+    def __init__(self, root: Path) -> None:
+        if DeltaTable is None:
+            raise UsageError("Delta tables need deltalake: pip install 'halfmoon[lake]'")
+        self.root = root
+
+    def create(self, schema: pa.Schema, partition: str) -> None:
+        """Make the table where there is none. ``schema`` is that of the files, without the partition column."""
+        whole = pa.schema([*schema, pa.field(partition, pa.string())]) if partition else schema
+        DeltaTable.create(self.root, whole, mode="ignore", partition_by=[partition] if partition else None)
+
+    def apply(self, manifest: Manifest) -> bool:
+        """Put a batch into the table unless it is there; False: it was."""
+        if not manifest.files:
+            return False
+        for _ in range(TRIES):
+            table = DeltaTable(self.root)
+            have = table.transaction_version(manifest.id)
+            if have is not None and have >= manifest.batch:
+                return False
+            try:
+                table.create_write_transaction(
+                    [_added(file) for file in manifest.files],
+                    mode="append",
+                    schema=table.schema(),
+                    partition_by=table.metadata().partition_columns,
+                    commit_properties=CommitProperties(
+                        custom_metadata={"halfmoon.id": manifest.id, "halfmoon.batch": str(manifest.batch)},
+                        app_transactions=[Transaction(manifest.id, manifest.batch)],
+                    ),
+                )
+                return True
+            except CommitFailedError:
+                continue
+        raise StoreError(f"batch {manifest.batch} of {manifest.id}: others changed {self.root} at each of {TRIES} tries to commit")
+
+    def files(self, ledger: Ledger) -> list[str]:
+        """Return the paths of the files that the table is made of now."""
+        table = DeltaTable(self.root)
+        features = set(table.protocol().reader_features or ())
+        if features & {"deletionVectors", "columnMapping"}:
+            raise UsageError(
+                f"the Delta table in {self.root} uses {', '.join(sorted(features))}, which plain Parquet files do not show"
+            )
+        return sorted(table.file_uris())
+
+    def live(self, ledger: Ledger) -> list[DataFile]:
+        """Return the files of the table with their rows and partitions."""
+        actions = pa.table(DeltaTable(self.root).get_add_actions(flatten=True)).to_pylist()
+        found = []
+        for action in actions:
+            partition = {name[10:]: str(value) for name, value in action.items() if name.startswith("partition.")}
+            path, rows, size = unquote(action["path"]), action["num_records"], action["size_bytes"]
+            found.append(DataFile(path=path, rows=rows, size_bytes=size, partition=partition))
+        return found
+
+    def known(self, ledger: Ledger) -> set[str]:
+        """Return the paths of all files that some version of the table has, as far back as its log goes."""
+        found: set[str] = set()
+        for entry in sorted((self.root / "_delta_log").glob("*.json")):
+            for line in entry.read_text().splitlines():
+                action = json.loads(line)
+                found |= {unquote(action[name]["path"]) for name in ("add", "remove") if name in action}
+        return found | {file.path for file in self.live(ledger)}
+
+    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], dropped: int) -> None:
+        """Put files in the place of others by one commit."""
+        table = DeltaTable(self.root)
+        have = {file.path: file for file in self.live(ledger)}
+        if not set(old) <= have.keys():
+            raise UsageError(f"the table in {self.root} changed meanwhile: files are no longer in it. Run this again")
+        table.create_write_transaction(
+            [*(_removed(have[path], changes=dropped > 0) for path in old), *(_added(file, changes=dropped > 0) for file in new)],
+            mode="append",
+            schema=table.schema(),
+            partition_by=table.metadata().partition_columns,
+            commit_properties=CommitProperties(custom_metadata={"halfmoon.dropped": str(dropped)}),
+        )
+
+
+def _added(file: DataFile, *, changes: bool = True) -> AddAction:
+    return AddAction(
+        path=file.path,
+        size=file.size_bytes,
+        partition_values=file.partition,
+        modification_time=int(time.time() * 1000),
+        data_change=changes,
+        stats=json.dumps({"numRecords": file.rows}),
+    )
+
+
+def _removed(file: DataFile, *, changes: bool) -> RemoveAction:
+    return RemoveAction(file.path, changes, int(time.time() * 1000), file.size_bytes, dict(file.partition))

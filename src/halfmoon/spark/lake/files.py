@@ -1,0 +1,265 @@
+"""The part of an ingest that tasks do: messages in, Parquet files and quarantine out, and a report of what was written.
+
+Files of an attempt have its random id in their names, and belong to the table only once a manifest names them. So an attempt that
+is repeated, killed or overtaken leaves files that no reader sees and `vacuum` removes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from halfmoon.errors import UsageError
+from halfmoon.spark import rows
+from halfmoon.spark.lake import bodies
+from halfmoon.spark.lake.ledger import QUARANTINE, sync_folder
+from halfmoon.spark.lake.manifest import DataFile, Part, Span
+
+COMPRESSIONS = ("snappy", "zstd", "none")
+PARTITIONS = {"": "", "day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
+"""Partition columns by the time of storing, in UTC, and how their values read."""
+
+WRITERS_MAX = 16
+"""Partition values that one task writes at a time; the file begun first is closed for one more."""
+
+ROW_GROUP_ROWS = 1 << 17
+
+QUARANTINE_SCHEMA = pa.schema(
+    [*(f for f in rows.SCHEMA if f.name != "properties"), ("fault", pa.string()), ("reason", pa.string())]
+)
+"""A message as it came, the kind of fault and what the decoder said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What the rows of a table look like, and how its files are written. Plain values: tasks receive it.
+
+    ``columns`` are those of the message; ``into`` is the column for all decoded fields together, empty: each its own.
+    """
+
+    root: str
+    columns: tuple[str, ...]
+    decode: str = "binary"
+    schema: pa.Schema | None = None
+    avro: str = ""
+    into: str = ""
+    partition: str = ""
+    file_bytes: int = 128 << 20
+    compression: str = "zstd"
+
+    def check(self) -> None:
+        """Raise UsageError for what cannot be."""
+        if self.partition not in PARTITIONS:
+            raise UsageError(f"partition={self.partition!r} is unknown; there are day, hour and none")
+        if self.compression not in COMPRESSIONS:
+            raise UsageError(f"compression={self.compression!r} is unknown; there are {', '.join(COMPRESSIONS)}")
+        if not 1 << 16 <= self.file_bytes <= 1 << 32:
+            raise UsageError("files of 64 KiB to 4 GiB, please")
+        taken = [*self.columns, *([self.partition] if self.partition else [])]
+        decoder = bodies.decoder(self.decode, self.schema, self.avro)
+        if decoder is not None:
+            bodies.names_of(pa.schema([(self.into, pa.null())]) if self.into else decoder.schema, taken)
+        rows.schema_of(self.columns)
+
+    def table_schema(self) -> pa.Schema:
+        """Return the columns of the table's files. All may be null: lake formats and Spark agree best so."""
+        decoder = bodies.decoder(self.decode, self.schema, self.avro)
+        fields = list(rows.schema_of(self.columns))
+        if decoder is not None and self.into:
+            fields.append(pa.field(self.into, pa.struct([field.with_nullable(True) for field in decoder.schema])))
+        elif decoder is not None:
+            fields += [field.with_nullable(True) for field in decoder.schema]
+        return pa.schema(fields)
+
+    def needed(self) -> tuple[str, ...]:
+        """Return the columns of the message that writing needs, in the source's order."""
+        wanted = set(self.columns) | ({"storeTimestamp"} if self.partition else set())
+        if self.decode != "binary":
+            wanted |= set(QUARANTINE_SCHEMA.names)
+        return tuple(name for name in rows.COLUMNS if name in wanted)
+
+
+def write(layout: Layout, batches: Iterable[pa.RecordBatch], spans: Sequence[Span], gaps: Sequence[Span] = ()) -> Part:
+    """Write messages and return the report. ``batches`` have the columns `Layout.needed`; ``gaps`` may grow while they are read.
+
+    Everything that it reports is on the device. Files begun before an error are removed as far as that works.
+    """
+    writing = _Writing(layout)
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                writing.add(batch)
+        return writing.report(spans, gaps)
+    except BaseException:
+        writing.discard()
+        raise
+
+
+class _Writing:
+    """What one attempt of one task writes."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._attempt = secrets.token_hex(8)
+        self._decoder = bodies.decoder(layout.decode, layout.schema, layout.avro)
+        self._schema = layout.table_schema()
+        self._rows = _Files(layout, self._schema, f"part-{self._attempt}", "")
+        self._refused_rows = _Files(layout, QUARANTINE_SCHEMA, f"refused-{self._attempt}", QUARANTINE)
+        self._refused: dict[str, int] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self._decoder is not None:
+            found = self._decoder.decode(batch.column("body"))
+            if found.bad:
+                self._quarantine(batch, found.bad)
+                batch = batch.take(pa.array(found.good))
+            made = self._joined(batch, found.columns)
+        else:
+            made = batch.select(list(self._layout.columns))
+        if made.num_rows:
+            for value, piece in self._parted(batch, made):
+                self._rows.write(value, piece)
+
+    def report(self, spans: Sequence[Span], gaps: Sequence[Span]) -> Part:
+        return Part(
+            attempt=self._attempt,
+            spans=tuple(spans),
+            files=self._rows.close(),
+            quarantine=self._refused_rows.close(),
+            gaps=tuple(gaps),
+            refused=self._refused,
+        )
+
+    def discard(self) -> None:
+        self._rows.discard()
+        self._refused_rows.discard()
+
+    def _joined(self, batch: pa.RecordBatch, decoded: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [batch.column(name) for name in self._layout.columns]
+        if self._layout.into:
+            fields = list(self._schema.field(self._layout.into).type)
+            columns.append(pa.StructArray.from_arrays(decoded.columns, fields=fields))
+        else:
+            columns += decoded.columns
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _quarantine(self, batch: pa.RecordBatch, bad: dict[int, tuple[str, str]]) -> None:
+        rejected = batch.take(pa.array(list(bad)))
+        kinds, reasons = zip(*bad.values(), strict=True)
+        for kind in kinds:
+            self._refused[kind] = self._refused.get(kind, 0) + 1
+        columns = [rejected.column(name) for name in QUARANTINE_SCHEMA.names[:-2]]
+        made = pa.RecordBatch.from_arrays([*columns, pa.array(kinds), pa.array(reasons)], schema=QUARANTINE_SCHEMA)
+        self._refused_rows.write("", made)
+
+    def _parted(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield rows by their value of the partition column, in order."""
+        if not self._layout.partition:
+            yield "", made
+            return
+        unit = "D" if self._layout.partition == "day" else "h"
+        stored = batch.column("storeTimestamp").cast(pa.int64()).to_numpy().view("M8[us]").astype(f"M8[{unit}]")
+        for value in np.unique(stored):
+            text = str(value).replace("T", "-")
+            picked = stored == value
+            yield text, made if picked.all() else made.filter(pa.array(picked))
+
+
+class _Files:
+    """The Parquet files of one attempt in one place of the table, some open at a time."""
+
+    def __init__(self, layout: Layout, schema: pa.Schema, stem: str, folder: str) -> None:
+        self._layout, self._schema, self._stem, self._folder = layout, schema, stem, folder
+        self._open: dict[str, _File] = {}
+        self._done: list[DataFile] = []
+        self._made: list[Path] = []
+
+    def write(self, value: str, batch: pa.RecordBatch) -> None:
+        file = self._open.get(value)
+        if file is None:
+            if len(self._open) >= WRITERS_MAX:
+                self._finish(next(iter(self._open)))
+            file = self._open[value] = self._begin(value)
+        file.writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
+        file.rows += batch.num_rows
+        if file.sink.tell() >= self._layout.file_bytes:
+            self._finish(value)
+
+    def close(self) -> tuple[DataFile, ...]:
+        for value in list(self._open):
+            self._finish(value)
+        for folder in {path.parent for path in self._made}:
+            sync_folder(folder)
+        return tuple(self._done)
+
+    def discard(self) -> None:
+        for file in self._open.values():
+            try:
+                file.sink.close()
+            except OSError:
+                pass
+        for path in self._made:
+            path.unlink(missing_ok=True)
+
+    def _begin(self, value: str) -> _File:
+        parts = [self._folder] if self._folder else []
+        if value:
+            parts.append(f"{self._layout.partition}={value}")
+        name = "/".join([*parts, f"{self._stem}-{len(self._made)}.parquet"])
+        path = Path(self._layout.root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._made.append(path)
+        return _File(path, name, self._schema, self._layout.compression)
+
+    def _finish(self, value: str) -> None:
+        file = self._open.pop(value)
+        partition = {self._layout.partition: value} if value else {}
+        self._done.append(DataFile(path=file.name, rows=file.rows, size_bytes=file.close(), partition=partition))
+
+
+class _File:
+    """One Parquet file while it is written."""
+
+    def __init__(self, path: Path, name: str, schema: pa.Schema, compression: str) -> None:
+        self.path, self.name, self.rows = path, name, 0
+        self.sink = path.open("xb")
+        self.writer = pq.ParquetWriter(self.sink, schema, compression=compression, use_dictionary=_repeating(schema))
+
+    def close(self) -> int:
+        """Finish the file, on the device, and return its size in bytes."""
+        self.writer.close()
+        self.sink.flush()
+        os.fsync(self.sink.fileno())
+        size = self.sink.tell()
+        self.sink.close()
+        return size
+
+
+def _repeating(schema: pa.Schema) -> list[str]:
+    """Return the columns whose values repeat; a dictionary for the others costs time and gains nothing."""
+    often = {"topic", "brokerName", "queueId", "tags", "bornHost", "sysFlag", "flag", "reconsumeTimes", "fault"}
+    return [field.name for field in schema if field.name in often or (field.name not in rows.COLUMNS and _flat(field.type))]
+
+
+def _flat(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind)
+
+
+def layout_for(root: str | Path, *, columns: Sequence[str] = (), **values: Any) -> Layout:
+    """Return the layout of a table in a directory. Values are those of `Layout`.
+
+    ``columns`` empty: all of the message but ``properties``, and where bodies are decoded but ``body``.
+    """
+    without = {"properties"} if values.get("decode", "binary") == "binary" else {"properties", "body"}
+    chosen = tuple(columns) or tuple(name for name in rows.COLUMNS if name not in without)
+    layout = Layout(root=str(Path(root).absolute()), columns=chosen, **values)
+    layout.check()
+    return layout

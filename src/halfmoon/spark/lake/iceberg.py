@@ -1,0 +1,142 @@
+"""Batches into an Iceberg table. A snapshot adds the files of one manifest, and sets the last batch of its id beside.
+
+Both are one commit of the catalog, which refuses a commit onto a table that changed meanwhile: no other driver can come between
+the look for the batch and the commit. The library would try such a commit again without the look; here it must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+try:
+    from pyiceberg.catalog import Catalog, load_catalog
+    from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+    from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+    from pyiceberg.table import Table, TableProperties, _parquet_files_to_data_files
+    from pyiceberg.transforms import DayTransform, HourTransform
+except ImportError:  # comes with the extra `lake`
+    load_catalog = None  # type: ignore[assignment]
+
+from halfmoon.errors import StoreError, UsageError
+from halfmoon.spark.lake.ledger import Ledger
+from halfmoon.spark.lake.manifest import DataFile, Manifest
+
+TRIES = 20
+"""Commits tried while others commit to the same table."""
+
+
+class Iceberg:
+    """An Iceberg table of a catalog, with its files in a directory of ours. ``catalog`` are the properties of pyiceberg."""
+
+    kind = "iceberg"
+
+    def __init__(self, root: Path, name: str, catalog: Mapping[str, str]) -> None:
+        if load_catalog is None:
+            raise UsageError("Iceberg tables need pyiceberg: pip install 'halfmoon[lake]'")
+        if name.count(".") < 1 or not catalog:
+            raise UsageError("an Iceberg table needs its name, such as lake.orders, and the properties of its catalog")
+        if set("#?%") & set(str(root)):
+            raise UsageError(f"{root}: pyiceberg reads #, ? and % in a path as parts of an address; choose another directory")
+        self.root, self._name = root, name
+        self._catalog: Catalog = load_catalog("halfmoon", **catalog)
+
+    def create(self, schema: pa.Schema, partition: str) -> None:
+        """Make the table where there is none, partitioned by a transform of ``storeTimestamp``."""
+        if partition and "storeTimestamp" not in schema.names:
+            raise UsageError("an Iceberg table partitioned by time needs the column storeTimestamp")
+        if self._catalog.table_exists(self._name):
+            return
+        try:
+            self._catalog.create_namespace(self._name.rpartition(".")[0])
+        except NamespaceAlreadyExistsError:
+            pass
+        try:
+            with self._catalog.create_table_transaction(
+                self._name, schema, location=f"file://{self.root}", partition_spec=UNPARTITIONED_PARTITION_SPEC
+            ) as making:
+                if partition:
+                    transform: Any = DayTransform() if partition == "day" else HourTransform()
+                    with making.update_spec() as spec:
+                        spec.add_field("storeTimestamp", transform, partition)
+        except (TableAlreadyExistsError, CommitFailedException):
+            pass  # another driver was faster
+
+    def apply(self, manifest: Manifest) -> bool:
+        """Put a batch into the table unless it is there; False: it was."""
+        if not manifest.files:
+            return False
+        key = f"halfmoon.last.{manifest.id}"
+        for _ in range(TRIES):
+            table = self._table()
+            if int(table.properties.get(key, "-1")) >= manifest.batch:
+                return False
+            try:
+                with table.transaction() as change:
+                    change.set_properties({key: str(manifest.batch)})
+                    change.add_files(
+                        [self._place(file.path) for file in manifest.files],
+                        snapshot_properties={"halfmoon.id": manifest.id, "halfmoon.batch": str(manifest.batch)},
+                        check_duplicate_files=False,
+                    )
+                return True
+            except CommitFailedException:
+                continue
+        raise StoreError(f"batch {manifest.batch} of {manifest.id}: others changed {self._name} at each of {TRIES} tries to commit")
+
+    def files(self, ledger: Ledger) -> list[str]:
+        """Return the paths of the files that the table is made of now."""
+        found = []
+        for task in self._table().scan().plan_files():
+            if task.delete_files:
+                raise UsageError(f"{self._name} has delete files, which plain Parquet files do not show")
+            found.append(task.file.file_path)
+        return sorted(found)
+
+    def live(self, ledger: Ledger) -> list[DataFile]:
+        """Return the table's files that lie in its directory. Their names tell their partition, for we gave them."""
+        found = []
+        for task in self._table().scan().plan_files():
+            path = task.file.file_path.removeprefix(f"file://{self.root}/")
+            if not path.startswith("file:"):
+                partition = dict([path.split("/")[0].split("=")] if "=" in path else [])
+                found.append(
+                    DataFile(path=path, rows=task.file.record_count, size_bytes=task.file.file_size_in_bytes, partition=partition)
+                )
+        return found
+
+    def known(self, ledger: Ledger) -> set[str]:
+        """Return the paths of all files that some snapshot of the table has."""
+        paths = self._table().inspect.all_data_files().column("file_path").to_pylist()
+        return {path.removeprefix(f"file://{self.root}/") for path in paths}
+
+    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], dropped: int) -> None:
+        """Put files in the place of others by one snapshot. The library refuses it when the table changed meanwhile."""
+        table = self._table()
+        gone = {self._place(path) for path in old}
+        files = [task.file for task in table.scan().plan_files() if task.file.file_path in gone]
+        try:
+            if len(files) < len(gone):
+                raise CommitFailedException
+            with table.transaction() as change, change.update_snapshot({"halfmoon.dropped": str(dropped)}).overwrite() as step:
+                for file in files:
+                    step.delete_data_file(file)
+                for made in _parquet_files_to_data_files(table.metadata, [self._place(file.path) for file in new], table.io):
+                    step.append_data_file(made)
+        except CommitFailedException:
+            raise UsageError(f"{self._name} changed meanwhile: files are no longer in it. Run this again") from None
+
+    def _place(self, path: str) -> str:
+        return f"file://{self.root / path}"
+
+    def _table(self) -> Table:
+        """Return the table as it is now. Commits of what is returned are not tried again by the library; the table is not changed."""
+        try:
+            table = self._catalog.load_table(self._name)
+        except NoSuchTableError:
+            raise UsageError(f"the catalog has no table {self._name}") from None
+        table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+        return table

@@ -1,0 +1,264 @@
+"""The files by which a table knows its batches: ``_halfmoon/`` inside the table's directory. Local or shared disks only.
+
+ ``table.json``                    what the table is: made once, never changed
+ ``batches/<id>/<number>.json``    one manifest a batch: made once, the first one counts
+ ``snapshots/<number>.json``       everything up to some batches, written by compaction; later batches come on top
+
+A file appears whole or not at all: it is written under another name, synced, and linked to its own, which fails when that is taken.
+So two drivers that finish the same batch agree on one of the two, and a crash leaves nothing half done.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from halfmoon.errors import StoreError, UsageError
+from halfmoon.spark.lake import manifest as manifests
+from halfmoon.spark.lake.manifest import DataFile, Manifest, Span, check_id, read, text
+
+FOLDER = "_halfmoon"
+QUARANTINE = "_quarantine"
+"""Directories of a table that begin with _ and so belong to no reader of the table."""
+
+_STEM = "{:020d}.json"
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """What a table is. ``schema`` is Arrow's, as base64 of its message; ``partition`` is empty, ``day`` or ``hour``."""
+
+    version: int = manifests.VERSION
+    kind: str
+    schema: bytes
+    partition: str = ""
+    decode: str = "binary"
+
+
+class Last(msgspec.Struct, frozen=True):
+    """The last batch of an id, and the digest of its ranges."""
+
+    batch: int
+    digest: str
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a table holds after some batches. ``replaced`` are files of earlier states that nothing names any more."""
+
+    version: int = manifests.VERSION
+    number: int
+    last: dict[str, Last]
+    spans: tuple[Span, ...]
+    files: tuple[DataFile, ...]
+    quarantine: tuple[DataFile, ...] = ()
+    gaps: tuple[Span, ...] = ()
+    refused: dict[str, int] = {}
+    dropped: int = 0
+    replaced: tuple[str, ...] = ()
+    made_ms: int = 0
+
+
+class State(NamedTuple):
+    """A table as it stands: the newest snapshot and the batches after it, in order."""
+
+    snapshot: Snapshot | None
+    batches: tuple[Manifest, ...]
+
+    def _whole(self) -> list[Snapshot | Manifest]:
+        return [*([self.snapshot] if self.snapshot else []), *self.batches]
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """Files with the table's rows."""
+        return tuple(file for part in self._whole() for file in part.files)
+
+    @property
+    def quarantine(self) -> tuple[DataFile, ...]:
+        """Files with what could not be decoded."""
+        return tuple(file for part in self._whole() for file in part.quarantine)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Ranges as the batches name them; a table that two fill may have some twice."""
+        return tuple(span for part in self._whole() for span in part.spans)
+
+    @property
+    def gaps(self) -> tuple[Span, ...]:
+        """Offsets inside `spans` that were gone when they were read."""
+        return tuple(span for part in self._whole() for span in part.gaps)
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many bodies are in quarantine, by reason."""
+        found: dict[str, int] = {}
+        for part in self._whole():
+            for reason, count in part.refused.items():
+                found[reason] = found.get(reason, 0) + count
+        return found
+
+    @property
+    def dropped(self) -> int:
+        """Rows left out as copies of others."""
+        return sum(part.dropped for part in self._whole())
+
+    @property
+    def last(self) -> dict[str, Last]:
+        """The last batch of each id."""
+        found = dict(self.snapshot.last) if self.snapshot else {}
+        for batch in self.batches:
+            found[batch.id] = Last(batch.batch, batch.digest)
+        return found
+
+
+class Ledger:
+    """A table's own files. Keeps nothing in memory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._folder = root / FOLDER
+
+    # ------------------------------------------------------------ the table
+
+    def table(self) -> Table:
+        """Return what the table is. Raises UsageError where there is none."""
+        try:
+            return read(Table, (self._folder / "table.json").read_bytes(), "table.json")
+        except FileNotFoundError:
+            raise UsageError(f"{self.root} holds no table of Halfmoon") from None
+
+    def agree(self, table: Table) -> None:
+        """Make the table, or see that it is the same. Raises UsageError naming what differs."""
+        if self._create(self._folder / "table.json", text(table)):
+            return
+        have = self.table()
+        for name in ("kind", "partition", "decode"):
+            if getattr(have, name) != getattr(table, name):
+                raise UsageError(f"the table in {self.root} has {name}={getattr(have, name)!r}, not {getattr(table, name)!r}")
+        if have.schema != table.schema:
+            raise UsageError(f"the table in {self.root} has other columns")
+
+    # ------------------------------------------------------------ batches
+
+    def decide(self, manifest: Manifest) -> Manifest | None:
+        """Write a batch's manifest, or return the one that is there: the first counts, and its files are the batch.
+
+        None: a snapshot took the batch up, so that nothing is left to do.
+
+        Raises:
+            UsageError: the batch was published with other ranges, or does not follow the last: the checkpoint is another one, or
+                was restored from a copy.
+        """
+        last = self.state().last.get(manifest.id, Last(-1, ""))
+        if not last.batch <= manifest.batch <= last.batch + 1:
+            raise _other_checkpoint(
+                manifest, f"the table's last is batch {last.batch}" if last.batch >= 0 else "the table has none of it"
+            )
+        if manifest.batch == last.batch + 1 and self._create(self._batch(manifest.id, manifest.batch), text(manifest)):
+            return manifest
+        found = self.batch(manifest.id, manifest.batch)
+        if (found.digest if found else self.state().last[manifest.id].digest) != manifest.digest:
+            raise _other_checkpoint(manifest, "the table has it with other offsets")
+        return found
+
+    def batch(self, id: str, number: int) -> Manifest | None:
+        """Return the manifest of a batch; None: it is not published, or a snapshot took it up."""
+        path = self._batch(id, number)
+        try:
+            return read(Manifest, path.read_bytes(), f"batch {number} of {id}")
+        except FileNotFoundError:
+            return None
+
+    def state(self) -> State:
+        """Return the table as it stands now."""
+        while True:
+            snapshot = self._newest()
+            try:
+                return State(snapshot, tuple(self._after(snapshot.last if snapshot else {})))
+            except FileNotFoundError:  # a snapshot took the batch up between the two looks
+                if self._newest() == snapshot:
+                    raise StoreError(f"{self.root} lost a batch while it was read") from None
+
+    # ------------------------------------------------------------ snapshots
+
+    def take(self, snapshot: Snapshot) -> bool:
+        """Write a snapshot; False: another one with its number came first, and nothing was changed."""
+        return self._create(self._folder / "snapshots" / _STEM.format(snapshot.number), text(snapshot))
+
+    def forget(self, keep_ms: int) -> None:
+        """Remove batches and snapshots that the newest snapshot made needless, once it is ``keep_ms`` old."""
+        newest = self._newest()
+        if newest is None or now_ms() - newest.made_ms < keep_ms:
+            return
+        for id, last in newest.last.items():
+            for number in self._numbers(self._folder / "batches" / check_id(id)):
+                if number <= last.batch:
+                    self._batch(id, number).unlink(missing_ok=True)
+        for number in self._numbers(self._folder / "snapshots"):
+            if number < newest.number:
+                (self._folder / "snapshots" / _STEM.format(number)).unlink(missing_ok=True)
+
+    # ------------------------------------------------------------ files
+
+    def _newest(self) -> Snapshot | None:
+        numbers = self._numbers(self._folder / "snapshots")
+        if not numbers:
+            return None
+        return read(Snapshot, (self._folder / "snapshots" / _STEM.format(numbers[-1])).read_bytes(), f"snapshot {numbers[-1]}")
+
+    def _after(self, last: dict[str, Last]) -> list[Manifest]:
+        folder = self._folder / "batches"
+        found = []
+        for id in sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []:
+            for number in self._numbers(folder / check_id(id)):
+                if id not in last or number > last[id].batch:
+                    found.append(read(Manifest, self._batch(id, number).read_bytes(), f"batch {number} of {id}"))
+        return found
+
+    def _numbers(self, folder: Path) -> list[int]:
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        return sorted(int(name[:-5]) for name in names if len(name) == 25 and name.endswith(".json") and name[:-5].isdigit())
+
+    def _batch(self, id: str, number: int) -> Path:
+        return self._folder / "batches" / check_id(id) / _STEM.format(number)
+
+    def _create(self, path: Path, data: bytes) -> bool:
+        """Make a file with all its bytes, durably; False: it was there."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.parent / f".{path.name}.{secrets.token_hex(8)}"
+        with draft.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink()
+        sync_folder(path.parent)
+        return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a directory durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _other_checkpoint(manifest: Manifest, why: str) -> UsageError:
+    return UsageError(
+        f"batch {manifest.batch} of {manifest.id} does not go on from the table: {why}. The checkpoint is not "
+        "the one that filled it, or is an old copy. Use the right one; or ingest without any, which begins where the table ends"
+    )
+
+
+def now_ms() -> int:
+    """Return the time by this machine, in ms since the epoch."""
+    return int(time.time() * 1000)

@@ -1,0 +1,191 @@
+"""What one batch puts into a lake table, as plain values that are written as JSON. Pure.
+
+A batch is named by ``id``, who fills the table, and ``batch``, a number that grows. Its manifest names the ranges of offsets that
+it covers and the files that hold them; two manifests of the same batch must cover the same ranges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import TypeVar
+
+import msgspec
+
+from halfmoon.errors import StoreError, UsageError
+from halfmoon.spark.plan import Range
+
+VERSION = 1
+
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Names of who fills a table. They become names of files and of properties, so they are letters, digits, dot, _ and -."""
+
+MANIFEST_BYTES_MAX = 64 << 20
+"""A manifest or snapshot is read whole. One file of a table costs about 200 bytes, so this is some 300,000 files."""
+
+T = TypeVar("T")
+
+
+class Span(msgspec.Struct, frozen=True, order=True):
+    """Offsets [begin, end) of one queue."""
+
+    topic: str
+    broker: str
+    queue: int
+    begin: int
+    end: int
+
+
+class DataFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One Parquet file. ``path`` is relative to the table; ``partition`` is empty or has one entry, such as day: 2026-11-21."""
+
+    path: str
+    rows: int
+    size_bytes: int
+    partition: dict[str, str] = {}
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What one attempt of one task wrote. ``gaps`` are offsets that were asked for and are gone; ``refused`` counts by reason."""
+
+    attempt: str
+    spans: tuple[Span, ...] = ()
+    files: tuple[DataFile, ...] = ()
+    quarantine: tuple[DataFile, ...] = ()
+    gaps: tuple[Span, ...] = ()
+    refused: dict[str, int] = {}
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch: everything of its parts, in order, so that the text depends on the parts alone."""
+
+    version: int = VERSION
+    id: str
+    batch: int
+    digest: str
+    spans: tuple[Span, ...]
+    files: tuple[DataFile, ...] = ()
+    quarantine: tuple[DataFile, ...] = ()
+    gaps: tuple[Span, ...] = ()
+    refused: dict[str, int] = {}
+    dropped: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of its data files."""
+        return sum(file.rows for file in self.files)
+
+
+def manifest_of(id: str, batch: int, parts: Iterable[Part], *, dropped: int = 0) -> Manifest:
+    """Return the manifest of a batch from what its tasks report. ``dropped`` counts rows left out as copies of others.
+
+    Raises:
+        UsageError: the name or number cannot be.
+        StoreError: two parts cover the same offset, which no run of a batch does.
+    """
+    check_id(id)
+    if batch < 0:
+        raise UsageError(f"batch {batch} of {id}: batches count from 0")
+    whole = list(parts)
+    spans = joined(span for part in whole for span in part.spans)
+    refused: dict[str, int] = {}
+    for part in whole:
+        for reason, count in part.refused.items():
+            refused[reason] = refused.get(reason, 0) + count
+    return Manifest(
+        id=id,
+        batch=batch,
+        digest=digest(spans),
+        spans=spans,
+        files=tuple(sorted((file for part in whole for file in part.files), key=lambda file: file.path)),
+        quarantine=tuple(sorted((file for part in whole for file in part.quarantine), key=lambda file: file.path)),
+        gaps=tuple(sorted(gap for part in whole for gap in part.gaps)),
+        refused=dict(sorted(refused.items())),
+        dropped=dropped,
+    )
+
+
+def joined(spans: Iterable[Span], *, overlaps: bool = False) -> tuple[Span, ...]:
+    """Return spans in order, neighbours made one and empty ones left out.
+
+    Raises StoreError where two overlap, unless ``overlaps`` says that both stay.
+    """
+    found: list[Span] = []
+    for span in sorted(spans):
+        if not 0 <= span.begin <= span.end:
+            raise StoreError(f"{text_of(span)} is no range")
+        if span.begin == span.end:
+            continue
+        last = found[-1] if found else None
+        if last is None or (last.topic, last.broker, last.queue) != (span.topic, span.broker, span.queue):
+            found.append(span)
+        elif span.begin < last.end and not overlaps:
+            raise StoreError(f"{text_of(span)} overlaps {text_of(last)}")
+        elif span.begin == last.end:
+            found[-1] = msgspec.structs.replace(last, end=span.end)
+        else:
+            found.append(span)
+    return tuple(found)
+
+
+def digest(spans: Iterable[Span]) -> str:
+    """Return the SHA-256 of joined spans, in hex digits. It says whether two runs of a batch read the same."""
+    return hashlib.sha256(msgspec.json.encode(list(spans))).hexdigest()
+
+
+def ends(spans: Iterable[Span], known: Mapping[tuple[str, str, int], int] | None = None) -> dict[tuple[str, str, int], int]:
+    """Return how far each queue is covered: the largest end, of these spans and of what is known."""
+    found = dict(known or {})
+    for span in spans:
+        key = (span.topic, span.broker, span.queue)
+        found[key] = max(found.get(key, 0), span.end)
+    return found
+
+
+def span_of(part: Range) -> Span:
+    """Return a range of the plan as a span."""
+    return Span(part.topic, part.broker, part.queue, part.begin, part.end)
+
+
+def text_of(span: Span) -> str:
+    """Return a span as people read it."""
+    return f"{span.topic} {span.broker} queue {span.queue} [{span.begin}, {span.end})"
+
+
+def check_id(id: str) -> str:
+    """Return the name of who fills a table; raise UsageError for one that cannot be."""
+    if not ID.fullmatch(id):
+        raise UsageError(
+            f"{id[:120]!r} cannot name an ingest: letters, digits, '.', '_' and '-', at most 100, a letter or digit first"
+        )
+    return id
+
+
+def check_path(path: str) -> str:
+    """Return a path inside the table; raise StoreError for one that leads elsewhere."""
+    pure = PurePosixPath(path)
+    if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path or str(pure) != path:
+        raise StoreError(f"{path[:200]!r} is no path inside a table")
+    return path
+
+
+def read(kind: type[T], data: bytes, place: str) -> T:
+    """Return a manifest, or another value of a table's own files, from its JSON. Raises StoreError naming ``place``."""
+    if len(data) > MANIFEST_BYTES_MAX:
+        raise StoreError(f"{place} has {len(data)} bytes, more than {MANIFEST_BYTES_MAX}")
+    try:
+        value = msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise StoreError(f"{place} is damaged: {exc}") from None
+    if getattr(value, "version", VERSION) != VERSION:
+        raise StoreError(f"{place} has version {getattr(value, 'version', None)}; this Halfmoon reads version {VERSION}")
+    for file in (*getattr(value, "files", ()), *getattr(value, "quarantine", ())):
+        check_path(file.path)
+    return value
+
+
+def text(value: msgspec.Struct) -> bytes:
+    """Return a value as the JSON that `read` reads."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"

@@ -1,0 +1,193 @@
+"""A lake table as users hold it: what is in it, how far it goes, and how a batch enters it.
+
+A batch enters in two steps. Its manifest is written, which decides what the batch is; then the table's format takes the files in.
+Either step may be repeated, by the same driver or by another, and a table opened again first finishes what was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from halfmoon.errors import UsageError
+from halfmoon.spark.lake.delta import Delta
+from halfmoon.spark.lake.files import QUARANTINE_SCHEMA, Layout
+from halfmoon.spark.lake.iceberg import Iceberg
+from halfmoon.spark.lake.ledger import Ledger, State
+from halfmoon.spark.lake.ledger import Table as Described
+from halfmoon.spark.lake.manifest import DataFile, Manifest, ends
+from halfmoon.spark.lake.parquet import Parquet
+from halfmoon.spark.lake.snapshots import folded
+
+KINDS = ("parquet", "delta", "iceberg")
+COPIES = {"msgId": ("topic", "msgId"), "keys": ("topic", "keys")}
+"""What makes two rows copies of one message."""
+
+
+class Format(Protocol):
+    """What a table format does for us."""
+
+    kind: str
+    root: Path
+
+    def create(self, schema: pa.Schema, partition: str) -> None:
+        """Make the table where there is none."""
+        ...
+
+    def apply(self, manifest: Manifest) -> bool:
+        """Put a batch into the table unless it is there; False: it was, or there is nothing to do."""
+        ...
+
+    def files(self, ledger: Ledger) -> list[str]:
+        """Return the paths of the files that the table is made of now."""
+        ...
+
+    def live(self, ledger: Ledger) -> list[DataFile]:
+        """Return those of them that lie in the table's directory."""
+        ...
+
+    def known(self, ledger: Ledger) -> set[str]:
+        """Return the paths, in the table's directory, of files that the table or an older state of it still names."""
+        ...
+
+    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], dropped: int) -> None:
+        """Put files in the place of others, in one step. Raises UsageError when one of those is no longer there."""
+        ...
+
+
+class LakeTable:
+    """A table in a directory of a local or shared disk.
+
+    ``name`` and ``catalog`` are for Iceberg: the table's name and the properties that pyiceberg finds its catalog by.
+    """
+
+    def __init__(self, path: str | Path, *, kind: str = "", name: str = "", catalog: Mapping[str, str] | None = None) -> None:
+        if "://" in str(path):
+            raise UsageError(f"{path}: tables lie on a local or shared disk; give a directory")
+        self.root = Path(path).absolute()
+        self.ledger = Ledger(self.root)
+        self.kind = kind or self.ledger.table().kind
+        self.format = _format(self.kind, self.root, name, catalog or {})
+
+    def create(self, layout: Layout) -> None:
+        """Make the table with the columns of a layout, or see that it has them. Raises UsageError naming what differs."""
+        layout.check()
+        schema = layout.table_schema()
+        self.ledger.agree(
+            Described(kind=self.kind, schema=bytes(schema.serialize()), partition=layout.partition, decode=layout.decode)
+        )
+        self.format.create(schema, layout.partition)
+        self.settle()
+
+    def publish(self, manifest: Manifest) -> Manifest | None:
+        """Put a batch into the table, once however often it is asked. Return the manifest that counts, None if it is long in.
+
+        Raises:
+            UsageError: the batch is there with other ranges, or does not follow the last.
+        """
+        counted = self.ledger.decide(manifest)
+        if counted is not None:
+            self.format.apply(counted)
+        return counted
+
+    def settle(self) -> int:
+        """Finish batches that were decided and not taken in, in order; return how many. A driver may have died between."""
+        return sum(self.format.apply(batch) for batch in self.ledger.state().batches)
+
+    def state(self) -> State:
+        """Return what the manifests say."""
+        return self.ledger.state()
+
+    def ends(self) -> dict[tuple[str, str, int], int]:
+        """Return for each (topic, broker, queue) the offset behind what the table has."""
+        return ends(self.state().spans)
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the files; the partition column of Parquet and Delta tables comes on top."""
+        return pa.ipc.read_schema(pa.py_buffer(self.ledger.table().schema))
+
+    def files(self) -> list[str]:
+        """Return the paths of the files with the table's rows."""
+        return self.format.files(self.ledger)
+
+    def live(self) -> list[DataFile]:
+        """Return the files with the table's rows that lie in its directory."""
+        return self.format.live(self.ledger)
+
+    def known(self) -> set[str]:
+        """Return the paths of all files that something of the table names."""
+        state = self.ledger.state()
+        mine = {file.path for file in state.quarantine}
+        return mine | {file.path for batch in state.batches for file in batch.files} | self.format.known(self.ledger)
+
+    def fold(self) -> bool:
+        """Take all batches up into one snapshot; False: there is nothing to take up, or another driver was faster."""
+        self.settle()
+        state = self.ledger.state()
+        return bool(state.batches) and self.ledger.take(folded(state))
+
+    def read(self, session: SparkSession, *, dedup: str = "") -> DataFrame:
+        """Return the table as it stands. ``dedup`` is ``msgId`` or ``keys``: of copies the first offset is kept."""
+        described = self.ledger.table()
+        fields = list(from_arrow_schema(self.schema()))
+        if described.partition and self.kind != "iceberg":
+            fields += list(StructType().add(described.partition, "string"))
+        frame = _frame(session, self.root, self.files(), StructType(fields))
+        return first_of_copies(frame, dedup) if dedup else frame
+
+    def quarantine(self, session: SparkSession) -> DataFrame:
+        """Return the messages that could not be decoded, each with the kind of fault and the reason."""
+        paths = [str(self.root / file.path) for file in self.state().quarantine]
+        return _frame(session, self.root, paths, from_arrow_schema(QUARANTINE_SCHEMA))
+
+
+def first_of_copies(frame: DataFrame, by: str) -> DataFrame:
+    """Return rows without copies: of those with the same id or keys the one with the first offset. Rows without any are kept.
+
+    Offsets of different queues are told apart by the time of storing, then by broker and queue.
+    """
+    return _numbered(frame, by).where((F.col("_copy") == 1) | ~_named(by)).drop("_copy")
+
+
+def copies(frame: DataFrame, by: str) -> DataFrame:
+    """Return the rows that `first_of_copies` leaves out."""
+    return _numbered(frame, by).where((F.col("_copy") > 1) & _named(by)).drop("_copy")
+
+
+def _named(by: str) -> Column:
+    return F.col(by).isNotNull() & (F.col(by) != "")
+
+
+def _numbered(frame: DataFrame, by: str) -> DataFrame:
+    if by not in COPIES:
+        raise UsageError(f"dedup={by!r} is unknown; there are {', '.join(COPIES)}")
+    missing = [
+        name for name in (*COPIES[by], "brokerName", "queueId", "queueOffset", "storeTimestamp") if name not in frame.columns
+    ]
+    if missing:
+        raise UsageError(f"dedup={by} needs the columns {', '.join(missing)}, which the table leaves out")
+    order = Window.partitionBy(*COPIES[by]).orderBy("storeTimestamp", "brokerName", "queueId", "queueOffset")
+    return frame.withColumn("_copy", F.row_number().over(order))
+
+
+def _frame(session: SparkSession, root: Path, paths: list[str], schema: StructType) -> DataFrame:
+    if not paths:
+        return session.createDataFrame([], schema)
+    return session.read.schema(schema).option("basePath", str(root)).parquet(*paths)
+
+
+def _format(kind: str, root: Path, name: str, catalog: Mapping[str, str]) -> Format:
+    if kind == "parquet":
+        return Parquet(root)
+    if kind == "delta":
+        return Delta(root)
+    if kind == "iceberg":
+        return Iceberg(root, name, catalog)
+    raise UsageError(f"kind={kind[:50]!r} is unknown; there are {', '.join(KINDS)}")

@@ -1,0 +1,145 @@
+"""Whether a table holds what a topic holds: offsets missing or twice, counts and checksums, queue by queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from halfmoon.spark.lake.manifest import Span, joined
+from halfmoon.spark.lake.table import LakeTable
+
+Queue = tuple[str, str, int]
+"""Topic, broker, queue."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueVerdict:
+    """What was found of one queue. Offsets are [begin, end); ``wrong`` says in words what is not as it should be."""
+
+    queue: Queue
+    begin: int
+    end: int
+    rows: int
+    refused: int
+    table_checksum: int
+    topic_checksum: int | None
+    wrong: tuple[str, ...]
+
+
+def verify(session: SparkSession, table: LakeTable, source: DataFrame | None = None) -> list[QueueVerdict]:
+    """Return a verdict for each queue that the table covers.
+
+    Without ``source`` the table is compared with its own manifests: every offset of their ranges once, but for known gaps and
+    copies taken out. ``source`` are the topic's messages, with the columns topic, brokerName, queueId, queueOffset and body: then
+    count and checksum of what both hold are compared, too. The checksum is a sum over rows, so order plays no part in it.
+    """
+    table.settle()
+    state = table.state()
+    spans: dict[Queue, list[Span]] = {}
+    for span in state.spans:
+        spans.setdefault((span.topic, span.broker, span.queue), []).append(span)
+    lost: dict[Queue, int] = {}
+    for gap in state.gaps:
+        key = (gap.topic, gap.broker, gap.queue)
+        lost[key] = lost.get(key, 0) + gap.end - gap.begin
+    rows, refused = table.read(session), table.quarantine(session)
+    with_body = source is not None and "body" in rows.columns
+    have, kept = _figures(rows, with_body=with_body), _figures(refused, with_body=with_body)
+    there = _figures(_within(source, spans), with_body=with_body) if source is not None else None
+    return [
+        verdict(queue, found, lost.get(queue, 0), state.dropped > 0, have.get(queue), kept.get(queue), there)
+        for queue, found in sorted(spans.items())
+    ]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Sums over the rows of a queue: how many, how many different offsets, the first and the last, and the checksum."""
+
+    count: int
+    offsets: int
+    low: int
+    high: int
+    checksum: int
+
+
+_NONE = Figures(0, 0, 0, 0, 0)
+
+
+def _figures(frame: DataFrame, *, with_body: bool) -> dict[Queue, Figures]:
+    """Return count, different offsets, first and last offset and checksum of each queue."""
+    found = frame.groupBy("topic", "brokerName", "queueId").agg(
+        F.count("*"), F.countDistinct("queueOffset"), F.min("queueOffset"), F.max("queueOffset"), _checksum(with_body)
+    )
+    return {(row[0], row[1], row[2]): Figures(row[3], row[4], row[5], row[6], int(row[7])) for row in found.collect()}
+
+
+def _checksum(with_body: bool) -> Column:
+    offset = F.col("queueOffset").cast("string")
+    text = F.concat_ws(":", offset, F.crc32("body").cast("string")) if with_body else offset
+    return F.sum(F.crc32(text.cast("binary")).cast("decimal(38,0)"))
+
+
+def _within(source: DataFrame, spans: Mapping[Queue, Iterable[Span]]) -> DataFrame:
+    """Return the messages of the topic that the table should have."""
+    inside = F.lit(False)
+    for found in spans.values():
+        for span in joined(found, overlaps=True):
+            queue = (F.col("topic") == span.topic) & (F.col("brokerName") == span.broker) & (F.col("queueId") == span.queue)
+            inside = inside | (queue & (F.col("queueOffset") >= span.begin) & (F.col("queueOffset") < span.end))
+    return source.where(inside)
+
+
+def verdict(
+    queue: Queue,
+    found: list[Span],
+    lost: int,
+    deduplicated: bool,
+    have: Figures | None,
+    kept: Figures | None,
+    there: Mapping[Queue, Figures] | None,
+) -> QueueVerdict:
+    """Return the verdict on one queue from the spans of its batches, how many offsets were gone, and the figures of all sides."""
+    rows, bad = have or _NONE, kept or _NONE
+    pieces = sorted(found)
+    wrong = []
+    for left, right in pairwise(pieces):
+        if right.begin < left.end:
+            wrong.append(f"offsets {right.begin} to {min(left.end, right.end) - 1} are in two batches")
+        elif right.begin > left.end:
+            wrong.append(f"offsets {left.end} to {right.begin - 1} are in no batch")
+    if twice := rows.count - rows.offsets:
+        wrong.append(f"{twice} rows have an offset that another row has")
+    expected = _covered(pieces) - lost
+    if (missing := expected - rows.offsets - bad.offsets) > 0 and not deduplicated:
+        wrong.append(f"{missing} rows of the batches are missing")
+    if missing < 0:
+        wrong.append(f"{-missing} rows are in no batch")
+    live = there.get(queue, _NONE) if there is not None else None
+    checksum = rows.checksum + bad.checksum
+    if live is not None and not deduplicated and (live.count, live.checksum) != (rows.count + bad.count, checksum):
+        there_text, here_text = f"{live.count} ({live.checksum})", f"{rows.count + bad.count} ({checksum})"
+        wrong.append(f"messages (and their checksum): {there_text} in the topic, {here_text} in the table")
+    return QueueVerdict(
+        queue=queue,
+        begin=pieces[0].begin,
+        end=max(span.end for span in pieces),
+        rows=rows.count,
+        refused=bad.count,
+        table_checksum=checksum,
+        topic_checksum=live.checksum if live is not None else None,
+        wrong=tuple(wrong),
+    )
+
+
+def _covered(spans: Iterable[Span]) -> int:
+    """Return how many offsets sorted spans of one queue cover, each once."""
+    count, reached = 0, 0
+    for span in spans:
+        count += max(0, span.end - max(span.begin, reached))
+        reached = max(reached, span.end)
+    return count

@@ -1,0 +1,108 @@
+"""A Spark session with the settings that the source and the sink are quick with, and a word about Java where it is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from halfmoon.errors import UsageError
+from halfmoon.spark.archive import cache, java_options
+from halfmoon.spark.source import RocketmqSource
+
+JAVA_MIN = 17
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+ALWAYS = {
+    "spark.python.unix.domain.socket.enabled": "true",  # TCP on loopback stalls each Python task for tens of ms
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+}
+LOCAL = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),  # for one driver and local disks only; the default takes tens of ms more a trigger
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "8",
+}
+
+GET_JAVA = (
+    f"Spark needs Java {JAVA_MIN} or newer. Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
+    "brew install openjdk@17. JAVA_HOME says where it is when it is not on the PATH"
+)
+
+
+def session(
+    name: str = "halfmoon",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    warehouse: Path | None = None,
+    archive: bool = False,
+) -> SparkSession:
+    """Return the Spark session of this process, started if there is none.
+
+    ``master`` is Spark's (``local[4]``, ``spark://…``, ``yarn``, ``k8s://…``), None: SPARK_MASTER, or this machine with all its
+    cores. ``settings`` are Spark's own and win over ours. ``warehouse`` is the directory of its tables. ``archive``: a local
+    session uses `halfmoon.spark.archive` to start quicker, unless ``settings`` have Java options of their own; the first one writes
+    160 MB into the user's cache. A session that runs already keeps its core settings; those of SQL change.
+
+    Raises:
+        UsageError: there is no Java, or an old one.
+    """
+    java = check_java()
+    master = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    chosen = {**ALWAYS, **(LOCAL if master.startswith("local") else {}), **(settings or {})}
+    if warehouse is not None:
+        chosen.setdefault("spark.sql.warehouse.dir", str(warehouse))
+    if archive and master.startswith("local") and JAVA_OPTIONS not in chosen and SparkSession.getActiveSession() is None:
+        chosen[JAVA_OPTIONS] = java_options(java, cache())
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the one that has pyarrow and halfmoon
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if width := cores_of(master):
+        os.environ["PYSPARK_HALFMOON_CORES"] = str(width)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make the short name ``rocketmq`` known to a session; ``halfmoon`` is, wherever the package is installed."""
+    spark.dataSource.register(RocketmqSource)
+
+
+def cores_of(master: str) -> int:
+    """Return how many tasks a local master runs side by side; 0: not said there."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    if found is None:
+        return 0
+    return len(os.sched_getaffinity(0)) if found[1] == "*" else int(found[1] or 1)
+
+
+def check_java() -> str:
+    """Return what Java says of its version. Raises UsageError, with where to get one, where Spark cannot use it."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None:
+        raise UsageError(f"there is no java on the PATH. {GET_JAVA}")
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise UsageError(f"{java} does not run: {exc}. {GET_JAVA}") from None
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None or int(found[1]) < JAVA_MIN:
+        raise UsageError(f"{java} is {said.splitlines()[0] if said else 'silent'}. {GET_JAVA}")
+    return said

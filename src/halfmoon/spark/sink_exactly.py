@@ -1,0 +1,253 @@
+"""The sink ``exactly-once``: what tasks sent becomes visible once for each batch, whole, when Spark's commit says so.
+
+A task PREPAREs its rows at the brokers, where nobody sees them. The driver's commit has each broker VOTE that it holds them whole,
+DECIDEs once which attempts the batch is made of, and has them APPLYed. Whatever runs again after the decision (a task, a commit,
+the whole batch) finds it made and adds nothing. Who talks to the brokers is given: `halfmoon.client.batches`, or a test's own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Protocol
+from zlib import crc32
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from halfmoon.client.batches import Attempts, BatchName, Decision, Stored, batch_transactions
+from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.model import MessageQueue
+from halfmoon.spark.encode import Encoding, Ids, Piece, pieces_of
+from halfmoon.spark.sink_options import SinkOptions
+from halfmoon.wire.batches import BatchPromise, sum_of
+
+log = logging.getLogger("halfmoon.spark")
+
+
+class Transactions(Protocol):
+    """Talks to the brokers, with retries; every call may be made again. `halfmoon.client.batches.BatchTransactions` does."""
+
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues that messages of a topic may go to, sorted."""
+
+    def prepare(
+        self, batch: BatchName, attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes
+    ) -> Future[Stored]:
+        """Begin to send a piece to a queue's broker."""
+
+    def vote(self, batch: BatchName, broker: str, coordinator: str, attempts: Attempts) -> str | None:
+        """Ask a broker whether it holds attempts whole, on its device. Return None, or why not."""
+
+    def decide(self, batch: BatchName, coordinator: str, parts: Mapping[str, Attempts], digest: str) -> Decision:
+        """Decide which attempts a batch is made of, or learn what was decided before."""
+
+    def apply(self, batch: BatchName, broker: str, coordinator: str, attempts: Attempts) -> None:
+        """Have a broker publish its part of a decision; return once it has."""
+
+    def abort(self, batch: BatchName, broker: str, attempts: Attempts) -> object:
+        """Tell a broker that attempts will not be decided."""
+
+
+class NotDecided(HalfmoonError):
+    """A batch could not be decided; nothing of it is visible, and it may be run again."""
+
+    retry = True
+
+
+@dataclass
+class Prepared(WriterCommitMessage):
+    """What a task says when it is done: O(brokers), whatever the rows.
+
+    ``checksums`` and ``counts`` by broker name; ``crc_sum`` adds the CRC32 of all bodies, None where nobody asks for it.
+    """
+
+    batch: BatchName
+    attempt: str
+    rows: int = 0
+    decided: bool = False
+    coordinators: frozenset[str] = frozenset()
+    counts: dict[str, int] = field(default_factory=dict)
+    checksums: dict[str, int] = field(default_factory=dict)
+    crc_sum: int | None = None
+
+    def parts(self) -> dict[str, BatchPromise]:
+        """Return what each broker was promised."""
+        return {broker: BatchPromise(self.counts[broker], self.checksums[broker]) for broker in sorted(self.counts)}
+
+
+def transactions_of(options: SinkOptions) -> Transactions:
+    """Return this process's client for these options; made at its first call, and kept."""
+    return batch_transactions(
+        nameserver=options.endpoints,
+        namespace=options.namespace,
+        request_timeout_ms=options.request_timeout,
+        retries_max=options.retries,
+        transaction_timeout_ms=options.transaction_timeout,
+    )
+
+
+def prepare(
+    transactions: Transactions, options: SinkOptions, batch: BatchName, partition: int, batches: Iterable[pa.RecordBatch]
+) -> Prepared:
+    """Send the rows of a task to brokers that keep them unseen; return what the commit needs to know.
+
+    Raises:
+        MessageIllegal, UsageError: a row cannot be sent. NoRoute, NetworkError, BrokerError: brokers failed too often, or for good.
+    """
+    preparing = _Preparing(transactions, options, batch, partition)
+    try:
+        for rows in batches:
+            preparing.rows(rows)
+        return preparing.finish()
+    finally:
+        preparing.leave()
+
+
+class _Preparing:
+    """One attempt of one task."""
+
+    def __init__(self, transactions: Transactions, options: SinkOptions, batch: BatchName, partition: int) -> None:
+        self._transactions, self._options, self._partition = transactions, options, partition
+        self._said = Prepared(batch, token_hex(16), crc_sum=0 if options.strict_replay else None)
+        self._ids = Ids.of(*batch, partition)
+        self._known: dict[str, list[MessageQueue]] = {}
+        self._encoding = Encoding(
+            topic=options.topic or None, batch_bytes=options.batch_bytes, queues=self._queues, partition=partition
+        )
+        self._waiting: deque[tuple[str, int, Future[Stored]]] = deque()
+        self._next: dict[MessageQueue, int] = {}
+        self._pieces = 0
+
+    def rows(self, batch: pa.RecordBatch) -> None:
+        """Send rows, unless the batch is decided; then they only count."""
+        if self._said.crc_sum is not None:
+            self._said.crc_sum += sum(map(crc32, batch.column("body").cast(pa.binary()).to_pylist()))
+        if not self._said.decided:
+            for piece in pieces_of(batch, self._ids, self._said.rows, self._encoding):
+                self._send(piece)
+                if self._said.decided:
+                    break
+        self._said.rows += batch.num_rows
+
+    def finish(self) -> Prepared:
+        """Wait for all answers."""
+        while self._waiting:
+            self._answered()
+        return self._said
+
+    def leave(self) -> None:
+        """Give up what is under way, where something failed."""
+        while self._waiting:
+            self._waiting.popleft()[2].cancel()
+
+    def _send(self, piece: Piece) -> None:
+        if piece.single is not None:
+            raise UsageError("delivery=exactly-once takes no delayed rows: brokers do not delay messages of a batch transaction")
+        queue = piece.queue or self._any(piece.topic)
+        first = self._next.get(queue, 0)
+        while len(self._waiting) >= self._options.in_flight:
+            self._answered()
+        said, count = self._said, piece.message_count
+        future = self._transactions.prepare(said.batch, said.attempt, self._partition, queue, first, count, piece.body)
+        self._waiting.append((queue.broker_name, count, future))
+        self._next[queue] = first + count
+        self._pieces += 1
+
+    def _answered(self) -> None:
+        """Take in the oldest answer."""
+        broker, count, future = self._waiting.popleft()
+        stored, said = future.result(), self._said
+        said.coordinators |= {stored.coordinator}
+        said.decided |= stored.decided
+        said.counts[broker] = said.counts.get(broker, 0) + count
+        said.checksums[broker] = sum_of((said.checksums.get(broker, 0), stored.checksum))
+
+    def _any(self, topic: str) -> MessageQueue:
+        queues = self._queues(topic)
+        if not queues:
+            raise UsageError(f"topic {topic} has no queue that takes messages")
+        return queues[(self._partition + self._pieces) % len(queues)]
+
+    def _queues(self, topic: str) -> list[MessageQueue]:
+        if topic not in self._known:
+            self._known[topic] = list(self._transactions.queues(topic))
+        return self._known[topic]
+
+
+# ---------------------------------------------------------------- the driver's part
+
+
+def settle(transactions: Transactions, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Decide a batch and have it published; return once all of it is visible. May be called again, by anyone, at any time.
+
+    Raises:
+        NotDecided: a broker does not hold an attempt whole, or it was given up; nothing is visible, and the batch may run again.
+        UsageError: the batch was decided with other rows than these (``strictReplay``).
+        NetworkError, BrokerError: brokers failed too often; what is decided is published without us, too.
+    """
+    said = [message for message in _prepared(messages) if message.rows]
+    if not said:
+        return
+    (batch,) = {message.batch for message in said}
+    coordinator = _coordinator(said)
+    decided = any(message.decided for message in said)
+    parts: Mapping[str, Attempts] = {} if decided else _parts(said)
+    for broker, attempts in parts.items():
+        if (reason := transactions.vote(batch, broker, coordinator, attempts)) is not None:
+            raise NotDecided(f"batch {batch.number} of {batch.owner}: broker {broker} does not hold it whole: {reason}")
+    digest = _digest(said)
+    decision = transactions.decide(batch, coordinator, parts, digest)
+    if decision.refused is not None:
+        raise NotDecided(f"batch {batch.number} of {batch.owner} is not decided: {decision.refused}")
+    if decision.already and digest and decision.digest not in (None, "", digest):
+        raise UsageError(
+            f"batch {batch.number} of {batch.owner} was written with other rows before ({decision.digest}, now {digest}): was the "
+            "checkpoint restored from a backup? A new transactionalId begins anew; strictReplay=false goes on behind what is there"
+        )
+    if not decision.complete:
+        for broker, attempts in sorted(decision.parts.items()):
+            transactions.apply(batch, broker, coordinator, attempts)
+
+
+def give_up(transactions: Transactions, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Tell brokers that attempts will not be decided: a hint, which they ignore once they are. Never raises what brokers say."""
+    for message in _prepared(messages):
+        for broker, promise in message.parts().items():
+            try:
+                transactions.abort(message.batch, broker, {message.attempt: promise})
+            except HalfmoonError as exc:
+                log.info(
+                    "abort not told: batch=%d of %s broker=%s reason=%s", message.batch.number, message.batch.owner, broker, exc
+                )
+
+
+def _prepared(messages: Iterable[WriterCommitMessage | None]) -> Iterator[Prepared]:
+    return (message for message in messages if isinstance(message, Prepared))
+
+
+def _coordinator(said: Sequence[Prepared]) -> str:
+    names = sorted(frozenset().union(*(message.coordinators for message in said)))
+    if len(names) != 1:
+        raise NotDecided(f"brokers do not agree on who coordinates {said[0].batch.owner}: {', '.join(names) or 'none was told'}")
+    return names[0]
+
+
+def _parts(said: Sequence[Prepared]) -> dict[str, dict[str, BatchPromise]]:
+    found: dict[str, dict[str, BatchPromise]] = {}
+    for message in said:
+        for broker, promise in message.parts().items():
+            found.setdefault(broker, {})[message.attempt] = promise
+    return dict(sorted(found.items()))
+
+
+def _digest(said: Sequence[Prepared]) -> str:
+    """Return what tells a batch's content: the same whatever the order of rows and however tasks share them; empty: not wanted."""
+    if any(message.crc_sum is None for message in said):
+        return ""
+    total = sum(message.crc_sum or 0 for message in said)
+    return f"{sum(message.rows for message in said)} rows, {total & (2**64 - 1):016x}"

@@ -1,0 +1,57 @@
+"""The options of the sinks as one table, checked as those of the source are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from halfmoon.errors import UsageError
+from halfmoon.limits import BODY_BYTES_MAX
+from halfmoon.model import split_addresses
+from halfmoon.spark import kinds
+from halfmoon.spark.options import option, parse
+
+SPARKS = frozenset({"checkpointlocation"})
+"""Options of the stream itself that Spark hands to its sink, too."""
+
+EXACTLY = "exactly-once"
+DELIVERIES = ("at-least-once", "idempotent", EXACTLY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """What a sink was asked for. Times are in ms, sizes in bytes."""
+
+    endpoints: str = option(kind=kinds.text, alias="nameServer", why="Name servers, host:port joined by ';'.")
+    topic: str = option("", kind=kinds.text, why="Where all rows go; it wins over a column of that name.")
+    delivery: str = option(
+        "at-least-once",
+        kind=kinds.one_of(*DELIVERIES),
+        why="at-least-once: repeats after a retry; idempotent: one copy of each row at a Halfmoon broker; "
+        "exactly-once: one copy there, whole batches, in order.",
+    )
+    transactional_id: str = option(
+        "", kind=kinds.text, why="Whose rows these are: the same in each run of a job, which repeats none."
+    )
+    transaction_timeout: int = option(
+        3_600_000, kind=kinds.duration(1_000, 7 * 86_400_000), why="exactly-once: what nobody decides is given up after this."
+    )
+    strict_replay: bool = option(True, kind=kinds.flag, why="exactly-once: a batch that runs again with other rows is an error.")
+    producer_group: str = option("", kind=kinds.text, why="Producer group shown to operators; spark-sink when not given.")
+    batch_bytes: int = option(1 << 20, kind=kinds.size(1 << 10, BODY_BYTES_MAX), why="Most bytes of one request.")
+    in_flight: int = option(4, kind=kinds.count(1, 64), why="Requests of a task under way.")
+    request_timeout: int = option(30_000, kind=kinds.duration(100, 3_600_000), why="Longest wait for one answer.")
+    retries: int = option(20, kind=kinds.count(0, 1_000), why="Further attempts, 75 s of pauses in all: a broker may be restarted.")
+    on_too_large: str = option("fail", kind=kinds.one_of("fail"), why="What becomes of a message over the limit: the task fails.")
+    access_key: str = option("", kind=kinds.text, secret=True, why="Name of the account at the brokers.")
+    secret_key: str = option("", kind=kinds.text, secret=True, why="Its secret.")
+    namespace: str = option("", kind=kinds.text, why="Prefix of topics and groups on the wire.")
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Return the options of a sink, checked one by one and against each other. Raises UsageError."""
+    found = parse(SinkOptions, {name: text for name, text in given.items() if name.lower() not in SPARKS}, "sink")
+    split_addresses(found.endpoints)
+    if found.access_key or found.secret_key:
+        raise UsageError("accessKey and secretKey: this client does not sign requests yet, so a broker that asks for it refuses it")
+    return found

@@ -1,0 +1,176 @@
+"""The data source ``halfmoon``: what ``spark.read.format("halfmoon")`` and ``readStream`` find. The batch reader is here.
+
+Follows the data source API of PySpark 4.2 and 4.3. `halfmoon.spark.stream` reads streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from halfmoon import sql92
+from halfmoon.errors import UsageError
+from halfmoon.model import MessageQueue
+from halfmoon.spark import positions
+from halfmoon.spark.options import SourceOptions, source_options
+from halfmoon.spark.plan import Range, plan
+from halfmoon.spark.pushdown import Pushed, pushed
+from halfmoon.spark.reading import RANGE_SCHEMA, RangesPartition, Wanted, client_of, cores, rows
+from halfmoon.spark.rows import COLUMNS, schema_of
+from halfmoon.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
+from halfmoon.spark.stream import StreamReader
+
+
+class HalfmoonSource(DataSource):
+    """Topics as tables and tables as topics. `halfmoon.spark.options` and `halfmoon.spark.sink_options` have the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the short name."""
+        return "halfmoon"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"  # the options may hold secrets
+
+    def schema(self) -> StructType:
+        """Return the columns that the options ask for."""
+        return from_arrow_schema(arrow_schema(_any_use(self.options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch, one that takes filters where that is asked for."""
+        options = source_options(self.options, "batch")
+        return (FilteringReader if options.filter_pushdown else BatchReader)(options, wanted(options, schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """Return the reader of a stream."""
+        options = source_options(self.options, "stream")
+        return StreamReader(options, wanted(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return the sink of a DataFrame."""
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Return the sink of a stream."""
+        return stream_writer(self.options, schema, overwrite)
+
+
+class RocketmqSource(HalfmoonSource):
+    """The same under the name ``rocketmq``; `halfmoon.spark.register` makes it known to a session."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the short name."""
+        return "rocketmq"
+
+
+def _any_use(given: Mapping[str, str]) -> SourceOptions:
+    """Return the options when it is not known yet whether they are for a batch or a stream."""
+    try:
+        return source_options(given, "batch")
+    except UsageError as batch:
+        try:
+            return source_options(given, "stream")
+        except UsageError as stream:
+            only = "is for a stream only" in str(batch) or "startingOffsets=latest" in str(batch)
+            raise (stream if only else batch) from None
+
+
+def arrow_schema(options: SourceOptions) -> pa.Schema:
+    """Return the columns that the options ask for: all but ``properties``, or those of ``columns`` in their order."""
+    if options.emit == "ranges":
+        return RANGE_SCHEMA
+    if options.columns:
+        return schema_of(options.columns)
+    return schema_of([name for name in COLUMNS if name != "properties" or options.include_properties])
+
+
+def wanted(options: SourceOptions, schema: StructType) -> Wanted:
+    """Return what is read for a schema that the user or the options gave. Raises UsageError where its types are not ours."""
+    given = to_arrow_schema(schema, timezone="UTC")
+    ours = RANGE_SCHEMA if options.emit == "ranges" else schema_of(given.names)
+    if options.emit == "ranges" and given.names != ours.names:
+        raise UsageError(f"emit=ranges has the columns {', '.join(ours.names)}")
+    for mine, theirs in zip(ours, given):
+        if mine.type != theirs.type:
+            raise UsageError(f"column {mine.name} is {mine.type}, and not {theirs.type}; cast it behind the source")
+    texts = {} if options.tags == "*" else {"tags": frozenset(tag.strip() for tag in options.tags.split("||"))}
+    if options.sql_filter:
+        sql92.compile(options.sql_filter)
+    return Wanted(given, texts, options.sql_filter)
+
+
+class BatchReader(DataSourceReader):
+    """Reads what is there when the query is planned."""
+
+    def __init__(self, options: SourceOptions, wanted: Wanted) -> None:
+        self._options, self._wanted = options, wanted
+        self._pushed = Pushed()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the brokers for the ends of all queues and share out what lies between."""
+        options, client = self._options, client_of(self._options)
+        at = positions.bounds(options, client)
+        begins = positions.starts(options, client, at, "earliest")
+        ends = positions.stops(options, client, at)
+        found = [Range(*_names(queue), begin, ends[queue]) for queue, begin in sorted(begins.items())]
+        kept = [part for each in found if (part := self._pushed.cut(each)) is not None]
+        shares = plan(
+            self._between(kept),
+            cores=cores(),
+            min_partitions=options.min_partitions,
+            max_partitions=options.max_partitions,
+            max_records=options.max_records_per_partition,
+        )
+        return [RangesPartition(share) for share in shares]
+
+    def _between(self, found: list[Range]) -> list[Range]:
+        """Return ranges cut to the times that filters allow."""
+        since, until = self._pushed.since, self._pushed.until
+        if since is None and until is None:
+            return found
+        client = client_of(self._options)
+        kept: list[Range] = []
+        for topic in sorted({part.topic for part in found}):
+            parts = [part for part in found if part.topic == topic]
+            ends = {(part.broker, part.queue): (part.begin, part.end) for part in parts}
+            low = client.offsets_at(topic, since, ends) if since is not None else {}
+            high = client.offsets_at(topic, until, ends) if until is not None else {}
+            for part in parts:
+                key = (part.broker, part.queue)
+                begin, end = low.get(key, part.begin), high.get(key, part.end)
+                if begin < end:
+                    kept.append(Range(*_names(part.of), begin, end))
+        return kept
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition; without partitions, Spark asks once with none."""
+        found = partition.ranges if isinstance(partition, RangesPartition) else ()
+        return rows(self._options, self._wanted, found)
+
+
+class FilteringReader(BatchReader):
+    """A reader that takes filters of the query: ranges by queue, offset and time, rows by tags, keys and msgId.
+
+    Spark refuses a reader with this method while ``spark.sql.python.filterPushdown.enabled`` is false, and keeps one reader a
+    frame: of two scans of a frame in one query, with other filters, both read for the filters that came last. Hence two classes,
+    and only who asks gets this one.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take what helps to read less, and have Spark evaluate every filter all the same."""
+        self._pushed = pushed(filters)
+        texts = dict(self._wanted.texts)
+        for name, values in self._pushed.texts.items():
+            texts[name] = texts.get(name, values) & values
+        if self._options.emit == "messages":
+            self._wanted = Wanted(self._wanted.schema, texts, self._wanted.sql)
+        return filters
+
+
+def _names(queue: MessageQueue) -> tuple[str, str, int]:
+    return queue.topic, queue.broker_name, queue.queue_id

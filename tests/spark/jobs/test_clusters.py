@@ -1,0 +1,52 @@
+"""Lag and SQL against a running broker, read through the source."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon import Admin, PullConsumer
+from halfmoon.errors import UsageError
+from halfmoon.spark.jobs import lag, query
+from halfmoon.spark.jobs.reading import Place
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def place(cluster):
+    """Where the messages are."""
+    return Place(cluster.nameserver)
+
+
+@pytest.fixture
+def made(cluster, topic):
+    """A topic with two queues."""
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic(topic, queue_count=2)
+    return topic
+
+
+def test_the_lag_of_a_group_is_told_in_messages_bytes_and_seconds(spark, cluster, place, made, send):
+    group = f"C_{made}"
+    send(made, ["12345"] * 6)
+    with PullConsumer(group=group, nameserver=cluster.nameserver, auto_commit=False) as consumer:
+        queues = sorted(consumer.queues(made), key=lambda one: one.queue_id)
+        consumer.assign(queues)
+        consumer.seek(queues[0], 2)
+        consumer.seek(queues[1], 3)
+        consumer.commit({queues[0]: 2, queues[1]: 3})
+
+    found = {row.queueId: row for row in lag.lag(spark, place, group).collect() if row.topic == made}
+
+    assert [(found[queue].messages, found[queue].bytes) for queue in (0, 1)] == [(1, 5), (0, 0)]
+    assert 0 < found[0].seconds < 600
+    assert found[1].seconds == 0
+    seen = list(lag.samples(place, group, made, every_s=0.05, for_s=0.3))
+    assert len(seen) >= 2
+    assert {(one.topic, one.messages) for one in seen} == {(made, 1)}
+    assert all(one.behind_ms > 0 for one in seen)
+
+
+def test_a_query_for_a_topic_that_is_not_there_is_refused(spark, place, topic):
+    with pytest.raises(UsageError, match=topic):
+        query.sql(spark, place, f"select * from topic.{topic}")

@@ -1,0 +1,94 @@
+"""Dead letters as tables: the report by reason, and a replay whose every outcome is a row. The sending is a function here."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from halfmoon.errors import BrokerError
+from halfmoon.model import Replayed
+from halfmoon.spark.jobs import dead_letters
+from halfmoon.spark.jobs.dead_letters import Replay
+from tests.spark.jobs.frames import BEGIN_MS, frame, row
+
+pytestmark = pytest.mark.slow
+
+
+def dead(msg_id, reason=None, store=0, group="C_mail", times=1, body=b"12345"):
+    told = {} if reason is None else {"RECONSUME_REASON": reason}
+    return row(
+        topic=f"%DLQ%{group}", msgId=msg_id, store=store, reconsumeTimes=times, body=body, queueOffset=store,
+        properties={"RETRY_TOPIC": "orders", **told},
+    )  # fmt: skip
+
+
+def test_the_report_counts_by_group_source_and_reason_whatever_numbers_the_reasons_have(spark):
+    rows = [
+        dead("a", "order 17: no bank", 10, times=3),
+        dead("b", "order 18: no bank", 30, times=16),
+        dead("c", store=20),
+        dead("d", "x", 5, group="C_bill"),
+        row(topic="orders", msgId="no dead letter"),
+    ]
+
+    found = dead_letters.report(dead_letters.letters(frame(spark, rows)), BEGIN_MS + 1_000).collect()
+
+    told = [
+        (one.deadGroup, one.source, one.reason, one["count"], one.tries, one.bytes, one.oldestAgeMs, one.newestAgeMs)
+        for one in found
+    ]
+    assert told == [
+        ("C_mail", "orders", "order N: no bank", 2, 19, 10, 990, 970),
+        ("C_bill", "orders", "x", 1, 1, 5, 995, 995),
+        ("C_mail", "orders", "not told", 1, 1, 5, 980, 980),
+    ]
+    assert found[0].example in ("order 17: no bank", "order 18: no bank")
+
+
+def test_a_replay_leaves_one_row_for_each_and_a_failure_stops_no_other(spark):
+    sent, told = [], []
+
+    def send(name, *, to, again, dry_run):
+        if name == "b":
+            raise BrokerError("no route", code=17)
+        sent.append((name, to, again, dry_run))
+        return Replayed(None, to, "" if name == "c" else f"id-{name}", already=name == "c")
+
+    rows = [dead("c", store=30), dead("a", store=10), dead("b", store=20)]
+    found = dead_letters.replayed(
+        spark, dead_letters.letters(frame(spark, rows)), Replay(to="again"), lambda one: one.msgId, send,
+        on_progress=lambda *done: told.append(done),
+    ).collect()  # fmt: skip
+
+    assert sent == [("a", "again", False, False), ("c", "again", False, False)]
+    assert [(one.msgId, one.target, one.copy) for one in found] == [("a", "again", "id-a"), ("b", "", None), ("c", "again", None)]
+    assert [one.outcome for one in found[::2]] == ["sent", "replayed before"]
+    assert found[1].outcome.startswith("failed: ")
+    assert "no route" in found[1].outcome
+    assert told == [(1, 0), (2, 1), (3, 1)]
+
+
+def test_a_rate_is_kept_and_a_dry_run_does_not_wait_for_it(spark):
+    rows = dead_letters.letters(frame(spark, [dead(str(i), store=i) for i in range(11)])).cache()
+    rows.count()
+
+    def send(name, *, to, again, dry_run):
+        return Replayed(None, "%RETRY%C_mail", "" if dry_run else "copy")
+
+    def took(replay):
+        begun = time.monotonic()
+        found = dead_letters.replayed(spark, rows, replay, lambda one: one.msgId, send)
+        return time.monotonic() - begun, found
+
+    slow, found = took(Replay(rate=5.0))
+    assert slow >= 2.0
+    assert {one.outcome for one in found.collect()} == {"sent"}
+    _, dry = took(Replay(rate=0.001, dry_run=True))
+    assert {one.outcome for one in dry.collect()} == {"would be sent"}
+
+
+def test_copies_name_their_dead_letters(spark):
+    rows = [row(msgId="x", properties={"DEAD_LETTER_ID": "7F01"}, queueOffset=9), row(msgId="y")]
+
+    assert [(one.deadId, one.queueOffset) for one in dead_letters.copies(frame(spark, rows)).collect()] == [("7F01", 9)]

@@ -1,0 +1,54 @@
+"""A driver that ingests a topic and may kill itself: before a batch is published, between decision and table, or after both.
+
+Run as ``python driver.py NAMESERVER TOPIC DIRECTORY KIND WHERE``; WHERE is never, before, between or after, and holds for batch 1.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import halfmoon.spark
+from halfmoon.spark.lake.files import layout_for
+from halfmoon.spark.lake.ingest import ingest_stream
+from halfmoon.spark.lake.ledger import Ledger
+from halfmoon.spark.lake.manifest import Manifest
+from halfmoon.spark.lake.table import LakeTable
+
+
+class DyingLedger(Ledger):
+    """A ledger whose driver dies before or after it decides batch 1."""
+
+    where = "never"
+
+    def decide(self, manifest: Manifest) -> Manifest | None:
+        """Decide, and die."""
+        if manifest.batch == 1 and self.where == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        found = super().decide(manifest)
+        if manifest.batch == 1 and self.where == "between":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+
+def main(nameserver: str, topic: str, place: str, kind: str, where: str) -> None:
+    """Ingest what is there now, ten messages a batch."""
+    session = halfmoon.spark.session("driver", master="local[2]", warehouse=Path(place, "warehouse"))
+    table, layout = LakeTable(Path(place, "table"), kind=kind), layout_for(Path(place, "table"))
+    table.ledger = DyingLedger(table.root)
+    table.ledger.where = where
+
+    def progress(manifest: Manifest) -> None:
+        if manifest.batch == 1 and where == "after":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    options = {"endpoints": nameserver, "topic": topic, "maxOffsetsPerTrigger": "10"}
+    ingest_stream(
+        session, table, layout, options, Path(place, "checkpoint"), available_now=True, progress=progress
+    ).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,133 @@
+"""Topics to tables with a real broker and Spark: everything once, whoever is killed when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+
+from halfmoon.errors import UsageError
+from halfmoon.spark.lake import schemas
+from halfmoon.spark.lake.files import layout_for
+from halfmoon.spark.lake.ingest import Ingested, ingest, ingest_stream
+from halfmoon.spark.lake.table import LakeTable
+from halfmoon.testing.local import LocalCluster
+
+pytestmark = pytest.mark.slow
+
+Send = Callable[..., None]
+KINDS = ["parquet", "delta", "iceberg"]
+
+
+def table_of(kind: str, place: Path) -> LakeTable:
+    """Return a table of a kind that lies in a directory of the test, Iceberg's with a catalog beside it."""
+    if kind != "iceberg":
+        return LakeTable(place / "table", kind=kind)
+    catalog = {"type": "sql", "uri": f"sqlite:///{place / 'catalog.db'}", "warehouse": (place / "warehouse").as_uri()}
+    return LakeTable(place / "table", kind=kind, name="lake.orders", catalog=catalog)
+
+
+def options(cluster: LocalCluster, topic: str) -> dict[str, str]:
+    """Return the options of a source."""
+    return {"endpoints": cluster.nameserver, "topic": topic}
+
+
+def bodies(frame: Any) -> list[str]:
+    """Return the bodies of a table, sorted."""
+    return sorted(bytes(row.body).decode() for row in frame.select("body").collect())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_topic_goes_into_a_table_and_what_comes_later_follows(
+    spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, kind: str
+):
+    table, layout = table_of(kind, tmp_path), layout_for(tmp_path / "table", partition="day")
+    send(topic, [f"a{i:03}" for i in range(300)])
+
+    first = ingest(spark, table, layout, options(cluster, topic), batch_offsets=100)
+    send(topic, [f"b{i:03}" for i in range(50)])
+    second = ingest(spark, table, layout, options(cluster, topic))
+    third = ingest(spark, table, layout, options(cluster, topic))
+
+    assert (first.rows, first.batches >= 3, second.rows, third) == (300, True, 50, Ingested(0, 0, 0, 0))
+    assert bodies(table.read(spark)) == sorted([f"a{i:03}" for i in range(300)] + [f"b{i:03}" for i in range(50)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bodies_become_columns_and_what_does_not_fit_is_kept_with_the_reason(
+    spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, kind: str
+):
+    schema = schemas.from_ddl("id bigint not null, total decimal(10,2), at timestamp, items array<struct<sku:string,n:int>>")
+    table, layout = table_of(kind, tmp_path), layout_for(tmp_path / "table", decode="json", schema=schema, partition="hour")
+    good = [
+        json.dumps({"id": i, "total": f"{i}.25", "at": "2026-01-31T12:00:00Z", "items": [{"sku": "x", "n": i}]}) for i in range(20)
+    ]
+    send(topic, [*good, '{"id": "seven"}', "{not json", '{"total": "1.00"}'], queue=0)
+
+    found = ingest(spark, table, layout, options(cluster, topic))
+
+    read = table.read(spark)
+    assert (found.rows, found.refused) == (20, 3)
+    assert table.state().refused == {"missing field": 1, "not JSON": 1, "wrong type": 1}
+    row = read.where("id = 7").select("id", "total", "items", "queueOffset").collect()[0]
+    assert (row.id, str(row.total), row["items"][0].n, row.queueOffset) == (7, "7.25", 7, 7)
+    refused = {bytes(row.body).decode(): row.fault for row in table.quarantine(spark).collect()}
+    assert refused == {'{"id": "seven"}': "wrong type", "{not json": "not JSON", '{"total": "1.00"}': "missing field"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_that_is_run_again_after_its_batch_was_published_adds_nothing(
+    spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, checkpoint: str, kind: str
+):
+    table, layout = table_of(kind, tmp_path), layout_for(tmp_path / "table")
+    send(topic, [f"a{i}" for i in range(40)])
+    ingest_stream(spark, table, layout, options(cluster, topic), checkpoint, available_now=True).awaitTermination()
+    for commit in sorted((Path(checkpoint) / "commits").glob("[0-9]*")):
+        commit.unlink()  # as a driver leaves it that dies between publishing and Spark's commit log
+    send(topic, [f"b{i}" for i in range(7)])
+
+    ingest_stream(spark, table, layout, options(cluster, topic), checkpoint, available_now=True).awaitTermination()
+
+    assert bodies(table.read(spark)) == sorted([f"a{i}" for i in range(40)] + [f"b{i}" for i in range(7)])
+
+
+def test_a_stream_with_a_new_checkpoint_beside_the_old_one_is_refused(
+    spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, checkpoint: str
+):
+    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+    send(topic, ["a", "b"])
+    ingest_stream(spark, table, layout, options(cluster, topic), checkpoint, available_now=True).awaitTermination()
+    send(topic, ["c"])
+
+    with pytest.raises(Exception, match="checkpoint is not the one that filled it"):
+        ingest_stream(spark, table, layout, options(cluster, topic), checkpoint + "2", available_now=True).awaitTermination()
+
+    assert bodies(table.read(spark)) == ["a", "b"]
+
+
+def test_a_stream_goes_on_where_the_table_ends(
+    spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, checkpoint: str
+):
+    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+    send(topic, ["a", "b"], queue=1)
+    ingest(spark, table, layout, options(cluster, topic))
+    send(topic, ["c"], queue=1)
+    send(topic, ["d"], queue=2)
+
+    ingest_stream(spark, table, layout, options(cluster, topic), checkpoint, available_now=True).awaitTermination()
+
+    assert bodies(table.read(spark)) == ["a", "b", "c", "d"]
+
+
+def test_an_ingest_refuses_a_filter(spark: Any, cluster: LocalCluster, topic: str, tmp_path: Path):
+    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+
+    with pytest.raises(UsageError, match="whole topics"):
+        ingest(spark, table, layout, {**options(cluster, topic), "tags": "paid"})

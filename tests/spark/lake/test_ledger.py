@@ -1,0 +1,142 @@
+"""How a table knows its batches: the first manifest counts, and nothing that does not follow gets in."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from halfmoon.errors import StoreError, UsageError
+from halfmoon.spark.lake.ledger import FOLDER, Last, Ledger, Snapshot, Table
+from halfmoon.spark.lake.manifest import DataFile, Manifest, Part, Span, joined, manifest_of
+
+
+def manifest(batch: int, begin: int, end: int, attempt: str = "a", id: str = "q") -> Manifest:
+    """Return the manifest of a batch of one queue that one attempt wrote."""
+    span = Span("orders", "broker-a", 0, begin, end)
+    file = DataFile(path=f"part-{attempt}.parquet", rows=end - begin, size_bytes=100)
+    return manifest_of(id, batch, [Part(attempt=attempt, spans=(span,), files=(file,))])
+
+
+def test_the_first_manifest_of_a_batch_counts(tmp_path: Path):
+    ledger = Ledger(tmp_path)
+
+    first, second = ledger.decide(manifest(0, 0, 10, "a")), ledger.decide(manifest(0, 0, 10, "b"))
+
+    assert first == second == manifest(0, 0, 10, "a")
+    assert [file.path for file in ledger.state().files] == ["part-a.parquet"]
+
+
+def test_of_many_drivers_at_once_one_decides(tmp_path: Path):
+    found: list[Manifest | None] = []
+    begin = threading.Barrier(8)
+
+    def drive(number: int) -> None:
+        begin.wait()
+        found.append(Ledger(tmp_path).decide(manifest(0, 0, 10, str(number))))
+
+    threads = [threading.Thread(target=drive, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(found) == 8
+    assert len({each.files[0].path for each in found if each}) == 1
+    assert len(Ledger(tmp_path).state().files) == 1
+
+
+@pytest.mark.parametrize(("batch", "begin", "end"), [(1, 0, 5), (1, 10, 21), (0, 10, 20), (0, 0, 10), (3, 20, 30), (9, 20, 30)])
+def test_a_batch_that_does_not_follow_is_refused(tmp_path: Path, batch: int, begin: int, end: int):
+    ledger = Ledger(tmp_path)
+    ledger.decide(manifest(0, 0, 10))
+    ledger.decide(manifest(1, 10, 20))
+
+    with pytest.raises(UsageError, match="checkpoint"):
+        ledger.decide(manifest(batch, begin, end, "late"))
+
+    assert len(ledger.state().files) == 2
+
+
+def test_a_new_table_takes_no_batch_but_the_first(tmp_path: Path):
+    with pytest.raises(UsageError, match="has none of it"):
+        Ledger(tmp_path).decide(manifest(5, 0, 10))
+
+
+def test_a_snapshot_takes_batches_up_and_they_stay_known(tmp_path: Path):
+    ledger = Ledger(tmp_path)
+    for number in range(3):
+        ledger.decide(manifest(number, number * 10, number * 10 + 10, str(number)))
+    state = ledger.state()
+    whole = Snapshot(
+        number=1, last=state.last, spans=joined(state.spans), files=(DataFile(path="all.parquet", rows=30, size_bytes=9),)
+    )
+
+    assert (ledger.take(whole), ledger.take(whole)) == (True, False)
+    ledger.forget(0)
+    ledger.decide(manifest(3, 30, 40, "3"))
+
+    assert [file.path for file in ledger.state().files] == ["all.parquet", "part-3.parquet"]
+    assert ledger.state().last == {"q": Last(3, manifest(3, 30, 40).digest)}
+    assert joined(ledger.state().spans) == (Span("orders", "broker-a", 0, 0, 40),)
+    assert len(list((tmp_path / FOLDER / "batches" / "q").iterdir())) == 1
+
+
+def test_the_last_batch_is_known_after_a_snapshot_took_it_up(tmp_path: Path):
+    ledger = Ledger(tmp_path)
+    ledger.decide(manifest(0, 0, 10))
+    state = ledger.state()
+    ledger.take(Snapshot(number=1, last=state.last, spans=state.spans, files=state.files))
+    ledger.forget(0)
+
+    assert ledger.decide(manifest(0, 0, 10, "again")) is None
+    with pytest.raises(UsageError, match="other offsets"):
+        ledger.decide(manifest(0, 0, 11, "again"))
+
+
+def test_two_parts_with_the_same_offset_are_no_batch():
+    span = Span("orders", "broker-a", 0, 0, 10)
+
+    with pytest.raises(StoreError, match="overlaps"):
+        manifest_of("q", 0, [Part(attempt="a", spans=(span,)), Part(attempt="b", spans=(Span("orders", "broker-a", 0, 9, 12),))])
+
+
+@pytest.mark.parametrize("path", ["../x.parquet", "/x.parquet", "a/../../x", "", "a//b", "x\\y"])
+def test_a_manifest_that_names_a_file_elsewhere_is_refused(tmp_path: Path, path: str):
+    ledger = Ledger(tmp_path)
+    ledger.decide(manifest(0, 0, 10))
+    place = next((tmp_path / FOLDER / "batches" / "q").iterdir())
+    place.write_text(place.read_text().replace("part-a.parquet", path.replace("\\", "\\\\")))
+
+    with pytest.raises(StoreError, match="no path inside"):
+        ledger.state()
+
+
+def test_a_damaged_manifest_is_named(tmp_path: Path):
+    ledger = Ledger(tmp_path)
+    ledger.decide(manifest(0, 0, 10))
+    place = next((tmp_path / FOLDER / "batches" / "q").iterdir())
+    place.write_bytes(place.read_bytes()[:-20])
+
+    with pytest.raises(StoreError, match="batch 0 of q is damaged"):
+        ledger.state()
+
+
+@pytest.mark.parametrize("id", ["", "../x", ".x", "a/b", "x" * 101])
+def test_a_name_that_would_be_another_directory_is_refused(id: str):
+    with pytest.raises(UsageError, match="cannot name an ingest"):
+        manifest_of(id, 0, [])
+
+
+def test_a_table_with_other_columns_is_refused(tmp_path: Path):
+    ledger = Ledger(tmp_path)
+    ledger.agree(Table(kind="parquet", schema=b"1", partition="day"))
+    ledger.agree(Table(kind="parquet", schema=b"1", partition="day"))
+
+    with pytest.raises(UsageError, match="partition='day', not 'hour'"):
+        ledger.agree(Table(kind="parquet", schema=b"1", partition="hour"))
+    with pytest.raises(UsageError, match="other columns"):
+        ledger.agree(Table(kind="parquet", schema=b"2", partition="day"))

@@ -1,0 +1,49 @@
+"""Verdicts on a table, from figures alone: what is missing, twice or different is said in words."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from halfmoon.spark.lake.manifest import Span
+from halfmoon.spark.lake.verify import Figures, verdict
+
+QUEUE = ("orders", "broker-a", 0)
+TEN = Figures(10, 10, 0, 9, 77)
+
+
+def spans(*ends: tuple[int, int]) -> list[Span]:
+    """Return the ranges of some batches."""
+    return [Span(*QUEUE, begin, end) for begin, end in ends]
+
+
+def test_a_table_with_every_offset_once_is_right():
+    found = verdict(QUEUE, spans((0, 4), (4, 10)), 0, False, TEN, None, {QUEUE: TEN})
+
+    assert (found.wrong, found.begin, found.end, found.rows) == ((), 0, 10, 10)
+
+
+def test_known_gaps_and_quarantine_count_as_there():
+    kept = Figures(2, 2, 3, 4, 5)
+
+    assert verdict(QUEUE, spans((0, 15)), 3, False, TEN, kept, None).wrong == ()
+
+
+@pytest.mark.parametrize(
+    ("ranges", "have", "there", "text"),
+    [
+        ([(0, 5), (4, 9)], Figures(9, 9, 0, 8, 1), None, "offsets 4 to 4 are in two batches"),
+        ([(0, 5), (6, 11)], TEN, None, "offsets 5 to 5 are in no batch"),
+        ([(0, 9)], Figures(10, 9, 0, 8, 1), None, "1 rows have an offset that another row has"),
+        ([(0, 12)], TEN, None, "2 rows of the batches are missing"),
+        ([(0, 8)], TEN, None, "2 rows are in no batch"),
+        ([(0, 10)], None, None, "10 rows of the batches are missing"),
+        ([(0, 10)], TEN, Figures(10, 10, 0, 9, 78), "messages (and their checksum): 10 (78) in the topic, 10 (77) in the table"),
+        ([(0, 10)], TEN, Figures(11, 11, 0, 10, 77), "messages (and their checksum): 11 (77) in the topic, 10 (77) in the table"),
+    ],
+)
+def test_what_is_wrong_is_said(ranges: list[tuple[int, int]], have: Figures | None, there: Figures | None, text: str):
+    found = verdict(QUEUE, spans(*ranges), 0, False, have, None, {QUEUE: there} if there else None)
+
+    assert found.wrong == (text,)

@@ -1,0 +1,83 @@
+"""The session: its settings, and what is said where Java is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfmoon.errors import UsageError
+from halfmoon.spark.sessions import check_java, cores_of
+
+
+@pytest.mark.parametrize(
+    ("master", "count"),
+    [("local", 1), ("local[3]", 3), ("local[4, 2]", 4), ("spark://host:7077", 0), ("yarn", 0), ("k8s://https://h", 0)],
+)
+def test_a_local_master_says_how_many_tasks_run_side_by_side(master: str, count: int):
+    assert cores_of(master) == count
+
+
+def java(place: Path, says: str) -> None:
+    program = place / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize("says", ['openjdk version "11.0.2" 2019-01-15', 'java version "1.8.0_392"', "what?", ""])
+def test_an_old_java_is_refused_with_where_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str):
+    java(tmp_path, says)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    with pytest.raises(UsageError, match=r"needs Java 17 or newer.*apt-get install"):
+        check_java()
+
+
+@pytest.mark.parametrize("says", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19'])
+def test_a_java_that_will_do_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str):
+    java(tmp_path, says)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    check_java()
+
+
+def test_no_java_at_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="no java on the PATH"):
+        check_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="does not run"):
+        check_java()
+
+
+def test_nothing_of_spark_is_imported_by_the_package_or_its_command():
+    code = (
+        "import sys, halfmoon, halfmoon.spark, halfmoon.cli.main\n"
+        "found = [name for name in sys.modules if name.partition('.')[0] in ('pyspark', 'pyarrow', 'numpy')]\n"
+        "assert not found, found"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_function_is_no_module_whatever_was_imported():
+    import halfmoon.spark
+
+    assert callable(halfmoon.spark.session)
+    assert callable(halfmoon.spark.session)  # what was looked up first may have been replaced by its module
+    assert callable(halfmoon.spark.register)
+
+
+@pytest.mark.slow
+def test_the_session_has_the_settings_that_the_source_is_quick_with(spark: Any):
+    import halfmoon.spark
+
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+    assert spark.conf.get("spark.sql.streaming.checkpointFileManagerClass").endswith("FileSystemBasedCheckpointFileManager")
+    assert spark.sparkContext.master == "local[2]"
+    assert halfmoon.spark.session(master="local[2]").sparkContext is spark.sparkContext

@@ -1,0 +1,110 @@
+"""Tests of the exactly-once sink with a real broker, without Spark: what is visible, in which order, and over a killed broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from halfmoon import Admin, PullConsumer
+from halfmoon.client.batches import BatchName, BatchTransactions
+from halfmoon.model import StoredMessage
+from halfmoon.spark.encode import Ids
+from halfmoon.spark.sink_exactly import NotDecided, prepare, settle
+from halfmoon.spark.sink_options import SinkOptions
+from halfmoon.testing.local import LocalCluster
+
+BATCH = BatchName("query-1", 0)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[LocalCluster]:
+    """A broker of the test's own with a topic of four queues."""
+    with LocalCluster(tmp_path / "store") as found:
+        with Admin(nameserver=found.nameserver) as admin:
+            admin.create_topic("orders", queue_count=4)
+        yield found
+
+
+@pytest.fixture
+def transactions(own: LocalCluster) -> Iterator[BatchTransactions]:
+    """The client of batch transactions."""
+    with BatchTransactions(nameserver=own.nameserver, request_timeout_ms=5_000) as found:
+        yield found
+
+
+def options(own: LocalCluster) -> SinkOptions:
+    """A sink to the topic."""
+    return SinkOptions(endpoints=own.nameserver, topic="orders", delivery="exactly-once", batch_bytes=1024)
+
+
+def rows(bodies: list[str], **columns: list) -> pa.RecordBatch:
+    """Return rows with these bodies."""
+    return pa.RecordBatch.from_pydict({"body": bodies, **columns})
+
+
+def stored(own: LocalCluster) -> dict[int, list[StoredMessage]]:
+    """Return the messages of the topic by queue, in their order."""
+    found: dict[int, list[StoredMessage]] = {}
+    with PullConsumer(group="C_look", nameserver=own.nameserver) as consumer:
+        queues = consumer.queues("orders")
+        consumer.assign(queues)
+        for queue in queues:
+            consumer.seek_to_begin(queue)
+        while messages := consumer.poll(timeout_ms=300):
+            for message in messages:
+                found.setdefault(message.queue_id, []).append(message)
+    return found
+
+
+def test_rows_are_visible_as_a_whole_with_their_properties_and_ids(own: LocalCluster, transactions: BatchTransactions):
+    names = [f"n-{i:03}" for i in range(300)]
+    tags = ["paid" if i % 2 else None for i in range(300)]
+    said = prepare(transactions, options(own), BATCH, 2, [rows(names, tags=tags, keys=names)])
+    assert stored(own) == {}
+
+    settle(transactions, options(own), [said])
+
+    found = {message.body.decode(): message for messages in stored(own).values() for message in messages}
+    assert sorted(found) == names
+    assert [found[name].tag for name in names] == tags
+    assert [found[name].msg_id for name in names] == [Ids.of(*BATCH, 2).text(i) for i in range(300)]
+
+
+def test_rows_of_a_key_keep_their_order_over_partitions_and_batches(own: LocalCluster, transactions: BatchTransactions):
+    for number in range(3):
+        said = []
+        for partition in (1, 0):
+            names = [f"{number}-{partition}-{i:03}" for i in range(60)]
+            batch = rows(names, shardingKey=[f"k{i % 5}" for i in range(60)])
+            said.append(prepare(transactions, options(own), BatchName("query-1", number), partition, [batch]))
+        settle(transactions, options(own), said)
+
+    found = {queue: [message.body.decode() for message in messages] for queue, messages in stored(own).items()}
+    for key in range(5):
+        queues = [queue for queue, bodies in found.items() if f"0-0-{key:03}" in bodies]
+        assert len(queues) == 1
+        wanted = [f"{n}-{p}-{i:03}" for n in range(3) for p in range(2) for i in range(key, 60, 5)]
+        assert [body for body in found[queues[0]] if int(body[-3:]) % 5 == key] == wanted
+
+
+@pytest.mark.parametrize("killed", ["before the commit", "behind the commit"])
+def test_a_broker_that_is_killed_and_comes_back_holds_each_row_once(
+    own: LocalCluster, transactions: BatchTransactions, killed: str
+):
+    names = [f"n-{i:03}" for i in range(200)]
+    said = prepare(transactions, options(own), BATCH, 0, [rows(names)])
+    if killed == "behind the commit":
+        settle(transactions, options(own), [said])
+    own.kill()
+    own.start()
+
+    try:
+        settle(transactions, options(own), [said])
+    except NotDecided:  # it had lost what it was not asked to keep yet
+        pass
+    settle(transactions, options(own), [prepare(transactions, options(own), BATCH, 0, [rows(names)])])
+
+    assert sorted(message.body.decode() for messages in stored(own).values() for message in messages) == names

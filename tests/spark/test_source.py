@@ -1,0 +1,154 @@
+"""The batch reader against a real broker, without Spark: what it reads, and how much less of it with filters of the query."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, InputPartition, LessThan
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from halfmoon import Admin
+from halfmoon.errors import NoRoute, UsageError
+from halfmoon.spark import pushdown
+from halfmoon.spark.source import BatchReader, FilteringReader, HalfmoonSource, RocketmqSource
+from halfmoon.testing.local import LocalCluster
+from pyspark_halfmoon import DefaultSource
+
+
+@pytest.fixture
+def given(cluster: LocalCluster, topic: str, send) -> dict[str, str]:
+    """Options of a topic with 20 messages in two queues, tags red and blue in turn."""
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic(topic, queue_count=2)
+    for number in range(20):
+        send(topic, [f"m{number}"], queue=number % 2, tag=("red", "blue")[number // 2 % 2])
+    return {"endpoints": cluster.nameserver, "topic": topic}
+
+
+def reader(given: dict[str, str], *filters: Filter, **more: str) -> BatchReader:
+    source = HalfmoonSource({**given, "filterPushdown": "true", **more})
+    found = source.reader(source.schema())
+    assert isinstance(found, FilteringReader)
+    assert list(found.pushFilters(list(filters))) == list(filters)  # Spark evaluates all of them, too
+    return found
+
+
+def ranges(found: BatchReader) -> list[tuple[int, int, int]]:
+    return sorted((part.queue, part.begin, part.end) for share in found.partitions() for part in share.ranges)
+
+
+def bodies(found: BatchReader) -> list[str]:
+    batches = [batch for share in found.partitions() for batch in found.read(share)]
+    return [body.decode() for batch in batches for body in batch.column("body").to_pylist()]
+
+
+def test_a_batch_is_what_is_there_when_it_is_planned(given: dict[str, str], topic: str, send):
+    found = reader(given)
+    shares = found.partitions()
+    send(topic, ["late"])
+
+    assert sorted(ranges(reader(given))) == [(0, 0, 11), (1, 0, 10)]
+    assert sum(batch.num_rows for share in shares for batch in found.read(share)) == 20
+
+
+def test_filters_narrow_what_is_read(given: dict[str, str]):
+    offset, queue = ("queueOffset",), ("queueId",)
+
+    assert ranges(reader(given, GreaterThanOrEqual(offset, 4), LessThan(offset, 6))) == [(0, 4, 6), (1, 4, 6)]
+    assert ranges(reader(given, EqualTo(queue, 1), EqualTo(offset, 3))) == [(1, 3, 4)]
+    assert ranges(reader(given, EqualTo(("topic",), "another"))) == []
+    assert ranges(reader(given)) == [(0, 0, 10), (1, 0, 10)]
+
+
+def test_filters_by_time_narrow_what_is_read(given: dict[str, str], topic: str, send, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pushdown, "TIME_SLACK_MS", 0)
+    time.sleep(0.02)
+    between = datetime.now(UTC)
+    time.sleep(0.02)
+    send(topic, ["new"], queue=0)
+
+    assert ranges(reader(given, GreaterThanOrEqual(("storeTimestamp",), between))) == [(0, 10, 11)]
+    assert ranges(reader(given, LessThan(("storeTimestamp",), between))) == [(0, 0, 10), (1, 0, 10)]
+
+
+def test_rows_that_a_filter_leaves_out_do_not_reach_spark(given: dict[str, str]):
+    assert bodies(reader(given, EqualTo(("tags",), "red"), EqualTo(("queueId",), 0))) == ["m0", "m4", "m8", "m12", "m16"]
+    assert bodies(reader(given, EqualTo(("tags",), "red"), tags="blue")) == []
+
+
+def test_the_files_of_the_store_give_the_same_rows(given: dict[str, str], cluster: LocalCluster, tmp_path, monkeypatch):
+    wanted = bodies(reader(given))
+    found = reader(given, readFrom=f"files:{cluster.data}")
+    shares = found.partitions()
+    monkeypatch.setattr("halfmoon.client.ranges.Ranges.read", lambda *_, **__: pytest.fail("asked the broker for messages"))
+
+    assert [body.decode() for s in shares for batch in found.read(s) for body in batch.column("body").to_pylist()] == wanted
+    with pytest.raises(UsageError, match="readFrom names a store's directory"):
+        bodies(reader(given, readFrom=f"files:{tmp_path}"))
+
+
+def test_partitions_are_as_many_as_asked_for(given: dict[str, str]):
+    assert len(reader(given, maxPartitions="1").partitions()) == 1
+    assert len(reader(given, minPartitions="5").partitions()) == 5
+    shares = reader(given, maxRecordsPerPartition="3").partitions()
+    assert max(sum(part.count for part in share.ranges) for share in shares) == 3
+
+
+def test_the_ends_of_a_batch_are_taken_and_checked(given: dict[str, str], topic: str):
+    def at(**queues: int) -> str:
+        return json.dumps({topic: {"broker-a": {name[1:]: offset for name, offset in queues.items()}}})
+
+    assert ranges(reader(given, startingOffsets=at(q0=8, q1=-1))) == [(0, 8, 10)]
+    assert ranges(reader(given, endingOffsets=at(q0=2, q1=-2))) == [(0, 0, 2)]
+    with pytest.raises(UsageError, match="failOnDataLoss=false ends at the newest"):
+        reader(given, endingOffsets=at(q0=11, q1=0)).partitions()
+    assert ranges(reader(given, endingOffsets=at(q0=11, q1=0), failOnDataLoss="false")) == [(0, 0, 10)]
+    assert ranges(reader(given, endingTimestamp="1000")) == []
+    assert ranges(reader(given, startingTimestamp="1000")) == [(0, 0, 10), (1, 0, 10)]
+
+
+def test_without_anything_to_read_spark_asks_once_and_gets_nothing(given: dict[str, str]):
+    assert list(reader(given).read(InputPartition(None))) == []
+
+
+def test_no_topic_is_an_error_that_names_it(given: dict[str, str]):
+    with pytest.raises(NoRoute, match="no_such_topic"):
+        reader({**given, "topic": "no_such_topic"}, retries="0").partitions()
+
+
+def test_columns_are_as_asked_for_and_types_are_checked(given: dict[str, str]):
+    source = HalfmoonSource({**given, "columns": "body,keys"})
+    assert source.schema().fieldNames() == ["body", "keys"]
+    assert "properties" not in HalfmoonSource(given).schema().fieldNames()
+    assert "properties" in HalfmoonSource({**given, "includeProperties": "true"}).schema().fieldNames()
+    with pytest.raises(UsageError, match="column body is binary, and not string"):
+        source.reader(StructType().add("body", "string"))
+    with pytest.raises(UsageError, match="there is no column 'bodies'"):
+        source.reader(StructType().add("bodies", "binary"))
+    with pytest.raises(UsageError, match="emit=ranges has the columns"):
+        HalfmoonSource({**given, "emit": "ranges"}).reader(from_arrow_schema(source.reader(source.schema())._wanted.schema))
+
+
+def test_a_stream_s_options_are_known_when_the_schema_is_asked_for(given: dict[str, str]):
+    assert HalfmoonSource({**given, "startingOffsets": "latest", "maxOffsetsPerTrigger": "5"}).schema()
+    with pytest.raises(UsageError, match="did you mean"):
+        HalfmoonSource({**given, "maxOffsetsPerTriggers": "5"}).schema()
+
+
+def test_only_who_asks_gets_a_reader_that_takes_filters(given: dict[str, str]):
+    plain, taking = HalfmoonSource(given), HalfmoonSource({**given, "filterPushdown": "true"})
+
+    assert type(plain.reader(plain.schema())) is BatchReader
+    assert type(taking.reader(taking.schema())) is FilteringReader
+
+
+def test_names_and_what_is_shown_of_a_source(given: dict[str, str]):
+    assert DefaultSource.name() == "halfmoon"
+    assert RocketmqSource.name() == "rocketmq"
+    options: Any = {**given, "secretKey": "sesame"}
+    assert "sesame" not in repr(HalfmoonSource(options))
