@@ -1,0 +1,229 @@
+"""Transactional events: what a publish costs its transaction, and how many one process publishes, beside a plain outbox table.
+
+Run ``python benchmarks/events.py [--runs N] [--events N] [--database sqlite|postgres|URL …]``; medians of the runs are printed, and
+nothing is asserted. The broker is a `halfmoon serve` of its own, SQLite a file with a write-ahead log or in memory (one for each
+thread, so that it is out of the way), PostgreSQL a server of its own with its syncs off, as the tests have it.
+
+* publish: one thread, one event a transaction; time of `publish` (p50, p99), of it outside the request to the broker (ours, p50),
+  and requests to the broker that it waited for. ``token row`` is the same in a transaction of SQLite in memory, with the row by
+  which checks are answered; ``no row`` has a check written by hand, and so no row.
+* threads: eight threads, one event a transaction, each prepared, committed and decided; events per second, and processor time of
+  this process an event (the user's own transaction included).
+* plain outbox: the same threads write rows of a table, and a relay that looks each 100 ms sends them one by one; events per second
+  from the begin until the last is sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy.orm import sessionmaker
+from sqlalchemy.pool import SingletonThreadPool
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.outbox import PAYLOAD, THREADS, PlainSide, broker, engine_of, wait_for
+from halfmoon.events import Publisher, local_transaction
+from halfmoon.events.tables import TOKENS, create
+from halfmoon.shell import direct
+from tests.events.databases import missing
+
+TOPIC, CODE = "TP_BENCH", "EC_PAID"
+Block = Callable[[], AbstractContextManager[Any]]
+"""Begins one transaction."""
+
+
+class Requests:
+    """How long each request to a broker took in its thread."""
+
+    def __init__(self) -> None:
+        self.took: list[float] = []
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch the connections of blocking clients for the block."""
+        inner = direct._Link.ask
+
+        def ask(*arguments: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return inner(*arguments)
+            finally:
+                self.took.append(time.perf_counter() - begin)
+
+        direct._Link.ask = ask  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            direct._Link.ask = inner  # type: ignore[method-assign]
+
+
+def cost(publisher: Publisher, begin_block: Block, count: int) -> tuple[float, float, float, float]:
+    """Return p50 and p99 of publishing, p50 of it outside the request (all in ms), and requests an event."""
+    for _ in range(50):
+        one_event(publisher, begin_block)
+    requests, took, ours = Requests(), [], []
+    with requests.watched():
+        for _ in range(count):
+            asked = len(requests.took)
+            with begin_block():
+                begin = time.perf_counter()
+                publisher.publish(TOPIC, CODE, PAYLOAD, transactional=True)
+                took.append((time.perf_counter() - begin) * 1e3)
+            ours.append(took[-1] - sum(requests.took[asked:]) * 1e3)
+    took.sort()
+    return took[count // 2], took[count * 99 // 100], statistics.median(ours), len(requests.took) / count
+
+
+def one_event(publisher: Publisher, begin_block: Block) -> None:
+    """Run one transaction with one event."""
+    with begin_block():
+        publisher.publish(TOPIC, CODE, PAYLOAD, transactional=True)
+
+
+def rate(work: Callable[[], None], count: int, prepare: Callable[[], None] = lambda: None, over: Any = None) -> tuple[float, float]:
+    """Have the threads do the work so often in all; return times a second, and processor time in us for each."""
+    ready = threading.Barrier(THREADS + 1)
+
+    def run() -> None:
+        try:
+            prepare()
+            work()
+        except BaseException:
+            ready.abort()
+            raise
+        ready.wait()
+        for _ in range(count // THREADS):
+            work()
+
+    threads = [threading.Thread(target=run) for _ in range(THREADS)]
+    for one in threads:
+        one.start()
+    ready.wait()
+    begin, cpu = time.perf_counter(), time.process_time()
+    for one in threads:
+        one.join()
+    if over is not None:
+        over()
+    took, cpu, total = time.perf_counter() - begin, time.process_time() - cpu, count // THREADS * THREADS
+    return total / took, cpu / total * 1e6
+
+
+def plain_rate(engine: sqlalchemy.Engine, nameserver: str, topic: str, count: int) -> tuple[float, float]:
+    """The plain outbox: rows written by the threads, and sent by its relay."""
+    side = PlainSide(engine, nameserver, topic)
+    side.start()
+
+    def work() -> None:
+        with side.sessions.begin() as session:
+            side.publish(session)
+
+    try:
+        return rate(work, count, over=lambda: wait_for(lambda: not side.left(), 0.02))
+    finally:
+        side.close()
+
+
+@contextmanager
+def in_memory() -> Iterator[sessionmaker[Any]]:
+    """Give sessions of SQLite in memory, one database for each thread."""
+    engine = sqlalchemy.create_engine(
+        "sqlite://", poolclass=SingletonThreadPool, pool_size=10_000, connect_args={"check_same_thread": False}
+    )
+    try:
+        yield sessionmaker(engine)
+    finally:
+        engine.dispose()
+
+
+def make_tokens(sessions: sessionmaker[Any]) -> None:
+    """Make the table of token rows in the calling thread's database; no check looks into it here."""
+    with sessions.begin() as session:
+        for statement in create(TOKENS, "sqlite"):
+            session.execute(sqlalchemy.text(statement))
+
+
+def medians(run: Callable[[], tuple[float, ...]], runs: int) -> list[float]:
+    """Return the median of each figure."""
+    return [statistics.median(column) for column in zip(*[run() for _ in range(runs)])]
+
+
+def say_cost(name: str, found: list[float]) -> None:
+    p50, p99, ours, requests = found
+    print(f"publish  {name:<28} p50 {p50:6.3f} ms  p99 {p99:6.3f} ms  ours p50 {ours:6.3f} ms  {requests:.2f} requests", flush=True)
+
+
+def say_rate(name: str, found: list[float]) -> None:
+    print(f"threads  {name:<28} {found[0]:8,.0f} events/s  {found[1]:6.0f} us of CPU an event", flush=True)
+
+
+def undecided(event: Any, context: Any) -> None:
+    """A check written by hand; nobody asks it here."""
+    raise RuntimeError("not asked in a benchmark")
+
+
+def without_database(nameserver: str, runs: int, count: int) -> None:
+    """A block is the transaction: the cost of events alone."""
+    with Publisher("P_block", nameserver) as publisher:
+        publisher.check(TOPIC, CODE)(undecided)
+        say_cost("no database", medians(lambda: cost(publisher, local_transaction, count // 4), runs))
+        say_rate("no database", medians(lambda: rate(lambda: one_event(publisher, local_transaction), count), runs))
+
+
+def with_memory(nameserver: str, runs: int, count: int) -> None:
+    """SQLite in memory, with the token row and without it."""
+    with in_memory() as sessions:
+        make_tokens(sessions)
+        for name, tokens in (("no row", False), ("token row", True)):
+            with closing(
+                Publisher(f"P_memory_{tokens}", nameserver, session=sessions, tokens=tokens)
+            ) as publisher:  # each thread has its own
+                if not tokens:
+                    publisher.check(TOPIC, CODE)(undecided)
+                say_cost(f"SQLite in memory, {name}", medians(lambda: cost(publisher, sessions.begin, count // 4), runs))
+                work: Callable[[], None] = lambda: one_event(publisher, sessions.begin)  # noqa: E731
+                found = medians(lambda: rate(work, count, lambda: make_tokens(sessions)), runs)  # noqa: B023
+                say_rate(f"SQLite in memory, {name}", found)
+
+
+def with_server(nameserver: str, database: str, root: Path, runs: int, count: int) -> None:
+    """A database that the threads share: events in two phases, and the plain outbox."""
+    with engine_of(database, root) as engine:
+        sessions = sessionmaker(engine)
+        with Publisher(f"P_{database.partition(':')[0]}", nameserver, session=sessions) as publisher:
+            publisher.create_tables()
+            found = medians(lambda: rate(lambda: one_event(publisher, sessions.begin), count), runs)
+            say_rate(f"{database}, token row", found)
+        found = medians(lambda: plain_rate(engine, nameserver, "TP_PLAIN", count // 2), runs)
+        say_rate(f"{database}, plain outbox", found)
+
+
+def main() -> None:
+    """Run every part."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3, help="of each figure (3)")
+    parser.add_argument("--events", type=int, default=2_000, help="of each run with threads (2000); a quarter of it with one")
+    parser.add_argument("--database", action="append", help="sqlite, postgres, or an address; more than one may be given (both)")
+    given = parser.parse_args()
+    logging.getLogger("halfmoon.events").setLevel(logging.CRITICAL)  # old token rows of other threads' databases are nobody's
+    databases = given.database or ["sqlite", *([] if missing() else ["postgres"])]
+    with tempfile.TemporaryDirectory() as name, broker(Path(name) / "store") as nameserver:
+        without_database(nameserver, given.runs, given.events)
+        with_memory(nameserver, given.runs, given.events)
+        for database in databases:
+            with_server(nameserver, database, Path(name), given.runs, given.events // 4)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Makes trouble on purpose, with SHOP_CHAOS=1: the order of a book called CRASH kills the process right after its commit.
+
+The second phase is never sent then. The event comes all the same, once a broker asks a living process of the shop.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from django.db import transaction
+from django.db.models.signals import post_save
+from django.dispatch import receiver
+
+from shop.models import Order
+
+
+@receiver(post_save, sender=Order)
+def die_after_the_commit(instance: Order, **_: Any) -> None:
+    """Kill this process between the commit and the second phase: this function is the first that the commit calls."""
+    if instance.book == "CRASH":
+        transaction.on_commit(lambda: os.kill(os.getpid(), signal.SIGKILL))

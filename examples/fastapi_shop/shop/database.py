@@ -1,0 +1,42 @@
+"""The shop's tables and its sessions."""
+
+from __future__ import annotations
+
+import os
+
+from sqlalchemy import ForeignKey, String
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+engine = create_async_engine(os.environ.get("SHOP_DATABASE", "sqlite+aiosqlite:///shop.db"))
+Session = async_sessionmaker(engine, expire_on_commit=False)
+
+
+class Base(DeclarativeBase):
+    """The tables of the shop."""
+
+
+class Book(Base):
+    """A title, and how many copies are left."""
+
+    __tablename__ = "books"
+    title: Mapped[str] = mapped_column(String(100), primary_key=True)
+    stock: Mapped[int]
+
+
+class Order(Base):
+    """One copy, sold to somebody."""
+
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    title: Mapped[str] = mapped_column(ForeignKey("books.title"))
+    customer: Mapped[str] = mapped_column(String(100))
+
+
+class Mail(Base):
+    """A mail that was written about an order; in earnest, a mail server has it."""
+
+    __tablename__ = "mails"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    order_id: Mapped[int]
+    text: Mapped[str] = mapped_column(String(200))

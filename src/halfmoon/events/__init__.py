@@ -1,0 +1,101 @@
+"""Events bound to the local transaction: publish inside your database transaction, and consumers get the event if and only if it
+committed.
+
+The public names; they are loaded when first used. Databases stand in modules of their own: `halfmoon.events.sqlalchemy`,
+`halfmoon.events.django`, `halfmoon.events.dbapi`; `halfmoon.events.testing` is for your tests.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.events.consuming.on import on
+
+if TYPE_CHECKING:
+    from halfmoon.events.checks import CheckContext
+    from halfmoon.events.codec import Codecs
+    from halfmoon.events.consuming.consumers import Consumers
+    from halfmoon.events.consuming.context import ConsumerContext
+    from halfmoon.events.consuming.running import run, run_async
+    from halfmoon.events.context import (
+        LocalTransaction,
+        Status,
+        Synchronization,
+        register,
+        suspend,
+        transaction_active,
+        watch,
+    )
+    from halfmoon.events.errors import (
+        AmbiguousTransaction,
+        DeclarationRefused,
+        NameRefused,
+        NoChecker,
+        NoTransaction,
+        PayloadRefused,
+        PublishFailed,
+        TransactionDoomed,
+        TransactionEnded,
+    )
+    from halfmoon.events.event import Event
+    from halfmoon.events.local import local_transaction
+    from halfmoon.events.paths import Published
+    from halfmoon.events.publisher import Publisher
+
+_PLACES = {
+    "checks": "CheckContext",
+    "codec": "Codecs",
+    "consuming.context": "ConsumerContext",
+    "consuming.consumers": "Consumers",
+    "context": "LocalTransaction Status Synchronization register suspend transaction_active watch",
+    "errors": "AmbiguousTransaction DeclarationRefused NameRefused NoChecker NoTransaction PayloadRefused PublishFailed "
+    "TransactionDoomed TransactionEnded",
+    "event": "Event",
+    "local": "local_transaction",
+    "paths": "Published",
+    "publisher": "Publisher",
+    "consuming.running": "run run_async",
+}
+_PLACE_OF = {name: f"halfmoon.events.{place}" for place, names in _PLACES.items() for name in names.split()}
+
+__all__ = [
+    "AmbiguousTransaction",
+    "CheckContext",
+    "Codecs",
+    "ConsumerContext",
+    "Consumers",
+    "DeclarationRefused",
+    "Event",
+    "LocalTransaction",
+    "NameRefused",
+    "NoChecker",
+    "NoTransaction",
+    "PayloadRefused",
+    "PublishFailed",
+    "Published",
+    "Publisher",
+    "Status",
+    "Synchronization",
+    "TransactionDoomed",
+    "TransactionEnded",
+    "local_transaction",
+    "on",
+    "register",
+    "run",
+    "run_async",
+    "suspend",
+    "transaction_active",
+    "watch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACE_OF.get(name)
+    if place is None:
+        raise AttributeError(f"module 'halfmoon.events' has no attribute {name!r}")
+    return getattr(import_module(place), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,115 @@
+"""What a database's error says for certain: refused, busy, a key that is there, a table that is not. Reads errors of any driver.
+
+Drivers differ, so facts are looked for where they keep them: SQLSTATE (psycopg, asyncpg, pg8000), SQLite's codes, MySQL's numbers.
+What is not recognised is not certain. Raises nothing and imports no driver.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+SQLITE_BUSY, SQLITE_LOCKED, SQLITE_CONSTRAINT = 5, 6, 19
+_SQLITE_KEYS = {1555, 2067, 2579}  # primary key, unique, rowid
+_SQLITE_TEXTS = {"database is locked": SQLITE_BUSY, "database table is locked": SQLITE_LOCKED}
+
+_BUSY_STATES = {"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "53300"}
+"""Serialization failure, deadlock, lock not available, cancelled, shut down or starting, too many connections."""
+
+_MYSQL_BUSY = {1040, 1158, 1159, 1160, 1161, 1205, 1213, 2002, 2003, 2006, 2013}
+_MYSQL_REFUSED = {1062, 1205, 1213, 1451, 1452}
+_MYSQL_KEY, _MYSQL_NO_TABLE = {1062, 1586}, 1146
+_STATE = re.compile(r"[0-9A-Z]{5}")
+
+
+def refused(error: BaseException | None) -> bool:
+    """Return whether a commit that raised this was refused for certain, so that the transaction cannot be committed.
+
+    A constraint, a serialization failure, a deadlock: SQLSTATE classes 23 and 40 but 40003 (completion unknown). SQLite leaves a
+    transaction whose COMMIT found a lock or broke a constraint open, so what follows is a rollback.
+    """
+    for one in _chain(error):
+        if (state := _sqlstate(one)) is not None and (state[:2] == "23" or (state[:2] == "40" and state != "40003")):
+            return True
+        if (code := _sqlite(one)) is not None and code & 0xFF in {SQLITE_BUSY, SQLITE_LOCKED, SQLITE_CONSTRAINT}:
+            return True
+        if _mysql(one) in _MYSQL_REFUSED:
+            return True
+    return False
+
+
+def duplicate(error: BaseException | None) -> bool:
+    """Return whether a statement failed because a row of its key is there."""
+    return any(_sqlstate(one) == "23505" or _sqlite(one) in _SQLITE_KEYS or _mysql(one) in _MYSQL_KEY for one in _chain(error))
+
+
+def busy(error: BaseException | None) -> bool:
+    """Return whether another try later may help: somebody holds a lock, or there was no connection."""
+    for one in _chain(error):
+        state, code = _sqlstate(one), _sqlite(one)
+        if state is not None and (state in _BUSY_STATES or state[:2] == "08"):
+            return True
+        if code is not None and code & 0xFF in {SQLITE_BUSY, SQLITE_LOCKED}:
+            return True
+        if _mysql(one) in _MYSQL_BUSY or getattr(one, "connection_invalidated", False):
+            return True
+        if type(one).__name__ == "OperationalError" and state is None and type(one).__module__.startswith("psycopg"):
+            return True  # its errors without a SQLSTATE are those of the connection
+    return False
+
+
+def no_table(error: BaseException | None) -> bool:
+    """Return whether a statement failed because its table is not there."""
+    return any(
+        _sqlstate(one) == "42P01"
+        or _mysql(one) == _MYSQL_NO_TABLE
+        or (_sqlite(one) is not None and str(one).startswith("no such table"))
+        for one in _chain(error)
+    )
+
+
+def aborted(connection: object) -> bool:
+    """Return whether a driver's connection is in a transaction that PostgreSQL has given up after an error.
+
+    A COMMIT of such a one is answered without an error, and is a rollback. False for other databases; drivers: psycopg, psycopg2,
+    pg8000.
+    """
+    status = getattr(getattr(connection, "info", None), "transaction_status", None)
+    if getattr(status, "name", None) == "INERROR" or (isinstance(status, int) and status == 3):
+        return True
+    return getattr(connection, "_transaction_status", None) == b"E"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, what it wraps (SQLAlchemy's ``orig``) and its causes; at most ten."""
+    for _ in range(10):
+        if error is None:
+            return
+        yield error
+        inner = getattr(error, "orig", None)
+        error = inner if isinstance(inner, BaseException) else error.__cause__
+
+
+def _sqlstate(error: BaseException) -> str | None:
+    for name in ("sqlstate", "pgcode"):
+        if isinstance(found := getattr(error, name, None), str) and _STATE.fullmatch(found):
+            return found
+    first = error.args[0] if error.args else None
+    if isinstance(first, dict) and isinstance(found := first.get("C"), str):  # pg8000
+        return found
+    return None
+
+
+def _sqlite(error: BaseException) -> int | None:
+    if isinstance(code := getattr(error, "sqlite_errorcode", None), int):
+        return code
+    if type(error).__module__ != "sqlite3":
+        return None
+    return _SQLITE_TEXTS.get(str(error), 0)
+
+
+def _mysql(error: BaseException) -> int | None:
+    """Return MySQL's number: the first argument of its drivers' errors. Other drivers' first arguments are texts."""
+    first = error.args[0] if error.args else None
+    module = type(error).__module__.partition(".")[0].lower()
+    return first if isinstance(first, int) and module in {"pymysql", "mysqldb", "asyncmy", "aiomysql", "mysql"} else None

@@ -1,0 +1,133 @@
+"""Answers brokers' checks of half messages: by a function of the user's, or by the token row. Publishes nothing.
+
+A broker asks any live member of the group. Its message says whether a token row was written with it: only then does a missing row
+prove anything. A hand-written check is asked about the other messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from halfmoon.errors import UsageError
+from halfmoon.events import tokens
+from halfmoon.events.codec import Codecs
+from halfmoon.events.database import Provider
+from halfmoon.events.envelope import event_of, headline
+from halfmoon.events.event import Event, check_code, check_name
+from halfmoon.events.paths import TOKEN, TOKEN_PROPERTY
+from halfmoon.events.tracing import span, step
+from halfmoon.model import LocalTransactionState, StoredMessage
+
+CHECKS_MAX = 10_000
+"""Functions of one publisher; more is a mistake, such as decorating in a loop."""
+
+ANY = "*"
+
+COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
+
+Check = Callable[..., Any]
+
+log = logging.getLogger("halfmoon.events")
+
+
+class CheckContext:
+    """What a check is given beside the event. ``message`` is the half message, ``checks`` counts how often the broker has asked."""
+
+    def __init__(self, message: StoredMessage, checks: int) -> None:
+        self.message = message
+        self.checks = checks
+        self.rollback_only = False
+        self.reason = ""
+
+    def set_rollback_only(self, reason: str = "") -> None:
+        """Have the event rolled back: its transaction did not commit, and never will. Raise instead when you cannot tell."""
+        self.rollback_only = True
+        self.reason = reason or self.reason
+
+    def set_context_desc(self, text: str) -> None:
+        """Say why; the article's name for it."""
+        self.reason = text
+
+
+class Checks:
+    """The checks of one publisher. Declare before messages flow; asked by many threads after that."""
+
+    def __init__(self, codecs: Codecs, provider: Provider | None = None) -> None:
+        """``provider``: where token rows lie; None for a publisher without them."""
+        self._codecs = codecs
+        self.provider = provider
+        self._functions: dict[tuple[str, str], Check] = {}
+
+    def add(self, topic: str, code: str, function: Check) -> None:
+        """Have ``function(event, context)`` answer for a topic and code; ``*`` stands for any.
+
+        Raises UsageError for what is no function, and for a second one.
+        """
+        if topic != ANY:
+            check_name("topic", topic)
+        if code != ANY:
+            check_code(code)
+        if not callable(function):
+            raise UsageError(f"the check of {topic}/{code} is a function of event and context, not {function!r:.60}")
+        if (topic, code) in self._functions:
+            raise UsageError(f"two checks of {topic}/{code}: {self._functions[topic, code]!r:.80} and {function!r:.80}; keep one")
+        if len(self._functions) >= CHECKS_MAX:
+            raise UsageError(f"more than {CHECKS_MAX} checks in one publisher")
+        self._functions[topic, code] = function
+
+    def function(self, topic: str, code: str) -> Check | None:
+        """Return the function for a topic and code: the most exact one; a topic's wins over a code's."""
+        if not self._functions:
+            return None
+        places = (topic, code), (topic, ANY), (ANY, code), (ANY, ANY)
+        return next((found for place in places if (found := self._functions.get(place)) is not None), None)
+
+    def by_token(self, topic: str, code: str) -> bool:
+        """Return whether events of a topic and code get a token row: where there is a database, and no function."""
+        return self.provider is not None and self.function(topic, code) is None
+
+    def can_answer(self, topic: str, code: str) -> bool:
+        """Return whether a check of such an event could be answered."""
+        return self.provider is not None or self.function(topic, code) is not None
+
+    # ------------------------------------------------------------ a broker asks
+
+    def answer(self, stored: StoredMessage) -> LocalTransactionState:
+        """Return what became of the local transaction of a half message; UNKNOWN: the broker asks again.
+
+        Raises what a hand-written check raises, which is UNKNOWN as well.
+        """
+        event, checks = headline(stored), _count(stored)
+        with span("check", event, group=event.group, carrier=stored.properties):
+            try:
+                state, reason = self._answer(stored, event, checks)
+            except Exception as exc:
+                step("checked", event, checks=checks, decision="unknown", error=exc)
+                raise
+        level = logging.WARNING if state is UNKNOWN else logging.INFO
+        step("checked", event, checks=checks, decision=state.name.lower() + (f" ({reason})" if reason else ""), level=level)
+        return state
+
+    def _answer(self, stored: StoredMessage, event: Event, checks: int) -> tuple[LocalTransactionState, str]:
+        if self.provider is not None and stored.properties.get(TOKEN_PROPERTY) == TOKEN:
+            now_ms = time.time_ns() // 1_000_000
+            return tokens.answer(self.provider, event.id, event.published_ms, now_ms), "token row"
+        function = self.function(event.topic, event.code)
+        if function is None:
+            return UNKNOWN, "no check here"
+        context = CheckContext(stored, checks)
+        said = function(event_of(stored, self._codecs), context)
+        if inspect.iscoroutine(said):
+            asyncio.run(said)
+        return (ROLLBACK if context.rollback_only else COMMIT), context.reason
+
+
+def _count(stored: StoredMessage) -> int:
+    """How often the broker has asked, this time included; 0 where it does not say."""
+    text = stored.properties.get("TRANSACTION_CHECK_TIMES", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0

@@ -1,0 +1,173 @@
+"""Which payloads JSON and msgpack carry unchanged: finds what they do not, and where it stands. Encodes nothing.
+
+An encoder alone does not do: it writes NaN as null, joins the names 1 and "1", and says of a lone surrogate not where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from math import isfinite
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+DEPTH_MAX = 100
+"""Of lists and dicts inside each other. What contains itself is found by it."""
+
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+"""What 64 bits hold, signed or unsigned; other languages read no more."""
+
+_MOMENTS = (datetime, date, time, timedelta, UUID)
+
+
+class Unfit(Exception):
+    """Something in a payload cannot travel. The text begins with its place: ``payload.items[3].price: …``."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path: list[str] = []
+
+    def __str__(self) -> str:
+        return f"payload{''.join(reversed(self.path))}: {self.what}"
+
+
+def check(value: Any, *, with_bytes: bool) -> None:
+    """Raise Unfit unless a payload can travel. ``with_bytes``: bytes, and ints as names, may be inside it (msgpack)."""
+    _check(value, with_bytes, DEPTH_MAX)
+
+
+def exact(value: Any) -> Any:
+    """Return what stands for a value that msgspec does not know: a pydantic model's fields, a text of a subclass of str."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__pos__(value)
+    if isinstance(value, float):
+        return float.__pos__(value)
+    if _is_model(value):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
+    raise TypeError(f"{type(value).__name__} cannot travel")
+
+
+def _check(value: Any, with_bytes: bool, depth: int) -> None:
+    kind = type(value)
+    if kind is str:
+        if not value.isascii():
+            _check_text(value)
+    elif kind is dict:
+        _check_dict(value, with_bytes, depth)
+    elif kind is list or kind is tuple:
+        _check_list(value, with_bytes, depth)
+    elif kind is int:
+        if not INT_MIN <= value <= INT_MAX:
+            raise Unfit("the number has more than 64 bits; send it as a text")
+    elif kind is float:
+        if not isfinite(value):
+            raise Unfit(f"{value} is no number that can travel; send None or a text")
+    elif value is not None and kind is not bool:
+        _check_other(value, with_bytes, depth)
+
+
+def _check_other(value: Any, with_bytes: bool, depth: int) -> None:
+    """The kinds that are rarer than plain data."""
+    if isinstance(value, Enum):
+        _check(value.value, with_bytes, depth)
+    elif isinstance(value, str | int | float):
+        _check(exact(value), with_bytes, depth)
+    elif isinstance(value, dict):
+        _check_dict(value, with_bytes, depth)
+    elif isinstance(value, list | tuple | set | frozenset):
+        _check_list(value, with_bytes, depth)
+    elif isinstance(value, bytes | bytearray | memoryview):
+        if not with_bytes:
+            raise Unfit("JSON holds no bytes; encode them as base64, or use content_type='application/msgpack'")
+    elif isinstance(value, Decimal):
+        if not value.is_finite():
+            raise Unfit(f"{value} is no number that can travel; send None or a text")
+    elif isinstance(value, msgspec.Struct):
+        _check_fields(value, value.__struct_fields__, with_bytes, depth)
+    elif is_dataclass(value) and not isinstance(value, type):
+        _check_fields(value, tuple(one.name for one in fields(value)), with_bytes, depth)
+    elif _is_model(value):
+        _check(exact(value), with_bytes, depth)
+        _check_finite(value.model_dump(round_trip=True))  # as JSON, some of these are None by now
+    elif not isinstance(value, _MOMENTS):
+        raise Unfit(f"{type(value).__name__} cannot travel; give dicts, lists, texts, numbers, dataclasses or models")
+
+
+def _check_finite(value: Any) -> None:
+    if isinstance(value, float):
+        _check(float.__pos__(value), False, 1)
+    elif isinstance(value, dict | list | tuple):
+        for name, one in value.items() if isinstance(value, dict) else enumerate(value):
+            try:
+                _check_finite(one)
+            except Unfit as exc:
+                exc.path.append(f".{name}" if isinstance(name, str) else f"[{name}]")
+                raise
+
+
+def _check_dict(value: Mapping[Any, Any], with_bytes: bool, depth: int) -> None:
+    if depth <= 0:
+        raise Unfit(_TOO_DEEP)
+    for name, one in value.items():
+        try:
+            if type(name) is not str:
+                _check_name(name, with_bytes)
+            elif not name.isascii():
+                _check_text(name)
+            _check(one, with_bytes, depth - 1)
+        except Unfit as exc:
+            exc.path.append(f".{name}" if isinstance(name, str) and name.isidentifier() else f"[{name!r:.40}]")
+            raise
+
+
+def _check_list(value: Any, with_bytes: bool, depth: int) -> None:
+    if depth <= 0:
+        raise Unfit(_TOO_DEEP)
+    for index, one in enumerate(value):
+        try:
+            _check(one, with_bytes, depth - 1)
+        except Unfit as exc:
+            exc.path.append(f"[{index}]")
+            raise
+
+
+def _check_fields(value: Any, names: tuple[str, ...], with_bytes: bool, depth: int) -> None:
+    if depth <= 0:
+        raise Unfit(_TOO_DEEP)
+    for name in names:
+        try:
+            if (one := getattr(value, name, None)) is not msgspec.UNSET:  # such a field is left out
+                _check(one, with_bytes, depth - 1)
+        except Unfit as exc:
+            exc.path.append(f".{name}")
+            raise
+
+
+def _check_name(name: Any, with_bytes: bool) -> None:
+    if isinstance(name, str):
+        _check_text(str.__str__(name))
+    elif not (with_bytes and type(name) is int and INT_MIN <= name <= INT_MAX):
+        remedy = "use a text or an int" if with_bytes else "use a text"
+        raise Unfit(f"a {type(name).__name__} cannot be a name; {remedy}")
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        raise Unfit(f"the text holds half of a surrogate pair at character {exc.start}, which UTF-8 cannot") from None
+
+
+def _is_model(value: Any) -> bool:
+    return hasattr(type(value), "__pydantic_validator__") and hasattr(value, "model_dump")
+
+
+_TOO_DEEP = f"more than {DEPTH_MAX} lists and dicts inside each other, or one that contains itself"

@@ -1,0 +1,213 @@
+"""One event of one group, from its message to what is to become of it: finds the function, decodes, calls, judges.
+
+Waits for nothing but the function and its transaction; knows neither brokers nor threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.events.codec import Codecs
+from halfmoon.events.consuming.context import ConsumerContext
+from halfmoon.events.consuming.on import EVERY, Handler
+from halfmoon.events.dedup import Consumed, Ledger
+from halfmoon.events.envelope import CODE, event_of, headline, topic_of
+from halfmoon.events.event import Event
+from halfmoon.events.tracing import span, step
+from halfmoon.model import StoredMessage
+
+
+class Outcome(NamedTuple):
+    """What is to become of a message: consumed, or delivered again for a reason. ``error`` is what was raised."""
+
+    consumed: bool
+    reason: str = ""
+    error: BaseException | None = None
+
+
+class NoConsumer(HalfmoonError):
+    """A message that nothing of its group consumes: one that comes again, whose function is gone, or one of another release."""
+
+
+class _Undone(Exception):
+    """Rolls the transaction back that the function was lent."""
+
+
+class Consumer(NamedTuple):
+    """A declaration with its ledger, and what is known of its function."""
+
+    handler: Handler
+    ledger: Ledger | None
+    is_async: bool
+    takes_context: bool
+
+    def arguments(self, event: Event, context: ConsumerContext) -> tuple[Any, ...]:
+        """Return what the function is called with."""
+        return (event, context) if self.takes_context else (event,)
+
+
+class Dispatch:
+    """The functions of one group.
+
+    ``around`` gives a block in which every plain function is called, such as one that closes connections of its thread.
+
+    A message whose code nobody of the group asks for is delivered again and becomes a dead letter in the end: it is one that
+    waits for a function which is gone, or which another member, of a newer release, has. Consumed, it would be lost unseen.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        handlers: Iterable[Handler],
+        codecs: Codecs,
+        ledgers: Mapping[int, Ledger],
+        around: Callable[[], AbstractContextManager[Any]] | None = None,
+    ) -> None:
+        self.group = group
+        self._codecs = codecs
+        self._around = around
+        self._consumers = {
+            (one.topic, one.code): Consumer(
+                one, ledgers[id(one.dedup)] if one.dedup is not None else None, one.is_async, one.takes_context
+            )
+            for one in handlers
+        }
+        for one in self._consumers.values():
+            _check(one)
+
+    def codes(self) -> dict[str, list[str]]:
+        """Return the codes that are asked for, by topic, both sorted; ``*`` alone where every code is."""
+        found: dict[str, set[str]] = {}
+        for topic, code in self._consumers:
+            found.setdefault(topic, set()).add(code)
+        return {topic: [EVERY] if EVERY in codes else sorted(codes) for topic, codes in sorted(found.items())}
+
+    def is_async(self, message: StoredMessage) -> bool:
+        """Whether a coroutine function consumes the message: then `consume_async` is to be called."""
+        found = self._find(message)
+        return found is not None and found.is_async
+
+    # ------------------------------------------------------------ both ways
+
+    def consume(self, message: StoredMessage, attempt: int) -> Outcome:
+        """Have a message processed in this thread. Raises nothing."""
+        event = headline(message)
+        try:
+            with span("consume", event, group=self.group, carrier=message.properties, attempt=attempt):
+                consumer, event, context = self._prepared(message, attempt)
+                if self._around is None:
+                    return self._call(consumer, event, context)
+                with self._around():
+                    return self._call(consumer, event, context)
+        except BaseException as exc:  # SystemExit, too: a function does not end the consumer
+            return self._failed(event, attempt, exc)
+
+    async def consume_async(self, message: StoredMessage, attempt: int) -> Outcome:
+        """Have a message processed on this event loop. Raises CancelledError when it is cancelled, and nothing else."""
+        event = headline(message)
+        try:
+            with span("consume", event, group=self.group, carrier=message.properties, attempt=attempt):
+                consumer, event, context = self._prepared(message, attempt)
+                return await self._call_async(consumer, event, context)
+        except BaseException as exc:
+            task = asyncio.current_task()
+            if isinstance(exc, GeneratorExit) or (
+                isinstance(exc, asyncio.CancelledError) and task is not None and task.cancelling()
+            ):
+                raise
+            return self._failed(event, attempt, exc)
+
+    def _call(self, consumer: Consumer, event: Event, context: ConsumerContext) -> Outcome:
+        handler, ledger = consumer.handler, consumer.ledger
+        try:
+            if ledger is None:
+                _refuse_awaitable(handler, handler.function(*consumer.arguments(event, context)))
+            else:
+                with ledger.lend(self.group, event.id) as context.session:
+                    _refuse_awaitable(handler, handler.function(*consumer.arguments(event, context)))
+                    _undo_if_asked(context)
+        except Consumed:
+            return self._again(event, context)
+        except _Undone:
+            pass
+        return self._ended(event, context)
+
+    async def _call_async(self, consumer: Consumer, event: Event, context: ConsumerContext) -> Outcome:
+        handler, ledger = consumer.handler, consumer.ledger
+        try:
+            if ledger is None:
+                await handler.function(*consumer.arguments(event, context))
+            else:
+                async with ledger.lend_async(self.group, event.id) as context.session:
+                    await handler.function(*consumer.arguments(event, context))
+                    _undo_if_asked(context)
+        except Consumed:
+            return self._again(event, context)
+        except _Undone:
+            pass
+        return self._ended(event, context)
+
+    # ------------------------------------------------------------ parts
+
+    def _find(self, message: StoredMessage) -> Consumer | None:
+        topic, code = topic_of(message), message.properties.get(CODE) or message.tag or ""
+        return self._consumers.get((topic, code)) or self._consumers.get((topic, EVERY))
+
+    def _prepared(self, message: StoredMessage, attempt: int) -> tuple[Consumer, Event, ConsumerContext]:
+        consumer = self._find(message)
+        if consumer is None:
+            event = headline(message)
+            raise NoConsumer(f"nothing of group {self.group} consumes {event.topic}/{event.code or '(no code)'}")
+        handler = consumer.handler
+        event = event_of(message, handler.codecs or self._codecs, payload=handler.payload)
+        return consumer, event, ConsumerContext(event, message, self.group, attempt)
+
+    def _ended(self, event: Event, context: ConsumerContext) -> Outcome:
+        if context.rollback_only:
+            reason = context.reason or "rollback-only, no reason was given"
+            step("consume", event, group=self.group, attempt=context.attempt, decision="redeliver", error=reason)
+            return Outcome(False, reason)
+        step("consume", event, group=self.group, attempt=context.attempt, decision="consumed")
+        return Outcome(True)
+
+    def _again(self, event: Event, context: ConsumerContext) -> Outcome:
+        step("consume", event, group=self.group, attempt=context.attempt, decision="consumed before")
+        return Outcome(True)
+
+    def _failed(self, event: Event, attempt: int, error: BaseException) -> Outcome:
+        reason = f"{type(error).__name__}: {error}"
+        level = logging.WARNING if isinstance(error, HalfmoonError) else logging.ERROR
+        step("consume", event, group=self.group, attempt=attempt, decision="redeliver", error=error, level=level)
+        return Outcome(False, reason, error)
+
+
+def _check(consumer: Consumer) -> None:
+    handler, ledger = consumer.handler, consumer.ledger
+    if ledger is None or ledger.is_async is consumer.is_async:
+        return
+    if consumer.is_async:
+        raise UsageError(f"{handler.place}: dedup of a coroutine function is an async_sessionmaker; or make it a plain function")
+    raise UsageError(f"{handler.place}: dedup of a plain function is no async_sessionmaker; or make it a coroutine function")
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _refuse_awaitable(handler: Handler, result: object) -> None:
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise UsageError(f"{handler.name} returned something to be awaited: declare it with async def")
+
+
+def _undo_if_asked(context: ConsumerContext) -> None:
+    if context.rollback_only:
+        raise _Undone

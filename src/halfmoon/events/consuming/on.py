@@ -1,0 +1,258 @@
+"""`@on`: which functions consume which events, for which group. Declares and collects; runs nothing.
+
+A declaration is a `Handler`: a value, which `halfmoon.events.consuming.consumers` takes. Decorators only leave marks;
+`handlers_of` finds them in modules, functions, classes and objects.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeVar
+
+from halfmoon.errors import UsageError
+from halfmoon.events.codec import Codecs
+from halfmoon.events.event import check_code, check_name
+
+HANDLERS_MAX = 10_000
+"""Of one process; more is a mistake, such as decorating in a loop."""
+
+EVERY = "*"
+"""In place of a code: every event of the topic that no other function of the group asks for."""
+
+DIRECT = "direct"
+"""The one event type there is: each group gets every event, and one of its members processes it."""
+
+ON_EVENT = "on_event"
+"""The method of a class that is decorated itself."""
+
+_MARK = "__halfmoon_on__"
+
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handler:
+    """One function that consumes one type of event for one group.
+
+    ``function`` is called with the event and a `ConsumerContext`, or with the event alone where it takes nothing more; it may be
+    a coroutine function. ``persistence``: whether events published while no member of the group was online are kept for it.
+    ``dedup``: a sessionmaker, an async_sessionmaker, an Engine, the alias of a Django database or a provider: the function runs
+    inside a transaction of it, in which the event's id is noted, so that no event has its effect twice. ``payload``: the type into
+    which the payload is decoded. Raises NameRefused and UsageError.
+    """
+
+    group: str
+    topic: str
+    code: str
+    function: Callable[..., Any]
+    persistence: bool = True
+    event_type: str = DIRECT
+    dedup: Any = None
+    codecs: Codecs | None = None
+    payload: Any = None
+
+    def __post_init__(self) -> None:
+        check_name("consumer group", self.group)
+        check_name("topic", self.topic)
+        if self.code != EVERY:
+            check_code(self.code)
+        if self.event_type != DIRECT:
+            raise UsageError(f"{self.place}: event type {self.event_type!r:.40} is not known; use {DIRECT!r}")
+        if not isinstance(self.persistence, bool):
+            raise UsageError(f"{self.place}: persistence is True or False, not {self.persistence!r:.40}")
+        if self.codecs is not None and not isinstance(self.codecs, Codecs):
+            raise UsageError(f"{self.place}: codecs is a halfmoon.events.Codecs, not {self.codecs!r:.40}")
+        if not callable(self.function):
+            raise UsageError(f"{self.place}: {self.function!r:.60} cannot be called")
+
+    @property
+    def name(self) -> str:
+        """The function's full name."""
+        found = inspect.unwrap(self.function)
+        if not hasattr(found, "__qualname__"):
+            found = type(found)
+        return f"{found.__module__}.{found.__qualname__}"
+
+    @property
+    def place(self) -> str:
+        """What it consumes, and by which function: for messages to people."""
+        return f"{self.group}: {self.topic}/{self.code} by {self.name}"
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function is a coroutine function."""
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
+            getattr(self.function, "__call__", None)  # noqa: B004 (an object with an asynchronous __call__ is one, too)
+        )
+
+    @property
+    def takes_context(self) -> bool:
+        """Whether the function takes a second argument."""
+        try:
+            parameters = list(inspect.signature(self.function).parameters.values())
+        except (TypeError, ValueError):
+            return True
+        places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return len(places) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def on(
+    group: str,
+    topic: str,
+    code: str,
+    *,
+    persistence: bool = True,
+    event_type: str = DIRECT,
+    dedup: Any = None,
+    codecs: Codecs | None = None,
+    payload: Any = None,
+) -> Callable[[Target], Target]:
+    """Have a function, a coroutine function, a method, or a class with a method ``on_event`` consume events; a decorator.
+
+    ::
+
+        @on("S_mail", "TP_ORDER", "EC_PAID", dedup=Session)
+        def send_mail(event, context):
+            context.session.add(Mail(order_id=event.payload["order_id"]))
+
+    Returning is consumed; an exception, or ``context.set_rollback_only(reason)``, has the event delivered again later. Several
+    decorators may stand on one function. The options are those of `Handler`. The function itself stays as it was. Raises
+    NameRefused and UsageError at once.
+    """
+    mark: dict[str, Any] = {"group": group, "topic": topic, "code": code, "persistence": persistence, "event_type": event_type}
+    mark |= {"dedup": dedup, "codecs": codecs, "payload": payload}
+
+    def leave(target: Target) -> Target:
+        found: Any = target.__func__ if isinstance(target, staticmethod | classmethod) else target
+        if not (inspect.isfunction(found) or inspect.isclass(found)):
+            raise UsageError(f"@on decorates functions, methods and classes, not {target!r:.60}")
+        if inspect.isclass(found) and not callable(getattr(found, ON_EVENT, None)):
+            raise UsageError(f"@on on class {found.__qualname__}: it has no method {ON_EVENT}(event, context)")
+        Handler(function=found, **mark)  # what is wrong is refused here, where it stands
+        setattr(found, _MARK, (mark, *vars(found).get(_MARK, ())))
+        _modules.add(found.__module__)
+        return target
+
+    return leave
+
+
+_modules: set[str] = set()
+"""Modules in which something was decorated."""
+
+
+def handlers_of(*what: object) -> list[Handler]:
+    """Return what modules, functions, classes, objects and lists of them declare; of nothing: of every module that is imported.
+
+    A class is made into an object, without arguments, unless the same module holds objects of it. Functions that were made inside
+    other functions are found only when they are given. Raises UsageError for what declares nothing, for a class that cannot be
+    made, and where two functions consume the same type of event for the same group.
+    """
+    collected = _Collected()
+    for one in what or [sys.modules[name] for name in sorted(_modules) if name in sys.modules]:
+        collected.add(one)
+    return collected.handlers
+
+
+class _Collected:
+    """Handlers found so far. Each class is made once."""
+
+    def __init__(self) -> None:
+        self.handlers: list[Handler] = []
+        self._of_type: dict[tuple[str, str, str], Handler] = {}
+        self._made: dict[type, object] = {}
+        self._seen = 0
+
+    def add(self, one: object) -> None:
+        """Add what ``one`` declares. Raises UsageError when that is nothing; a module may declare nothing."""
+        if isinstance(one, ModuleType):
+            self._add_all(_declaring(vars(one).values()))
+            return
+        if isinstance(one, list | tuple | set | frozenset):
+            self._add_all(one)
+            return
+        before = self._seen
+        if isinstance(one, Handler):
+            self._keep(one)
+        elif inspect.isroutine(one):
+            self._function(one)
+        elif not inspect.isclass(one):
+            self._object(one)
+        elif _declares(one):
+            self._object(self._made.get(one) or self._make(one))
+        if self._seen == before:
+            raise UsageError(f"{one!r:.60} declares no consumer: decorate it with @on(group, topic, code)")
+
+    def _add_all(self, many: Iterable[object]) -> None:
+        found = list(many)
+        self._made.update({type(one): one for one in found if _declares(type(one))})
+        for one in found:
+            self.add(one)
+
+    def _make(self, kind: type) -> object:
+        try:
+            made = kind()
+        except Exception as exc:
+            raise UsageError(
+                f"class {kind.__module__}.{kind.__qualname__} cannot be made without arguments: {exc}; give an object of it instead"
+            ) from exc
+        self._made[kind] = made
+        return made
+
+    def _function(self, function: Any) -> None:
+        for mark in getattr(function, _MARK, ()):
+            self._keep(Handler(function=function, **mark))
+
+    def _object(self, found: object) -> None:
+        for mark in _marks(type(found)):
+            self._keep(Handler(function=getattr(found, ON_EVENT), **mark))
+        for name in _methods(type(found)):
+            self._function(getattr(found, name))
+
+    def _keep(self, handler: Handler) -> None:
+        self._seen += 1
+        kind = handler.group, handler.topic, handler.code
+        other = self._of_type.setdefault(kind, handler)
+        if other is handler:
+            if len(self.handlers) >= HANDLERS_MAX:
+                raise UsageError(f"more than {HANDLERS_MAX} consumers in one process")
+            self.handlers.append(handler)
+        elif other.function != handler.function:
+            raise UsageError(
+                f"two functions consume {handler.topic}/{handler.code} for group {handler.group}: {other.name} and {handler.name}; "
+                "keep one, or give the other a group of its own"
+            )
+
+
+def _declaring(values: Iterable[object]) -> Iterator[object]:
+    """Yield what of a module's values declares consumers. Asks types and functions only, for some objects mind being asked."""
+    for one in values:
+        if inspect.isclass(one):
+            if _declares(one) and not inspect.isabstract(one):
+                yield one
+        elif _marked(one) or _declares(type(one)) or type(one) is Handler:
+            yield one
+
+
+def _declares(kind: type) -> bool:
+    return bool(_marks(kind) or _methods(kind))
+
+
+def _marks(kind: type) -> tuple[dict[str, Any], ...]:
+    """The marks on a class itself; those on a class from which it descends are that one's own."""
+    found: tuple[dict[str, Any], ...] = vars(kind).get(_MARK, ())
+    return found
+
+
+def _methods(kind: type) -> list[str]:
+    """The names of a class's decorated methods, in the order in which they stand; inherited ones first."""
+    found = {name: _marked(value) for one in reversed(kind.__mro__) for name, value in vars(one).items()}
+    return [name for name, marked in found.items() if marked]
+
+
+def _marked(value: object) -> bool:
+    function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+    return inspect.isroutine(function) and bool(getattr(function, _MARK, ()))

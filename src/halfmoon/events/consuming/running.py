@@ -1,0 +1,116 @@
+"""Running consumers as a process: until SIGTERM or SIGINT, then what is in hand is finished. And the module that a name means."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from halfmoon.errors import UsageError
+from halfmoon.events.consuming.consumers import Consumers
+from halfmoon.events.consuming.loop import run_loop
+
+log = logging.getLogger("halfmoon.events")
+
+Ready = Callable[[Consumers], Any]
+
+
+class ModuleRefused(UsageError):
+    """A module of consumers that cannot be imported, or that declares none. ``name`` is the module's."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(f"module {name}: {what}")
+        self.name = name
+
+
+def run(*what: object, nameserver: str = "", ready: Ready | None = None, **options: Any) -> int:
+    """Consume events until SIGTERM or SIGINT; finish what is in hand, for a bounded time. A second signal ends it at once.
+
+    ::
+
+        run("shop.consumers", nameserver="127.0.0.1:9876")
+
+    ``what`` and ``options`` are those of `Consumers`; a text is the name of a module, which is imported. ``ready(consumers)`` is
+    called when every group is shown to its brokers. In another thread than the main one no signal is heard: use `Consumers` there.
+    Returns how many functions still run: their threads end with them, and the process then.
+
+    Raises ModuleRefused, and what `Consumers` raises.
+    """
+    return run_loop(run_async(*what, nameserver=nameserver, ready=ready, **options))
+
+
+async def run_async(
+    *what: object, nameserver: str = "", ready: Ready | None = None, stop: asyncio.Event | None = None, **options: Any
+) -> int:
+    """As `run`, on the running event loop; also until ``stop`` is set, or until it is cancelled."""
+    consumers = Consumers(*(module_named(one) if isinstance(one, str) else one for one in what), nameserver=nameserver, **options)
+    stop = stop or asyncio.Event()
+    with _signals(stop, asyncio.current_task()):
+        await consumers.start_async()
+        try:
+            if ready is not None:
+                ready(consumers)
+            await stop.wait()
+        finally:
+            log.info("consumers stop: groups=%s running=%d", ",".join(consumers.groups), consumers.busy)
+            await _close(consumers)
+    return consumers.busy
+
+
+async def _close(consumers: Consumers) -> None:
+    """Close; a second signal, which cancels, leaves what is in hand to whoever gets it next."""
+    try:
+        await consumers.close_async()
+    except asyncio.CancelledError:
+        log.warning("consumers stopped at once: running=%d", consumers.busy)
+
+
+@contextmanager
+def _signals(stop: asyncio.Event, task: asyncio.Task[Any] | None) -> Iterator[None]:
+    """Have the first signal set ``stop``, and the next one cancel the task. Does nothing outside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def heard() -> None:
+        if not stop.is_set():
+            stop.set()
+        elif task is not None:
+            task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, heard)
+    try:
+        yield
+    finally:
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(one)
+
+
+def module_named(name: str) -> ModuleType:
+    """Return a module by its dotted name. Raises ModuleRefused when it is not there or raises."""
+    if not name or not all(part.isidentifier() for part in name.split(".")):
+        raise ModuleRefused(name, "that is no name of a module; write it with dots, such as shop.consumers")
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as exc:
+        if exc.name is not None and (name == exc.name or name.startswith(f"{exc.name}.")):
+            raise ModuleRefused(name, f"there is no module {exc.name}; is its directory on PYTHONPATH?") from exc
+        raise ModuleRefused(name, f"it needs {exc.name}, which is not installed ({_where(exc)})") from exc
+    except Exception as exc:
+        raise ModuleRefused(name, f"{type(exc).__name__}: {exc} ({_where(exc)})") from exc
+
+
+def _where(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}"
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "nowhere"

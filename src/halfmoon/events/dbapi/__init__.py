@@ -1,0 +1,198 @@
+"""Events in the transactions of any driver of PEP 249, through a thin proxy around its connections.
+
+::
+
+    database = provider(lambda: sqlite3.connect("shop.db"))
+    events = Publisher(group="P_shop", nameserver="127.0.0.1:9876", provider=database)
+
+    with database.connect() as connection:
+        connection.execute("INSERT INTO orders VALUES (42)")
+        events.publish("TP_ORDER", "EC_PAID", {"order_id": 42}, transactional=True)
+
+``database.proxied(connection)`` wraps one that a pool or framework gave.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from halfmoon.errors import UsageError
+from halfmoon.events import certainty
+from halfmoon.events.context import LocalTransaction, Status, active_transactions
+from halfmoon.events.database import Busy, Refused, Rows, Values
+from halfmoon.events.dbapi.driver import autocommits, dialect_of, paramstyle_of, written
+from halfmoon.events.dbapi.proxy import ProxyConnection
+from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.tables import TableMissing, named_in
+
+__all__ = ["DbapiProvider", "ProxyConnection", "provider"]
+
+
+def provider(connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "") -> DbapiProvider:
+    """Return a provider for one database. ``connect`` opens a connection of the driver's own.
+
+    ``dialect`` (``sqlite``, ``postgresql``, ``mysql``) and ``paramstyle`` are found out for drivers that are known.
+    """
+    return DbapiProvider(connect, dialect=dialect, paramstyle=paramstyle)
+
+
+class DbapiProvider:
+    """A `Provider` over proxies of connections. Safe to use from many threads, as far as the driver is."""
+
+    def __init__(self, connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "") -> None:
+        self._connect = connect
+        self._dialect = dialect
+        self._paramstyle = paramstyle
+        self._dropped: deque[LocalTransaction] = deque()
+
+    @property
+    def dialect(self) -> str:
+        """The dialect that was given, or that of the first connection."""
+        return self._dialect
+
+    def connect(self) -> ProxyConnection:
+        """Open a connection whose transactions count."""
+        return self.proxied(self._connect())
+
+    def proxied(self, connection: Any) -> ProxyConnection:
+        """Return a proxy around an open connection of the driver. Use nothing but the proxy from now on."""
+        if isinstance(connection, ProxyConnection):
+            raise UsageError("this connection is a proxy already")
+        self._learn(connection)
+        return ProxyConnection(connection, self, self._dropped.append, self.dialect)
+
+    # ------------------------------------------------------------ what publishers ask
+
+    def current(self, handle: object = None) -> LocalTransaction | None:
+        """Return the active transaction of this context, or of a connection from `connect` or `proxied`.
+
+        A connection without autocommit has one from its first statement on.
+        """
+        self._bury()
+        if handle is not None:
+            return self._of(handle)
+        found = [one for one in active_transactions() if one.source is self]
+        if len(found) > 1:
+            raise AmbiguousTransaction(
+                f"{len(found)} connections have a transaction here: say which one (publish(…, session=connection))"
+            )
+        return found[0] if found else None
+
+    def _of(self, handle: object) -> LocalTransaction:
+        if not isinstance(handle, ProxyConnection) or handle._source is not self:
+            raise UsageError(f"session= is to be a connection from the provider's connect() or proxied(), not {handle!r:.80}")
+        if handle.local is None:
+            raise NoTransaction("the connection has no transaction: publish after its first statement and before its commit")
+        return handle.local
+
+    def rows(self, transaction: LocalTransaction) -> Rows:
+        """Return what runs statements in the connection's own transaction."""
+        connection = self._connection(transaction)
+        return DbapiRows(connection.cursor, self.dialect, self._style(connection._real))
+
+    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
+        """As ``rows(transaction).run(…)``: the driver blocks, on an event loop, too."""
+        return self.rows(transaction).run(statement, values)
+
+    @contextmanager
+    def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[Rows]:
+        """Return a block with a transaction of its own, on a new connection that is closed after it."""
+        with mapped():
+            connection = self._connect()
+        try:
+            self._learn(connection)
+            rows = DbapiRows(connection.cursor, self.dialect, self._style(connection))
+            explicit = autocommits(connection, self.dialect)
+            with mapped():
+                self._begin(rows, max(1, int(lock_wait_ms)), explicit=explicit)
+            yield rows
+            with mapped():
+                if explicit:
+                    rows.run("COMMIT")
+                else:
+                    connection.commit()
+        finally:
+            connection.close()
+
+    # ------------------------------------------------------------ below
+
+    def _connection(self, transaction: LocalTransaction) -> ProxyConnection:
+        reference = transaction.facts.get("connection")
+        connection = reference() if reference is not None else None
+        if connection is None or not transaction.active or connection.local is not transaction:
+            raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
+        found: ProxyConnection = connection
+        return found
+
+    def _begin(self, rows: DbapiRows, wait_ms: int, *, explicit: bool) -> None:
+        if self.dialect == "sqlite":
+            rows.all(f"PRAGMA busy_timeout = {wait_ms}")
+        elif self.dialect == "mysql":
+            rows.run(f"SET innodb_lock_wait_timeout = {max(1, wait_ms // 1000)}")
+        if explicit:
+            rows.run("BEGIN")
+        if self.dialect == "postgresql":
+            rows.run(f"SET LOCAL lock_timeout = {wait_ms}")
+
+    def _learn(self, connection: Any) -> None:
+        self._dialect = self._dialect or dialect_of(connection)
+
+    def _style(self, connection: Any) -> str:
+        if not self._paramstyle:
+            self._paramstyle = paramstyle_of(connection)
+        return self._paramstyle
+
+    def _bury(self) -> None:
+        """End the transactions of connections that were dropped without an end."""
+        while self._dropped:
+            self._dropped.popleft().end(Status.ROLLED_BACK)
+
+
+class DbapiRows:
+    """`Rows` over a driver's cursors. ``cursor`` makes one for each statement."""
+
+    def __init__(self, cursor: Callable[[], Any], dialect: str, paramstyle: str) -> None:
+        self._cursor = cursor
+        self.dialect = dialect
+        self._paramstyle = paramstyle
+
+    def run(self, statement: str, values: Values | None = None) -> int:
+        """Run a statement and return the number of rows it touched; 0 for one that touches none."""
+        with self._executed(statement, values) as cursor:
+            return max(0, int(cursor.rowcount))
+
+    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
+        """Run a query and return its rows."""
+        with self._executed(statement, values) as cursor:
+            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+
+    @contextmanager
+    def _executed(self, statement: str, values: Values | None) -> Iterator[Any]:
+        with mapped(statement):
+            cursor = self._cursor()
+            try:
+                text, given = written(statement, values, self._paramstyle)
+                cursor.execute(text, given) if given else cursor.execute(text)
+                yield cursor
+            finally:
+                cursor.close()
+
+
+@contextmanager
+def mapped(statement: str = "") -> Iterator[None]:
+    """Turn the errors of drivers into Refused, Busy and TableMissing."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, Refused | Busy | TableMissing):
+            raise
+        if certainty.duplicate(error):
+            raise Refused(str(error)) from error
+        if certainty.busy(error):
+            raise Busy(str(error)) from error
+        if certainty.no_table(error) and (table := named_in(statement)):
+            raise TableMissing(table) from error
+        raise

@@ -1,0 +1,116 @@
+"""What differs between the drivers of PEP 249: dialect, places of values, whether a transaction is open. Changes nothing.
+
+Known: sqlite3, psycopg, psycopg2, pg8000, pymysql, mysqlclient, mysql-connector. Of others only the standard's own is used.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+from halfmoon.errors import UsageError
+from halfmoon.events.database import Values
+
+_DIALECTS = {
+    "sqlite3": "sqlite",
+    "psycopg": "postgresql",
+    "psycopg2": "postgresql",
+    "pg8000": "postgresql",
+    "pymysql": "mysql",
+    "MySQLdb": "mysql",
+    "mysql": "mysql",
+}
+_PLACE = re.compile(r"(?<!:):([a-z_]+)")
+_COMMENTS = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
+_OF_TRANSACTIONS = re.compile(r"\s*(?:--|/\*|savepoint|release|rollback|commit|end)", re.IGNORECASE)
+_WORD = re.compile(r"[\"`\[]?([\w$]+)")
+
+
+def driver_of(connection: object) -> str:
+    """Return the name of the package that a connection's class comes from."""
+    for one in type(connection).__mro__:
+        if (name := one.__module__.partition(".")[0]) in _DIALECTS:
+            return name
+    return type(connection).__module__.partition(".")[0]
+
+
+def dialect_of(connection: object) -> str:
+    """Return ``sqlite``, ``postgresql``, ``mysql``, or empty for a driver that is not known."""
+    return _DIALECTS.get(driver_of(connection), "")
+
+
+def paramstyle_of(connection: object) -> str:
+    """Return how the driver of a connection writes values' places, as its package says. Raises UsageError when it does not."""
+    for one in type(connection).__mro__:
+        package = sys.modules.get(one.__module__.partition(".")[0])
+        if isinstance(style := getattr(package, "paramstyle", None), str):
+            return style
+    raise UsageError(f"the driver of {type(connection)!r} does not say its paramstyle: give provider(connect, paramstyle=…)")
+
+
+def written(statement: str, values: Values | None, style: str) -> tuple[str, Any]:
+    """Return a statement with ``:name`` places and its values as a driver of a paramstyle takes them."""
+    given = dict(values or {})
+    if style == "named":
+        return statement, given
+    if style in {"format", "pyformat"}:
+        statement = statement.replace("%", "%%") if given else statement
+    if style == "pyformat":
+        return _PLACE.sub(r"%(\1)s", statement), given
+    names: list[str] = _PLACE.findall(statement)
+    in_order = [given[name] for name in names]
+    if style == "numeric":
+        numbers = iter(range(1, len(names) + 1))
+        return _PLACE.sub(lambda _: f":{next(numbers)}", statement), in_order
+    place = {"qmark": "?", "format": "%s"}.get(style)
+    if place is None:
+        raise UsageError(f"paramstyle {style!r} is none of PEP 249: qmark, numeric, named, format, pyformat")
+    return _PLACE.sub(place, statement), in_order
+
+
+def autocommits(connection: Any, dialect: str) -> bool:
+    """Return whether each statement commits by itself, unless a BEGIN came before it."""
+    found = getattr(connection, "autocommit", None)
+    if isinstance(found, bool):
+        return found
+    if dialect == "sqlite":
+        return getattr(connection, "isolation_level", "") is None
+    asked = getattr(connection, "get_autocommit", None)
+    return bool(asked()) if callable(asked) else False
+
+
+def in_transaction(connection: Any) -> bool | None:
+    """Return whether the driver has a transaction open; None when it does not say."""
+    found = getattr(connection, "in_transaction", None)
+    if isinstance(found, bool):
+        return found
+    status = getattr(getattr(connection, "info", None), "transaction_status", None)
+    if (name := getattr(status, "name", None)) is not None:
+        return None if name == "UNKNOWN" else bool(name != "IDLE")
+    if isinstance(status, int):
+        return None if status == 4 else status != 0
+    return None
+
+
+def speaks_of_transactions(statement: object) -> bool:
+    """Return whether a statement may begin, end or part a transaction: its first word, or a comment before it, says so."""
+    return not isinstance(statement, str) or _OF_TRANSACTIONS.match(statement) is not None
+
+
+def words(statement: object) -> list[str]:
+    """Return the first words of a statement, keywords in capitals as they come, without comments; empty for what is no text."""
+    if isinstance(statement, bytes):
+        statement = statement.decode(errors="replace")
+    if not isinstance(statement, str):
+        return []
+    found: list[str] = []
+    at = 0
+    while len(found) < 5:
+        skipped = _COMMENTS.match(statement, at)
+        word = _WORD.match(statement, skipped.end() if skipped else at)
+        if word is None:
+            break
+        found.append(word[1].upper())
+        at = word.end() + (statement[word.end() : word.end() + 1] in {'"', "`", "]"})
+    return found

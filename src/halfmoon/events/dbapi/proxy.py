@@ -1,0 +1,299 @@
+"""A connection of PEP 249 whose transactions are seen: a thin proxy around it and its cursors. Made by `dbapi.provider`.
+
+Everything is handed on to the driver. Besides, a transaction is bound to the context at the first statement (with autocommit: at a
+BEGIN), and told of its end at `commit`, `rollback`, `close`, the end of a ``with`` block, or a COMMIT or ROLLBACK in SQL.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from halfmoon.events import certainty
+from halfmoon.events.context import LocalTransaction, Status, adopt, bind
+from halfmoon.events.dbapi.driver import autocommits, in_transaction, speaks_of_transactions, words
+
+_RUNNING = {"execute", "executemany", "executescript", "callproc", "copy", "stream", "copy_expert", "copy_from", "copy_to"}
+_OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect"}
+
+
+class ProxyConnection:
+    """A driver's connection with its transactions seen. Attributes and methods are the driver's."""
+
+    def __init__(self, real: Any, source: object, dropped: Callable[[LocalTransaction], None], dialect: str) -> None:
+        self._real = real
+        self._dialect = dialect
+        self._source = source
+        self._dropped = dropped
+        self._local: LocalTransaction | None = None
+        self._savepoints: list[str] = []
+        if in_transaction(real):
+            self._begun()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        if name in _RUNNING:
+            return lambda *args, **options: self._wrapped(self._run(found, args, options))
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._real, name, value)
+
+    # ------------------------------------------------------------ the driver's own verbs
+
+    def cursor(self, *args: Any, **options: Any) -> ProxyCursor:
+        """Return a cursor whose statements are seen."""
+        return ProxyCursor(self, self._real.cursor(*args, **options))
+
+    def commit(self) -> None:
+        """Commit. An error that leaves the transaction open, such as SQLite's lock, leaves it active: try again, or roll back."""
+        self._commit(self._real.commit)
+
+    def rollback(self) -> None:
+        """Roll back."""
+        try:
+            self._real.rollback()
+        finally:
+            self._ended(Status.ROLLED_BACK)
+
+    def close(self) -> None:
+        """Close; what was not committed is rolled back."""
+        try:
+            self._real.close()
+        finally:
+            self._ended(Status.ROLLED_BACK)
+
+    def tpc_begin(self, xid: Any) -> None:
+        """Begin a transaction of two phases."""
+        self._real.tpc_begin(xid)
+        self._begun()
+
+    def tpc_commit(self, *args: Any) -> None:
+        """Commit a transaction of two phases."""
+        self._commit(lambda: self._real.tpc_commit(*args))
+
+    def tpc_rollback(self, *args: Any) -> None:
+        """Roll a transaction of two phases back."""
+        self._real.tpc_rollback(*args)
+        self._ended(Status.ROLLED_BACK)
+
+    def transaction(self, *args: Any, **options: Any) -> ProxyBlock:
+        """Return psycopg's block of a transaction or savepoint."""
+        return ProxyBlock(self, self._real.transaction(*args, **options))
+
+    def __enter__(self) -> Self:
+        self._real.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
+        """Commit or roll back as the driver does it at a block's end; the driver then closes or keeps the connection."""
+        try:
+            if error is None:
+                self.commit()
+            else:
+                self.rollback()
+        except BaseException as failure:
+            if self._local is not None:  # SQLite keeps a transaction whose commit was refused open
+                with suppress(Exception):
+                    self.rollback()
+            self._real.__exit__(type(failure), failure, failure.__traceback__)
+            raise
+        return self._real.__exit__(kind, error, trace)
+
+    # ------------------------------------------------------------ what is seen
+
+    @property
+    def local(self) -> LocalTransaction | None:
+        """Its transaction; None while there is none."""
+        return self._local
+
+    def _begun(self) -> None:
+        if self._local is None:
+            local = self._local = LocalTransaction(self._source, weakref.ref(self))
+            dropped = self._dropped
+            local.facts["connection"] = weakref.ref(self, lambda _: dropped(local))
+            bind(local)
+        else:
+            adopt(self._local)
+
+    def _ended(self, status: Status) -> None:
+        local, self._local = self._local, None
+        self._savepoints.clear()
+        if local is not None:
+            local.end(status)
+
+    def _commit(self, commit: Callable[[], None]) -> None:
+        if self._local is None:
+            commit()
+            return
+        self._local.before_commit()
+        given_up = self._given_up()
+        try:
+            commit()
+        except BaseException as error:
+            if not in_transaction(self._real):
+                self._ended(Status.ROLLED_BACK if certainty.refused(error) or given_up else Status.UNKNOWN)
+            raise
+        self._ended(Status.ROLLED_BACK if given_up else Status.COMMITTED)
+
+    def _run(self, method: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Run a statement, and see what it does to the transaction."""
+        if not autocommits(self._real, self._dialect):
+            self._begun()
+        given_up = self._given_up()
+        opened = in_transaction(self._real)
+        error: BaseException | None = None
+        try:
+            return method(*args, **options)
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            self._ran(args[0] if args else None, error, opened, given_up)
+
+    def _ran(self, statement: object, error: BaseException | None, opened: bool | None, given_up: bool) -> None:
+        now = in_transaction(self._real)
+        said = words(statement) if speaks_of_transactions(statement) else []
+        if now:
+            if opened and error is None and _chains(said):  # it went right into the next transaction
+                self._ended(_by_statement(said, None, given_up))
+            self._begun()
+            if error is None:
+                self._savepoint(said)
+        elif now is False and opened:
+            self._ended(_by_statement(said, error, given_up))
+
+    def _given_up(self) -> bool:
+        return self._dialect in {"postgresql", ""} and certainty.aborted(self._real)
+
+    def _savepoint(self, said: list[str]) -> None:
+        """Follow the savepoints of the outermost transaction by their names."""
+        assert self._local is not None
+        match [one for one in said if one not in {"WORK", "TRANSACTION"}]:
+            case ["ROLLBACK", "TO", "SAVEPOINT", name, *_] | ["ROLLBACK", "TO", name, *_] if name in self._savepoints:
+                while self._pop() != name:
+                    self._local.rollback_savepoint()
+                self._local.rollback_savepoint()
+                self._push(name)
+            case ["RELEASE", "SAVEPOINT", name, *_] | ["RELEASE", name, *_] if name in self._savepoints:
+                while self._pop() != name:
+                    self._local.release()
+                self._local.release()
+            case ["SAVEPOINT", name, *_]:
+                self._push(name)
+
+    def _push(self, name: str) -> None:
+        assert self._local is not None
+        self._savepoints.append(name)
+        self._local.savepoint()
+
+    def _pop(self) -> str:
+        return self._savepoints.pop()
+
+    def _wrapped(self, result: Any) -> Any:
+        return ProxyCursor(self, result) if hasattr(result, "fetchone") else result
+
+
+def _chains(said: list[str]) -> bool:
+    return bool(said) and said[0] in {"COMMIT", "END", "ROLLBACK"} and "TO" not in said
+
+
+def _by_statement(said: list[str], error: BaseException | None, given_up: bool) -> Status:
+    """Return how a transaction ended that a statement ended."""
+    first = said[0] if said else ""
+    if first == "ROLLBACK" or given_up:
+        return Status.ROLLED_BACK
+    if first in {"COMMIT", "END"}:
+        if error is None:
+            return Status.COMMITTED
+        return Status.ROLLED_BACK if certainty.refused(error) else Status.UNKNOWN
+    return Status.UNKNOWN if error is None else Status.ROLLED_BACK  # a database gives a transaction up by an error
+
+
+class ProxyCursor:
+    """A driver's cursor with its statements seen. Attributes and methods are the driver's."""
+
+    def __init__(self, connection: ProxyConnection, real: Any) -> None:
+        object.__setattr__(self, "connection", connection)
+        object.__setattr__(self, "_real", real)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        if name not in _RUNNING:
+            return found
+
+        def run(*args: Any, **options: Any) -> Any:
+            result = self.connection._run(found, args, options)
+            return self if result is self._real else result
+
+        return run
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._real, name, value)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._real)
+
+    def __next__(self) -> Any:
+        return next(self._real)
+
+    def __enter__(self) -> Self:
+        if hasattr(self._real, "__enter__"):
+            self._real.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        if hasattr(self._real, "__exit__"):
+            return self._real.__exit__(*error)
+        self._real.close()
+        return None
+
+
+class ProxyBlock:
+    """psycopg's block: a transaction where none is open, else a savepoint."""
+
+    def __init__(self, connection: ProxyConnection, real: Any) -> None:
+        self._connection = connection
+        self._real = real
+        self._inner = False
+
+    def __enter__(self) -> Any:
+        self._inner = bool(in_transaction(self._connection._real))
+        entered = self._real.__enter__()
+        self._connection._begun()
+        if self._inner and (local := self._connection.local) is not None:
+            local.savepoint()
+        return entered
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
+        connection = self._connection
+        local = connection.local
+        if error is None and not self._inner and local is not None:
+            try:
+                local.before_commit()
+            except BaseException as veto:
+                self._real.__exit__(type(veto), veto, veto.__traceback__)
+                connection._ended(Status.ROLLED_BACK)
+                raise
+        given_up = connection._given_up()
+        done = error is None and not given_up
+        try:
+            swallowed = self._real.__exit__(kind, error, trace)
+        except BaseException as failure:
+            if not self._inner:
+                lost = error is None and not certainty.refused(failure) and not given_up
+                connection._ended(Status.UNKNOWN if lost else Status.ROLLED_BACK)
+            elif local is not None:
+                local.rollback_savepoint()
+            raise
+        if not self._inner:
+            connection._ended(Status.COMMITTED if done else Status.ROLLED_BACK)
+        elif local is not None:
+            local.release() if done else local.rollback_savepoint()
+        return swallowed

@@ -1,0 +1,86 @@
+"""No effect twice, in a database of SQLAlchemy: the consumer's function gets the Session in whose transaction the note was made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine, async_scoped_session, async_sessionmaker
+from sqlalchemy.orm import scoped_session, sessionmaker
+
+from halfmoon.events.database import Provider
+from halfmoon.events.dedup import Ledger, OwnCommit, note, note_async
+from halfmoon.events.sqlalchemy import begin, begin_async, provider
+
+
+class SessionLedger:
+    """Lends Sessions of a sessionmaker, or Connections of an Engine, to plain functions."""
+
+    is_async = False
+
+    def __init__(self, found: Provider, begin: Callable[[], AbstractContextManager[Any]]) -> None:
+        self.provider = found
+        self._begin = begin
+
+    @contextmanager
+    def lend(self, group: str, event_id: str) -> Iterator[Any]:
+        """Lend a Session or Connection whose transaction has begun."""
+        with self._begin() as session:
+            transaction = self.provider.current(session)
+            assert transaction is not None, "it has begun"
+            note(self.provider.rows(transaction), group, event_id)
+            with OwnCommit(self.provider, group, event_id).watching(transaction):
+                yield session
+
+    def lend_async(self, group: str, event_id: str) -> Any:
+        """It lends to plain functions only."""
+        raise NotImplementedError
+
+
+class AsyncSessionLedger:
+    """Lends AsyncSessions of an async_sessionmaker, or AsyncConnections of an AsyncEngine, to coroutine functions."""
+
+    is_async = True
+
+    def __init__(self, found: Provider, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        self.provider = found
+        self._begin = begin
+
+    def lend(self, group: str, event_id: str) -> Any:
+        """It lends to coroutine functions only."""
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def lend_async(self, group: str, event_id: str) -> AsyncIterator[Any]:
+        """Lend an AsyncSession or AsyncConnection whose transaction has begun."""
+        async with self._begin() as session:
+            transaction = self.provider.current(session)
+            assert transaction is not None, "it has begun"
+            await note_async(self.provider, transaction, group, event_id)
+            own = OwnCommit(self.provider, group, event_id)
+            transaction.register(own)
+            try:
+                yield session
+            except BaseException:
+                if own.committed:
+                    await asyncio.to_thread(own.failed)
+                raise
+
+
+def ledger(dedup: Any) -> Ledger | None:
+    """Return the ledger of something of SQLAlchemy; None for what is none of the kinds it may be."""
+    match dedup:
+        case scoped_session() | async_scoped_session():
+            return ledger(dedup.session_factory)
+        case sessionmaker():
+            return SessionLedger(provider(dedup), dedup.begin)
+        case async_sessionmaker():
+            return AsyncSessionLedger(provider(dedup), dedup.begin)
+        case Engine():
+            return SessionLedger(provider(dedup), lambda: begin(dedup))
+        case AsyncEngine():
+            return AsyncSessionLedger(provider(dedup), lambda: begin_async(dedup))
+    return None

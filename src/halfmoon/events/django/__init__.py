@@ -1,0 +1,24 @@
+"""Events bound to the transactions of a Django project: an app, its settings, and the publisher made from them.
+
+::
+
+    INSTALLED_APPS += ["halfmoon.events.django"]
+    HALFMOON = {"GROUP": "P_shop", "NAMESERVER": "127.0.0.1:9876", "CONSUMERS": ["shop.consumers"]}
+
+    from halfmoon.events.django import events
+
+    with transaction.atomic():
+        order.save()
+        events.publish("TP_ORDER", "EC_PAID", {"order_id": order.pk}, transactional=True)
+
+`events` is the publisher of the project; it is made when it is first used, and connects with the first publish or request. `atomic`
+and `provider` serve who makes publishers by hand.
+"""
+
+from __future__ import annotations
+
+from halfmoon.events.django.blocks import atomic
+from halfmoon.events.django.databases import DjangoProvider, provider
+from halfmoon.events.django.project import events
+
+__all__ = ["DjangoProvider", "atomic", "events", "provider"]

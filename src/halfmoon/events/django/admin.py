@@ -1,0 +1,152 @@
+"""Admin pages of events: the outbox with a retry, tokens, consumed events, and half messages that wait for a decision.
+
+Everything is shown and nothing edited; the one action has failed events of the outbox sent again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+
+from halfmoon.events.django.configuration import configuration
+from halfmoon.events.django.databases import provider
+from halfmoon.events.django.models import Consumed, OutboxEvent, Token
+from halfmoon.events.django.pending import pending
+from halfmoon.events.outbox import PARKED_MS
+from halfmoon.events.outbox import status as outbox_status
+from halfmoon.events.tokens import PRESENT
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[Any]
+else:
+    _ModelAdmin = admin.ModelAdmin
+
+
+class _Shown(_ModelAdmin):
+    """A list that is only looked at, of the database that the settings name."""
+
+    list_display_links = None
+    list_per_page = 100
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).using(configuration().database)
+
+    @admin.display(description="written")
+    def written(self, one: Any) -> Any:
+        """When the row was written."""
+        return one.time
+
+
+class StateFilter(admin.SimpleListFilter):
+    """By what becomes of a row of the outbox."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(one, one) for one in outbox_status.STATES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(_STATES[self.value() or ""](_now_ms()))
+
+
+_FAILED = Q(next_ms__gte=PARKED_MS)
+_STATES = {
+    "": lambda now: Q(),
+    "failed": lambda now: _FAILED,
+    "sending": lambda now: ~_FAILED & Q(claimed_until_ms__gt=now),
+    "retrying": lambda now: ~_FAILED & Q(claimed_until_ms__lte=now) & ~Q(error=""),
+    "waiting": lambda now: ~_FAILED & Q(claimed_until_ms__lte=now, error=""),
+}
+"""As `halfmoon.events.outbox.status` has them."""
+
+
+@admin.register(OutboxEvent)
+class OutboxAdmin(_Shown):
+    """Events that wait for a relay, and those that failed."""
+
+    list_display = ("event_id", "topic", "state", "attempts", "error", "written", "claimed_by")
+    list_filter = (StateFilter, "topic")
+    search_fields = ("event_id",)
+    actions = ("retry",)
+    ordering = ("seq",)
+
+    @admin.display(description="state")
+    def state(self, one: OutboxEvent) -> str:
+        """What becomes of the row."""
+        if one.next_ms >= PARKED_MS:
+            return "failed"
+        if one.claimed_until_ms > _now_ms():
+            return "sending"
+        return "retrying" if one.error else "waiting"
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        """Who may change events in the outbox may have them sent again."""
+        user: Any = request.user
+        return bool(user.has_perm("halfmoon_events.change_outboxevent"))
+
+    @admin.action(description="Send the selected events again, now", permissions=["retry"])
+    def retry(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
+        """Have a relay send the selected events at once. Rows that a relay has in hand are left alone."""
+        chosen = list(queryset.values_list("event_id", flat=True)[: outbox_status.LIST_MAX])
+        count = outbox_status.retry(provider(configuration().database), _now_ms(), event_ids=chosen)
+        self.message_user(request, f"{count} of {len(chosen)} events are sent again", messages.SUCCESS)
+
+
+@admin.register(Token)
+class TokenAdmin(_Shown):
+    """Tokens of transactional events; and the way to the half messages that wait."""
+
+    change_list_template = "halfmoon_events/tokens.html"
+    list_display = ("id", "meaning", "written")
+    list_filter = ("state",)
+    search_fields = ("=id",)
+    ordering = ("-created_ms",)
+
+    @admin.display(description="state")
+    def meaning(self, one: Token) -> str:
+        """What the row says."""
+        return "committed" if one.state == PRESENT else "never commits"
+
+    def get_urls(self) -> list[URLPattern]:
+        """The list, and the page of half messages."""
+        mine = path("pending/", self.admin_site.admin_view(self.pending_view), name="halfmoon_events_pending")
+        return [mine, *super().get_urls()]
+
+    def pending_view(self, request: HttpRequest) -> HttpResponse:
+        """Half messages of the project's publisher group that wait for a decision, as the brokers tell."""
+        if not self.has_view_permission(request):
+            return HttpResponse("You may not see tokens of transactional events.", status=403, content_type="text/plain")
+        found = pending(configuration())
+        context = {**self.admin_site.each_context(request), "title": "Half messages without a decision", "found": found}
+        return TemplateResponse(request, "halfmoon_events/pending.html", context)
+
+
+@admin.register(Consumed)
+class ConsumedAdmin(_Shown):
+    """Events that groups have consumed, of consumers with ``dedup``."""
+
+    list_display = ("event_id", "consumer_group", "written")
+    list_filter = ("consumer_group",)
+    search_fields = ("=event_id",)
+    ordering = ("-consumed_ms",)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

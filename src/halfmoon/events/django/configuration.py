@@ -1,0 +1,245 @@
+"""``HALFMOON`` of the project's settings: which keys there are, what is wrong with them, and the publisher that they describe.
+
+Opens nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.utils.module_loading import import_string
+
+from halfmoon.errors import HalfmoonError
+from halfmoon.events.django.databases import provider
+from halfmoon.events.event import check_name
+from halfmoon.events.publisher import Publisher
+from halfmoon.model import split_addresses
+
+SETTING = "HALFMOON"
+MODES = ("two-phase", "outbox")
+
+
+class Wrong(NamedTuple):
+    """What is wrong with the settings: where, what, and what to write instead."""
+
+    place: str
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.what}; {self.remedy}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """What ``HALFMOON`` says. The keys are these names in capitals; all but ``GROUP`` and ``NAMESERVER`` have a default.
+
+    ``group`` is the publisher's, ``nameserver`` an address or several joined by ``;``. ``database`` is the alias whose
+    transactions count and whose tables are used. ``topics``: those it may publish to; None: any. ``consumers`` are modules with
+    `@on` functions, which ``manage.py halfmoon_consume`` runs; ``checks`` are modules with checks written by hand, imported when
+    the project starts. ``start``: whether a web process opens the publisher with its first request, so that brokers can ask it.
+    ``transport``: a `MemoryBus` or its place (``package.module.name``), in place of a name server. ``codecs``: the place of a
+    `Codecs`. ``settings`` are further ones of the client, ``consumer_settings`` those of `Consumers`. The others are those of
+    `Publisher`.
+    """
+
+    group: str = ""
+    nameserver: str = ""
+    mode: str = "two-phase"
+    relay: bool = True
+    database: str = "default"
+    topics: Collection[str] | None = None
+    consumers: Collection[str] = ()
+    checks: Collection[str] = ()
+    start: bool = True
+    tokens: bool | None = None
+    tries_max: int = 2
+    timeout_ms: int = 3_000
+    check_after_s: int | None = None
+    strict: bool = False
+    raise_on_failure: bool = True
+    transport: Any = None
+    codecs: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    consumer_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def publisher(self, **changes: Any) -> Publisher:
+        """Return a new publisher; ``changes`` go before what the settings say. Raises UsageError, ImportError."""
+        given: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in (
+                *("topics", "mode", "relay", "tokens", "tries_max", "timeout_ms", "check_after_s"),
+                *("strict", "raise_on_failure"),
+            )
+        }
+        given |= {"provider": provider(self.database), "codecs": named(self.codecs), "transport": named(self.transport)}
+        return Publisher(self.group, self.nameserver, **{**given, **self.settings, **changes})
+
+
+def configuration() -> Configuration:
+    """Return what the settings say. Raises ImproperlyConfigured, with everything that is wrong."""
+    found, wrong = read(getattr(settings, SETTING, None))
+    if wrong:
+        raise ImproperlyConfigured("\n".join(str(one) for one in wrong))
+    return found
+
+
+def read(said: object) -> tuple[Configuration, list[Wrong]]:
+    """Return what the value of ``HALFMOON`` says, as far as it can be read, and what is wrong with it."""
+    if said is None:
+        return Configuration(), [Wrong(SETTING, "the settings have none", f'write {SETTING} = {{"GROUP": "P_shop", …}}')]
+    if not isinstance(said, Mapping):
+        return Configuration(), [Wrong(SETTING, f"it is a {type(said).__name__}", "write a dict")]
+    wrong: list[Wrong] = []
+    given: dict[str, Any] = {}
+    for key, value in said.items():
+        if key not in _KEYS:
+            close = get_close_matches(str(key).upper(), _KEYS, 1)
+            remedy = f"did you mean {close[0]}?" if close else f"known are {', '.join(_KEYS)}"
+            wrong.append(Wrong(SETTING, f"the key {key!r:.60} is not known", remedy))
+        elif problem := _KEYS[key](value):
+            wrong.append(Wrong(_place(key), *problem))
+        else:
+            given[key.lower()] = value
+    if not wrong or {"GROUP", "NAMESERVER"} & said.keys():
+        wrong += _needed(said)
+    return Configuration(**given), wrong
+
+
+def named(value: Any) -> Any:
+    """Return what a text like ``package.module.name`` names; anything else is itself. Raises ImportError."""
+    return import_string(value) if isinstance(value, str) else value
+
+
+def _needed(said: Mapping[Any, Any]) -> list[Wrong]:
+    wrong = []
+    if "GROUP" not in said:
+        wrong.append(Wrong(_place("GROUP"), "it is missing", "name the publisher group, such as P_shop"))
+    if said.get("TRANSPORT") is None and "NAMESERVER" not in said:
+        wrong.append(Wrong(_place("NAMESERVER"), "it is missing", "give the address of the name server, such as 127.0.0.1:9876"))
+    if said.get("TRANSPORT") is not None and said.get("NAMESERVER"):
+        wrong.append(Wrong(_place("TRANSPORT"), "there is a NAMESERVER, too", "leave one of both out"))
+    return wrong
+
+
+def _place(key: str) -> str:
+    return f'{SETTING}["{key}"]'
+
+
+# ---------------------------------------------------------------- values: what is wrong, and the remedy; None for nothing
+
+_Problem = tuple[str, str] | None
+
+
+def _group(value: object) -> _Problem:
+    try:
+        check_name("group", value)
+    except HalfmoonError as exc:
+        return f"{value!r:.60} is no name of a group", str(exc)
+    return None
+
+
+def _addresses(value: object) -> _Problem:
+    try:
+        if isinstance(value, str) and split_addresses(value):
+            return None
+    except HalfmoonError:
+        pass
+    return f"{value!r:.60} is no address", "write host:port, several joined by ';'"
+
+
+def _mode(value: object) -> _Problem:
+    return None if value in MODES else (f"{value!r:.60} is not known", f"use {' or '.join(map(repr, MODES))}")
+
+
+def _database(value: object) -> _Problem:
+    if value in list(connections):
+        return None
+    return f"there is no database {value!r:.60}", f"use one of DATABASES: {', '.join(connections)}"
+
+
+def _topics(value: object) -> _Problem:
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Collection):
+        return f"{value!r:.60} is no list", "write a list of topics, or leave it out for any"
+    try:
+        for one in value:
+            check_name("topic", one)
+    except HalfmoonError as exc:
+        return "a name is none of a topic", str(exc)
+    return None
+
+
+def _modules(value: object) -> _Problem:
+    if isinstance(value, str) or not isinstance(value, Collection) or not all(isinstance(one, str) for one in value):
+        return f"{value!r:.60} is no list of modules", 'write a list, such as ["shop.consumers"]'
+    for one in value:
+        try:
+            if find_spec(one) is not None:
+                continue
+        except (ImportError, ValueError):
+            pass
+        return f"there is no module {one!r:.60}", "write its full name, as in an import"
+    return None
+
+
+def _flag(value: object) -> _Problem:
+    return None if isinstance(value, bool) else (f"{value!r:.60} is neither True nor False", "write one of them")
+
+
+def _maybe(value: object) -> _Problem:
+    return None if value is None else _flag(value)
+
+
+def _number(value: object) -> _Problem:
+    good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return None if good else (f"{value!r:.60} is no number", "write a whole number, 0 or more")
+
+
+def _maybe_number(value: object) -> _Problem:
+    return None if value is None else _number(value)
+
+
+def _thing(value: object) -> _Problem:
+    try:
+        named(value)
+    except ImportError as exc:
+        return f"{value!r:.60} cannot be imported: {exc}", "write package.module.name"
+    return None
+
+
+def _options(value: object) -> _Problem:
+    good = isinstance(value, Mapping) and all(isinstance(one, str) for one in value)
+    return None if good else (f"{value!r:.60} is no dict of settings", "write their names and values")
+
+
+_KINDS = {
+    "group": _group,
+    "nameserver": _addresses,
+    "mode": _mode,
+    "database": _database,
+    "topics": _topics,
+    "consumers": _modules,
+    "checks": _modules,
+    "relay": _flag,
+    "start": _flag,
+    "strict": _flag,
+    "raise_on_failure": _flag,
+    "tokens": _maybe,
+    "tries_max": _number,
+    "timeout_ms": _number,
+    "check_after_s": _maybe_number,
+    "transport": _thing,
+    "codecs": _thing,
+    "settings": _options,
+    "consumer_settings": _options,
+}
+_KEYS = {one.name.upper(): _KINDS[one.name] for one in fields(Configuration)}

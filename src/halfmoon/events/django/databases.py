@@ -1,0 +1,210 @@
+"""The provider for Django's databases: which transaction is active, and statements in it or in a short one of their own.
+
+One provider for each alias of ``DATABASES``. Sends nothing and decides nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import DEFAULT_DB_ALIAS, Error, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.connection import ConnectionDoesNotExist
+
+from halfmoon.errors import UsageError
+from halfmoon.events import context
+from halfmoon.events.certainty import busy, duplicate, no_table
+from halfmoon.events.context import LocalTransaction
+from halfmoon.events.database import Busy, Refused, Values
+from halfmoon.events.django.watching import DjangoTransaction, in_transaction, watched
+from halfmoon.events.errors import TransactionEnded
+from halfmoon.events.tables import TableMissing
+
+_PLACE = re.compile(r"(?<![:\w]):([a-zA-Z_]\w*)")
+_OURS = re.compile(r"\bhalfmoon_[a-z]+\b")
+
+_WAIT_BEFORE = {"sqlite": "PRAGMA busy_timeout = {ms}", "mysql": "SET SESSION innodb_lock_wait_timeout = {s}"}
+_WAIT_INSIDE = {"postgresql": "SET LOCAL lock_timeout = {ms}"}
+"""How long to wait for a lock. Said inside the transaction where that is possible: the connection may go back to a pool."""
+
+
+class NotMigrated(TableMissing):
+    """A table of events is not in a database of the project."""
+
+    def __init__(self, table: str, using: str) -> None:
+        super(TableMissing, self).__init__(
+            f"the table {table} is not in the database {using!r}: run manage.py migrate halfmoon_events --database {using}"
+        )
+        self.table = table
+
+
+class DjangoProvider:
+    """Knows the transactions of one database of ``DATABASES``. Safe to use from many threads.
+
+    A transaction belongs to the connection of its thread, as Django has it; in `atomic`, plain or ours, in a request with
+    ``ATOMIC_REQUESTS``, or with autocommit switched off. A handle is the database's alias.
+    """
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        try:
+            self.dialect: str = connections[using].vendor
+        except ConnectionDoesNotExist:
+            raise UsageError(f"no database {using!r:.60}: DATABASES of the settings has {sorted(connections)}") from None
+
+    def __repr__(self) -> str:
+        return f"DjangoProvider({self.using!r})"
+
+    def current(self, handle: object = None) -> LocalTransaction | None:
+        """Return the transaction that runs on this thread's connection; None for none. It is followed and bound from now on.
+
+        Raises UsageError for a handle that is another database; TransactionEnded inside `atomic` when the connection was closed.
+        """
+        if handle is not None and handle != self.using:
+            raise UsageError(f"these events belong to the database {self.using!r}, not to {handle!r:.60}")
+        connection = connections[self.using]
+        if not in_transaction(connection):
+            watched(connection).is_over()
+            return self._of_another_thread(connection)
+        if connection.closed_in_transaction:
+            raise TransactionEnded(f"the connection to {self.using!r} was closed inside the atomic block: leave the block")
+        followed = watched(connection)
+        if (transaction := followed.transaction) is None:
+            transaction = followed.begin(self)
+        else:
+            context.adopt(transaction)
+        return None if transaction.suspended else transaction
+
+    def find(self) -> None:
+        """Follow and bind the transaction that runs on this thread's connection, if there is one."""
+        if self.using in connections:
+            with suppress(TransactionEnded):
+                self.current()
+
+    def _of_another_thread(self, connection: BaseDatabaseWrapper) -> LocalTransaction | None:
+        """The transaction that this context inherited, such as a coroutine that `async_to_sync` runs inside `atomic`."""
+        found = context.current(self)
+        if isinstance(found, DjangoTransaction) and found.connection is connection:
+            return None  # bound, and over: nobody saw its end
+        return found
+
+    def rows(self, transaction: LocalTransaction) -> DjangoRows:
+        """Return what runs statements inside a transaction that is active, with its commit."""
+        assert isinstance(transaction, DjangoTransaction)
+        return DjangoRows(transaction.connection, transaction)
+
+    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
+        """As ``rows(transaction).run(…)``, in the thread in which Django runs what is not asynchronous."""
+        return await sync_to_async(self.rows(transaction).run, thread_sensitive=True)(statement, values)
+
+    @contextmanager
+    def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[DjangoRows]:
+        """Return a block with a connection and a transaction of its own: committed at its end, rolled back by an exception.
+
+        Raises Busy when a lock or the connection cannot be had.
+        """
+        connection = connections.create_connection(self.using)
+        try:
+            with _translated():
+                rows = _begin(connection, lock_wait_ms)
+            try:
+                yield rows
+            except BaseException:
+                with suppress(Error):  # what was raised first counts; closing rolls back, too
+                    connection.rollback()
+                raise
+            with _translated():
+                connection.commit()
+        finally:
+            connection.close()
+
+
+class DjangoRows:
+    """Runs statements on one connection; see `halfmoon.events.database.Rows`."""
+
+    def __init__(self, connection: BaseDatabaseWrapper, transaction: DjangoTransaction | None = None) -> None:
+        self.dialect: str = connection.vendor
+        self._connection = connection
+        self._transaction = transaction
+
+    def run(self, statement: str, values: Values | None = None) -> int:
+        """Run a statement and return the number of rows it touched.
+
+        A refused row in a transaction of the user's marks it as to be rolled back, as a refused ``save`` of a model does.
+
+        Raises Refused, Busy, NotMigrated, TransactionEnded, and what Django raises else.
+        """
+        self._check()
+        try:
+            with _translated(statement, self._connection.alias), self._connection.cursor() as cursor:
+                cursor.execute(pyformat(statement), dict(values or {}))
+                return int(cursor.rowcount)
+        except Refused:
+            if self._transaction is not None and self._connection.in_atomic_block:
+                self._connection.set_rollback(True)
+            raise
+
+    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
+        """Run a query and return its rows. Raises Busy, NotMigrated, TransactionEnded, and what Django raises else."""
+        self._check()
+        with _translated(statement, self._connection.alias), self._connection.cursor() as cursor:
+            cursor.execute(pyformat(statement), dict(values or {}))
+            found: list[Sequence[Any]] = cursor.fetchall()
+            return found
+
+    def _check(self) -> None:
+        if self._transaction is not None and not self._transaction.active:
+            raise TransactionEnded("the local transaction has ended")
+
+
+def provider(using: str = DEFAULT_DB_ALIAS) -> DjangoProvider:
+    """Return the provider of a database: one an alias. Raises UsageError for an alias that ``DATABASES`` has not."""
+    return _provider(using)
+
+
+@lru_cache(maxsize=100)
+def _provider(using: str) -> DjangoProvider:
+    made = DjangoProvider(using)
+    context.find_with(made.find)
+    return made
+
+
+@lru_cache(maxsize=1_000)
+def pyformat(statement: str) -> str:
+    """Return a statement with ``:name`` places as Django's cursors take it on every database."""
+    return _PLACE.sub(r"%(\1)s", statement.replace("%", "%%"))
+
+
+def _begin(connection: BaseDatabaseWrapper, lock_wait_ms: int) -> DjangoRows:
+    """Open a connection and begin a transaction on it."""
+    waits = {"ms": max(1, int(lock_wait_ms)), "s": max(1, round(lock_wait_ms / 1000))}
+    _say(connection, _WAIT_BEFORE, waits)
+    connection.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
+    _say(connection, _WAIT_INSIDE, waits)
+    return DjangoRows(connection)
+
+
+def _say(connection: BaseDatabaseWrapper, statements: dict[str, str], values: dict[str, int]) -> None:
+    if statement := statements.get(connection.vendor):
+        with connection.cursor() as cursor:
+            cursor.execute(statement.format(**values))
+
+
+@contextmanager
+def _translated(statement: str = "", using: str = "") -> Iterator[None]:
+    """Turn what Django raises into Refused, Busy and NotMigrated, where it is that."""
+    try:
+        yield
+    except Error as exc:
+        if duplicate(exc):
+            raise Refused(str(exc)) from exc
+        if busy(exc):
+            raise Busy(str(exc)) from exc
+        if no_table(exc) and (found := _OURS.search(statement)):
+            raise NotMigrated(found.group(), using) from exc
+        raise

@@ -1,0 +1,54 @@
+"""``manage.py halfmoon_consume``: runs the project's consumers."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import close_old_connections
+
+from halfmoon.errors import HalfmoonError
+from halfmoon.events.consuming.consumers import Consumers
+from halfmoon.events.consuming.running import run
+from halfmoon.events.django.configuration import configuration, named
+from halfmoon.events.django.project import project
+
+
+class Command(BaseCommand):
+    """Runs the consumers until SIGTERM or Ctrl-C; what is in hand is finished. It answers brokers' checks meanwhile, too."""
+
+    help = "Run the consumers of HALFMOON['CONSUMERS'] until SIGTERM or Ctrl-C."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The modules, in place of those of the settings."""
+        parser.add_argument("modules", nargs="*", help="modules with @on functions, in place of those of the settings")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run. Raises CommandError."""
+        said = configuration()
+        modules = options["modules"] or list(said.consumers)
+        if not modules:
+            raise CommandError('name modules with @on functions, or write HALFMOON["CONSUMERS"] = ["shop.consumers"]')
+        given = {"nameserver": said.nameserver, "codecs": named(said.codecs), "around": fresh_connections}
+        try:
+            with project.publisher():
+                run(*modules, ready=self._ready, **{**given, **said.consumer_settings})
+        except HalfmoonError as exc:
+            raise CommandError(str(exc)) from exc
+
+    def _ready(self, consumers: Consumers) -> None:
+        self.stdout.write(f"consuming as {', '.join(consumers.groups)}")
+        self.stdout.flush()
+
+
+@contextmanager
+def fresh_connections() -> Iterator[None]:
+    """Close database connections that are broken or too old, before and after a function, as Django does around a request."""
+    close_old_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()

@@ -1,0 +1,64 @@
+"""``manage.py halfmoon_relay``: sends the events of the project's outbox."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from halfmoon.errors import HalfmoonError
+from halfmoon.events.django.project import project
+from halfmoon.events.outbox.relay import Relay
+
+LOOK_S = 0.2
+
+
+class Command(BaseCommand):
+    """Sends what the outbox holds until SIGTERM or Ctrl-C; what is in hand is finished. Several may run side by side."""
+
+    help = "Send the events of the outbox until SIGTERM or Ctrl-C."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """How it runs."""
+        parser.add_argument("--until-empty", action="store_true", help="end when nothing is left to be sent")
+        parser.add_argument("--poll-ms", type=int, default=1_000, help="how often to look for rows")
+        parser.add_argument("--attempts-max", type=int, default=None, help="tries of an event; then it is listed as failed")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run. Raises CommandError."""
+        ended = threading.Event()
+        try:
+            with _signals(ended), project.made(relay=False) as publisher:
+                settings = {"poll_ms": options["poll_ms"], "attempts_max": options["attempts_max"]}
+                with Relay(publisher.provider, publisher.transport, **settings) as relay:
+                    relay.backlog()  # a database without an outbox is told at once
+                    self.stdout.write(f"relay {relay.name} sends as {publisher.group}")
+                    self.stdout.flush()
+                    while not ended.wait(LOOK_S):
+                        if options["until_empty"] and self._is_empty(relay):
+                            break
+                self.stdout.write(f"sent {relay.figures().sent} events")
+        except HalfmoonError as exc:
+            raise CommandError(str(exc)) from exc
+
+    def _is_empty(self, relay: Relay) -> bool:
+        return relay.backlog().backlog == 0
+
+
+@contextmanager
+def _signals(ended: threading.Event) -> Iterator[None]:
+    """Have signals set ``ended`` for the block. Does nothing outside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {one: signal.signal(one, lambda *_: ended.set()) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -1,0 +1,130 @@
+"""The publisher of the project: one a process, made from ``HALFMOON`` when it is first used."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from halfmoon.events.django.configuration import SETTING, configuration
+from halfmoon.events.publisher import Publisher
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+AGAIN_S = 10
+"""A start that failed is tried again with a request that comes so much later."""
+
+log = logging.getLogger("halfmoon.events")
+
+
+class ProjectEvents:
+    """Stands for the project's publisher, and makes it when something of it is first used. Checks may be declared before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._publisher: Publisher | None = None
+        self._checks: list[tuple[str, str, Callable[..., Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # such as what copy() and inspect look for
+            raise AttributeError(name)
+        return getattr(self.publisher(), name)
+
+    def __enter__(self) -> Publisher:
+        return self.publisher().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self.publisher().__exit__(*error)
+
+    async def __aenter__(self) -> Publisher:
+        return await self.publisher().__aenter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.publisher().__aexit__(*error)
+
+    def __repr__(self) -> str:
+        return f"<events of the project, {'not made yet' if self._publisher is None else f'group {self._publisher.group}'}>"
+
+    def publisher(self) -> Publisher:
+        """Return the publisher. Raises ImproperlyConfigured."""
+        found = self._publisher
+        if found is None:
+            with self._lock:
+                if (found := self._publisher) is None:
+                    found = configuration().publisher()
+                    self._declare(found)
+                    self._publisher = found
+        return found
+
+    def check(self, topic: str = "*", code: str = "*") -> Callable[[C], C]:
+        """As `Publisher.check`; the settings are not looked at yet."""
+
+        def keep(function: C) -> C:
+            with self._lock:
+                if self._publisher is not None:
+                    self._publisher.check(topic, code)(function)
+                self._checks.append((topic, code, function))
+            return function
+
+        return keep
+
+    def made(self, **changes: Any) -> Publisher:
+        """Return another publisher of the same settings, but for some, with the same checks. Raises ImproperlyConfigured."""
+        with self._lock:
+            found = configuration().publisher(**changes)
+            self._declare(found)
+            return found
+
+    def forget(self) -> None:
+        """Close the publisher; the next use makes another one, of the settings as they are then."""
+        with self._lock:
+            found, self._publisher = self._publisher, None
+        if found is not None:
+            found.close()
+
+    def _declare(self, publisher: Publisher) -> None:
+        for topic, code, function in self._checks:
+            publisher.check(topic, code)(function)
+
+
+project = ProjectEvents()
+events = cast(Publisher, project)
+"""The project's publisher."""
+
+
+class Opening:
+    """Opens the project's publisher with the first request of a web process, so that brokers can ask it. Requests do not wait."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened: tuple[Publisher | None, int] = (None, 0)
+        self._not_before_s = 0.0
+
+    def request_started(self, **_: Any) -> None:
+        """A request begins."""
+        if self._opened == (project._publisher, os.getpid()):
+            return
+        with self._lock:
+            now = time.monotonic()
+            if now < self._not_before_s:
+                return
+            self._not_before_s = now + AGAIN_S
+        threading.Thread(target=self._open, name="halfmoon-open", daemon=True).start()
+
+    def _open(self) -> None:
+        try:
+            publisher = project.publisher()
+            publisher.start()
+        except Exception as exc:
+            log.warning("the publisher could not be opened, tried again with a later request: reason=%s", exc)
+        else:
+            self._opened = publisher, os.getpid()
+
+
+def settings_changed(*, setting: str, **_: Any) -> None:
+    """Tests change settings: the publisher is made anew."""
+    if setting == SETTING:
+        project.forget()

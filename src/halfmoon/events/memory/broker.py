@@ -1,0 +1,157 @@
+"""The broker inside a `MemoryBus`: stores, merges, decides, and fails where it was told to. Waits for nothing, calls nobody."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, RequestTimeout, SystemBusy, UsageError
+from halfmoon.events.memory.groups import Groups
+from halfmoon.events.memory.records import Decision, Record, State, Ticket, Verdict, decide
+from halfmoon.model import UNIQ_KEY, Message, MessageQueue, SendResult, SendStatus, StoredMessage
+
+MESSAGES_MAX = 100_000
+"""On one bus; a test that needs more clears it in between."""
+
+FOREVER = 1_000_000_000
+
+BROKER_NAME = "memory"
+
+log = logging.getLogger("halfmoon.events")
+
+
+class MemoryBroker:
+    """Messages, their states, and who consumes them. ``lock`` guards everything; its methods take it themselves."""
+
+    def __init__(self, check_after_ms: int) -> None:
+        self.lock = threading.RLock()
+        self.now_ms = time.time_ns() // 1_000_000
+        self.check_after_ms = check_after_ms
+        self.records: list[Record] = []
+        self.visible: list[StoredMessage] = []
+        self.groups = Groups()
+        self.contradictions = self.repeats = 0
+        self.down = False
+        self._of_id: dict[tuple[str, str], Record] = {}
+        self._faults: dict[str, list[tuple[bool, HalfmoonError]]] = {"send": [], "prepare": []}
+        self._losing = 0
+
+    # ------------------------------------------------------------ faults
+
+    def fail_next(self, phase: str, stored: bool, times: int, error: HalfmoonError | None) -> None:
+        """Let calls of a phase fail. Raises UsageError for another phase, or too many."""
+        if phase not in self._faults:
+            raise UsageError(f"phase is 'prepare' or 'send', not {phase!r:.40}; for decisions see lose_second_phase()")
+        if not 1 <= times <= MESSAGES_MAX:
+            raise UsageError(f"times is 1 to {MESSAGES_MAX}, not {times!r:.40}")
+        what = "the answer" if stored else "the request"
+        with self.lock:
+            self._faults[phase] += [(stored, error or RequestTimeout(f"{what} was lost, as the test wishes", BROKER_NAME))] * times
+
+    def lose(self, times: int) -> None:
+        """Lose decisions."""
+        with self.lock:
+            self._losing = times
+
+    def heal(self) -> None:
+        """Nothing fails any more."""
+        with self.lock:
+            self._losing, self.down = 0, False
+            for faults in self._faults.values():
+                faults.clear()
+
+    # ------------------------------------------------------------ both phases
+
+    def store(self, message: Message, group: str, *, attempt: int, phase: str, check_after_s: int | None = None) -> Record:
+        """Store a message, or find the one of the same id when this is a repeat.
+
+        Raises what a fault says, BrokerError for a repeat of what was rolled back, what `Message.wire_properties` raises.
+        """
+        transactional = phase == "prepare"
+        properties = message.wire_properties()
+        with self.lock:
+            if self.down:
+                raise ConnectFailed("the bus is down, as the test wishes", BROKER_NAME)
+            stored, error = self._faults[phase].pop(0) if self._faults[phase] else (True, None)
+            if error is not None and not stored:
+                raise error
+            record = self._merged(message, properties, attempt) or self._new(message, properties, group, transactional)
+            if transactional and not record.repeats:
+                after_ms = self.check_after_ms if check_after_s is None else check_after_s * 1000
+                record.next_check_ms = self.now_ms + after_ms
+            if error is not None:
+                raise error
+            return record
+
+    def _merged(self, message: Message, properties: dict[str, str], attempt: int) -> Record | None:
+        record = self._of_id.get((message.topic, properties.get(UNIQ_KEY, ""))) if attempt > 1 else None
+        if record is not None:
+            if record.state in (State.ROLLED_BACK, State.GIVEN_UP):
+                raise BrokerError(f"message {record.id} was {record.state.value} already")
+            record.repeats += 1
+            self.repeats += 1
+        return record
+
+    def _new(self, message: Message, properties: dict[str, str], group: str, transactional: bool) -> Record:
+        index = len(self.records)
+        if index >= MESSAGES_MAX:
+            raise SystemBusy(f"{MESSAGES_MAX} messages are on this bus: call clear() in between")
+        if transactional:
+            properties |= {"TRAN_MSG": "true", "PGROUP": group}
+        stored = _stored(message, properties, index, self.now_ms)
+        queue = MessageQueue(message.topic, BROKER_NAME, 0)
+        result = SendResult(SendStatus.SEND_OK, stored.msg_id, stored.offset_msg_id, queue, index, stored.msg_id)
+        state = State.UNKNOWN if transactional else State.COMMITTED
+        record = Record(index, group, message, stored, result, transactional, state, self.now_ms)
+        self.records.append(record)
+        self._of_id[message.topic, stored.msg_id] = record
+        if not transactional:
+            self.visible.append(stored)
+        return record
+
+    def told(self, ticket: Ticket, *, commit: bool) -> None:
+        """Take a decision that a publisher sent, unless it is to be lost on the way."""
+        with self.lock:
+            if self._losing > 0 or self.down:
+                self._losing -= self._losing > 0
+                return
+            if ticket.number < len(self.records):
+                self.decide(self.records[ticket.number], Decision.COMMIT if commit else Decision.ROLLBACK, life=ticket.life)
+
+    def decide(self, record: Record, decision: Decision, *, life: int | None = None) -> Verdict:
+        """Take a decision, or refuse it; both are counted."""
+        with self.lock:
+            was, verdict = record.state, decide(record, decision, life=life)
+            if verdict is Verdict.TAKEN and decision is Decision.COMMIT:
+                self.visible.append(record.stored)
+            elif verdict is Verdict.REPEATED:
+                self.repeats += 1
+            elif verdict is Verdict.CONTRADICTED:
+                self.contradictions += 1
+                log.warning("decision refused: event=%s decision=%s state=%s", record.id, decision.value, was.value)
+            return verdict
+
+    def in_state(self, state: State) -> list[Record]:
+        """Records in a state, the oldest first."""
+        with self.lock:
+            return [record for record in self.records if record.state is state]
+
+    def clear(self) -> None:
+        """Forget every message; who consumes stays."""
+        with self.lock:
+            self.records, self.visible = [], []
+            self._of_id.clear()
+            self.groups.clear()
+
+
+def _stored(message: Message, properties: dict[str, str], index: int, now_ms: int) -> StoredMessage:
+    """Return a message as a consumer gets it. The broker's id is a number that no real broker gives."""
+    offset_id = f"{0:016X}{index:016X}"
+    properties.setdefault(UNIQ_KEY, offset_id)
+    return StoredMessage(
+        topic=message.topic, queue_id=0, queue_offset=index, physical_offset=index, body=bytes(message.body), properties=properties,
+        flag=message.flag, sys_flag=0, born_ms=now_ms, born_host="127.0.0.1:0", store_ms=now_ms, store_host="127.0.0.1:0",
+        reconsume_times=0, prepared_transaction_offset=0, body_crc=0, size_bytes=len(message.body), offset_msg_id=offset_id,
+        broker_name=BROKER_NAME,
+    )  # fmt: skip

@@ -1,0 +1,116 @@
+"""What a broker remembers of each message, in memory: its state and how often its publisher was asked. Pure; told the time.
+
+The states and what leads from one to another stand in `NEXT`; a pair that is not there leaves the state as it is.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+from halfmoon.model import Message, SendResult, StoredMessage
+
+KEEP_MS = 72 * 3_600_000
+"""Age at which an undecided message is given up, whoever was asked. Follows fileReservedTime (RocketMQ 4.9.8)."""
+
+
+class State(Enum):
+    """What became of a message."""
+
+    UNKNOWN = "unknown"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    GIVEN_UP = "given up"
+
+
+class Decision(Enum):
+    """What a broker is told, or does, about a message."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    GIVE_UP = "give up"
+    RESUME = "resume"
+
+
+class Verdict(Enum):
+    """How a decision was taken."""
+
+    TAKEN = "taken"
+    REPEATED = "repeated"
+    CONTRADICTED = "contradicted"
+
+
+NEXT = {
+    (State.UNKNOWN, Decision.COMMIT): State.COMMITTED,
+    (State.UNKNOWN, Decision.ROLLBACK): State.ROLLED_BACK,
+    (State.UNKNOWN, Decision.GIVE_UP): State.GIVEN_UP,
+    (State.GIVEN_UP, Decision.RESUME): State.UNKNOWN,
+}
+
+_SAME = {
+    (State.COMMITTED, Decision.COMMIT),
+    (State.ROLLED_BACK, Decision.ROLLBACK),
+    (State.GIVEN_UP, Decision.ROLLBACK),
+    (State.GIVEN_UP, Decision.GIVE_UP),
+}
+"""Decisions that say again what is so; of what was given up, no consumer sees anything, as of what was rolled back."""
+
+
+class Ticket(NamedTuple):
+    """What a second phase names: which record, and which of its lives; one that was resumed is another half message."""
+
+    number: int
+    life: int
+
+
+class Record(msgspec.Struct):
+    """A message that was stored.
+
+    ``transactional``: it was stored as a half message. ``checks`` counts those that were sent since it was stored or resumed.
+    """
+
+    index: int
+    group: str
+    message: Message
+    stored: StoredMessage
+    result: SendResult
+    transactional: bool
+    state: State
+    stored_ms: int
+    next_check_ms: int = 0
+    checks: int = 0
+    life: int = 0
+    repeats: int = 0
+
+    @property
+    def id(self) -> str:
+        """The event's id."""
+        return self.stored.msg_id
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self.stored.topic
+
+    @property
+    def code(self) -> str:
+        """The event code."""
+        return self.stored.tag or ""
+
+    def __repr__(self) -> str:
+        return f"<{self.state.value} {self.topic}/{self.code} {self.id} of {self.group}, {self.checks} checks>"
+
+
+def decide(record: Record, decision: Decision, *, life: int | None = None) -> Verdict:
+    """Take a decision about a record, or refuse it. ``life`` is that of the `Ticket` by which it was named."""
+    if life is not None and life != record.life:  # the half message that is named was given up for good
+        return Verdict.REPEATED if decision is Decision.ROLLBACK else Verdict.CONTRADICTED
+    new = NEXT.get((record.state, decision))
+    if new is None:
+        return Verdict.REPEATED if (record.state, decision) in _SAME else Verdict.CONTRADICTED
+    record.state = new
+    if decision is Decision.RESUME:
+        record.life, record.checks = record.life + 1, 0
+    return Verdict.TAKEN

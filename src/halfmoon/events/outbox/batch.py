@@ -1,0 +1,140 @@
+"""Sends the rows of one claim: many at once, rows of one order key one after another. Touches no database.
+
+What stops a row is either its own (a message that a broker refuses) or its way's: a name server or broker that cannot be reached,
+or a topic that is nowhere. Then the other rows of that topic are not tried, and the row is not to blame.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from queue import Empty, SimpleQueue
+
+from halfmoon.errors import HalfmoonError, NetworkError, NotRunning, RequestTimeout
+from halfmoon.events.outbox import unpack
+from halfmoon.events.outbox.claims import Row
+from halfmoon.events.transport import Transport
+from halfmoon.model import Message, SendResult
+
+ATTEMPT_MAX = 1_000_000
+GRACE_S = 2.0
+"""How much longer than a send's own time its answer is waited for."""
+_LOOK_S = 0.1
+"""How often a batch that waits looks whether it is to end."""
+
+_Told = tuple[int, BaseException | None]
+
+
+class Batch:
+    """One claim's rows on their way. Run once, by one thread; afterwards each row is in one of the three lists.
+
+    ``sent``: a broker has it. ``failed``: with the error; a broker may have it all the same. ``unsent``: not tried.
+    """
+
+    def __init__(self, transport: Transport, rows: Iterable[Row], *, in_flight_max: int, timeout_ms: int) -> None:
+        self.sent: list[Row] = []
+        self.failed: list[tuple[Row, BaseException]] = []
+        self.unsent: list[Row] = []
+        self.up: set[str] = set()
+        self.down: dict[str, BaseException] = {}
+        """Topics to which a row could be sent, and those whose way is closed."""
+        self._transport = transport
+        self._in_flight_max, self._timeout_ms = in_flight_max, timeout_ms
+        self._ready: deque[deque[Row]] = deque(_lanes(rows))
+        self._in_flight: dict[int, deque[Row]] = {}
+        self._held: dict[str, list[deque[Row]]] = {}
+        self._answers: SimpleQueue[_Told] = SimpleQueue()
+        self._answer_until = 0.0
+
+    def run(self, post_until: Callable[[], float], probed: Collection[str] = ()) -> None:
+        """Send all that can be sent. Nothing is begun after ``post_until()``, a steady time that may come nearer meanwhile.
+
+        ``probed`` are topics whose way was closed: one row alone goes ahead of the others. Takes at most until then, and as long
+        as a send may take.
+        """
+        wary = set(probed)
+        while True:
+            if len(self._in_flight) <= self._in_flight_max // 2:  # many at once cost less than one at a time
+                while self._ready and len(self._in_flight) < self._in_flight_max and time.monotonic() < post_until():
+                    self._begin(self._ready.popleft(), wary)
+            if not self._in_flight:
+                break
+            self._hear()
+        left = [*self._ready, *(lane for lanes in self._held.values() for lane in lanes)]
+        self.unsent += [row for lane in left for row in lane]
+
+    def _begin(self, lane: deque[Row], wary: set[str]) -> None:
+        row = lane[0]
+        if row.topic in self.down:
+            self.unsent += lane
+            return
+        if row.topic in wary and row.topic not in self.up:
+            if row.topic in self._held:
+                self._held[row.topic].append(lane)
+                return
+            self._held[row.topic] = []
+        try:
+            message = unpack(row.topic, row.event_id, row.packed, _attempt(row))
+            self._in_flight[row.seq] = lane
+            self._answer_until = time.monotonic() + self._timeout_ms / 1000 + GRACE_S
+            self._post(row.seq, message)
+        except Exception as exc:
+            self._in_flight[row.seq] = lane
+            self._answered(row.seq, exc)
+
+    def _post(self, seq: int, message: Message) -> None:
+        self._transport.post(message, partial(self._tell, seq), timeout_ms=self._timeout_ms)
+
+    def _tell(self, seq: int, result: SendResult | None, error: BaseException | None) -> None:
+        """Called on the transport's thread; only hands over."""
+        self._answers.put((seq, error))
+
+    def _hear(self) -> None:
+        """Take in an answer; those that are overdue failed."""
+        left = self._answer_until - time.monotonic()
+        try:
+            seq, error = self._answers.get(timeout=max(0.0, min(_LOOK_S, left)))
+        except Empty:
+            if left <= 0:
+                for seq in list(self._in_flight):
+                    self._answered(seq, RequestTimeout(f"no answer in {self._timeout_ms} ms"))
+        else:
+            self._answered(seq, error)
+
+    def _answered(self, seq: int, error: BaseException | None) -> None:
+        lane = self._in_flight.pop(seq, None)
+        if lane is None:  # told twice
+            return
+        row = lane.popleft()
+        if error is None:
+            self.sent.append(row)
+            self.up.add(row.topic)
+            self.down.pop(row.topic, None)
+            if lane:
+                self._ready.appendleft(lane)
+        else:
+            self.failed.append((row, error))
+            self.unsent += lane
+            if blames_the_way(error) and row.topic not in self.up:
+                self.down[row.topic] = error
+        self._ready.extend(self._held.pop(row.topic, ()))
+
+
+def blames_the_way(error: BaseException) -> bool:
+    """Whether an error says nothing of the message: another message to that topic would have failed as well."""
+    return isinstance(error, NetworkError | NotRunning) or (isinstance(error, HalfmoonError) and error.retry)
+
+
+def _attempt(row: Row) -> int:
+    """Return the number of a row's sending; a row that has failed, or whose relay vanished, is a repeat, which brokers merge."""
+    return min(ATTEMPT_MAX, max(row.attempts, 2 if row.error else 1))
+
+
+def _lanes(rows: Iterable[Row]) -> list[deque[Row]]:
+    """Rows of one order key in one lane, each other one in its own; lanes in the order of their first rows."""
+    lanes: dict[int, deque[Row]] = {}
+    for row in rows:
+        lanes.setdefault(row.order_key or -row.seq, deque()).append(row)
+    return list(lanes.values())

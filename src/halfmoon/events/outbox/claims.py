@@ -1,0 +1,188 @@
+"""What a relay does with rows of the outbox: claim some, and settle what became of them. Statements only; waits for nothing.
+
+A row is free when nobody's claim on it runs and its time has come. A claim is a name and a time at which it ends by itself, so
+that the rows of a relay that was killed become free. Rows of one order key are claimed so that the earlier ones always go first,
+whichever relay has them. PostgreSQL and MySQL skip rows that another relay is claiming just now; others take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from halfmoon.events.database import Rows
+from halfmoon.events.outbox import PARKED_MS
+from halfmoon.events.tables import OUTBOX
+
+ERROR_LENGTH_MAX = 500
+CLOSED_MAX = 200
+"""Of the topics that a claim leaves out."""
+
+ROUNDS_MAX = 10
+"""How often a claim looks past keys that are held back."""
+
+_LOCKS = {"sqlite": "", "postgresql": " FOR UPDATE SKIP LOCKED", "mysql": " FOR UPDATE SKIP LOCKED"}
+"""How a relay keeps others from rows that it is claiming: in SQLite it has the one lock for writing, in others they wait."""
+
+
+class Row(NamedTuple):
+    """A claimed row. ``attempts`` counts its tries, this one included; ``error`` is the last one's, empty for none."""
+
+    seq: int
+    event_id: str
+    topic: str
+    order_key: int
+    packed: bytes
+    created_ms: int
+    attempts: int
+    error: str
+
+
+class Failure(NamedTuple):
+    """A row that could not be sent: why, and when it is free again (`PARKED_MS`: only when somebody asks for it).
+
+    ``counts`` is 1 for a try that counts as one of the row's, and 0 when the way was closed.
+    """
+
+    seq: int
+    error: str
+    next_ms: int
+    counts: int = 1
+
+
+class Claim(NamedTuple):
+    """Whose claim it is, the time now and the time at which it ends, both in ms since the epoch."""
+
+    owner: str
+    now_ms: int
+    until_ms: int
+
+
+def claim(rows: Rows, mine: Claim, *, count_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Row]:
+    """Claim up to so many free rows, the oldest first, and return them in that order.
+
+    ``bytes_max`` bounds their messages together, but one row is always taken; ``without`` are topics to leave out. Costs a scan of
+    the rows that are older than the claimed ones, and some index look-ups. Raises Busy, and what the driver raises.
+    """
+    if rows.dialect == "sqlite":  # takes the one lock for writing first: a lock to read cannot always become one
+        rows.run(f"UPDATE {OUTBOX.name} SET attempts = attempts WHERE seq = -1")
+    taken = _in_turn(rows, mine, count_max, bytes_max, sorted(without)[:CLOSED_MAX])
+    if not taken:
+        return []
+    rows.run(
+        f"UPDATE {OUTBOX.name} SET claimed_by = :owner, claimed_until_ms = :until_ms, attempts = attempts + 1 "
+        f"WHERE seq IN ({_listed(taken)}) AND claimed_until_ms <= :now_ms",
+        mine._asdict(),
+    )
+    got = rows.all(
+        f"SELECT seq, event_id, topic, order_key, message, created_ms, attempts, error FROM {OUTBOX.name} "
+        f"WHERE seq IN ({_listed(taken)}) AND claimed_by = :owner AND claimed_until_ms = :until_ms ORDER BY seq",
+        {"owner": mine.owner, "until_ms": mine.until_ms},
+    )
+    return [_row(*one) for one in got]
+
+
+def idle(rows: Rows, now_ms: int) -> bool:
+    """Return whether no row is free. Only reads: in SQLite a relay with nothing to do waits for nobody who writes."""
+    free = f"SELECT 1 FROM {OUTBOX.name} WHERE next_ms <= :now_ms AND claimed_until_ms <= :now_ms LIMIT 1"
+    return not rows.all(free, {"now_ms": now_ms})
+
+
+def _in_turn(rows: Rows, mine: Claim, count_max: int, bytes_max: int, without: Sequence[str]) -> list[int]:
+    """Return free rows whose turn it is: those of a key that is held back are looked past, a few times."""
+    held: set[int] = set()
+    turn: list[int] = []
+    for _ in range(ROUNDS_MAX):
+        found = _free(rows, mine.now_ms, count_max, without, held)
+        near = _within(found, bytes_max)
+        first = _held_back(rows, near)
+        turn = [one.seq for one in near if one.order_key not in first or one.seq < first[one.order_key]]
+        if len(turn) >= count_max // 2 + 1 or len(near) < count_max or not first:
+            break
+        held |= first.keys()
+    return turn
+
+
+class _Free(NamedTuple):
+    seq: int
+    order_key: int
+    size_bytes: int
+
+
+def _free(rows: Rows, now_ms: int, count_max: int, without: Sequence[str], held: Collection[int]) -> list[_Free]:
+    """Return free rows, the oldest first, and keep other relays from them until this transaction ends."""
+    topics = {f"t{at}": topic for at, topic in enumerate(without)}
+    which = "next_ms <= :now_ms AND claimed_until_ms <= :now_ms "
+    which += f"AND topic NOT IN ({', '.join(f':{place}' for place in topics)}) " if topics else ""
+    which += f"AND order_key NOT IN ({_listed(held)}) " if held else ""
+    found = rows.all(
+        f"SELECT seq, order_key, LENGTH(message) FROM {OUTBOX.name} WHERE {which}"
+        f"ORDER BY seq LIMIT {int(count_max)}{_LOCKS.get(rows.dialect, ' FOR UPDATE')}",
+        {"now_ms": now_ms, **topics},
+    )
+    return [_Free(int(seq), int(order_key), int(size or 0)) for seq, order_key, size in found]
+
+
+def _within(found: Sequence[_Free], bytes_max: int) -> Sequence[_Free]:
+    """Return the first ones that together have so many bytes, at least one."""
+    total = 0
+    for at, one in enumerate(found):
+        total += one.size_bytes
+        if at and total > bytes_max:
+            return found[:at]
+    return found
+
+
+def _held_back(rows: Rows, near: Sequence[_Free]) -> dict[int, int]:
+    """Return the oldest row of each key that is not among these: it waits, or another relay has it, and later ones wait for it."""
+    if not (keyed := [one for one in near if one.order_key]):
+        return {}
+    found = rows.all(
+        f"SELECT order_key, MIN(seq) FROM {OUTBOX.name} WHERE order_key IN ({_listed({one.order_key for one in keyed})}) "
+        f"AND seq < {keyed[-1].seq} AND seq NOT IN ({_listed([one.seq for one in keyed])}) AND next_ms < {PARKED_MS} "
+        "GROUP BY order_key"
+    )
+    return {int(key): int(seq) for key, seq in found}
+
+
+def _row(seq: int, event_id: str, topic: str, order_key: int, packed: bytes, created_ms: int, attempts: int, error: str) -> Row:
+    return Row(int(seq), event_id, topic, int(order_key), bytes(packed), int(created_ms), int(attempts), error)
+
+
+def remove(rows: Rows, owner: str, sent: Collection[int]) -> int:
+    """Remove rows that were sent; returns how many were still this owner's."""
+    if not sent:
+        return 0
+    return rows.run(f"DELETE FROM {OUTBOX.name} WHERE seq IN ({_listed(sent)}) AND claimed_by = :owner", {"owner": owner})
+
+
+def release(rows: Rows, owner: str, unsent: Collection[int]) -> None:
+    """Give back rows that were claimed and not tried: they are free as before."""
+    if not unsent:
+        return
+    rows.run(
+        f"UPDATE {OUTBOX.name} SET claimed_by = '', claimed_until_ms = 0, attempts = attempts - 1 "
+        f"WHERE seq IN ({_listed(unsent)}) AND claimed_by = :owner",
+        {"owner": owner},
+    )
+
+
+def fail(rows: Rows, owner: str, failed: Collection[Failure]) -> None:
+    """Write down why rows could not be sent, and when they are free again."""
+    for one in failed:
+        rows.run(
+            f"UPDATE {OUTBOX.name} SET claimed_by = '', claimed_until_ms = 0, error = :error, next_ms = :next_ms, "
+            "attempts = attempts - 1 + :counts WHERE seq = :seq AND claimed_by = :owner",
+            {**one._asdict(), "owner": owner},
+        )
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error as a row keeps it: its kind and text, cut, without what a database refuses in a text."""
+    text = f"{type(error).__name__}: {error}".replace("\0", "\ufffd").encode("utf-8", "backslashreplace").decode()
+    return text[:ERROR_LENGTH_MAX]
+
+
+def _listed(numbers: Collection[int]) -> str:
+    """Return numbers as a list of SQL. Drivers take hundreds of places for values one by one; numbers need none."""
+    return ", ".join(str(int(one)) for one in sorted(numbers))

@@ -1,0 +1,346 @@
+"""The relay: takes events out of the outbox and sends them, each at least once, with the ids that they were given.
+
+One thread. It is nudged after a commit of this process and looks by itself otherwise. A turn settles what became of the last
+batch and claims the next one in a single transaction, then sends it (`halfmoon.events.outbox.batch`). Several relays share an
+outbox; one that was killed leaves claims that end by themselves. Whatever fails, database or brokers, it waits a little and goes
+on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import msgspec
+
+from halfmoon.errors import NotRunning, SettingError
+from halfmoon.events.database import Busy, Provider, Rows
+from halfmoon.events.event import Event
+from halfmoon.events.outbox import PARKED_MS, Unreadable
+from halfmoon.events.outbox import status as outbox_status
+from halfmoon.events.outbox.batch import GRACE_S, Batch, blames_the_way
+from halfmoon.events.outbox.claims import CLOSED_MAX, Claim, Failure, Row, claim, error_text, fail, idle, release, remove
+from halfmoon.events.outbox.status import Backlog
+from halfmoon.events.tracing import step
+from halfmoon.events.transport import Transport
+
+REST_MIN_MS = 200
+REST_MAX_MS = 5_000
+"""A topic whose way is closed, or a database that fails, is tried again after so long, at first and at last."""
+RETRY_MIN_MS = 500
+"""A row that failed for its own sake waits so long at first, and twice as long each time."""
+CLAIM_MIN_MS = 4_000
+"""How much longer than a sending a claim lasts at least: the answer's grace, and time to settle."""
+LOCK_WAIT_MS = 3_000
+"""For locks of the database: in SQLite a relay waits its turn among all who write."""
+_MOMENT_S = 0.05
+_QUICK = 10
+"""Looking in vain, past many rows that may not be sent now, takes at most about this fraction of the time."""
+
+log = logging.getLogger("halfmoon.events")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelaySettings:
+    """How a relay works. Times in ms; all are checked."""
+
+    poll_ms: int = 1_000
+    """How often it looks without being nudged, more or less a quarter."""
+    batch_max: int = 200
+    """Rows of one claim."""
+    batch_bytes_max: int = 16 * 1024 * 1024
+    """Of their messages together: what a relay holds in memory."""
+    in_flight_max: int = 100
+    """Messages under way to brokers at the same time."""
+    timeout_ms: int = 3_000
+    """Of one sending."""
+    claim_ms: int = 60_000
+    """How long a claim lasts: the rows of a relay that was killed wait so long for another. Clocks must agree better than that."""
+    retry_max_ms: int = 60_000
+    """The longest that a row which failed waits for another try."""
+    attempts_max: int | None = None
+    """Tries of a row until it is put aside as failed, for somebody to look at; None: it is never given up. Tries for which no
+    broker could be reached do not count."""
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "poll_ms": (10, 3_600_000),
+            "batch_max": (1, 1_000),
+            "batch_bytes_max": (1, 1 << 30),
+            "in_flight_max": (1, 1_000),
+            "timeout_ms": (100, 60_000),
+            "claim_ms": (CLAIM_MIN_MS, 86_400_000),
+            "retry_max_ms": (RETRY_MIN_MS, 86_400_000),
+            "attempts_max": (1, 1_000_000),
+        }
+        for one in fields(self):
+            value, (low, high) = getattr(self, one.name), bounds[one.name]
+            if value is None and one.name == "attempts_max":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise SettingError(f"relay setting {one.name} is {low} to {high}, not {value!r:.40}")
+        if self.claim_ms < self.timeout_ms + CLAIM_MIN_MS:
+            raise SettingError(f"relay setting claim_ms is at least timeout_ms + {CLAIM_MIN_MS}, not {self.claim_ms}")
+
+
+class RelayFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a relay has done since its start. ``failed`` counts tries, ``parked`` rows that were put aside.
+
+    ``in_hand`` rows are claimed now; ``closed`` are topics whose way is closed, each with the error; ``error`` is what the
+    database said when it failed last and has not worked since.
+    """
+
+    running: bool
+    sent: int
+    failed: int
+    parked: int
+    batches: int
+    in_hand: int
+    closed: dict[str, str]
+    error: str
+
+
+class _Rest:
+    """A topic that is not tried for a while."""
+
+    def __init__(self) -> None:
+        self.wait_ms = 0
+        self.until_s = 0.0
+        self.error = ""
+
+    def again(self, now_s: float, error: str) -> None:
+        self.wait_ms = min(REST_MAX_MS, self.wait_ms * 2) or REST_MIN_MS
+        self.until_s, self.error = now_s + self.wait_ms / 1000, error
+
+
+class Relay:
+    """Sends the events of one database's outbox.
+
+    ``transport`` must be started, and is not closed here. ``name`` tells relays apart; None: one of host and process is made.
+    Settings are a `RelaySettings`, or its fields by keyword. Raises SettingError. Safe to use from many threads.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        transport: Transport,
+        settings: RelaySettings | None = None,
+        *,
+        name: str | None = None,
+        **values: Any,
+    ) -> None:
+        if unknown := values.keys() - {one.name for one in fields(RelaySettings)}:
+            raise SettingError(f"a relay has no setting {sorted(unknown)[0]!r}: see RelaySettings")
+        if settings is not None and values:
+            raise SettingError("a relay has RelaySettings or single settings, not both")
+        self.settings = settings or RelaySettings(**values)
+        self.name = (name or f"{socket.gethostname()[:60]}:{os.getpid()}:{random.getrandbits(32):08x}")[:100]
+        self._provider, self._transport = provider, transport
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._close_at_s: float | None = None
+        self._sent: list[int] = []
+        self._failed: list[Failure] = []
+        self._unsent: list[int] = []
+        self._closed_topics: dict[str, _Rest] = {}
+        self._retry_ms = 0
+        """Until then a row waits for another try, and others of its key behind it."""
+        self._look_at_s = 0.0
+        self._counts = {"sent": 0, "failed": 0, "parked": 0, "batches": 0}
+        self._in_hand = 0
+        self._error, self._said = "", ""
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Begin. Starting again does nothing. Raises NotRunning for one that was closed."""
+        with self._lock:
+            if self._close_at_s is not None:
+                raise NotRunning("the relay is closed: make another one")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="halfmoon-outbox-relay", daemon=True)
+                self._thread.start()
+
+    def nudge(self) -> None:
+        """There are new rows: look now. Returns at once, and is cheap."""
+        self._wake.set()
+
+    def close(self, flush_ms: int = 3_000) -> bool:
+        """Send what is there for at most so long, then end; returns whether it ended in time. Closing again does nothing.
+
+        What is left stays in the table, for another relay. Waits for what is under way at most as long as a send takes besides.
+        """
+        with self._lock:
+            if self._close_at_s is None:
+                self._close_at_s = time.monotonic() + flush_ms / 1000
+            thread = self._thread
+        self._wake.set()
+        if thread is None:
+            return True
+        thread.join(flush_ms / 1000 + self.settings.timeout_ms / 1000 + GRACE_S)
+        if thread.is_alive():
+            log.warning("the relay did not end in time, its claims end in %s ms: relay=%s", self.settings.claim_ms, self.name)
+        return not thread.is_alive()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ figures
+
+    def figures(self) -> RelayFigures:
+        """Return what it has done, without asking the database."""
+        running = self._thread is not None and self._thread.is_alive()
+        closed = {topic: rest.error for topic, rest in list(self._closed_topics.items())}
+        return RelayFigures(running=running, in_hand=self._in_hand, closed=closed, error=self._error, **self._counts)
+
+    def backlog(self) -> Backlog:
+        """Count the outbox. Raises what the database raises."""
+        return outbox_status.backlog(self._provider, _now_ms())
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        wait_ms = 0
+        while True:
+            self._wake.clear()
+            try:
+                more = self._turn()
+                wait_ms, self._error, self._said = 0, "", ""
+            except Exception as exc:
+                more, wait_ms = False, min(REST_MAX_MS, wait_ms * 2) or REST_MIN_MS
+                self._database_failed(exc, wait_ms)
+            if more:
+                continue
+            if self._close_at_s is not None and (not wait_ms or time.monotonic() >= self._close_at_s):
+                return
+            self._wait(wait_ms)
+
+    def _wait(self, wait_ms: int) -> None:
+        """Until a nudge, or until it is time to look; after a failure of the database until its time is over."""
+        now = time.monotonic()
+        if wait_ms:
+            self._pause_until(now + wait_ms / 1000)
+            return
+        poll_s = self.settings.poll_ms / 1000 * random.uniform(0.75, 1.25)
+        opens_s = min((rest.until_s for rest in self._closed_topics.values() if rest.until_s > now), default=now + poll_s)
+        self._wake.wait(max(0.001, min(poll_s, opens_s - now)))
+        self._pause_until(min(self._look_at_s, time.monotonic() + REST_MAX_MS / 1000))
+
+    def _pause_until(self, end_s: float) -> None:
+        """Whatever nudges come; at a close at most a moment."""
+        while (left := end_s - time.monotonic()) > 0:
+            time.sleep(min(left, _MOMENT_S))
+            if self._close_at_s is not None:
+                return
+
+    def _turn(self) -> bool:
+        """Settle the last batch, claim and send the next; returns whether there may be more. Raises what the database raises."""
+        begun_s, now_ms = time.monotonic(), _now_ms()
+        mine = Claim(self.name, now_ms, now_ms + self.settings.claim_ms)
+        open_until_s = begun_s + (self.settings.claim_ms - self.settings.timeout_ms) / 1000 - GRACE_S - 1
+        resting = {topic for topic, rest in self._closed_topics.items() if rest.until_s > begun_s}
+        closing = self._close_at_s is not None and begun_s >= self._close_at_s
+        if not (self._sent or self._failed or self._unsent) and (closing or self._nothing_to_do(now_ms)):
+            return False
+        with self._provider.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
+            self._settle(rows)
+            got = [] if closing else self._claim(rows, mine, resting)
+        self._sent, self._failed, self._unsent, self._in_hand = [], [], [], len(got)
+        if not got:
+            if resting or now_ms < self._retry_ms:
+                self._look_at_s = begun_s + (time.monotonic() - begun_s) * _QUICK
+            return False
+        self._send(got, open_until_s)
+        return True
+
+    def _nothing_to_do(self, now_ms: int) -> bool:
+        """Whether a database that has one lock for writing need not be asked for it."""
+        if self._provider.dialect != "sqlite":
+            return False
+        with self._provider.fresh() as rows:
+            return idle(rows, now_ms)
+
+    def _settle(self, rows: Rows) -> None:
+        if (removed := remove(rows, self.name, self._sent)) != len(self._sent):
+            log.warning(
+                "%d rows of the outbox were sent after their claim had ended, consumers may get them twice: relay=%s",
+                len(self._sent) - removed,
+                self.name,
+            )
+        fail(rows, self.name, self._failed)
+        release(rows, self.name, self._unsent)
+
+    def _claim(self, rows: Rows, mine: Claim, resting: set[str]) -> list[Row]:
+        sizes = {"count_max": self.settings.batch_max, "bytes_max": self.settings.batch_bytes_max}
+        return claim(rows, mine, without=resting, **sizes)
+
+    def _send(self, got: list[Row], open_until_s: float) -> None:
+        def post_until() -> float:
+            return open_until_s if self._close_at_s is None else min(open_until_s, self._close_at_s)
+
+        settings = self.settings
+        batch = Batch(self._transport, got, in_flight_max=settings.in_flight_max, timeout_ms=settings.timeout_ms)
+        batch.run(post_until, probed=self._closed_topics.keys())
+        self._ways(batch)
+        self._sent = [row.seq for row in batch.sent]
+        self._unsent = [row.seq for row in batch.unsent]
+        self._failed = [self._failure(row, error) for row, error in batch.failed]
+        self._counts["batches"] += 1
+        self._counts["sent"] += len(batch.sent)
+        self._counts["failed"] += len(batch.failed)
+        if log.isEnabledFor(logging.INFO):
+            for row in batch.sent:
+                step("relayed", _event(row), attempt=row.attempts)
+
+    def _ways(self, batch: Batch) -> None:
+        """Note which topics' ways are closed, and which are open again."""
+        now_s = time.monotonic()
+        for topic in batch.up:
+            if self._closed_topics.pop(topic, None):
+                log.info("topic %s can be reached again, the relay catches up: relay=%s", topic, self.name)
+        for topic, error in batch.down.items():
+            while len(self._closed_topics) >= CLOSED_MAX and topic not in self._closed_topics:
+                del self._closed_topics[next(iter(self._closed_topics))]
+            self._closed_topics.setdefault(topic, _Rest()).again(now_s, error_text(error))
+
+    def _failure(self, row: Row, error: BaseException) -> Failure:
+        """Say when a row is tried again."""
+        limit = self.settings.attempts_max
+        if (closed := blames_the_way(error)) and (rest := self._closed_topics.get(row.topic)):
+            wait_ms = rest.wait_ms
+        else:
+            wait_ms = min(self.settings.retry_max_ms, RETRY_MIN_MS << min(20, max(0, row.attempts - 1)))
+        parked = isinstance(error, Unreadable) or (limit is not None and row.attempts >= limit and not closed)
+        self._counts["parked"] += parked
+        step("not relayed", _event(row), attempt=row.attempts, decision="put aside" if parked else "tried again", error=error)
+        next_ms = _now_ms() + wait_ms
+        if parked:
+            return Failure(row.seq, error_text(error), PARKED_MS)
+        self._retry_ms = max(self._retry_ms, next_ms)
+        return Failure(row.seq, error_text(error), next_ms, 0 if closed else 1)
+
+    def _database_failed(self, error: Exception, wait_ms: int) -> None:
+        """Say it once; that others hold a lock only when it goes on."""
+        self._error = error_text(error).splitlines()[0]
+        if self._error != self._said and (wait_ms > 2 * REST_MIN_MS or not isinstance(error, Busy)):
+            self._said = self._error
+            log.warning("the outbox cannot be read, the relay goes on trying: relay=%s error=%s", self.name, self._error)
+
+
+def _event(row: Row) -> Event:
+    return Event(id=row.event_id, topic=row.topic, code="")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

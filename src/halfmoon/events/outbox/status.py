@@ -1,0 +1,102 @@
+"""What operators see of an outbox and do to it: figures, a list, another try. Sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from halfmoon.events.database import Provider, Values
+from halfmoon.events.outbox import PARKED_MS
+from halfmoon.events.tables import OUTBOX
+
+LIST_MAX = 10_000
+
+_STATES = {
+    "failed": f"next_ms >= {PARKED_MS}",
+    "sending": f"next_ms < {PARKED_MS} AND claimed_until_ms > :now_ms",
+    "retrying": f"next_ms < {PARKED_MS} AND claimed_until_ms <= :now_ms AND error <> ''",
+    "waiting": f"next_ms < {PARKED_MS} AND claimed_until_ms <= :now_ms AND error = ''",
+}
+STATES = tuple(_STATES)
+"""Of a row: given up after ``attempts_max`` tries; a relay has it in hand; failed and tried again later; not tried yet."""
+
+
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """What an outbox holds: rows by state, all but the failed ones together, and the age of the oldest of these in ms."""
+
+    backlog: int
+    oldest_age_ms: int
+    waiting: int
+    sending: int
+    retrying: int
+    failed: int
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One row. ``next_ms``: when it is tried again, 0 for at once or never; ``error``: of the last try, empty for none."""
+
+    seq: int
+    event_id: str
+    topic: str
+    state: str
+    created_ms: int
+    attempts: int
+    next_ms: int
+    error: str
+    claimed_by: str
+    size_bytes: int
+
+
+def backlog(provider: Provider, now_ms: int) -> Backlog:
+    """Count an outbox. Reads every row's head."""
+    sums = ", ".join(f"COALESCE(SUM(CASE WHEN {said} THEN 1 ELSE 0 END), 0)" for said in _STATES.values())
+    oldest = f"COALESCE(MIN(CASE WHEN next_ms < {PARKED_MS} THEN created_ms END), :now_ms)"
+    with provider.fresh() as rows:
+        found = rows.all(f"SELECT {oldest}, {sums} FROM {OUTBOX.name}", {"now_ms": now_ms})[0]
+    by_state = dict(zip(STATES, (int(one) for one in found[1:]), strict=True))
+    behind = sum(by_state.values()) - by_state["failed"]
+    return Backlog(backlog=behind, oldest_age_ms=max(0, now_ms - int(found[0])), **by_state)
+
+
+def entries(
+    provider: Provider, now_ms: int, *, state: str | None = None, topic: str | None = None, count_max: int = 100
+) -> list[Entry]:
+    """Return rows, the oldest first: of one state of `STATES` and of one topic, where given. Raises KeyError for another state."""
+    values: Values = {"now_ms": now_ms, "failed_ms": PARKED_MS, **({"topic": topic} if topic is not None else {})}
+    word = "CASE WHEN next_ms >= :failed_ms THEN 0 WHEN claimed_until_ms > :now_ms THEN 1 WHEN error <> '' THEN 2 ELSE 3 END"
+    which = [f"({_STATES[state]})"] if state is not None else ["1 = 1"]
+    which += ["topic = :topic"] if topic is not None else []
+    with provider.fresh() as rows:
+        found = rows.all(
+            f"SELECT seq, event_id, topic, {word}, created_ms, attempts, next_ms, error, claimed_by, LENGTH(message) "
+            f"FROM {OUTBOX.name} WHERE {' AND '.join(which)} ORDER BY seq LIMIT {min(LIST_MAX + 1, int(count_max))}",
+            values,
+        )
+    return [
+        Entry(
+            seq=int(seq),
+            event_id=event_id,
+            topic=named,
+            state=STATES[int(at)],
+            created_ms=int(created_ms),
+            attempts=int(attempts),
+            next_ms=0 if int(next_ms) >= PARKED_MS else int(next_ms),
+            error=error,
+            claimed_by=claimed_by if STATES[int(at)] == "sending" else "",
+            size_bytes=int(size or 0),
+        )
+        for seq, event_id, named, at, created_ms, attempts, next_ms, error, claimed_by, size in found
+    ]
+
+
+def retry(provider: Provider, now_ms: int, *, event_ids: Collection[str] | None = None) -> int:
+    """Have failed rows, and those that wait for another try, tried at once, from the first try on; returns how many.
+
+    ``event_ids``: only these events; None: all failed rows. Rows that a relay has in hand are left alone.
+    """
+    change = f"UPDATE {OUTBOX.name} SET next_ms = 0, attempts = 0 WHERE claimed_until_ms <= :now_ms AND "
+    with provider.fresh() as rows:
+        if event_ids is None:
+            return rows.run(f"{change} next_ms >= {PARKED_MS}", {"now_ms": now_ms})
+        return sum(rows.run(f"{change} event_id = :id AND next_ms > 0", {"now_ms": now_ms, "id": one}) for one in event_ids)

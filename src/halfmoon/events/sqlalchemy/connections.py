@@ -1,0 +1,138 @@
+"""Transactions of SQLAlchemy's Core: a block in place of ``engine.begin()``, whose end is known for certain.
+
+The engine's own events cannot tell: the one for a commit comes before the driver's commit. Made by `sqlalchemy.provider`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+
+from sqlalchemy import Connection, Engine, RootTransaction
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.util import greenlet_spawn
+
+from halfmoon.errors import UsageError
+from halfmoon.events.context import LocalTransaction, active_transactions, bind
+from halfmoon.events.database import Rows, Values
+from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.sqlalchemy import endings
+from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, refuse_autocommit
+
+
+class _Block:
+    """One transaction, from `begin` to the end of its block."""
+
+    def __init__(self, connection: Connection, transaction: RootTransaction, local: LocalTransaction) -> None:
+        self.connection = connection
+        self.transaction = transaction
+        self.local = local
+        self.record = endings.watch(connection, local)
+
+
+class ConnectionProvider:
+    """A `Provider` over the blocks of one engine. Safe to use from many threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.dialect = engine.dialect.name
+        self._open: dict[Connection, _Block] = {}
+        self._fresh = Fresh(engine, lambda: bool(self._open))
+
+    # ------------------------------------------------------------ blocks
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """Open a transaction for a block: committed at its end, rolled back by an exception."""
+        with self._engine.connect() as connection:
+            block = self._started(connection)
+            try:
+                yield connection
+                self._commit(block)
+            except BaseException:
+                if block.transaction.is_active:
+                    block.transaction.rollback()
+                raise
+            finally:
+                self._ended(block)
+
+    @asynccontextmanager
+    async def begin_async(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+        """As `begin`, for an AsyncEngine over this engine."""
+        async with engine.connect() as connection:
+            block = await greenlet_spawn(self._started, connection.sync_connection)
+            try:
+                yield connection
+                await greenlet_spawn(self._commit, block)
+            except BaseException:
+                if block.transaction.is_active:
+                    await greenlet_spawn(block.transaction.rollback)
+                raise
+            finally:
+                self._ended(block)
+
+    def _started(self, connection: Connection | None) -> _Block:
+        assert connection is not None, "an async connection that was opened has its other side"
+        local = LocalTransaction(self, connection, waits=not connection.dialect.is_async)
+        block = _Block(connection, connection.begin(), local)
+        local.facts["sqlalchemy"] = block
+        self._open[connection] = block
+        bind(local)
+        return block
+
+    def _commit(self, block: _Block) -> None:
+        if not block.transaction.is_active:
+            return  # the user ended it inside
+        block.local.before_commit()
+        block.transaction.commit()
+        block.local.facts["returned"] = True
+
+    def _ended(self, block: _Block) -> None:
+        self._open.pop(block.connection, None)
+        returned = bool(block.local.facts.get("returned"))
+        block.local.end(endings.decided([block.record], returned=returned))
+
+    # ------------------------------------------------------------ what publishers ask
+
+    def current(self, handle: object = None) -> LocalTransaction | None:
+        """Return the active transaction of this context, or of a connection that `begin` gave."""
+        if handle is not None:
+            return self._of(getattr(handle, "sync_connection", handle))
+        found = [one for one in active_transactions() if one.source is self and _block(one).transaction.is_active]
+        if len(found) > 1:
+            raise AmbiguousTransaction(
+                f"{len(found)} connections have a transaction here: say which one (publish(…, session=connection))"
+            )
+        return found[0] if found else None
+
+    def _of(self, connection: object) -> LocalTransaction:
+        if not isinstance(connection, Connection) or connection.engine.dialect is not self._engine.dialect:
+            raise UsageError(f"session= is to be a connection of the publisher's own engine, not {connection!r:.80}")
+        if (block := self._open.get(connection)) is None:
+            raise NoTransaction("the connection is in no block of halfmoon.events.sqlalchemy.begin(engine): publish inside one")
+        if not block.transaction.is_active:
+            raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
+        return block.local
+
+    def rows(self, transaction: LocalTransaction) -> Rows:
+        """Return what runs statements in the connection's own transaction."""
+        block = _block(transaction)
+        refuse_autocommit(block.connection)
+        if not transaction.active or not block.transaction.is_active:
+            raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
+        return ConnectionRows(lambda: block.connection, self.dialect, on_loop=not transaction.waits)
+
+    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
+        """Run a statement in the transaction of a block on this event loop."""
+        return await greenlet_spawn(self.rows(transaction).run, statement, values)
+
+    def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
+        """Return a block with a transaction of its own on the engine. Not for a thread that runs an event loop."""
+        return self._fresh.block(lock_wait_ms)
+
+
+def _block(local: LocalTransaction) -> _Block:
+    found = local.facts.get("sqlalchemy")
+    if not isinstance(found, _Block):
+        raise UsageError("this transaction is not one of halfmoon.events.sqlalchemy.begin(engine)")
+    return found

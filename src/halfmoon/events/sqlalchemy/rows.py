@@ -1,0 +1,253 @@
+"""Statements of events over SQLAlchemy: in a connection that is given, or in a short transaction of their own on an engine.
+
+Engines may be async: their connections live on an event loop, so the short transactions run on one that this module keeps, in a
+thread of its own, with connections of its own. Binds no transactions to contexts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, ParamSpec, TypeVar
+
+from sqlalchemy import Connection, CursorResult, Engine, TextClause, exc, text
+from sqlalchemy.pool import SingletonThreadPool, StaticPool
+from sqlalchemy.util import greenlet_spawn
+from sqlalchemy.util.concurrency import in_greenlet
+
+from halfmoon.errors import UsageError
+from halfmoon.events import certainty
+from halfmoon.events.database import Busy, Refused, Rows, Values
+from halfmoon.events.tables import TableMissing, named_in
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CALL_S = 60
+"""The longest a statement on the loop of async engines may take; lock waits are far shorter."""
+
+
+_BLOCKING = "this transaction is one of an event loop: use `await publish_async(…)` in it"
+
+
+@contextmanager
+def mapped(statement: str = "") -> Iterator[None]:
+    """Turn the errors of drivers into Refused, Busy, TableMissing and, for a blocking call on an event loop, UsageError."""
+    try:
+        yield
+    except exc.TimeoutError as error:
+        raise Busy(f"no connection is free: {error}") from error
+    except (exc.MissingGreenlet, exc.StatementError) as error:
+        if isinstance(error, exc.MissingGreenlet) or isinstance(error.orig, exc.MissingGreenlet):
+            raise UsageError(_BLOCKING) from error
+        if certainty.duplicate(error):
+            raise Refused(str(error.orig)) from error
+        if certainty.busy(error):
+            raise Busy(str(error.orig)) from error
+        if certainty.no_table(error) and (table := named_in(statement)):
+            raise TableMissing(table) from error
+        raise
+
+
+class ConnectionRows:
+    """`Rows` in the transaction of a connection. ``get`` returns it, at each statement; ``on_loop``: it is one of an event loop."""
+
+    def __init__(self, get: Callable[[], Connection], dialect: str, *, on_loop: bool = False) -> None:
+        self._get = get
+        self.dialect = dialect
+        self._on_loop = on_loop
+
+    def run(self, statement: str, values: Values | None = None) -> int:
+        """Run a statement and return the number of rows it touched; 0 for one that touches none."""
+        with mapped(statement):
+            return max(0, self._execute(statement, values).rowcount)
+
+    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
+        """Run a query and return its rows."""
+        with mapped(statement):
+            return [tuple(row) for row in self._execute(statement, values)]
+
+    def _execute(self, statement: str, values: Values | None) -> CursorResult[Any]:
+        if self._on_loop and not in_greenlet():
+            raise UsageError(_BLOCKING)
+        return self._get().execute(_text(statement), dict(values or {}))
+
+
+def refuse_autocommit(connection: Connection) -> None:
+    """Raise UsageError for a connection that commits each statement by itself: its rows and events would not end together."""
+    level = connection.get_execution_options().get("isolation_level")
+    if (level or getattr(connection.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT":
+        raise UsageError("this transaction is none: its engine has isolation_level='AUTOCOMMIT'; publish in one that has not")
+
+
+@lru_cache(maxsize=256)
+def _text(statement: str) -> TextClause:
+    return text(statement)
+
+
+# ---------------------------------------------------------------- a transaction of its own
+
+
+class Fresh:
+    """Short transactions on an engine. Safe to use from many threads; from none that runs an event loop."""
+
+    def __init__(self, engine: Engine, open_elsewhere: Callable[[], bool]) -> None:
+        """``open_elsewhere``: whether a transaction of the user's is open; asked only where all share one connection."""
+        self._shared = isinstance(engine.pool, StaticPool)
+        self._is_async = engine.dialect.is_async
+        if self._is_async and not self._shared:  # the user's pool belongs to the user's loop
+            options = dict(engine.get_execution_options())
+            engine = Engine(engine.pool.recreate(), engine.dialect, engine.url, execution_options=options)
+        self._engine = engine
+        self._open_elsewhere = open_elsewhere
+        self._one = threading.RLock()
+
+    @contextmanager
+    def block(self, lock_wait_ms: int) -> Iterator[Rows]:
+        """Open a transaction for a block, see `Provider.fresh`."""
+        if isinstance(self._engine.pool, SingletonThreadPool):
+            raise UsageError(
+                "each thread has a SQLite database of its own here, in memory, and no check can see another's: use a file, or "
+                "create_engine(…, poolclass=StaticPool, connect_args={'check_same_thread': False})"
+            )
+        if not self._shared:
+            with self._transaction(lock_wait_ms) as rows:
+                yield rows
+            return
+        with self._one:
+            if self._open_elsewhere():
+                raise Busy("all share one connection (StaticPool), and a transaction is open in it")
+            with self._transaction(lock_wait_ms) as rows:
+                yield rows
+
+    @contextmanager
+    def _transaction(self, lock_wait_ms: int) -> Iterator[Rows]:
+        with mapped():
+            connection = self._call(self._connect)
+        restore: Callable[[], None] | None = None
+        try:
+            with mapped():
+                restore = self._call(_bound_waits, connection, lock_wait_ms)
+            yield _Called(ConnectionRows(lambda: connection, self._engine.dialect.name), self._call)
+            with mapped():
+                self._call(connection.commit)
+        finally:
+            self._call(self._close, connection, restore)
+
+    def _connect(self) -> Connection:
+        connection = self._engine.connect()
+        if self._engine.dialect.driver == "aiosqlite" and not self._shared:
+            connection.detach()  # each holds a thread, which should not outlive its use
+        if self._engine.dialect.name in {"postgresql", "mysql", "mariadb"}:  # never AUTOCOMMIT, never READ UNCOMMITTED
+            connection = connection.execution_options(isolation_level="READ COMMITTED")
+        return connection
+
+    def _close(self, connection: Connection, restore: Callable[[], None] | None) -> None:
+        """Roll back what was not committed and give the connection back; a broken one is dropped."""
+        try:
+            connection.rollback()
+            if restore is not None and not connection.invalidated:
+                restore()
+        except Exception:
+            connection.invalidate()
+        finally:
+            connection.close()
+
+    def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if not self._is_async:
+            return function(*args, **kwargs)
+        return _LOOP.run(lambda: function(*args, **kwargs))
+
+
+class _Called:
+    """`Rows` whose statements run where the engine's connections live."""
+
+    def __init__(self, rows: ConnectionRows, call: Callable[..., Any]) -> None:
+        self._rows = rows
+        self._call = call
+        self.dialect = rows.dialect
+
+    def run(self, statement: str, values: Values | None = None) -> int:
+        count: int = self._call(self._rows.run, statement, values)
+        return count
+
+    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
+        rows: Sequence[Sequence[Any]] = self._call(self._rows.all, statement, values)
+        return rows
+
+
+def _bound_waits(connection: Connection, lock_wait_ms: int) -> Callable[[], None] | None:
+    """Have a connection wait for locks at most so long; return what undoes it, where the transaction's end does not."""
+    wait = max(1, int(lock_wait_ms))
+    match connection.dialect.name:
+        case "sqlite":  # before the transaction begins: a BEGIN IMMEDIATE of the user's waits, too
+            before = _raw(connection, "PRAGMA busy_timeout")
+            _raw(connection, f"PRAGMA busy_timeout = {wait}")
+
+            def undo_pragma() -> None:
+                _raw(connection, f"PRAGMA busy_timeout = {int(before)}")
+
+            return undo_pragma
+        case "postgresql":
+            connection.execute(text(f"SET LOCAL lock_timeout = {wait}"))
+        case "mysql" | "mariadb":
+            before = connection.execute(text("SELECT @@innodb_lock_wait_timeout")).scalar_one()
+            connection.execute(text(f"SET innodb_lock_wait_timeout = {max(1, wait // 1000)}"))
+
+            def undo() -> None:
+                connection.execute(text(f"SET innodb_lock_wait_timeout = {int(before)}"))
+                connection.commit()
+
+            return undo
+    return None
+
+
+def _raw(connection: Connection, statement: str) -> int:
+    """Run a statement without a transaction, past SQLAlchemy's, and return the number it gives."""
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute(statement)
+        row = cursor.fetchone()
+        return int(row[0]) if row else 0
+    finally:
+        cursor.close()
+
+
+# ---------------------------------------------------------------- the loop of async engines
+
+
+class _Loop:
+    """An event loop in a thread of its own, made when first used, one for each process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def run(self, function: Callable[[], T]) -> T:
+        """Run a function of SQLAlchemy's blocking side there, and wait for it."""
+
+        async def spawned() -> T:
+            result: T = await greenlet_spawn(function)
+            return result
+
+        future = asyncio.run_coroutine_threadsafe(spawned(), self._running())
+        try:
+            return future.result(CALL_S)
+        except TimeoutError as error:
+            future.cancel()
+            raise Busy(f"the database did not answer within {CALL_S} s") from error
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="halfmoon-databases", daemon=True).start()
+            return self._loop
+
+
+_LOOP = _Loop()

@@ -1,0 +1,299 @@
+"""The transactions of a sessionmaker's sessions, bound to their contexts and told of their ends. Made by `sqlalchemy.provider`.
+
+A transaction is active where it began and wherever its session is used: in the task or thread whose code adds, flushes or executes.
+`session=` names one that is active elsewhere. What a hook raises never reaches who commits; only `before_commit` may refuse.
+Sessions are held weakly: one that is dropped without an end gives its connection back, and counts as rolled back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Any, ParamSpec
+
+from sqlalchemy import Connection, Engine, event, exc
+from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction
+from sqlalchemy.orm.session import SessionTransactionOrigin
+from sqlalchemy.util import greenlet_spawn
+
+from halfmoon.errors import UsageError
+from halfmoon.events.context import LocalTransaction, active_transactions, adopt, bind
+from halfmoon.events.database import Rows, Values
+from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.sqlalchemy import endings
+from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, refuse_autocommit
+
+P = ParamSpec("P")
+_FACT = "sqlalchemy"
+_WRITES = "halfmoon_writes"
+
+log = logging.getLogger("halfmoon.events")
+
+
+class _Root:
+    """One outermost transaction of a session, while it runs."""
+
+    def __init__(self, provider: SessionProvider, session: Session, transaction: SessionTransaction) -> None:
+        self.session = weakref.ref(session, lambda _: provider.dropped(self))
+        self.transaction = weakref.ref(transaction)
+        self.local = LocalTransaction(provider, weakref.ref(session), waits=provider.waits)
+        self.local.facts[_FACT] = self
+        self.records: list[endings.Record] = []
+        self.savepoints: list[_Savepoint] = []
+        self.returned = False
+        self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
+        self.wrote = bool(session.info.pop(_WRITES, False))
+
+    def runs(self) -> bool:
+        """Whether the session is still in this transaction."""
+        session, transaction = self.session(), self.transaction()
+        return session is not None and transaction is not None and session.get_transaction() is transaction
+
+    def counts(self) -> bool:
+        """Whether it was begun explicitly, or has something to commit."""
+        session = self.session()
+        return self.explicit or self.wrote or (session is not None and bool(session.new or session.dirty or session.deleted))
+
+
+class _Savepoint:
+    def __init__(self, transaction: SessionTransaction) -> None:
+        self.transaction = weakref.ref(transaction)
+        self.released = False
+
+
+def _quiet(hook: Callable[P, None]) -> Callable[P, None]:
+    """Log what a hook raises: nothing of ours may reach the user's transaction."""
+
+    @wraps(hook)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            hook(*args, **kwargs)
+        except Exception:
+            log.exception("a hook of a SQLAlchemy session failed: hook=%s", hook.__name__)
+
+    return run
+
+
+class SessionProvider:
+    """A `Provider` over the sessions of one class, which a sessionmaker makes for itself. Safe to use from many threads."""
+
+    def __init__(
+        self, session_class: type[Session], engine: Engine | None, get_engine: Callable[[], Engine | None], *, on_loop: bool
+    ) -> None:
+        """``engine``: the one of the events' tables, where that was said. ``get_engine`` returns the sessionmaker's own.
+
+        ``on_loop``: the sessions are those of an event loop, whatever their engine.
+        """
+        self._class = session_class
+        self._named = engine
+        self._get_engine = get_engine
+        self._seen: Engine | None = None
+        self._fresh: tuple[Engine, Fresh] | None = None
+        self._lock = threading.Lock()
+        self._open: set[_Root] = set()
+        self._dropped: deque[_Root] = deque()
+        found = engine or get_engine()
+        self.waits = not on_loop and (found is None or not found.dialect.is_async)
+        self._listen()
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of its engine; empty before one is known."""
+        found = self._named or self._get_engine() or self._seen
+        return found.dialect.name if found is not None else ""
+
+    # ------------------------------------------------------------ what publishers ask
+
+    def current(self, handle: object = None) -> LocalTransaction | None:
+        """Return the active transaction of this context, or of a session (also AsyncSession, scoped_session).
+
+        Among several, the innermost counts, and those around it that were begun explicitly or have something to commit; sessions
+        around it that have only read do not. More than one that counts: AmbiguousTransaction.
+        """
+        self._bury()
+        if handle is not None:
+            return self._of(self._session(handle))
+        found = [one for one in active_transactions() if one.source is self and self._still_runs(one)]
+        found = [one for one in found[:-1] if _root(one).counts()] + found[-1:]
+        if len(found) > 1:
+            raise AmbiguousTransaction(
+                f"{len(found)} sessions have a transaction here: say which one (publish(…, session=session)), or end the others"
+            )
+        return found[0] if found else None
+
+    def rows(self, transaction: LocalTransaction) -> Rows:
+        """Return what runs statements in the session's own transaction; nothing is flushed by it."""
+        session = _root(transaction).session()
+        if session is None or not self._still_runs(transaction):
+            raise TransactionEnded("the session's transaction has ended: publish inside one")
+        return ConnectionRows(lambda: self._connection(session), self.dialect, on_loop=not transaction.waits)
+
+    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
+        """Run a statement in the transaction of an AsyncSession, or of a Session that is used on this event loop."""
+        return await greenlet_spawn(self.rows(transaction).run, statement, values)
+
+    def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
+        """Return a block with a transaction of its own on the sessionmaker's engine. Not for a thread that runs an event loop."""
+        self._bury()
+        engine = self._named or self._get_engine() or self._seen
+        if engine is None:
+            raise UsageError("the sessionmaker has no engine: give it bind=, or name one with provider(Session, bind=engine)")
+        with self._lock:
+            if self._fresh is None or self._fresh[0] is not engine:
+                self._fresh = (engine, Fresh(engine, lambda: any(one.records for one in self._open)))
+            return self._fresh[1].block(lock_wait_ms)
+
+    def dropped(self, root: _Root) -> None:
+        """A session went away. Called by the garbage collector, wherever that runs: it is only noted."""
+        if root.local.active:
+            self._dropped.append(root)
+
+    # ------------------------------------------------------------ finding one
+
+    def _session(self, handle: object) -> Session:
+        found = handle() if callable(handle) and hasattr(handle, "session_factory") else handle  # a scoped_session
+        found = getattr(found, "sync_session", found)  # an AsyncSession
+        if not isinstance(found, self._class):
+            raise UsageError(f"session= is to be a session of the publisher's own sessionmaker, not {handle!r:.80}")
+        return found
+
+    def _of(self, session: Session) -> LocalTransaction:
+        root: _Root | None = session.info.get(self)
+        if root is not None and self._still_runs(root.local):
+            return root.local
+        if (transaction := session.get_transaction()) is not None:
+            return self._begin(session, transaction).local  # it began before this provider was made
+        if root is not None:
+            raise TransactionEnded("the session's transaction has ended: begin another one, and publish inside it")
+        raise NoTransaction("the session is in no transaction: publish inside one (with Session.begin() as session: …)")
+
+    def _still_runs(self, local: LocalTransaction) -> bool:
+        root = _root(local)
+        if local.active and not root.runs():
+            self._finish(root)  # its session was closed, and closing failed
+        return local.active
+
+    def _connection(self, session: Session) -> Connection:
+        named = {"bind": self._named} if self._named is not None and session.bind is None else None
+        try:
+            connection = session.connection(bind_arguments=named)
+        except exc.UnboundExecutionError as error:
+            raise UsageError(
+                "the session has several engines, and nothing says which has the tables of events: provider(Session, bind=engine)"
+            ) from error
+        refuse_autocommit(connection)
+        return connection
+
+    # ------------------------------------------------------------ the hooks
+
+    def _listen(self) -> None:
+        hooks: dict[str, Callable[..., None]] = {
+            "after_transaction_create": _quiet(self._created),
+            "after_begin": _quiet(self._connected),
+            "before_commit": self._before_commit,
+            "after_commit": _quiet(self._committed),
+            "after_transaction_end": _quiet(self._ended),
+            "before_flush": _quiet(self._flushes),
+            "after_attach": _quiet(self._used),
+            "do_orm_execute": _quiet(self._executes),
+        }
+        for name, hook in hooks.items():
+            event.listen(self._class, name, hook)
+
+    def _created(self, session: Session, transaction: SessionTransaction) -> None:
+        if transaction.parent is None:
+            self._begin(session, transaction)
+        elif transaction.nested and (root := self._root(session)) is not None:
+            root.savepoints.append(_Savepoint(transaction))
+            root.local.savepoint()
+
+    def _begin(self, session: Session, transaction: SessionTransaction) -> _Root:
+        self._bury()
+        if (before := self._root(session)) is not None:
+            self._finish(before)
+        root = session.info[self] = _Root(self, session, transaction)
+        self._open.add(root)
+        bind(root.local)
+        return root
+
+    def _connected(self, session: Session, transaction: SessionTransaction, connection: Connection) -> None:
+        if (root := self._root(session)) is None:
+            return
+        self._seen = connection.engine
+        if connection.dialect.is_async:
+            root.local.waits = False
+        if (known := endings.record_of(connection)) is None or known not in root.records:
+            root.records.append(endings.watch(connection))
+        adopt(root.local)
+
+    def _before_commit(self, session: Session) -> None:
+        if not session.in_nested_transaction() and (root := self._root(session)) is not None:
+            root.local.before_commit()
+
+    def _committed(self, session: Session) -> None:
+        if (root := self._root(session)) is None:
+            return
+        if (nested := session.get_nested_transaction()) is None:
+            root.returned = True
+        else:
+            for one in root.savepoints:
+                one.released = one.released or one.transaction() is nested
+
+    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
+        if (root := self._root(session)) is None:
+            return
+        if transaction is root.transaction():
+            self._finish(root)
+        elif transaction.nested and any(one.transaction() is transaction for one in root.savepoints):
+            while root.savepoints:
+                inner = root.savepoints.pop()
+                root.local.release() if inner.released else root.local.rollback_savepoint()
+                if inner.transaction() is transaction:
+                    break
+
+    def _used(self, session: Session, instance: Any = None) -> None:
+        if (root := self._root(session)) is not None:
+            adopt(root.local)
+
+    def _flushes(self, session: Session, context: Any, instances: Any) -> None:
+        if (root := self._root(session)) is not None:
+            root.wrote = True
+            adopt(root.local)
+
+    def _executes(self, state: ORMExecuteState) -> None:
+        if (root := self._root(state.session)) is not None:
+            root.wrote = root.wrote or not state.is_select
+            adopt(root.local)
+        elif not state.is_select:
+            state.session.info[_WRITES] = True  # its transaction begins with this statement, after this hook
+
+    def _root(self, session: Session) -> _Root | None:
+        root: _Root | None = session.info.get(self)
+        return root if root is not None and root.local.active else None
+
+    # ------------------------------------------------------------ the end
+
+    def _finish(self, root: _Root) -> None:
+        self._open.discard(root)
+        root.local.end(endings.decided(root.records, returned=root.returned))
+
+    def _bury(self) -> None:
+        """End the transactions of sessions that were dropped."""
+        while self._dropped:
+            try:
+                root = self._dropped.popleft()
+            except IndexError:
+                return
+            self._finish(root)
+
+
+def _root(local: LocalTransaction) -> _Root:
+    found = local.facts.get(_FACT)
+    if not isinstance(found, _Root):
+        raise UsageError("this transaction is not one of a SQLAlchemy session")
+    return found

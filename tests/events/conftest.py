@@ -1,0 +1,27 @@
+"""What tests of events share: real databases. Those with PostgreSQL are slow; SQLite shows the same in `make check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.events.databases import database_url, postgres_server, postgres_url, sqlite_url
+
+__all__ = ["database_url", "postgres_server", "postgres_url", "sqlite_url"]
+
+_HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what asks for PostgreSQL as slow, before any test is left out."""
+    for item in items:
+        if _HERE in item.path.parents and _asks_for_postgres(item):
+            item.add_marker("slow")
+
+
+def _asks_for_postgres(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+    names: list[str] = getattr(item, "fixturenames", [])
+    return any(one == "postgres" for one in parameters) or bool({"postgres_url", "postgres_server"} & set(names))

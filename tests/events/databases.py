@@ -1,0 +1,234 @@
+"""Real databases for tests of events: a SQLite file, and a PostgreSQL that a test run starts for itself.
+
+Fixtures: `sqlite_url`, `postgres_url` (a database of its own for each test) and `database_url` (once with each). A test that asks
+for PostgreSQL is skipped where it is not installed. `Postgres` stands alone, for what needs a server without pytest.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+START_S = 30
+PACKAGES = "apt-get install postgresql"
+
+_SETTINGS = {
+    "fsync": "off",  # a test's data need outlive a killed server, not the machine
+    "full_page_writes": "off",
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "60",
+    "max_prepared_transactions": "8",
+    "shared_buffers": "16MB",
+    "autovacuum": "off",
+    "log_min_messages": "error",
+}
+
+
+def binaries() -> Path | None:
+    """Return the directory of PostgreSQL's own programs; None where it is not installed."""
+    places = [Path(found).resolve().parent] if (found := shutil.which("initdb")) else []
+    if config := shutil.which("pg_config"):
+        said = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False).stdout.strip()
+        places.append(Path(said))
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda one: one.parent.name, reverse=True)
+    return next((one for one in places if (one / "initdb").exists() and (one / "postgres").exists()), None)
+
+
+def missing() -> str:
+    """Return why PostgreSQL cannot be started here; empty when it can."""
+    if binaries() is None:
+        return f"PostgreSQL is not installed ({PACKAGES})"
+    if os.getuid() == 0 and _user() is None:
+        return "PostgreSQL does not run as root, and there is neither a user postgres nor nobody"
+    return ""
+
+
+def _user() -> pwd.struct_passwd | None:
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    return None
+
+
+class Postgres:
+    """A server of its own in a temporary directory, on a free port of 127.0.0.1, until `close`. Takes about a second to start.
+
+    Root starts it as the user postgres, for it refuses to run as root. It dies with this process where `setpriv` is installed.
+    """
+
+    def __init__(self) -> None:
+        found = binaries()
+        assert found is not None, missing()
+        self._programs = found
+        self.directory = Path(tempfile.mkdtemp(prefix="halfmoon-postgres-"))
+        self.password = secrets.token_hex(16)
+        self._owner: dict[str, Any] = {}
+        if os.getuid() == 0:
+            user = _user()
+            assert user is not None, missing()
+            os.chown(self.directory, user.pw_uid, user.pw_gid)
+            self._owner = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        try:
+            self._make()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def url(self, database: str) -> str:
+        """Return the address of a database, as SQLAlchemy writes it."""
+        return f"postgresql+psycopg://halfmoon:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def create(self) -> str:
+        """Make an empty database and return its address."""
+        name = f"events_{secrets.token_hex(6)}"
+        self._tell(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Remove a database; who is still connected is cut off."""
+        self._tell(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(url.rpartition("/")[2])))
+
+    def start(self) -> None:
+        """Start it, again after `kill` or `stop`: on the same port, if that is still free."""
+        for _ in range(5):
+            self.port = self.port or _free_port()
+            self._process = self._run()
+            if self._answers():
+                return
+            self.port = 0
+        raise RuntimeError(f"PostgreSQL did not start: {self._log()}")
+
+    def kill(self) -> None:
+        """Kill it as a crash would: connections break, what was committed stays."""
+        self.stop(signal.SIGQUIT)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop it, and wait until it is gone."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            try:
+                self._process.wait(START_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def close(self) -> None:
+        """Stop it and remove its files."""
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _make(self) -> None:
+        secret = self.directory / "password"
+        secret.write_text(self.password)
+        if self._owner:
+            os.chown(secret, self._owner["user"], self._owner["group"])
+        command = [str(self._programs / "initdb"), "-D", str(self.directory / "data"), "-U", "halfmoon", "-E", "UTF8"]
+        command += ["--pwfile", str(secret)]
+        command += ["--auth-local=trust", "--auth-host=password", "--no-sync", "--no-instructions", "--locale=C"]
+        made = subprocess.run(command, capture_output=True, text=True, cwd=self.directory, check=False, **self._owner)
+        if made.returncode:
+            raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
+
+    def _run(self) -> subprocess.Popen[bytes]:
+        last = shutil.which("setpriv")
+        command = [last, "--pdeathsig", "QUIT", "--"] if last else []
+        command += [str(self._programs / "postgres"), "-D", str(self.directory / "data"), "-p", str(self.port)]
+        for name, value in {**_SETTINGS, "unix_socket_directories": str(self.directory)}.items():
+            command += ["-c", f"{name}={value}"]
+        with (self.directory / "log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory, **self._owner)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        end = time.monotonic() + START_S
+        while time.monotonic() < end and self._process.poll() is None:
+            try:
+                self._connect().close()
+                return True
+            except psycopg.OperationalError:
+                time.sleep(0.02)
+        self.stop(signal.SIGQUIT)
+        return False
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        place = f"host={self.directory} port={self.port} user=halfmoon dbname=postgres connect_timeout=5"
+        return psycopg.connect(place, autocommit=True)
+
+    def _tell(self, statement: sql.Composed) -> None:
+        with self._connect() as connection:
+            connection.execute(statement)
+
+    def _log(self) -> str:
+        return (self.directory / "log").read_text(errors="replace")[-2_000:]
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """A PostgreSQL for all tests of this process; a test that kills it must start it again."""
+    if why := missing():
+        pytest.skip(why)
+    server = Postgres()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Postgres) -> Iterator[str]:
+    """The address of an empty database in a real PostgreSQL, as SQLAlchemy writes it; the driver is psycopg, blocking or async."""
+    url = postgres_server.create()
+    try:
+        yield url
+    finally:
+        postgres_server.drop(url)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The address of a SQLite file that is not there yet, as SQLAlchemy writes it."""
+    return f"sqlite:///{tmp_path / 'events.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """`sqlite_url`, then `postgres_url`."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+def plain(url: str) -> str:
+    """Return an address as psycopg, or sqlite3 (a file's path), takes it."""
+    return url.removeprefix("sqlite:///") if url.startswith("sqlite") else url.replace("postgresql+psycopg", "postgresql")
+
+
+def for_asyncio(url: str) -> str:
+    """Return an address for SQLAlchemy's `create_async_engine`."""
+    return url.replace("sqlite:", "sqlite+aiosqlite:", 1)

@@ -1,0 +1,3 @@
+"""Checks written by hand; a module that nothing imports but the project's settings."""
+
+from __future__ import annotations

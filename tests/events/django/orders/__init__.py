@@ -1,0 +1,1 @@
+"""A Django app of the tests: orders, and what belongs to them."""

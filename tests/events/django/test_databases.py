@@ -1,0 +1,318 @@
+"""Statements in a Django transaction and in one of their own; the tables that the migration makes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.core.management import call_command
+from django.db import DatabaseError, IntegrityError, connections, transaction
+from django.test import override_settings
+
+from halfmoon.errors import UsageError
+from halfmoon.events import transaction_active
+from halfmoon.events.database import Busy, Refused
+from halfmoon.events.django import atomic, provider
+from halfmoon.events.django.databases import pyformat
+from halfmoon.events.errors import TransactionEnded
+from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, Table, TableMissing, create
+from tests.events.django.conftest import empty
+from tests.events.django.orders.models import Order
+
+INSERT = "INSERT INTO halfmoon_event (id, state, created_ms) VALUES (:id, :state, :now)"
+fails = pytest.raises
+"""Around transactions: how they end is what a test looks at."""
+ALL = "SELECT id, state FROM halfmoon_event WHERE id LIKE '%' ORDER BY id"
+
+
+def rows_of(using: str) -> list[Any]:
+    with provider(using).fresh() as rows:
+        return [tuple(one) for one in rows.all(ALL)]
+
+
+def test_a_row_shares_the_fate_of_the_transaction_it_is_written_in(using: str):
+    with transaction.atomic(using=using):
+        found = provider(using).current()
+        assert found is not None
+        assert provider(using).rows(found).run(INSERT, {"id": "a", "state": 1, "now": 5}) == 1
+    with contextlib.suppress(RuntimeError), transaction.atomic(using=using):
+        found = provider(using).current()
+        assert found is not None
+        provider(using).rows(found).run(INSERT, {"id": "b", "state": 1, "now": 5})
+        raise RuntimeError
+
+    assert rows_of(using) == [("a", 1)]
+
+
+def test_a_refused_row_makes_the_transaction_roll_back_even_when_the_error_is_swallowed(using: str):
+    with provider(using).fresh() as rows:
+        rows.run(INSERT, {"id": "a", "state": 0, "now": 5})
+    with transaction.atomic(using=using):
+        Order.objects.using(using).create(number="1")
+        found = provider(using).current()
+        assert found is not None
+        with pytest.raises(Refused):
+            provider(using).rows(found).run(INSERT, {"id": "a", "state": 1, "now": 5})
+
+    assert Order.objects.using(using).count() == 0
+
+
+def test_a_transaction_of_its_own_uses_another_connection_and_closes_it(using: str):
+    opened = []
+    with transaction.atomic(using=using):
+        with provider(using).fresh() as rows:
+            assert rows._connection is not connections[using]
+            assert rows.dialect == connections[using].vendor
+            opened.append(rows._connection)
+            rows.run(INSERT, {"id": "a", "state": 0, "now": 5})
+        transaction.set_rollback(True, using=using)
+
+    assert rows_of(using) == [("a", 0)]
+    assert opened[0].connection is None
+
+
+def test_an_exception_rolls_a_transaction_of_its_own_back(using: str):
+    with fails(RuntimeError), provider(using).fresh() as rows:
+        rows.run(INSERT, {"id": "a", "state": 0, "now": 5})
+        raise RuntimeError
+
+    assert rows_of(using) == []
+
+
+def test_a_connection_that_breaks_inside_hides_no_exception(postgres_alias: str):
+    empty(postgres_alias)
+    with fails(RuntimeError, match="mine"), provider(postgres_alias).fresh() as rows:
+        rows.run(INSERT, {"id": "a", "state": 0, "now": 5})
+        with connections[postgres_alias].cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s)", [rows.all("SELECT pg_backend_pid()")[0][0]])
+        with pytest.raises(Busy):
+            rows.all(ALL)
+        raise RuntimeError("mine")
+
+    assert rows_of(postgres_alias) == []
+
+
+def test_a_lock_that_is_held_too_long_is_busy(using: str):
+    with transaction.atomic(using=using):
+        found = provider(using).current()
+        assert found is not None
+        provider(using).rows(found).run(INSERT, {"id": "a", "state": 1, "now": 5})
+        with fails(Busy), provider(using).fresh(lock_wait_ms=50) as rows:
+            rows.run(INSERT, {"id": "a", "state": 0, "now": 5})
+
+    assert rows_of(using) == [("a", 1)]
+
+
+def test_a_database_that_is_down_is_busy(file_database: str):
+    known = dict(connections.settings)
+    gone = {"ENGINE": "django.db.backends.postgresql", "NAME": "x", "HOST": "127.0.0.1", "PORT": "1", "USER": "x"}
+    connections.settings = connections.configure_settings({**known, "gone": gone})
+    try:
+        with pytest.raises(Busy), provider("gone").fresh():
+            pass
+    finally:
+        connections.settings = known
+
+
+def test_a_missing_table_is_neither_refused_nor_busy(using: str):
+    with fails(DatabaseError, match="nowhere"), provider(using).fresh() as rows:
+        rows.all("SELECT 1 FROM nowhere")
+
+
+def test_a_table_of_ours_that_is_missing_says_what_to_run(using: str):
+    statement = "SELECT 1 FROM halfmoon_nothing"
+    with fails(TableMissing, match=f"migrate halfmoon_events --database {using}"), provider(using).fresh() as rows:
+        rows.all(statement)
+
+
+def test_another_broken_promise_of_a_table_is_not_refused(using: str):
+    with fails(IntegrityError), provider(using).fresh() as rows:
+        rows.run("INSERT INTO halfmoon_event (id, state) VALUES (:a1, 1)", {"a1": "x"})
+
+
+def test_rows_of_a_transaction_that_ended_run_nothing(using: str):
+    with transaction.atomic(using=using):
+        found = provider(using).current()
+        assert found is not None
+        rows = provider(using).rows(found)
+    with pytest.raises(TransactionEnded):
+        rows.run(INSERT, {"id": "a", "state": 1, "now": 5})
+    with pytest.raises(TransactionEnded):
+        rows.all(ALL)
+
+    assert rows_of(using) == []
+
+
+def test_a_handle_is_the_alias_of_the_database():
+    with atomic():
+        assert provider().current("default") is provider().current()
+        with pytest.raises(UsageError, match="'other'"):
+            provider().current("other")
+
+
+def test_an_unknown_database_is_refused_with_those_that_are_there():
+    with pytest.raises(UsageError, match=r"'nope'.*'default', 'other'"):
+        provider("nope")
+
+
+def test_there_is_one_provider_a_database():
+    assert provider() is provider("default")
+    assert provider("other") is not provider()
+
+
+def test_places_of_values_are_found_and_percent_signs_stay():
+    assert pyformat("SELECT a::int FROM t WHERE a LIKE '5%' AND b = :b") == "SELECT a::int FROM t WHERE a LIKE '5%%' AND b = %(b)s"
+
+
+# ---------------------------------------------------------------- threads and event loops
+
+
+def test_another_thread_has_no_part_in_the_transaction(file_database: str):
+    seen: list[object] = []
+    with atomic():
+        one = threading.Thread(target=lambda: seen.append(provider().current()))
+        one.start()
+        one.join()
+
+    assert seen == [None]
+
+
+async def test_what_runs_by_sync_to_async_has_its_transaction(file_database: str):
+    def work() -> bool:
+        with transaction.atomic():
+            found = provider().current()
+            Order.objects.create(number="1")
+            return found is not None and found.active
+
+    assert await sync_to_async(work)()
+    assert provider().current() is None
+    assert await sync_to_async(Order.objects.count)() == 1
+
+
+def test_a_coroutine_that_async_to_sync_runs_inside_the_block_writes_into_its_transaction(using: str):
+    async def publish() -> int:
+        found = provider(using).current()
+        assert found is not None
+        return await provider(using).run_async(found, INSERT, {"id": "a", "state": 1, "now": 5})
+
+    with contextlib.suppress(RuntimeError), atomic(using=using):
+        assert async_to_sync(publish)() == 1
+        raise RuntimeError
+    assert rows_of(using) == []
+    with atomic(using=using):
+        async_to_sync(publish)()
+    assert rows_of(using) == [("a", 1)]
+
+
+# ---------------------------------------------------------------- tables
+
+
+def shape(alias: str, name: str) -> tuple[list[Any], dict[str, Any]]:
+    """Return the columns of a table, and its keys and indexes, as the database tells them."""
+    connection = connections[alias]
+    with connection.cursor() as cursor:
+        columns = [
+            (one.name, one.type_code, one.null_ok, getattr(one, "display_size", None))
+            for one in connection.introspection.get_table_description(cursor, name)
+        ]
+        found = connection.introspection.get_constraints(cursor, name)
+    keys = [
+        (tuple(one["columns"]), one["primary_key"], one["unique"], one["index"])
+        for one in found.values()
+        if one["columns"] and not one.get("check")
+    ]
+    return columns, {"keys": sorted(keys), "names": sorted(name for name in found if name.startswith("ix_"))}
+
+
+@pytest.fixture
+def migrated(using: str) -> Iterator[str]:
+    """A database whose tables come from the migration alone, made for this test."""
+    call_command("migrate", "halfmoon_events", "zero", database=using, verbosity=0)
+    call_command("migrate", "halfmoon_events", database=using, verbosity=0)
+    yield using
+    call_command("migrate", "halfmoon_events", database=using, verbosity=0)
+
+
+@pytest.mark.parametrize("table", [TOKENS, OUTBOX, CONSUMED], ids=lambda one: one.name)
+def test_the_migration_makes_exactly_the_tables_that_are_described(migrated: str, table: Table):
+    by_migration = shape(migrated, table.name)
+    assert [column[0] for column in by_migration[0]] == [column.name for column in table.columns]
+
+    connection = connections[migrated]
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE {table.name}")
+        for statement in create(table, connection.vendor):
+            cursor.execute(statement)
+
+    assert shape(migrated, table.name) == by_migration
+    assert len(by_migration[1]["names"]) == len(table.indexes)
+
+
+def test_the_migration_keeps_tables_that_are_there(using: str):
+    call_command("migrate", "halfmoon_events", "zero", database=using, verbosity=0)
+    with connections[using].cursor() as cursor:
+        for table in (TOKENS, OUTBOX, CONSUMED):
+            for statement in create(table, connections[using].vendor):
+                cursor.execute(statement)
+        cursor.execute("INSERT INTO halfmoon_event (id, state, created_ms) VALUES ('kept', 1, 5)")
+
+    call_command("migrate", "halfmoon_events", database=using, verbosity=0)
+
+    assert rows_of(using) == [("kept", 1)]
+
+
+class _OnlyOther:
+    """A router that has our tables in one database alone."""
+
+    def allow_migrate(self, db: str, app_label: str, **_: Any) -> bool | None:
+        """Say so."""
+        return db == "other" if app_label == "halfmoon_events" else None
+
+
+def test_database_routers_say_where_the_tables_are_made(file_database: str):
+    call_command("migrate", "halfmoon_events", "zero", verbosity=0)
+    try:
+        with override_settings(DATABASE_ROUTERS=[_OnlyOther()]):
+            call_command("migrate", "halfmoon_events", verbosity=0)
+            assert not [name for name in connections["default"].introspection.table_names() if name.startswith("halfmoon")]
+            call_command("migrate", "halfmoon_events", "zero", verbosity=0)
+    finally:
+        call_command("migrate", "halfmoon_events", verbosity=0)
+
+    assert len([name for name in connections["default"].introspection.table_names() if name.startswith("halfmoon")]) == 3
+
+
+def test_sqlmigrate_shows_the_statements(using: str):
+    written = io.StringIO()
+    call_command("sqlmigrate", "halfmoon_events", "0001", database=using, stdout=written)
+
+    assert all(statement in written.getvalue() for table in (TOKENS, OUTBOX, CONSUMED)
+               for statement in create(table, connections[using].vendor))  # fmt: skip
+
+
+def test_a_wait_for_locks_ends_with_its_transaction(postgres_alias: str):
+    with provider(postgres_alias).fresh(lock_wait_ms=77) as rows:
+        assert rows.all("SHOW lock_timeout")[0][0] == "77ms"
+        connection = rows._connection
+        connection.rollback()
+        assert rows.all("SHOW lock_timeout")[0][0] != "77ms"
+
+
+def test_no_migration_is_missing():
+    call_command("makemigrations", "halfmoon_events", check=True, dry_run=True, verbosity=0)
+
+
+def test_a_database_that_is_gone_hides_no_transaction(file_database: str):
+    known = dict(connections.settings)
+    connections.settings = connections.configure_settings({**known, "brief": known["other"]})
+    provider("brief")
+    connections.settings = known
+
+    with transaction.atomic():
+        assert transaction_active()
+    assert not transaction_active()

@@ -1,0 +1,378 @@
+"""The project's publisher inside Django's transactions: what consumers get is what was committed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.db import OperationalError, connections, transaction
+from django.test import AsyncClient, Client, TestCase, TransactionTestCase, override_settings
+
+from halfmoon.events import (
+    Codecs,
+    ConsumerContext,
+    Consumers,
+    Event,
+    NoChecker,
+    PublishFailed,
+    Synchronization,
+    on,
+    register,
+    suspend,
+)
+from halfmoon.events.django import atomic, events
+from halfmoon.events.django.models import Token
+from halfmoon.events.django.project import project
+from halfmoon.events.envelope import event_of
+from halfmoon.events.testing import MemoryBus
+from tests.events.django.orders.models import Line, Order
+
+fails = pytest.raises
+"""Around transactions: how they end is what a test looks at."""
+BLOCKS = pytest.mark.parametrize("block", [transaction.atomic, atomic], ids=["plain", "ours"])
+Block = Callable[..., Any]
+
+
+def numbers(records: Any) -> list[str]:
+    """Return the order numbers that events on the bus tell of."""
+    return [event_of(record.stored, Codecs()).payload["number"] for record in records]
+
+
+def publish(number: str, *, transactional: bool = True) -> Event:
+    """Build an event and publish it."""
+    event = events.event("TP_ORDER", "EC_PAID", {"number": number}, transactional=transactional)
+    events.publish(event)
+    return event
+
+
+@pytest.mark.mission("002-29", "002-30", "002-36", "002-52")
+@BLOCKS
+def test_events_of_a_committed_transaction_are_there_and_others_are_not(using: str, bus: MemoryBus, block: Block):
+    with block(using=using):
+        Order.objects.using(using).create(number="1")
+        publish("1")
+        publish("plain", transactional=False)
+        assert numbers(bus.pending) == ["1"]
+        assert numbers(bus.committed) == []
+    with contextlib.suppress(RuntimeError), block(using=using):
+        Order.objects.using(using).create(number="2")
+        publish("2")
+        publish("dropped", transactional=False)
+        raise RuntimeError
+
+    assert sorted(numbers(bus.committed)) == ["1", "plain"]
+    assert numbers(bus.rolled_back) == ["2"]
+    assert numbers(bus.pending) == []
+
+
+@BLOCKS
+def test_an_event_of_a_rolled_back_savepoint_is_rolled_back_alone(using: str, bus: MemoryBus, block: Block):
+    with block(using=using):
+        publish("outer")
+        with contextlib.suppress(RuntimeError), block(using=using):
+            publish("inner")
+            raise RuntimeError
+
+    assert numbers(bus.committed) == ["outer"]
+    assert numbers(bus.rolled_back) == ["inner"]
+
+
+@BLOCKS
+def test_a_lost_second_phase_is_found_out_by_the_token(using: str, bus: MemoryBus, block: Block):
+    bus.lose_second_phase()
+    with block(using=using):
+        Order.objects.using(using).create(number="1")
+        publish("1")
+    with contextlib.suppress(RuntimeError), block(using=using):
+        publish("2")
+        raise RuntimeError
+    assert sorted(numbers(bus.pending)) == ["1", "2"]
+
+    bus.check_now()
+
+    assert numbers(bus.committed) == ["1"]
+    assert numbers(bus.rolled_back) == ["2"]
+
+
+def test_while_the_transaction_is_open_a_check_says_nothing(using: str, bus: MemoryBus):
+    with transaction.atomic(using=using):
+        Order.objects.using(using).create(number="1")
+        publish("1")
+        bus.check_now()
+        assert numbers(bus.pending) == ["1"]
+
+    assert numbers(bus.committed) == ["1"]
+
+
+@pytest.mark.mission("002-48")
+@BLOCKS
+def test_a_commit_of_unknown_outcome_leaves_the_event_to_the_check(
+    using: str, bus: MemoryBus, block: Block, monkeypatch: pytest.MonkeyPatch
+):
+    plain = connections[using]._commit
+
+    def lost() -> None:
+        plain()
+        raise OperationalError("server closed the connection unexpectedly")
+
+    with fails(OperationalError), block(using=using):
+        publish("committed")
+        monkeypatch.setattr(connections[using], "_commit", lost)
+    monkeypatch.undo()
+    assert numbers(bus.pending) == ["committed"]
+
+    bus.check_now()
+
+    assert numbers(bus.committed) == ["committed"]
+
+
+def test_a_commit_that_the_database_refuses_rolls_the_event_back(using: str, bus: MemoryBus):
+    with contextlib.suppress(Exception), transaction.atomic(using=using):
+        publish("1")
+        Line.objects.using(using).create(order_id=4711)
+
+    assert numbers(bus.rolled_back) == ["1"]
+
+
+@pytest.mark.mission("002-15")
+def test_a_publish_that_fails_raises_so_that_the_transaction_rolls_back(using: str, bus: MemoryBus):
+    bus.go_down()
+    with fails(PublishFailed), transaction.atomic(using=using):
+        Order.objects.using(using).create(number="1")
+        publish("1")
+
+    assert Order.objects.using(using).count() == 0
+
+
+def test_an_event_that_a_check_settled_first_cannot_be_committed_any_more(using: str, bus: MemoryBus):
+    event = events.event("TP_ORDER", "EC_PAID", {"number": "1"}, transactional=True)
+    with events.provider.fresh() as rows:
+        rows.run("INSERT INTO halfmoon_event (id, state, created_ms) VALUES (:id, 0, :now)", {"id": event.id, "now": bus.now_ms})
+    with transaction.atomic(using=using):
+        Order.objects.using(using).create(number="1")
+        with pytest.raises(PublishFailed):
+            events.publish(event)
+
+    assert Order.objects.using(using).count() == 0, "swallowing the error does not help"
+    assert numbers(bus.rolled_back) == ["1"]
+
+
+def test_outside_a_transaction_an_event_is_sent_at_once(using: str, bus: MemoryBus):
+    publish("1", transactional=False)
+
+    assert numbers(bus.committed) == ["1"]
+
+
+def test_an_event_published_after_the_commit_by_a_hook_is_sent_at_once(using: str, bus: MemoryBus):
+    with transaction.atomic(using=using):
+        transaction.on_commit(lambda: publish("late", transactional=False) and None, using=using)
+        publish("1")
+
+    assert sorted(numbers(bus.committed)) == ["1", "late"]
+
+
+def test_transactions_of_another_database_do_not_count(file_bus: MemoryBus):
+    with transaction.atomic(using="other"):
+        publish("at once", transactional=False)
+        assert numbers(file_bus.committed) == ["at once"]
+
+
+def test_the_outbox_carries_events_of_committed_transactions_in_order(using: str, bus: MemoryBus):
+    with override_settings(HALFMOON={"GROUP": "P_shop", "TRANSPORT": bus, "DATABASE": using, "MODE": "outbox"}):
+        with transaction.atomic(using=using):
+            publish("1")
+            publish("2")
+        with contextlib.suppress(RuntimeError), transaction.atomic(using=using):
+            publish("3")
+            raise RuntimeError
+        project.forget()  # closing sends what is there
+
+    assert numbers(bus.committed) == ["1", "2"]
+
+
+def test_while_the_transaction_is_suspended_events_are_sent_at_once(using: str, bus: MemoryBus):
+    with transaction.atomic(using=using):
+        publish("bound")
+        with suspend():
+            publish("apart", transactional=False)
+            assert numbers(bus.committed) == ["apart"]
+        publish("bound too", transactional=False)
+        transaction.set_rollback(True, using=using)
+
+    assert numbers(bus.committed) == ["apart"]
+
+
+# ---------------------------------------------------------------- checks written by hand
+
+
+def test_a_check_declared_before_the_publisher_exists_is_asked(using: str, bus: MemoryBus):
+    asked: list[str] = []
+
+    @events.check("TP_ORDER", "EC_BY_HAND")
+    def by_hand(event: Event, context: Any) -> None:
+        asked.append(event.payload["number"])
+        if not Order.objects.using(using).filter(number=event.payload["number"]).exists():
+            context.set_rollback_only()
+
+    try:
+        with override_settings(HALFMOON={"GROUP": "P_shop", "TRANSPORT": bus, "DATABASE": using, "TOKENS": False, "STRICT": True}):
+            bus.lose_second_phase()
+            with transaction.atomic(using=using):
+                Order.objects.using(using).create(number="1")
+                events.publish("TP_ORDER", "EC_BY_HAND", {"number": "1"}, transactional=True)
+                with pytest.raises(NoChecker):
+                    publish("nobody answers for it")
+            bus.check_now()
+    finally:
+        project._checks.remove(("TP_ORDER", "EC_BY_HAND", by_hand))
+
+    assert asked == ["1"]
+    assert numbers(bus.committed) == ["1"]
+
+
+# ---------------------------------------------------------------- requests
+
+
+def test_a_request_with_its_own_block_publishes(file_bus: MemoryBus):
+    assert Client().get("/place/1/").status_code == 200
+
+    assert numbers(file_bus.committed) == ["1"]
+
+
+def test_with_atomic_requests_a_view_that_fails_later_takes_its_event_along(file_bus: MemoryBus, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(connections["default"].settings_dict, "ATOMIC_REQUESTS", True)
+    client = Client(raise_request_exception=False)
+
+    assert client.get("/place/1/").status_code == 200
+    assert client.get("/place/2/?fail").status_code == 500
+
+    assert numbers(file_bus.committed) == ["1"]
+    assert numbers(file_bus.rolled_back) == ["2"]
+    assert Order.objects.count() == 1
+
+
+async def test_an_async_view_publishes_by_sync_to_async_and_awaits_plain_events(file_bus: MemoryBus):
+    assert (await AsyncClient().get("/place-async/1/")).status_code == 200
+
+    assert sorted(record.code for record in file_bus.committed) == ["EC_PAID", "EC_SEEN"]
+
+
+# ---------------------------------------------------------------- consumers
+
+
+def test_a_consumer_with_dedup_processes_an_event_once_in_its_own_transaction(file_bus: MemoryBus):
+    seen: list[Any] = []
+
+    @on("S_lines", "TP_ORDER", "EC_PAID", dedup="default")
+    def add_line(event: Event, context: ConsumerContext) -> None:
+        seen.append(context.session)
+        order = Order.objects.get(number=event.payload["number"])
+        Line.objects.create(order=order)
+        if context.attempt == 1:
+            raise RuntimeError("the first try fails, and its line is undone")
+
+    with Consumers(add_line, bus=file_bus):
+        with transaction.atomic():
+            Order.objects.create(number="1")
+            publish("1")
+        file_bus.deliver()
+        assert Line.objects.count() == 0
+        file_bus.redeliver()
+        assert Line.objects.count() == 1
+
+    assert [one.alias for one in seen] == ["default", "default"]
+
+
+# ---------------------------------------------------------------- users' tests
+
+
+class ToldBefore(Synchronization):
+    """Notes that a commit is about to be sent."""
+
+    notes: ClassVar[list[str]] = []
+
+    def before_commit(self) -> None:
+        """Note it."""
+        self.notes.append("before")
+
+
+class AUsersTestCase(TestCase):
+    """Inside Django's TestCase nothing commits: events wait for captured callbacks, as everything of on_commit does."""
+
+    def setUp(self) -> None:
+        """Carry events in memory."""
+        self.bus = MemoryBus()
+        self.enterContext(override_settings(HALFMOON={"GROUP": "P_shop", "TRANSPORT": self.bus}))
+        events.start()
+
+    def test_without_captured_callbacks_nothing_is_sent(self) -> None:
+        with transaction.atomic():
+            publish("1")
+            publish("2", transactional=False)
+
+        assert numbers(self.bus.committed) == []
+        assert numbers(self.bus.pending) == ["1"]
+
+    def test_captured_callbacks_are_the_commit(self) -> None:
+        with self.captureOnCommitCallbacks(execute=True), transaction.atomic():
+            publish("1")
+            publish("2", transactional=False)
+        with self.captureOnCommitCallbacks(execute=True), atomic():
+            publish("3")
+
+        assert sorted(numbers(self.bus.committed)) == ["1", "2", "3"]
+
+    def test_a_block_that_fails_is_a_rollback_here_too(self) -> None:
+        with self.captureOnCommitCallbacks(execute=True):
+            with contextlib.suppress(RuntimeError), transaction.atomic():
+                publish("1")
+                raise RuntimeError
+            with transaction.atomic():
+                publish("2")
+
+        assert numbers(self.bus.committed) == ["2"]
+        assert numbers(self.bus.rolled_back) == ["1"]
+
+    def test_hooks_before_the_commit_are_called_at_the_end_of_our_block(self) -> None:
+        called: list[str] = []
+
+        class Hook(ToldBefore):
+            """Notes it."""
+
+            notes = called
+
+        with atomic():
+            register(Hook())
+
+        assert called == ["before"]
+
+
+class AUsersTransactionTestCase(TransactionTestCase):
+    """Here transactions commit."""
+
+    def test_events_come_with_the_commit(self) -> None:
+        bus = MemoryBus()
+        with override_settings(HALFMOON={"GROUP": "P_shop", "TRANSPORT": bus}):
+            with transaction.atomic():
+                publish("1")
+            with contextlib.suppress(RuntimeError), transaction.atomic():
+                publish("2")
+                raise RuntimeError
+
+        assert numbers(bus.committed) == ["1"]
+        assert numbers(bus.rolled_back) == ["2"]
+        assert Token.objects.filter(id=bus.committed[0].id).exists()
+        assert not Token.objects.filter(id=bus.rolled_back[0].id).exists()
+
+    def test_the_tables_are_emptied_after_each_test(self) -> None:
+        Token.objects.create(id="left", state=1, created_ms=5)
+        self._fixture_teardown()
+        assert Token.objects.count() == 0
+
+
+def test_settings_that_are_wrong_say_so_at_the_first_publish():
+    with override_settings(HALFMOON={"GROUP": "P shop"}), pytest.raises(ImproperlyConfigured, match=r'HALFMOON\["GROUP"\]'):
+        publish("1")

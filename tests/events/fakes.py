@@ -1,0 +1,206 @@
+"""A transport that records what it is told and fails by script, and a provider over sqlite3 whose transactions are blocks."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from halfmoon.errors import RequestTimeout
+from halfmoon.events.context import LocalTransaction, Status, bind, current
+from halfmoon.events.database import Busy, Refused, Values
+from halfmoon.events.tables import TableMissing, named_in
+from halfmoon.events.transport import Answer, Prepared, Told
+from halfmoon.model import Message, MessageQueue, SendResult, SendStatus, StoredMessage
+
+
+class Call(NamedTuple):
+    """One attempt that a transport was asked for."""
+
+    kind: str
+    message: Message
+    attempt: int
+    timeout_ms: int
+    check_after_s: int | None = None
+
+
+class FakeTransport:
+    """Records. ``script`` holds what the next attempts raise, None for success; after it everything succeeds."""
+
+    def __init__(self, *script: Exception | None) -> None:
+        self.script: deque[Exception | None] = deque(script)
+        self.calls: list[Call] = []
+        self.decisions: list[tuple[str, bool]] = []
+        self.left: list[str] = []
+        self.life: list[str] = []
+        self.answer: Answer | None = None
+        self.before: Any = lambda call: None
+        self._ids = count(1)
+
+    def start(self, answer: Answer) -> None:
+        self.answer = answer
+        self.life.append("start")
+
+    def close(self, flush_ms: int) -> None:
+        self.life.append(f"close {flush_ms}")
+
+    def new_id(self) -> str:
+        return f"{next(self._ids):032X}"
+
+    def send(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
+        return self._done(Call("send", message, attempt, timeout_ms))
+
+    async def send_async(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
+        return self._done(Call("send_async", message, attempt, timeout_ms))
+
+    def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
+        return self._prepared(self._done(Call("prepare", message, attempt, timeout_ms, check_after_s)))
+
+    async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
+        return self._prepared(self._done(Call("prepare_async", message, attempt, timeout_ms, check_after_s)))
+
+    def post(self, message: Message, told: Told, *, timeout_ms: int) -> None:
+        try:
+            result = self._done(Call("post", message, message.attempt, timeout_ms))
+        except Exception as exc:
+            told(None, exc)
+        else:
+            told(result, None)
+
+    def decide(self, prepared: Prepared, *, commit: bool) -> None:
+        self.decisions.append((prepared.message_id, commit))
+
+    def leave(self, prepared: Prepared) -> None:
+        self.left.append(prepared.message_id)
+
+    # ------------------------------------------------------------ what tests ask
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of the attempts, in order."""
+        return [call.kind for call in self.calls]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages of the attempts, in order."""
+        return [call.message for call in self.calls]
+
+    def _done(self, call: Call) -> SendResult:
+        self.calls.append(call)
+        self.before(call)
+        if self.script and (error := self.script.popleft()) is not None:
+            raise error
+        assert call.message.msg_id is not None
+        queue = MessageQueue(call.message.topic, "broker-a", 0)
+        return SendResult(SendStatus.SEND_OK, call.message.msg_id, "0" * 32, queue, len(self.calls))
+
+    def _prepared(self, result: SendResult) -> Prepared:
+        return Prepared(result.msg_id, result, ("server data", result.queue_offset))
+
+
+def lost() -> RequestTimeout:
+    """The error of an attempt whose answer did not come."""
+    return RequestTimeout("no answer in time", "127.0.0.1:1")
+
+
+def stored(message: Message, **properties: str) -> StoredMessage:
+    """Return a message as a broker gives it back."""
+    found = {**message.wire_properties(), **properties}
+    return StoredMessage(
+        topic=message.topic, queue_id=0, queue_offset=0, physical_offset=0, body=message.body, properties=found, flag=0, sys_flag=0,
+        born_ms=1, born_host="127.0.0.1:1", store_ms=2, store_host="127.0.0.1:2", reconsume_times=0, prepared_transaction_offset=0,
+        body_crc=0, size_bytes=0, offset_msg_id="0" * 32,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- a database
+
+
+class Blocks:
+    """A `Provider` over an SQLite file; its transactions are the blocks of `begin`. ``commit`` may be replaced to fail."""
+
+    dialect = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.awaited = 0
+        """Statements that were run for an event loop."""
+
+    @contextmanager
+    def begin(self, *, commit: Any = None, waits: bool = True) -> Iterator[sqlite3.Connection]:
+        """A transaction: committed at the end of the block, rolled back by an exception."""
+        connection = self._connect(1_000)
+        transaction = LocalTransaction(self, connection, waits=waits)
+        bind(transaction)
+        try:
+            yield connection
+        except BaseException:
+            connection.rollback()
+            transaction.end(Status.ROLLED_BACK)
+            raise
+        else:
+            try:
+                transaction.before_commit()
+                (commit or connection.commit)()
+            except BaseException:
+                transaction.end(Status.UNKNOWN)
+                raise
+            transaction.end(Status.COMMITTED)
+        finally:
+            connection.close()
+
+    def current(self, handle: object = None) -> LocalTransaction | None:
+        return current(self, handle)
+
+    def rows(self, transaction: LocalTransaction) -> _Rows:
+        assert isinstance(transaction.handle, sqlite3.Connection)
+        return _Rows(transaction.handle)
+
+    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
+        self.awaited += 1
+        return self.rows(transaction).run(statement, values)
+
+    @contextmanager
+    def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[_Rows]:
+        connection = self._connect(lock_wait_ms)
+        try:
+            with connection:
+                yield _Rows(connection)
+        except sqlite3.OperationalError as exc:
+            if table := named_in(str(exc)):
+                raise TableMissing(table) from exc
+            raise Busy(str(exc)) from exc
+        finally:
+            connection.close()
+
+    def _connect(self, lock_wait_ms: int) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=lock_wait_ms / 1000, check_same_thread=False)
+        connection.execute("PRAGMA synchronous=OFF")  # no test here is about power
+        return connection
+
+
+class _Rows:
+    dialect = "sqlite"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def run(self, statement: str, values: Values | None = None) -> int:
+        return self._execute(statement, values).rowcount
+
+    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
+        return self._execute(statement, values).fetchall()
+
+    def _execute(self, statement: str, values: Values | None) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(statement, dict(values or {}))
+        except sqlite3.IntegrityError as exc:
+            raise Refused(str(exc)) from exc
+        except sqlite3.OperationalError as exc:
+            if "locked" in str(exc):
+                raise Busy(str(exc)) from exc
+            raise

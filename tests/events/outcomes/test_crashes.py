@@ -1,0 +1,76 @@
+"""A broker or a database that is killed in the middle: the event still goes the way of its transaction.
+
+Beside the tables: their rows lose messages and processes of publishers; here what both sides rely on goes away and comes back.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
+
+from halfmoon.testing.local import LocalCluster
+from tests.events.databases import Postgres
+from tests.events.outcomes.shop import Shop, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.mission("002-51", "002-52")
+@pytest.mark.parametrize("stock", [True, False])
+def test_a_broker_killed_between_the_phases_asks_when_it_is_back(shop: Shop, stock: bool):
+    event = shop.event()
+    with shop.Session() as session:
+        shop.place(session, event)
+        shop.cluster.kill()
+        try:
+            session.commit() if stock else session.rollback()  # nothing is raised: the decision goes nowhere
+        finally:
+            shop.cluster.start()
+
+    shop.wait_for(event, "COMMITTED" if stock else "ROLLED_BACK")
+    assert shop.orders() == ({event.id} if stock else set())
+    if stock:
+        shop.received(event)
+    else:
+        shop.nothing_received()
+
+
+def test_a_broker_killed_before_the_first_phase_fails_the_publish_and_the_order(shop: Shop):
+    shop.events.start()
+    event = shop.event()
+    shop.cluster.kill()
+    try:
+        with pytest.raises(Exception, match=event.id), shop.Session.begin() as session:
+            shop.place(session, event)
+    finally:
+        shop.cluster.start()
+
+    assert shop.orders() == set()
+    shop.nothing_received()
+
+
+def test_a_database_killed_before_the_commit_leaves_the_event_to_the_check(
+    broker: LocalCluster, postgres_server: Postgres, postgres_url: str, caplog: pytest.LogCaptureFixture
+):
+    shop = Shop(broker, postgres_url, "crash", engine=create_engine(postgres_url, pool_pre_ping=True), check_after_s=1)
+    try:
+        event = shop.event()
+        with pytest.raises(OperationalError), shop.Session() as session:  # noqa: PT012 (the last statement raises)
+            shop.place(session, event)
+            postgres_server.kill()
+            session.commit()
+        with caplog.at_level(logging.INFO, "halfmoon.events"):
+            until(lambda: [text for text in caplog.messages if "a check of an event is undecided" in text], "asked in vain")
+        assert shop.state(event) == "PREPARED"
+        postgres_server.start()
+
+        shop.wait_for(event, "ROLLED_BACK")
+        assert shop.orders() == set()
+        shop.nothing_received()
+    finally:
+        postgres_server.stop()
+        postgres_server.start()
+        shop.close()

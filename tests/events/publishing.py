@@ -1,0 +1,95 @@
+"""A cluster with quick redeliveries, a plain producer of events, a function that notes them: what tests of consumers begin with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from halfmoon import Producer
+from halfmoon.events.codec import Codecs
+from halfmoon.events.consuming.consumers import Consumers
+from halfmoon.events.consuming.on import Handler
+from halfmoon.events.envelope import message_of
+from halfmoon.events.event import Event
+from halfmoon.model import RECONSUME_REASON, UNIQ_KEY, StoredMessage
+from halfmoon.testing.local import LocalCluster
+
+QUICK = {"messageDelayLevel": "1s 1s 1s 1s"}
+"""What failed comes again after a second."""
+
+TOPIC = "TP_ORDER"
+
+
+class Shop:
+    """A running cluster, and a producer that publishes plain events to it."""
+
+    def __init__(self, cluster: LocalCluster, producer: Producer) -> None:
+        self.cluster = cluster
+        self.producer = producer
+        self.nameserver = cluster.nameserver
+
+    def publish(self, code: str, payload: Any = None, *, topic: str = TOPIC, **fields: Any) -> str:
+        """Send an event and return its id."""
+        event = Event(id=fields.pop("id", None) or uuid4().hex.upper(), topic=topic, code=code, payload=payload, **fields)
+        self.producer.send(message_of(event, Codecs(), group="P_shop", now_ms=time.time_ns() // 1_000_000))
+        return event.id
+
+
+@contextmanager
+def shop(data: Path) -> Iterator[Shop]:
+    """A shop on a cluster of its own."""
+    with LocalCluster(data, QUICK) as cluster, Producer(group="P_shop", nameserver=cluster.nameserver) as producer:
+        yield Shop(cluster, producer)
+
+
+def stored(code: str, payload: Any = None, *, topic: str = TOPIC, **fields: Any) -> StoredMessage:
+    """Return the message of an event as a consumer gets it."""
+    event = Event(id=fields.pop("id", None) or uuid4().hex.upper(), topic=topic, code=code, payload=payload, **fields)
+    message = message_of(event, Codecs(), group="P_shop", now_ms=time.time_ns() // 1_000_000)
+    properties = {**message.wire_properties(), UNIQ_KEY: event.id}
+    host = "127.0.0.1:10911"
+    return StoredMessage(
+        topic, 0, 0, 0, message.body, properties, 0, 0, 1, host, 1, host, 0, 0, 0, len(message.body), "0" * 32, "broker-a"
+    )
+
+
+def until(found: Callable[[], Any], within_s: float = 60) -> Any:
+    """Ask until something is found, and return it."""
+    end = time.monotonic() + within_s
+    while not (value := found()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+    return value
+
+
+class Seen:
+    """A function that consumes: it notes every call, and may fail the first ones."""
+
+    def __init__(self, fail=None) -> None:
+        self.calls: list = []
+        self.fail = fail or (lambda event, context: None)
+
+    def __call__(self, event, context):
+        self.calls.append((event, context, context.message.properties.get(RECONSUME_REASON, "")))
+        self.fail(event, context)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    @property
+    def payloads(self) -> list:
+        return [event.payload for event, _, _ in self.calls]
+
+    def handler(self, topic, code="EC_PAID", group="S_mail", **options) -> Handler:
+        return Handler(group=group, topic=topic, code=code, function=self, **options)
+
+
+@contextmanager
+def consuming(shared: Shop, *what, **options) -> Iterator[Consumers]:
+    """Run consumers against a shop's cluster."""
+    with Consumers(*what, nameserver=shared.nameserver, rebalance_ms=200, **options) as consumers:
+        yield consumers

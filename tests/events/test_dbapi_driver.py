@@ -1,0 +1,123 @@
+"""What differs between drivers: places of values, autocommit, open transactions, the first words of a statement."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from types import ModuleType, SimpleNamespace
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfmoon.errors import UsageError
+from halfmoon.events import tokens
+from halfmoon.events.dbapi.driver import (
+    autocommits,
+    dialect_of,
+    in_transaction,
+    paramstyle_of,
+    speaks_of_transactions,
+    words,
+    written,
+)
+from tests.events.databases import plain
+
+STATEMENT = "UPDATE t SET a = :a, rate = 5 % 2 WHERE b = :b AND a = :a"
+
+
+@pytest.mark.parametrize(
+    ("style", "statement", "values"),
+    [
+        ("qmark", "UPDATE t SET a = ?, rate = 5 % 2 WHERE b = ? AND a = ?", [1, 2, 1]),
+        ("format", "UPDATE t SET a = %s, rate = 5 %% 2 WHERE b = %s AND a = %s", [1, 2, 1]),
+        ("numeric", "UPDATE t SET a = :1, rate = 5 % 2 WHERE b = :2 AND a = :3", [1, 2, 1]),
+        ("named", STATEMENT, {"a": 1, "b": 2}),
+        ("pyformat", "UPDATE t SET a = %(a)s, rate = 5 %% 2 WHERE b = %(b)s AND a = %(a)s", {"a": 1, "b": 2}),
+    ],
+)
+def test_a_statement_is_written_as_the_driver_takes_it(style, statement, values):
+    assert written(STATEMENT, {"a": 1, "b": 2}, style) == (statement, values)
+
+
+def test_a_statement_without_values_keeps_its_percent_signs():
+    assert written("SELECT 5 % 2", None, "pyformat") == ("SELECT 5 % 2", {})
+
+
+def test_a_paramstyle_that_is_none_is_refused():
+    with pytest.raises(UsageError, match="PEP 249"):
+        written(tokens.INSERT, tokens.values("a", 1), "roman")
+
+
+def test_a_driver_is_known_by_its_package(postgres_url):
+    here = sqlite3.connect(":memory:")
+    with psycopg.connect(plain(postgres_url)) as there:
+        assert (dialect_of(here), paramstyle_of(here)) == ("sqlite", "qmark")
+        assert (dialect_of(there), paramstyle_of(there)) == ("postgresql", "pyformat")
+
+
+def test_a_driver_that_is_not_known_is_asked_for_its_paramstyle(monkeypatch):
+    package = ModuleType("somedriver")
+    monkeypatch.setitem(sys.modules, "somedriver", package)
+    connection = type("Connection", (), {"__module__": "somedriver.core"})()
+    assert dialect_of(connection) == ""
+    with pytest.raises(UsageError, match="paramstyle="):
+        paramstyle_of(connection)
+    package.paramstyle = "format"  # type: ignore[attr-defined]
+    assert paramstyle_of(connection) == "format"
+
+
+def test_autocommit_is_seen_where_each_driver_keeps_it():
+    assert not autocommits(sqlite3.connect(":memory:"), "sqlite")
+    assert autocommits(sqlite3.connect(":memory:", isolation_level=None), "sqlite")
+    assert autocommits(SimpleNamespace(autocommit=True), "postgresql")
+    assert not autocommits(SimpleNamespace(autocommit=False), "postgresql")
+    assert autocommits(SimpleNamespace(get_autocommit=lambda: True), "mysql")
+    assert not autocommits(SimpleNamespace(), "")
+
+
+def test_an_open_transaction_is_seen_where_the_driver_says_it(postgres_url):
+    connection = sqlite3.connect(":memory:")
+    assert in_transaction(connection) is False
+    connection.execute("BEGIN")
+    assert in_transaction(connection) is True
+    there = psycopg.connect(plain(postgres_url))
+    assert in_transaction(there) is False
+    there.execute("SELECT 1")
+    assert in_transaction(there) is True
+    there.close()
+    assert in_transaction(there) is None
+    assert in_transaction(SimpleNamespace(info=SimpleNamespace(transaction_status=0))) is False
+    assert in_transaction(SimpleNamespace(info=SimpleNamespace(transaction_status=3))) is True
+    assert in_transaction(object()) is None
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("commit", ["COMMIT"]),
+        ('  -- so far\n /* and\n now */ Rollback  to  savepoint "One"; ', ["ROLLBACK", "TO", "SAVEPOINT", "ONE"]),
+        ("savepoint `s1`", ["SAVEPOINT", "S1"]),
+        (b"release s1", ["RELEASE", "S1"]),
+        ("", []),
+        ("/* never closed", []),
+        (None, []),
+    ],
+)
+def test_the_first_words_of_a_statement(statement, found):
+    assert words(statement) == found
+
+
+@given(st.one_of(st.text(), st.binary(), st.none(), st.integers()))
+def test_any_statement_has_at_most_five_words_and_none_raises(statement):
+    assert len(words(statement)) <= 5
+    speaks_of_transactions(statement)
+
+
+@given(
+    st.sampled_from(["commit", "END", "Rollback", "savepoint x", "release x"]), st.sampled_from(["", " ", "\n\t", "-- x\n", "/**/"])
+)
+def test_no_word_on_transactions_is_overlooked(statement, before):
+    assert speaks_of_transactions(before + statement)
+    assert words(before + statement)[0] == statement.split()[0].upper()

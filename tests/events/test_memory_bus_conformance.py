@@ -1,0 +1,350 @@
+"""MemoryBus behaves as a broker does: the same stories, told to a bus and to a real broker over sockets, end alike."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import pytest
+
+from halfmoon import Admin
+from halfmoon.errors import BrokerError, HalfmoonError
+from halfmoon.events import Consumers, Event, Publisher, local_transaction
+from halfmoon.events.consuming.on import Handler
+from halfmoon.events.errors import PublishFailed
+from halfmoon.events.testing import MemoryBus
+from halfmoon.testing.local import LocalCluster
+from halfmoon.wire.command import Command
+from tests.events.outcomes.network import END_TRANSACTION, SEND, Network, is_half, is_plain
+
+CHECKS_MAX = 3
+WAIT_S = 20
+SETTINGS = {
+    "transactionTimeOut": 700,
+    "transactionCheckInterval": 400,
+    "transactionCheckMax": CHECKS_MAX,
+    "messageDelayLevel": " ".join(["1s"] * 18),
+}
+"""Of a broker that asks soon, gives up soon, and gives back soon what was not consumed."""
+
+STATES = {"PREPARED": "unknown", "COMMITTED": "committed", "ROLLED_BACK": "rolled back"}
+_numbers = itertools.count(1)
+
+
+class Ways(Protocol):
+    """What differs between a bus and a broker."""
+
+    def publisher(self, group: str, **options: Any) -> Publisher: ...
+    def consumers(self, handler: Handler) -> Consumers: ...
+    def lose(self, what: str, phase: str) -> None: ...
+    def lose_decisions(self) -> None: ...
+    def heal(self) -> None: ...
+    def die(self, publisher: Publisher) -> None: ...
+    def state(self, event_id: str) -> str: ...
+    def resume(self, event_id: str) -> None: ...
+    def until(self, true: Callable[[], bool]) -> None: ...
+
+
+class OnBus:
+    """On a MemoryBus: time passes when somebody waits."""
+
+    def __init__(self) -> None:
+        self.bus = MemoryBus(checks_max=CHECKS_MAX)
+
+    def publisher(self, group: str, **options: Any) -> Publisher:
+        return Publisher(group, transport=self.bus, **options)
+
+    def consumers(self, handler: Handler) -> Consumers:
+        return Consumers(handler, bus=self.bus)
+
+    def lose(self, what: str, phase: str) -> None:
+        self.bus.fail_next(phase, stored=what == "answer")
+
+    def lose_decisions(self) -> None:
+        self.bus.lose_second_phase()
+
+    def heal(self) -> None:
+        self.bus.heal()
+
+    def die(self, publisher: Publisher) -> None:
+        self.bus.kill(publisher)
+
+    def state(self, event_id: str) -> str:
+        bus = self.bus
+        return next(
+            (one.state.value for one in bus.pending + bus.committed + bus.rolled_back + bus.given_up if one.id == event_id), ""
+        )
+
+    def resume(self, event_id: str) -> None:
+        self.bus.resume(next(one for one in self.bus.given_up if one.id == event_id))
+
+    def until(self, true: Callable[[], bool]) -> None:
+        for _ in range(20):
+            if true():
+                return
+            self.bus.advance(10)
+        assert true()
+
+    def close(self) -> None:
+        pass
+
+
+class OnBroker:
+    """On a real broker, behind a network that loses what it is told to."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.network = Network(cluster.nameserver, cluster.broker)
+        self.network.__enter__()
+        self.admin = Admin(nameserver=cluster.nameserver)
+        self.admin.start()
+        self.topic = ""
+
+    def publisher(self, group: str, **options: Any) -> Publisher:
+        return Publisher(group, self.network.nameserver, **{"timeout_ms": 600, **options})
+
+    def consumers(self, handler: Handler) -> Consumers:
+        self.topic = handler.topic
+        self.admin.create_topic(handler.topic, queue_count=1)
+        return Consumers(handler, nameserver=self.cluster.nameserver, rebalance_ms=200, route_refresh_ms=200)
+
+    def lose(self, what: str, phase: str) -> None:
+        once = iter([True])
+        wanted = is_half if phase == "prepare" else is_plain
+
+        def first(command: Command) -> bool:
+            return self.topic in str(command.fields) and wanted(command) and next(once, False)
+
+        self.network.lose(what, SEND, first)
+
+    def lose_decisions(self) -> None:
+        self.network.lose("request", END_TRANSACTION, lambda command: command.fields.get("fromTransactionCheck", "false") != "true")
+
+    def heal(self) -> None:
+        self.network.heal()
+
+    def die(self, publisher: Publisher) -> None:
+        publisher.transport.close(0)
+
+    def state(self, event_id: str) -> str:
+        if any(one.msg_id == event_id and not one.resumed for one in self.admin.given_up()):
+            return "given up"
+        try:
+            return STATES[self.admin.transaction(event_id).state]
+        except BrokerError:
+            return ""
+
+    def resume(self, event_id: str) -> None:
+        self.admin.resume_half(next(one.offset_msg_id for one in self.admin.given_up() if one.msg_id == event_id))
+
+    def until(self, true: Callable[[], bool]) -> None:
+        end = time.monotonic() + WAIT_S
+        while not true():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        self.network.close()
+        self.admin.close()
+
+
+class Story:
+    """One publisher group, its data, one consumer; what happens is told to the one or the other."""
+
+    def __init__(self, ways: Ways) -> None:
+        self.ways = ways
+        number = next(_numbers)
+        self.group, self.topic = f"P_story{number}", f"TP_STORY{number}"
+        self.data: set[str] = set()
+        self.said: list[str] = []
+        """What the check answers next: nothing here is the truth."""
+        self.got: list[tuple[str, int]] = []
+        self.failing: list[str] = []
+        self._lock = threading.Lock()
+        self.listening = ways.consumers(Handler(group=f"S_story{number}", topic=self.topic, code="EC_A", function=self._consume))
+        self.publishers = [self.member()]
+        self.listening.start()
+
+    def member(self, **options: Any) -> Publisher:
+        made = self.ways.publisher(self.group, **{"tries_max": 0, **options})
+        made.check(self.topic)(self._check)
+        made.start()
+        return made
+
+    @property
+    def events(self) -> Publisher:
+        return self.publishers[-1]
+
+    def _check(self, event: Event, context: Any) -> None:
+        if self.said:
+            raise LookupError(self.said.pop())
+        if event.id not in self.data:
+            context.set_rollback_only()
+
+    def _consume(self, event: Event, context: Any) -> None:
+        with self._lock:
+            self.got.append((event.id, context.attempt))
+        if self.failing:
+            raise RuntimeError(self.failing.pop())
+
+    def order(self, *, ends: str = "commits", transactional: bool = True, swallow: bool = False) -> Event:
+        """Publish inside a transaction that ``commits``, ``rolls back``, or whose commit ``fails`` after or ``fails before`` it."""
+        event = self.events.event(self.topic, "EC_A", {"n": 1}, transactional=transactional)
+
+        def commit() -> None:
+            if ends in ("commits", "fails"):
+                self.data.add(event.id)
+            if ends.startswith("fails"):
+                raise ConnectionError("no answer from the database")
+
+        try:
+            with local_transaction(commit=commit):
+                try:
+                    self.events.publish(event)
+                except PublishFailed:
+                    if not swallow:
+                        raise
+                if ends == "rolls back":
+                    raise KeyError("sold out")
+                if ends == "dies":
+                    self.ways.die(self.events)
+                    raise KeyError("nobody hears this")
+        except (KeyError, ConnectionError, PublishFailed):
+            pass
+        return event
+
+    def die(self) -> None:
+        self.ways.die(self.events)
+        self.publishers.append(self.member())
+
+    def ends(self, event: Event, state: str, *attempts: int) -> None:
+        """Wait until the event is in a state, and was handed to the consumer in just these attempts."""
+        self.ways.until(lambda: self.ways.state(event.id) == state)
+        self.ways.until(lambda: Counter(self.got)[event.id, attempts[-1]] > 0 if attempts else True)
+        marker = self.events.event(self.topic, "EC_A", {"n": 2})
+        self.ways.heal()
+        if self.events.transport and not getattr(self.events.transport, "dead", False):
+            self.events.publish(marker)
+            self.ways.until(lambda: (marker.id, 1) in self.got)
+        assert [attempt for event_id, attempt in self.got if event_id == event.id] == list(attempts)
+
+    def close(self) -> None:
+        self.listening.close()
+        for one in self.publishers:
+            one.close(flush_ms=200)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("conformance") / "store", SETTINGS) as found:
+        yield found
+
+
+@pytest.fixture(params=["bus", pytest.param("broker", marks=pytest.mark.slow)])
+def story(request: pytest.FixtureRequest) -> Iterator[Story]:
+    ways: Any = OnBus() if request.param == "bus" else OnBroker(request.getfixturevalue("cluster"))
+    made = Story(ways)
+    yield made
+    made.close()
+    ways.close()
+
+
+def test_committed(story: Story):
+    story.ends(story.order(), "committed", 1)
+
+
+def test_committed_and_the_decision_is_lost(story: Story):
+    story.ways.lose_decisions()
+    story.ends(story.order(), "committed", 1)
+
+
+def test_rolled_back(story: Story):
+    story.ends(story.order(ends="rolls back"), "rolled back")
+
+
+def test_rolled_back_and_the_decision_is_lost(story: Story):
+    story.ways.lose_decisions()
+    story.ends(story.order(ends="rolls back"), "rolled back")
+
+
+def test_dead_before_the_commit(story: Story):
+    event = story.order(ends="dies")
+    story.publishers.append(story.member())
+    story.ends(event, "rolled back")
+
+
+def test_dead_after_the_commit(story: Story):
+    story.ways.lose_decisions()
+    event = story.order()
+    story.die()
+    story.ends(event, "committed", 1)
+
+
+@pytest.mark.parametrize(("ends", "state", "attempts"), [("fails", "committed", (1,)), ("fails before", "rolled back", ())])
+def test_nobody_knows_how_the_commit_ended(story: Story, ends: str, state: str, attempts: tuple[int, ...]):
+    story.ends(story.order(ends=ends), state, *attempts)
+
+
+def test_the_half_message_does_not_arrive(story: Story):
+    story.ways.lose("request", "prepare")
+    event = story.order()
+    assert event.id not in story.data
+    story.ends(event, "")
+
+
+def test_the_answer_to_the_half_message_is_lost(story: Story):
+    story.ways.lose("answer", "prepare")
+    event = story.order()
+    assert event.id not in story.data
+    story.ends(event, "rolled back")
+
+
+def test_the_answer_is_lost_and_the_caller_commits_all_the_same(story: Story):
+    story.ways.lose("answer", "prepare")
+    story.ends(story.order(swallow=True), "committed", 1)
+
+
+@pytest.mark.parametrize("what", ["answer", "request"])
+def test_a_repeat_after_a_loss_is_the_same_message(story: Story, what: str):
+    story.publishers.append(story.member(tries_max=1))
+    story.ways.lose(what, "prepare")
+    story.ends(story.order(), "committed", 1)
+
+
+def test_no_check_says_anything(story: Story):
+    story.said = ["no database"] * 100
+    story.ways.lose_decisions()
+    event = story.order()
+    story.ends(event, "given up")
+    story.said.clear()
+    story.ways.resume(event.id)
+    story.ends(event, "committed", 1)
+
+
+@pytest.mark.parametrize("ends", ["commits", "rolls back"])
+def test_a_plain_event_inside_a_transaction(story: Story, ends: str):
+    event = story.order(ends=ends, transactional=False)
+    marker = story.events.event(story.topic, "EC_A")
+    story.events.publish(marker)
+    story.ways.until(lambda: (marker.id, 1) in story.got)
+    assert ((event.id, 1) in story.got) is (ends == "commits")
+
+
+@pytest.mark.parametrize(("what", "arrives"), [("request", False), ("answer", True)])
+def test_a_plain_event_that_times_out(story: Story, what: str, arrives: bool):
+    event, marker = (story.events.event(story.topic, "EC_A") for _ in range(2))
+    story.ways.lose(what, "send")
+    with pytest.raises(HalfmoonError):
+        story.events.publish(event)
+    story.events.publish(marker)
+    story.ways.until(lambda: (marker.id, 1) in story.got)
+    assert ((event.id, 1) in story.got) is arrives
+
+
+def test_what_is_not_consumed_comes_again(story: Story):
+    story.failing = ["no stock", "no stock"]
+    story.ends(story.order(), "committed", 1, 2, 3)

@@ -1,0 +1,215 @@
+"""MemoryBus as users meet it: with publishers on real databases, blocking and asyncio, with consumers, and from many threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import sessionmaker
+
+from halfmoon.events import Consumers, Event, Publisher, local_transaction
+from halfmoon.events.consuming.on import Handler
+from halfmoon.events.testing import MemoryBus
+
+PAID = ("TP_ORDER", "EC_PAID")
+
+
+def handler(function: Any, **options: Any) -> Handler:
+    return Handler(group="S_mail", topic="TP_ORDER", code="EC_PAID", function=function, **options)
+
+
+def publisher(bus: MemoryBus, session: Any) -> Publisher:
+    return Publisher("P_shop", transport=bus, session=session, tries_max=0)
+
+
+@pytest.mark.parametrize("ends", ["commits", "rolls back"])
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_token_row_answers_the_check_of_a_lost_decision(halfmoon_events: MemoryBus, tmp_path: Path, ends: str, dies: bool):
+    bus, mails = halfmoon_events, []
+    Session = sessionmaker(create_engine(f"sqlite:///{tmp_path}/shop.db"))
+    shop = publisher(bus, Session)
+    shop.create_tables()
+    bus.lose_second_phase()
+
+    with Consumers(handler(lambda event: mails.append(event.payload)), bus=bus):
+        with Session() as session:
+            session.execute(text("create table orders (id integer)"))
+            shop.publish(*PAID, {"order_id": 42}, transactional=True)
+            session.commit() if ends == "commits" else session.rollback()
+        if dies:
+            bus.kill(shop)
+            publisher(bus, Session).start()
+        assert (len(bus.pending), bus.deliver()) == (1, 0)
+        bus.check_now()
+        bus.deliver()
+
+    assert mails == ([{"order_id": 42}] if ends == "commits" else [])
+    assert len(bus.committed) + len(bus.rolled_back) == 1
+    shop.close()
+
+
+def test_a_check_by_another_process_while_the_transaction_runs_keeps_it_from_committing_or_stays_undecided(
+    halfmoon_events: MemoryBus, tmp_path: Path
+):
+    bus = halfmoon_events
+    Session = sessionmaker(create_engine(f"sqlite:///{tmp_path}/shop.db"))
+    shop, other = publisher(bus, Session), publisher(bus, Session)
+    shop.create_tables()
+    other.start()
+    with Session.begin() as session:
+        session.execute(text("create table orders (id integer)"))
+        shop.publish(*PAID, {"order_id": 42}, transactional=True)
+        for _ in range(2):  # both members are asked, one of them runs the transaction
+            bus.check_now()
+        assert len(bus.pending) == 1
+    assert len(bus.committed) == 1
+    shop.close()
+    other.close()
+
+
+async def test_publishers_and_consumers_of_an_event_loop(halfmoon_events: MemoryBus, tmp_path: Path):
+    bus = halfmoon_events
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/shop.db")
+    Session = async_sessionmaker(engine)
+    shop = publisher(bus, Session)
+
+    async def mail(event: Event, context: Any) -> None:
+        session: AsyncSession = context.session
+        await session.execute(text("insert into mails values (:id)"), {"id": event.payload["order_id"]})
+
+    consumers = Consumers(handler(mail, dedup=Session), bus=bus)
+    async with Session.begin() as session:
+        await session.execute(text("create table mails (id integer)"))
+    for make in (shop.create_tables, consumers.create_tables):
+        await _in_thread(make)
+    async with shop, consumers:
+        bus.lose_second_phase(1)
+        for number in (1, 2):
+            async with Session.begin() as session:
+                await session.execute(text("select 1"))
+                await shop.publish_async(*PAID, {"order_id": number}, transactional=True)
+        assert (len(bus.pending), len(bus.committed)) == (1, 1)
+        bus.check_now()  # in the loop's own thread
+        assert bus.pending == ()
+        bus.deliver()
+
+    async with Session() as session:
+        assert sorted(await session.scalars(text("select id from mails"))) == [1, 2]
+    await engine.dispose()
+
+
+async def _in_thread(function: Any) -> None:
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+def test_dedup_keeps_a_second_delivery_from_having_an_effect(halfmoon_events: MemoryBus, tmp_path: Path):
+    bus = halfmoon_events
+    Session = sessionmaker(create_engine(f"sqlite:///{tmp_path}/mail.db"))
+    with Session.begin() as session:
+        session.execute(text("create table mails (id integer)"))
+    fails = ["after the work"]
+
+    def mail(event: Event, context: Any) -> None:
+        context.session.execute(text("insert into mails values (1)"))
+        if fails:
+            raise RuntimeError(fails.pop())
+
+    consumers = Consumers(handler(mail, dedup=Session), bus=bus)
+    consumers.create_tables()
+    with Publisher("P_shop", transport=bus) as shop, consumers:
+        event = shop.event(*PAID, {"order_id": 1})
+        shop.publish(event)
+        bus.deliver()
+        assert bus.waiting[0].reason == "RuntimeError: after the work"
+        bus.redeliver()
+        shop.publish(event)  # once more, as if it were new
+        bus.deliver()
+
+    assert len(bus.consumed("S_mail")) == 2
+    with Session() as session:
+        assert session.scalar(text("select count(*) from mails")) == 1
+
+
+def test_many_threads_publish_decide_and_are_asked_at_once():
+    bus, data, got, lock = MemoryBus(checks_max=10**6), set(), Counter[str](), threading.Lock()
+
+    def check(event: Event, context: Any) -> None:
+        if event.id not in data:
+            context.set_rollback_only()
+
+    shops = [Publisher(f"P_shop{n}", transport=bus) for n in range(4)]  # who runs a transaction is who is asked about it
+    for shop in shops:
+        shop.check()(check)
+        shop.start()
+
+    def consume(event: Event) -> None:
+        with lock:
+            got[event.id] += 1
+
+    def work(shop: Publisher, number: int) -> None:
+        for n in range(50):
+            event = shop.event(*PAID, n, transactional=True)
+            try:
+                with local_transaction(commit=lambda event=event: data.add(event.id)):
+                    shop.publish(event)
+                    if n % 5 == number:
+                        raise LookupError
+            except LookupError:
+                pass
+
+    stop = threading.Event()
+
+    def broker() -> None:
+        while not stop.is_set():
+            bus.check_now()
+            bus.deliver()
+
+    with Consumers(handler(consume), bus=bus):
+        bus.lose_second_phase(60)
+        threads = [threading.Thread(target=work, args=(shop, n)) for n, shop in enumerate(shops)]
+        asking = threading.Thread(target=broker)
+        for thread in [*threads, asking]:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stop.set()
+        asking.join()
+        bus.check_now()
+        bus.deliver()
+
+    assert bus.pending == ()
+    assert bus.given_up == ()
+    assert set(got) == data
+    assert set(got.values()) == {1}
+    assert (len(data), len(bus.rolled_back)) == (160, 40)
+    for shop in shops:
+        shop.close()
+
+
+@pytest.mark.slow
+def test_without_any_extra_package_events_are_published_and_consumed():
+    script = """
+import sys
+for name in ("sqlalchemy", "django", "opentelemetry", "pydantic"):
+    sys.modules[name] = None
+from halfmoon.events import Consumers, Publisher, on
+from halfmoon.events.testing import MemoryBus
+bus = MemoryBus()
+@on("S_mail", "TP_ORDER", "EC_PAID")
+def mail(event): print(event.payload)
+with Publisher("P_shop", transport=bus) as shop, Consumers(mail, bus=bus):
+    shop.publish("TP_ORDER", "EC_PAID", {"order_id": 42})
+    bus.deliver()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.stdout, done.stderr) == ("{'order_id': 42}\n", "")
