@@ -12,7 +12,7 @@ BLAST ?= $(shell command -v blast)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check lint test demo mission simulate bench conformance docs constraints clean
+.PHONY: help setup postgres check lint test demo mission simulate bench conformance docs constraints clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 20
@@ -30,6 +30,9 @@ $(INSTALLED): $(PACKAGES) pyproject.toml
 
 setup: $(INSTALLED)  ## virtual environment with everything, from pinned packages
 
+postgres:  ## PostgreSQL from Debian for the tests of events, where root may install it
+	@tools/postgres.sh
+
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,10 +41,10 @@ lint: $(INSTALLED)
 check: lint  ## style, types and the quick tests; under 90 seconds
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not interop" $(ARGS)
 
-test: lint  ## everything: style, types, all tests, simulation, Apache's clients and brokers; under 15 minutes
+test: postgres lint  ## everything: style, types, all tests, simulation, Apache's clients and brokers
 	@rm -f build/mission.json
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not interop" $(ARGS)
-	$(BIN)/python -m pytest -m interop $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m interop $(ARGS)
 
 demo: $(INSTALLED)  ## the main job on one screen: produce, kill, consume, compare
 	@$(BIN)/halfmoon demo $(ARGS)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.interop.dealing import Dealing
 from tools import mission
 
 settings.register_profile("halfmoon", deadline=None, derandomize="CI" in os.environ)
@@ -23,6 +24,12 @@ def pytest_configure(config: pytest.Config) -> None:
     recorder = config.stash[_RECORDER] = mission.Recorder(mission.lines(mission.PAGE.read_text()))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Listener(recorder))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Dealing | None:
+    """Deal out Apache's clients and brokers by what they share, with ``--dist loadgroup``."""
+    return Dealing(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 class _Listener:

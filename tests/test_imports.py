@@ -23,6 +23,7 @@ LAYERS = {
         for name in (
             "errors",
             "model",
+            "findings",
             "settings",
             "limits",
             "effects",
@@ -32,6 +33,7 @@ LAYERS = {
             "_hot_batch",
             "_hot_end",
             "java_keys",
+            "sql92",
         )
     },
     "halfmoon.wire": "wire",
@@ -45,6 +47,8 @@ LAYERS = {
     "halfmoon.client.core": "client.core",
     "halfmoon.client.settings": "client.core",  # plain values, at the place where users look for them
     "halfmoon.shell": "shell",
+    "halfmoon.events": "events",
+    "halfmoon.spark": "spark",
     "halfmoon.cli": "cli",
     "halfmoon.testing": "testing",
 }
@@ -60,8 +64,13 @@ MAY_IMPORT = {
     "client": {"ground", "wire", "client.core", "client", "shell"},
     "program": {"ground", "wire", "store", "nameserver", "broker", "shell", "program"},
     "names": {"ground", "client"},
-    "cli": {"ground", "names", "client", "program", "cli"},
-    "testing": {"ground", "wire", "store", "nameserver", "broker", "client.core", "client", "shell", "program", "names", "testing"},
+    "events": {"ground", "names", "client", "events"},
+    "spark": {"ground", "names", "client", "wire", "spark"},
+    "cli": {"ground", "names", "client", "program", "cli", "events", "spark"},
+    "testing": {
+        *("ground", "wire", "store", "nameserver", "broker", "client.core", "client", "shell", "program", "names", "events"),
+        "testing",
+    },
 }
 
 PURE = {"ground", "wire", "store", "nameserver", "broker", "client.core"}
@@ -90,6 +99,11 @@ EXCEPTIONS: dict[tuple[str, str], str] = {}
 
 LAZY = {
     ("halfmoon.testing.plugin", "halfmoon.testing.local"): "every pytest run loads the plugin; the servers only when asked for",
+    ("halfmoon.testing.plugin", "halfmoon.events.testing"): "as the servers",
+    ("halfmoon.cli.outbox", "halfmoon.cli.outbox_database"): "SQLAlchemy is an extra, and 300 ms that other commands need not wait",
+    ("halfmoon.cli.spark", "halfmoon.cli.spark_work"): "PySpark is an extra, and a second that --help need not wait",
+    ("halfmoon.cli.spark", "halfmoon.cli.spark_lake"): "as above",
+    ("halfmoon.cli.spark", "halfmoon.spark.jobs.plots"): "matplotlib is an extra, and half a second",
     ("halfmoon.store.arrays", "numpy"): "a start without keys to index need not wait 60 ms for it; it is optional besides",
 }
 """Imports inside functions that save time for many and dodge nothing, each with its reason."""

@@ -73,6 +73,11 @@ def test_the_environment_sets_by_name_and_by_section_and_name() -> None:
     assert lamp(environment={"HALFMOON_WATTS": "7", "HALFMOON_LAMP_IS_ON": "yes", "PATH": "/bin"}) == Lamp(watts=7, is_on=True)
 
 
+@pytest.mark.parametrize("variable", ["HALFMOON_DATA", "HALFMOON_CONFIG", "HALFMOON_DATABASE"])
+def test_a_variable_that_another_command_reads_stops_no_server(variable: str) -> None:
+    assert lamp(environment={variable: "x"}) == Lamp()
+
+
 def test_later_sources_win() -> None:
     files = [("a.toml", "watts = 1\nwarmth = 0.1"), ("b.conf", "lampWatts=2")]
     assert lamp(files=files).watts == 2

@@ -41,10 +41,20 @@ def page() -> str:
         inner = getattr(command, "commands", None)
         if inner:
             parts.append(f"## halfmoon {name}\n\n{_help(command)[0]}\n")
-            parts += ["\n".join(_section(f"{name} {verb}", each, "###")) for verb, each in inner.items()]
+            parts += ["\n".join(_section(words, each, "###")) for words, each in _inner(name, inner)]
         else:
             parts.append("\n".join(_section(name, command, "##")))
     return "\n".join(parts)
+
+
+def _inner(name: str, commands: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the commands of a group with all their words, those of groups inside it too."""
+    for verb, command in commands.items():
+        deeper = getattr(command, "commands", None)
+        if deeper:
+            yield from _inner(f"{name} {verb}", deeper)
+        else:
+            yield f"{name} {verb}", command
 
 
 def _help(command: Any) -> tuple[str, str]:

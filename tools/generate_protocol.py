@@ -22,8 +22,11 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
 TITLES = {
     "send": "Sending",
     "pull": "Reading",
+    "ranges": "Reading much at once",
+    "delay": "Messages that wait for their time",
     "offset": "Offsets",
     "transaction": "Transactions",
+    "batch": "Batch transactions",
     "client": "Clients",
     "group": "Consumer groups",
     "topic": "Topics",

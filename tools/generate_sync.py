@@ -3,9 +3,10 @@
     python tools/generate_sync.py            write both files
     python tools/generate_sync.py --check    exit with 1 when one is stale
 
-Every public method keeps its signature and docstring. A coroutine is run to its end on the background loop, a plain function
-is run in the loop's thread, and an asyncio.Future becomes a concurrent.futures.Future. Names lose ``Async``, and ``async with``,
-``async for`` and ``await`` in docstrings lose ``async`` and ``await``.
+Every public method keeps its signature and docstring. A coroutine is run to its end on the background loop, those of `HERE` as far
+as possible in the caller's own thread, a plain function in the loop's thread; an asyncio.Future becomes a
+concurrent.futures.Future. Names lose ``Async``, and ``async with``, ``async for`` and ``await`` in docstrings lose ``async`` and
+``await``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 CLIENT = ROOT / "src" / "halfmoon" / "client"
+HERE = {("AsyncProducer", "send")}
+"""Coroutines that are nothing but ``return await self._run(operation)`` of one ``message``, and that any thread may run."""
 FILES = {"aio.py": "sync.py", "aio_admin.py": "sync_admin.py"}
 
 HEAD = '''"""The blocking API. Generated from `halfmoon.client.NAME`; do not edit.
@@ -72,7 +75,7 @@ def _class(node: ast.ClassDef) -> str:
         elif item.name == "__anext__":
             pieces.append(_ITERATION)
         elif not item.name.startswith("_"):
-            pieces.append(_method(item))
+            pieces.append(_method(item, here=(node.name, item.name) in HERE))
     return "".join(pieces)
 
 
@@ -96,12 +99,14 @@ def _constructor(item: ast.FunctionDef | ast.AsyncFunctionDef, cls: str) -> str:
     )
 
 
-def _method(item: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+def _method(item: ast.FunctionDef | ast.AsyncFunctionDef, *, here: bool) -> str:
     assert item.returns is not None, f"{item.name} has no return annotation"
     returns = ast.unparse(item.returns)
     passed = _passed(item.args)
     call = f"self._client.{item.name}({passed})"
-    if isinstance(item, ast.AsyncFunctionDef):
+    if here:
+        body = f"self._here({_operation(item)}, message)"
+    elif isinstance(item, ast.AsyncFunctionDef):
         body = f"self._loop.call({call})"
     elif returns.startswith("asyncio.Future["):
         returns = returns.removeprefix("asyncio.")
@@ -110,6 +115,14 @@ def _method(item: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
         body = f"self._loop.plain(self._client.{item.name}, {passed})"
     line = body if returns == "None" else f"return {body}"
     return f"\n    def {item.name}({ast.unparse(item.args)}) -> {returns}:\n{_docstring(item, '        ')}        {line}\n"
+
+
+def _operation(item: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Return the operation that a coroutine of `HERE` runs, as its blocking twin names it."""
+    match item.body[-1]:
+        case ast.Return(value=ast.Await(value=ast.Call(func=ast.Attribute(attr="_run"), args=[operation]))):
+            return ast.unparse(operation).replace("self.", "self._client.", 1)
+    raise AssertionError(f"{item.name} does more than to run an operation")
 
 
 def _passed(args: ast.arguments) -> str:

@@ -35,9 +35,11 @@ if TYPE_CHECKING:
         SendFailed,
         UsageError,
     )
+    from halfmoon.findings import GroupTrace, MessageTrace, OffsetMove, TraceEvent
     from halfmoon.model import (
         ConsumeFrom,
         ConsumeStatus,
+        DeadLetter,
         LocalTransactionState,
         Message,
         MessageModel,
@@ -56,8 +58,9 @@ _PLACES = {
     "halfmoon.client.sync_admin": "Admin",
     "halfmoon.client.transaction": "Half TransactionProducer",
     "halfmoon.errors": "BrokerError HalfRolledBack HalfmoonError NetworkError NoNameServer NoRoute SendFailed UsageError",
-    "halfmoon.model": "ConsumeFrom ConsumeStatus LocalTransactionState Message MessageModel MessageQueue SendResult SendStatus "
-    "StoredMessage TransactionSendResult",
+    "halfmoon.findings": "GroupTrace MessageTrace OffsetMove TraceEvent",
+    "halfmoon.model": "ConsumeFrom ConsumeStatus DeadLetter LocalTransactionState Message MessageModel MessageQueue "
+    "SendResult SendStatus StoredMessage TransactionSendResult",
 }
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}
 
@@ -76,6 +79,8 @@ __all__ = [
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeStatus",
+    "DeadLetter",
+    "GroupTrace",
     "Half",
     "HalfRolledBack",
     "HalfmoonError",
@@ -83,9 +88,11 @@ __all__ = [
     "Message",
     "MessageModel",
     "MessageQueue",
+    "MessageTrace",
     "NetworkError",
     "NoNameServer",
     "NoRoute",
+    "OffsetMove",
     "Producer",
     "ProducerSettings",
     "PullConsumer",
@@ -96,6 +103,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "StoredMessage",
+    "TraceEvent",
     "TransactionProducer",
     "TransactionSendResult",
     "TransactionSettings",

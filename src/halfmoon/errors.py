@@ -46,6 +46,7 @@ class ResponseCode(IntEnum):
     CONSUME_MSG_TIMEOUT = 207
     NO_MESSAGE = 208
     FLOW_CONTROL = 215
+    ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
 
 
@@ -270,6 +271,10 @@ class ConsumerNotOnline(BrokerError, code=206):
 
 class FlowControl(BrokerError, code=215, retry=True):
     """Pulls are throttled."""
+
+
+class IllegalOperation(BrokerError, code=604):
+    """What was asked cannot be done to this message (any more): it is delivered, cancelled or unknown."""
 
 
 class GoAway(BrokerError, code=1500, retry=True):

@@ -28,3 +28,6 @@ BODY_BYTES_MAX = 4 * 1024 * 1024
 
 CONNECTION_IDLE_MS = 120_000
 """Both sides close a connection that was silent this long."""
+
+REASON_LENGTH_MAX = 512
+"""Characters kept of the reason why a message could not be consumed: the name of an error and what it says."""

@@ -6,7 +6,9 @@ Times end in ``_ms``: milliseconds since the epoch, of the clock that the name s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from enum import Enum, IntEnum
 
 import msgspec
@@ -14,15 +16,27 @@ import msgspec
 from halfmoon.errors import MessageIllegal, UsageError
 
 KEYS, TAGS, WAIT, DELAY, UNIQ_KEY = "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY"
+RECONSUME_REASON = "RECONSUME_REASON"
+"""Halfmoon's own: why a message that comes again could not be consumed, as the client told last."""
+DEAD_LETTER_ID, DEAD_LETTER_TOPIC = "DEAD_LETTER_ID", "DEAD_LETTER_TOPIC"
+"""Halfmoon's own, of a replayed message: the broker's id of its dead letter, and the topic in which that lies."""
+REPEAT = "INNER_REPEAT"
+"""Halfmoon's own, of a message sent again under its ``msg_id``: the number of the attempt. It is taken off before it is stored."""
+TIMER_DELAY_MS, TIMER_DELIVER_MS = "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
+_ID = re.compile(r"[0-9A-Za-z_.:-]{1,64}")
+_ATTEMPT_MAX = 1_000_000
+_DELAY_S_MAX = 3_456_000
+"""40 days, the furthest that a broker takes."""
 RESERVED_PROPERTIES = frozenset({
     "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
     "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
     "MSG_REGION", "TRACE_ON", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "TRAN_PREPARED_QUEUE_OFFSET",
     "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "INSTANCE_ID", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL",
     "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET",
-    "EXTEND_UNIQ_INFO", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", "DUP_INFO", "__CRC32#",
+    "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "EXTEND_UNIQ_INFO", "POP_CK",
+    "POP_CK_OFFSET", "1ST_POP_TIME", "DUP_INFO", "__CRC32#", REPEAT,
 })  # fmt: skip
-"""Property names that belong to the protocol. Follows MessageConst.STRING_HASH_SET (4.9.8), with the 5.x receipt names."""
+"""Property names that belong to the protocol. Follows MessageConst.STRING_HASH_SET (4.9.8), with names of 5.x and one of ours."""
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True):
@@ -38,8 +52,16 @@ class Message(msgspec.Struct, kw_only=False):
 
     ``tag`` is one tag that consumers may subscribe to; ``keys`` are searchable texts without blanks; ``properties`` are the
     user's own name and value texts; ``flag`` is a number that travels untouched; ``wait_store`` asks to wait for the broker's
-    sync where the broker is set so; ``delay_level`` 1 to 18 delays delivery, 0 does not. ``transaction_id`` is set on the message
-    that a local transaction is given; sending does not look at it.
+    sync where the broker is set so. ``transaction_id`` is set on the message that a local transaction is given; sending does not
+    look at it.
+
+    Delivery later, at most one of: ``delay_level``, 1 to 18 (every broker); ``delay``, seconds or a timedelta; ``deliver_at``, ms
+    since the epoch or an aware datetime (Halfmoon's brokers, and 5.x ones with its timer on; others deliver at once).
+
+    ``msg_id`` is the sender's own id for it (UNIQ_KEY): one of `TransactionProducer.new_id`, or 1 to 64 letters, digits and
+    ``_.:-``; None: the producer makes one. ``attempt`` counts how often the caller has sent this id to the topic, from 1. From 2
+    on a Halfmoon broker that has it answers as it did the first time and stores nothing; one that stored it as a half message
+    and rolled that back refuses. Apache brokers store it again.
     """
 
     topic: str
@@ -51,6 +73,43 @@ class Message(msgspec.Struct, kw_only=False):
     wait_store: bool = True
     delay_level: int = 0
     transaction_id: str | None = None
+    delay: float | timedelta | None = None
+    deliver_at: datetime | int | None = None
+    msg_id: str | None = None
+    attempt: int = 1
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it asks to be delivered later."""
+        return self.delay_level > 0 or self.delay is not None or self.deliver_at is not None
+
+    def _time_properties(self) -> dict[str, str]:
+        """Return the properties that ask for a point in time. Raises MessageIllegal for two wishes, or an impossible one."""
+        if (self.delay_level > 0) + (self.delay is not None) + (self.deliver_at is not None) > 1:
+            raise MessageIllegal("a message has one of delay_level, delay and deliver_at")
+        if self.delay is not None:
+            seconds = self.delay.total_seconds() if isinstance(self.delay, timedelta) else float(self.delay)
+            if not 0 <= seconds <= _DELAY_S_MAX:
+                raise MessageIllegal(f"delay is 0 to {_DELAY_S_MAX} seconds, not {self.delay}")
+            return {TIMER_DELAY_MS: str(round(seconds * 1000))}
+        if isinstance(self.deliver_at, datetime):
+            if self.deliver_at.tzinfo is None:
+                raise MessageIllegal("deliver_at: a datetime without time zone says no point in time")
+            return {TIMER_DELIVER_MS: str(max(0, round(self.deliver_at.timestamp() * 1000)))}
+        if self.deliver_at is not None:
+            if not 0 <= self.deliver_at < 10**15:
+                raise MessageIllegal(f"deliver_at is milliseconds since the epoch, not {self.deliver_at}")
+            return {TIMER_DELIVER_MS: str(self.deliver_at)}
+        return {}
+
+    def _id_properties(self) -> dict[str, str]:
+        """Return the sender's own id, and whether it comes again. Raises MessageIllegal for texts and counts that cannot be."""
+        if not isinstance(self.msg_id, str) or not _ID.fullmatch(self.msg_id):
+            what = f"msg_id {self.msg_id!r:.80}: use new_id(), or 1 to 64 letters, digits, '_', '.', ':' or '-'"
+            raise MessageIllegal(what if self.msg_id is not None else "a message that is sent again needs the msg_id of before")
+        if not 1 <= self.attempt <= _ATTEMPT_MAX:
+            raise MessageIllegal(f"attempt is 1 to {_ATTEMPT_MAX}, not {self.attempt}")
+        return {UNIQ_KEY: self.msg_id} if self.attempt == 1 else {UNIQ_KEY: self.msg_id, REPEAT: str(self.attempt)}
 
     def wire_properties(self) -> dict[str, str]:
         """Return all properties as they travel, the protocol's own included, in a new dict.
@@ -71,7 +130,11 @@ class Message(msgspec.Struct, kw_only=False):
             found[TAGS] = self.tag
         if self.delay_level:
             found[DELAY] = str(self.delay_level)
+        if self.delay is not None or self.deliver_at is not None:
+            found.update(self._time_properties())
         found[WAIT] = "true" if self.wait_store else "false"
+        if self.msg_id is not None or self.attempt != 1:
+            found.update(self._id_properties())
         for name, value in found.items():
             if "\x01" in name + value or "\x02" in name + value:
                 raise MessageIllegal(f"property {name!r} contains a separator (0x01 or 0x02)")
@@ -130,6 +193,65 @@ class StoredMessage(msgspec.Struct):
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
 
 
+class DeadLetter(msgspec.Struct):
+    """A message that a group gave up. ``message`` is its record in the dead-letter topic, its body as the sender gave it.
+
+    ``address`` is where its broker listens. Names are the user's.
+    """
+
+    group: str
+    message: StoredMessage
+    address: str
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The broker's id of the dead letter, by which it is shown and replayed."""
+        return self.message.offset_msg_id
+
+    @property
+    def topic(self) -> str:
+        """The topic it was consumed from; empty when that is not told."""
+        return self.message.properties.get("RETRY_TOPIC", "")
+
+    @property
+    def origin_msg_id(self) -> str:
+        """The broker's id of the message that failed first; empty when that is not told."""
+        return self.message.properties.get("ORIGIN_MESSAGE_ID", "")
+
+    @property
+    def reason(self) -> str:
+        """Why it could not be consumed, as its consumer told last; empty when none was told."""
+        return self.message.properties.get(RECONSUME_REASON, "")
+
+    @property
+    def died_ms(self) -> int:
+        """When it was given up, by the broker's clock."""
+        return self.message.store_ms
+
+    @property
+    def tries(self) -> int:
+        """How often it was handed to a consumer."""
+        return max(1, self.message.reconsume_times)
+
+    @property
+    def replay_of(self) -> str:
+        """The broker's id of the dead letter that was replayed and came to this end again; empty for none."""
+        return self.message.properties.get(DEAD_LETTER_ID, "")
+
+    def targets(self) -> list[str]:
+        """Return the topics to which it usually goes: its group's retry topic, which nobody else reads, and where it came from."""
+        return [f"%RETRY%{self.group}", *([self.topic] if self.topic else [])]
+
+
+class Replayed(msgspec.Struct):
+    """What a replay did: where to, whether now or before (``already``), and the broker's id of the copy."""
+
+    letter: DeadLetter
+    topic: str
+    offset_msg_id: str
+    already: bool = False
+
+
 class SendStatus(Enum):
     """What the broker promised. Every status but SEND_OK means: stored, but a promise of the broker's mode was not kept in time."""
 
@@ -150,6 +272,8 @@ class SendResult(msgspec.Struct):
     transaction_id: str | None = None
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+    recall_handle: str | None = None
+    """Cancels a message that waits for a point in time, see `Producer.recall`."""
 
 
 class LocalTransactionState(IntEnum):
@@ -241,14 +365,27 @@ class Subscription(msgspec.Struct, frozen=True):
     version: int = 0
 
 
-def subscription(topic: str, expression: str | None = "*", expression_type: str = "TAG", *, version: int = 0) -> Subscription:
+def subscription(
+    topic: str, expression: str | None = "*", expression_type: str = "TAG", *, sql: str | None = None, version: int = 0
+) -> Subscription:
     """Return the subscription that an expression describes. ``codes`` are the Java hashes of its tags.
 
-    Raises:
-        UsageError: a tag expression with nothing but separators.
+    ``sql`` is an SQL92 expression, given instead of tags. Whether it parses is for the broker to say.
 
-    Follows FilterAPI.buildSubscriptionData (RocketMQ 4.9.8).
+    Raises:
+        UsageError: a tag expression with nothing but separators; tags and SQL92 at once; an empty SQL92 expression; a type that is
+            neither, such as a class that filters.
+
+    Follows FilterAPI.buildSubscriptionData and MessageSelector.bySql (RocketMQ 4.9.8).
     """
+    if sql is not None:
+        if expression not in (None, "*") or expression_type != "TAG":
+            raise UsageError("a subscription has tags or an SQL92 expression, not both")
+        expression, expression_type = sql, "SQL92"
+    if expression_type not in ("TAG", "SQL92"):
+        raise UsageError(f"no filter is of type {expression_type[:40]!r}: give tags or SQL92; filters by a class are not supported")
+    if expression_type == "SQL92" and not (expression or "").strip():
+        raise UsageError("an SQL92 expression is empty")
     if expression_type != "TAG":
         return Subscription(topic, expression or "", expression_type, version=version)
     if not expression or expression == "*":

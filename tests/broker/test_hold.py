@@ -18,6 +18,21 @@ def test_a_message_at_or_behind_the_offset_wakes_the_pull():
     assert holds.arrived("T", 0, 7, [0]) == []
 
 
+def test_a_pull_that_takes_more_room_leaves_less_to_its_connection_and_to_all(monkeypatch):
+    monkeypatch.setattr(module, "HOLDS_OF_PEER_MAX", 3)
+    holds, large = Holds(4), hold(peer=1)
+    large.room = 3
+    assert holds.park(large)
+    assert not holds.park(hold(peer=1))
+    assert holds.park(hold(peer=2))
+    assert not holds.park(hold(peer=2))
+
+    holds.lost(1)
+
+    assert (holds.count, holds.room) == (1, 1)
+    assert holds.park(hold(peer=1))
+
+
 def test_a_message_with_another_tag_does_not_wake_the_pull():
     holds = Holds(10)
     waiting = hold(codes=frozenset({7}))
@@ -44,6 +59,16 @@ def test_pulls_come_back_in_the_order_of_their_deadlines():
     assert holds.expired(999) == []
     assert holds.expired(1000) == [early]
     assert holds.due() == 2000
+
+
+def test_no_more_come_back_at_once_than_are_asked_for():
+    holds = Holds(10)
+    for number in range(5):
+        holds.park(hold(peer=number, deadline=1000))
+
+    assert [each.peer for each in holds.expired(1000, 2)] == [0, 1]
+    assert holds.due() == 1000
+    assert [each.peer for each in holds.expired(1000, 9)] == [2, 3, 4]
 
 
 def test_a_woken_pull_has_no_deadline_any_more():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker import pending
-from halfmoon.broker.names import OP_TOPIC
+from halfmoon.broker import later, pending
+from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.model import java_hash
 from halfmoon.wire.bodies import PendingTransactions, Transaction, TransactionStats, from_json
 from halfmoon.wire.headers.transaction import (
@@ -14,8 +14,10 @@ from halfmoon.wire.headers.transaction import (
     GetTransaction,
     GetTransactionStats,
     ListPendingTransactions,
+    ResumeCheckHalfMessage,
 )
-from tests.broker.half import CHECKS, COMMIT, GROUP, ROLLBACK, TOPIC, checks, end, prepare, produce, stored
+from tests.broker.half import CHECKS, COMMIT, GROUP, ROLLBACK, TOPIC, checks, end, half_properties, prepare, produce, stored
+from tests.broker.talk import send_header
 
 
 def test_pending_transactions_are_listed_the_oldest_first_with_their_checks(make_talk):
@@ -108,3 +110,78 @@ def test_a_listing_ends_early_when_it_read_enough_and_all_pages_together_are_who
 def test_a_name_that_is_no_number_to_python_is_answered_too(talk):
     prepare(talk)
     assert talk.ask(GetTransaction(id="²")).code == 22
+
+
+@pytest.fixture
+def slow(make_talk):
+    """A broker with sync flush whose device hangs, and one half message that is durable and one that is not."""
+    talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"})
+    prepare(talk, "durable")
+    talk.held_back = []
+    talk.post(send_header(TOPIC, queue_id=3, properties=half_properties("waiting")))
+    talk.turn()
+    return talk
+
+
+def test_a_half_message_that_is_not_durable_is_told_to_nobody(slow):
+    page = from_json(PendingTransactions, slow.ask(ListPendingTransactions()).body)
+    assert [one.msg_id for one in page.transactions] == ["durable"]
+    assert slow.ask(GetTransaction(id="1")).code == slow.ask(DecideTransaction(id="1", commit=True, operator="ann")).code == 22
+    slow.release()
+
+    page = from_json(PendingTransactions, slow.ask(ListPendingTransactions()).body)
+    assert [one.msg_id for one in page.transactions] == ["durable", "waiting"]
+
+
+def test_groups_whose_names_cannot_be_read_are_counted_together(slow):
+    for group in ("a", "b", "b"):
+        slow.post(send_header(TOPIC, queue_id=3, properties=half_properties("more", group)))
+    slow.turn()
+    found = from_json(TransactionStats, slow.ask(GetTransactionStats()).body)
+    assert (found.pending_count, {one.group: one.pending for one in found.groups}) == (5, {GROUP: 2, "?": 3})
+
+
+def test_a_decision_by_hand_is_answered_once_it_is_durable(slow):
+    asked = [slow.post(DecideTransaction(id="durable", commit=True, operator="ann")) for _ in range(2)]
+    slow.turn()
+    assert [slow.answer(each) for each in asked] == [None, None]
+    slow.release()
+
+    assert [from_json(Transaction, slow.answer(each).body).state for each in asked] == ["COMMITTED", "COMMITTED"]
+    assert [op.body for op in stored(slow, OP_TOPIC)] == [b"0"]
+
+
+def test_a_resume_is_answered_once_it_is_durable(make_talk):
+    talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"}, transaction_check_max=1, **CHECKS)
+    produce(talk, GROUP)
+    prepare(talk)
+    talk.wait(12_000)
+    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    talk.held_back = []
+    asked, again = (talk.post(ResumeCheckHalfMessage(msg_id=copy.offset_msg_id)) for _ in range(2))
+    talk.turn()
+    assert (talk.answer(asked), talk.answer(again).remark) == (None, "message u1 was resumed already")
+    talk.release()
+    assert talk.answer(asked).code == 0
+    assert talk.ask(ResumeCheckHalfMessage(msg_id=copy.offset_msg_id)).remark == "message u1 was resumed already"
+    assert len(stored(talk, HALF_TOPIC)) == 2
+
+
+def test_when_the_device_fails_who_decided_is_told_so(slow):
+    asked = slow.post(DecideTransaction(id="durable", commit=False, operator="ann"))
+    slow.turn()
+    for work in slow.held_back:
+        work.done(OSError(5, "input/output error"), slow.now)
+    slow.held_back = None
+    slow.turn()
+    slow.run_effects()
+
+    answer = slow.answer(asked)
+    assert (answer.code, "service not available" in answer.remark) == (1, True)
+
+
+def test_answers_that_wait_for_the_device_are_bounded(slow, monkeypatch):
+    monkeypatch.setattr(later, "WAITING_MAX", 2)
+    asked = [slow.post(DecideTransaction(id="durable", commit=True, operator="ann")) for _ in range(3)]
+    slow.turn()
+    assert [found and found.code for found in map(slow.answer, asked)] == [None, None, 2]

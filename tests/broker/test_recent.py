@@ -24,8 +24,8 @@ def test_the_oldest_go_when_they_are_too_large_and_what_was_taken_out_counts_no_
         found.add(index, half(30))
     assert [index for index in range(4) if found.get(index)] == [1, 2, 3]
 
-    found.take(2)
-    found.take(2)
+    found.take([2])
+    found.take([2, 77])
     found.add(9, half(30))
     assert [index for index in range(10) if found.get(index)] == [1, 3, 9]
     found.add(10, half(1000))

@@ -7,10 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from halfmoon.cli.options import time_ms
+
+pytestmark = pytest.mark.slow
 
 
 def _send(run, topic: str, *bodies: str, tag: str = "A") -> None:
@@ -38,6 +41,37 @@ def test_a_filter_leaves_only_messages_with_its_tags(run, topic):
     found = run("consume", "--topic", topic, "--filter", "A || C", "--json").lines()
 
     assert sorted(each["body"] for each in found) == ["of A", "of C"]
+
+
+@pytest.mark.parametrize("way", [[], ["--group", "C_sql"]])
+def test_an_sql_expression_leaves_only_messages_whose_properties_match(run, topic, way):
+    for amount in range(6):
+        arguments = ["--prop", f"amount={amount}", f"{amount}"]
+        assert run("produce", "--topic", topic, *arguments).code == 0
+
+    ran = run("consume", "--topic", topic, "--sql", "amount BETWEEN 2 AND 4", "--json", *way)
+
+    assert (ran.code, sorted(each["body"] for each in ran.lines())) == (0, ["2", "3", "4"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"), [(["--sql", "amount >"], "is refused"), (["--sql", "a = 1", "--filter", "A"], "not both")]
+)
+def test_a_filter_that_is_none_is_an_error_that_says_why(run, topic, arguments, why):
+    _send(run, topic, "1")
+
+    ran = run("consume", "--topic", topic, *arguments)
+
+    assert ran.code != 0
+    assert why in ran.err
+
+
+def test_looking_with_a_filter_that_nothing_matches_ends_at_the_end(run, topic):
+    _send(run, topic, "1", "2")
+    begin = time.monotonic()
+
+    assert run("consume", "--topic", topic, "--filter", "Nobody") == (0, "", "")
+    assert time.monotonic() - begin < 2.5
 
 
 def test_count_stops_early(run, topic):

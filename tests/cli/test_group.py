@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from halfmoon import ConsumeFrom, PullConsumer
+from halfmoon import ConsumeFrom, PullConsumer, PushConsumer
 
 
 @pytest.fixture
@@ -54,31 +56,103 @@ def test_a_group_shows_its_members_and_subscriptions(run, topic, cluster):
     assert shown["subscriptions"][topic] == "A || B"
 
 
-def test_reset_moves_a_group_to_the_first_to_the_last_and_to_a_time(run, topic, group):
-    for option, lag in ((("--to-first",), 3), (("--to-last",), 0), (("--to-time", "1h"), 3)):
-        moved = run("group", "reset", group, "--topic", topic, *option, "--json")
+def reset(run, group, topic, *options):
+    return run("group", "reset", group, topic, *options, "--json")
+
+
+@pytest.mark.mission("001-01")
+def test_reset_moves_a_group_to_the_earliest_to_the_latest_and_to_a_time(run, topic, group):
+    for option, lag in ((("--to-earliest",), 3), (("--to-latest",), 0), (("--to-time", "1h"), 3)):
+        moved = reset(run, group, topic, *option)
 
         assert moved.code == 0
         assert run("group", "lag", group, "--topic", topic, "--json").json()["lag"] == lag
 
 
+def test_one_queue_is_moved_to_an_offset_and_the_others_stay(run, topic, group):
+    queues = {each["queue_id"]: each["now"] for each in reset(run, group, topic, "--to-latest", "--dry-run").json()["queues"]}
+    longest = max(queues, key=lambda queue_id: queues[queue_id])
+
+    moved = reset(run, group, topic, "--to-offset", "1", "--queue", f"broker-a/{longest}").json()["queues"]
+
+    assert [(each["queue_id"], each["then"], each["difference"]) for each in moved] == [(longest, 1, 1 - queues[longest])]
+    assert run("group", "lag", group, "--topic", topic, "--json").json()["lag"] == queues[longest] - 1
+
+
 def test_a_dry_run_shows_the_same_and_changes_nothing(run, topic, group):
-    planned = run("group", "reset", group, "--topic", topic, "--to-first", "--dry-run", "--json").json()
+    planned = reset(run, group, topic, "--to-earliest", "--dry-run").json()
 
     assert planned["dry_run"]
-    assert {queue["to"] for queue in planned["queues"]} == {0}
-    assert sum(queue["from"] for queue in planned["queues"]) == 3
+    assert {queue["then"] for queue in planned["queues"]} == {0}
+    assert sum(queue["now"] for queue in planned["queues"]) == -sum(queue["difference"] for queue in planned["queues"]) == 3
     assert run("group", "lag", group, "--json").json()["lag"] == 0
+    assert reset(run, group, topic, "--to-earliest").json()["queues"] == planned["queues"]
 
 
-def test_reset_wants_exactly_one_target(run, topic, group):
-    assert run("group", "reset", group, "--topic", topic).code == 2
-    assert run("group", "reset", group, "--topic", topic, "--to-first", "--to-last").code == 2
+def test_people_are_told_what_is_consumed_again(run, topic, group):
+    shown = run("group", "reset", group, topic, "--to-earliest", "--dry-run").out
+
+    assert "3 messages again, 0 skipped; the group sleeps" in shown
+    assert "would be" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ((), 2),
+        (("--to-earliest", "--to-latest"), 2),
+        (("--to-offset", "1", "--to-time", "1h"), 2),
+        (("--to-offset", "-1"), 2),
+        (("--to-offset", "99"), 2),
+        (("--to-offset", "9223372036854775808"), 2),
+        (("--to-time", "yesterday"), 2),
+        (("--to-time", "999999999999999"), 2),
+        (("--to-time", "2200-01-01T00:00:00Z"), 2),
+        (("--to-earliest", "--queue", "7"), 2),
+        (("--to-earliest", "--queue", "-1"), 2),
+        (("--to-earliest", "--queue", "broker-b/0"), 2),
+    ],
+)
+def test_targets_that_cannot_be_are_refused_and_nothing_moves(run, topic, group, options, code):
+    assert reset(run, group, topic, *options).code == code
+
+    assert run("group", "lag", group, "--topic", topic, "--json").json()["lag"] == 0
 
 
 def test_an_unknown_group_is_refused_by_name(run, topic):
-    for words in (("show",), ("lag",), ("delete",), ("reset", "--topic", topic, "--to-first")):
+    for words in (("show",), ("lag",), ("delete",), ("reset", topic, "--to-earliest")):
         ran = run("group", words[0], "C_nobody", *words[1:])
 
         assert ran.code == 1
         assert "C_nobody" in ran.err
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_group_with_a_member_online_consumes_again_from_where_it_was_put(run, topic, cluster, orderly):
+    """The member itself is moved: it goes on at the new offset, and what it stores later does not undo it."""
+    run("produce", "--topic", topic, "1", "2", "3")
+    got: list[bytes] = []
+    consumer = PushConsumer(
+        group=f"C_{topic}"[:100],
+        nameserver=cluster.nameserver,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+        persist_offsets_ms=100,
+        orderly=orderly,
+    )
+    consumer.subscribe(topic)
+    consumer.on_message(lambda messages: got.extend(message.body for message in messages))
+    with consumer:
+        until(lambda: len(got) == 3)
+        until(lambda: run("group", "lag", consumer.settings.group, "--json").json()["lag"] == 0)
+        moved = reset(run, consumer.settings.group, topic, "--to-earliest").json()["queues"]
+        until(lambda: len(got) == 6)
+
+    assert sorted(got) == sorted([b"1", b"2", b"3"] * 2)
+    assert {each["members"] for each in moved} == {1}
+
+
+def until(true):
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true within ten seconds"
+        time.sleep(0.02)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from halfmoon.cli.output import body_text, report, show_table, span_text, time_text
+from halfmoon.cli.output import body_text, plain, report, show_table, span_text, time_text
 from halfmoon.errors import ConnectFailed, SettingError, broker_error
 
 
@@ -31,6 +31,21 @@ def test_a_refusal_is_told_with_its_code_and_to_programs_as_json(capsys):
 def test_times_are_shown_in_utc_and_none_as_nothing():
     assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert time_text(0) == time_text(-1) == ""
+
+
+@pytest.mark.parametrize("ms", [253_402_300_800_000, 10**18 - 1, 2**63 - 1])
+def test_a_time_that_no_calendar_has_is_shown_as_its_number(ms):
+    assert time_text(253_402_300_799_999) == "9999-12-31T23:59:59.999Z"
+    assert time_text(ms) == f"{ms} ms"
+
+
+@pytest.mark.parametrize("char", ["\x1b", "\x00", "\n", "\r", "\x7f", "\x9b", "\u202e", "\u2066"])
+def test_texts_of_others_steer_no_terminal(capsys, char):
+    show_table("", ("key",), [(f"o-1{char}[2J",)])
+
+    assert plain(f"o-1{char}") == "o-1·"
+    assert plain("Zoë 漢字") == "Zoë 漢字"
+    assert "o-1·[2J" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

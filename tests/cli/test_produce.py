@@ -34,6 +34,13 @@ def test_a_file_is_sent_line_by_line_or_whole(run, topic, tmp_path):
     assert _bodies(run, topic) == ["a", "a\nb\n", "b"]
 
 
+def test_messages_of_one_order_key_go_to_one_queue(run, topic):
+    sent = run("produce", "--topic", topic, "--order-key", "o-1", "--count", "2", "a", "b", "c", "--json").lines()
+
+    assert len({each["queue_id"] for each in sent}) == 1
+    assert [each["queue_offset"] for each in sent] == list(range(6))
+
+
 def test_count_sends_each_message_so_many_times(run, topic):
     run("produce", "--topic", topic, "--count", "3", "x")
 

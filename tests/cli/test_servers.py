@@ -18,6 +18,8 @@ from halfmoon.cli import servers
 from halfmoon.cli.looking import FIRST, read, starts_and_ends
 from halfmoon.errors import SettingError, UsageError
 
+pytestmark = pytest.mark.slow
+
 FREE = ("--nameserver-port", "0", "--broker-port", "0")
 
 

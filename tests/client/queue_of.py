@@ -7,6 +7,7 @@ from typing import Any
 
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.orderly import push_core
 from halfmoon.client.core.poll import PollCore
 from halfmoon.client.core.push import PushCore
 from halfmoon.client.settings import PullSettings, PushSettings, settings_of
@@ -77,7 +78,7 @@ def push(script: Scripted, file: Any = None, allocate: Any = None, **values: Any
     settings = settings_of(PushSettings, {"group": "C", "nameserver": "ns:1", **values})
     instance = Instance(settings, ME, Random(1))
     offsets = RemoteOffsets("C", instance.routes) if file is None else LocalOffsets(file)
-    core = PushCore(settings, instance, offsets, UniqueIds(b"\x0a\0\0\1", 1, Random(1)), allocate)
+    core = push_core(settings, instance, offsets, UniqueIds(b"\x0a\0\0\1", 1, Random(1)), allocate)
     core.subscribe("orders")
     return core
 

@@ -217,7 +217,7 @@ async def test_an_administrator_sees_and_changes_the_cluster(names, cluster):
             info = await admin.consumer_running_info(group, consumer.client_id)
             assert {queue.topic for queue in info.mq_table} >= {topic}
         assert await admin.lag(group, topic) == 0
-        await admin.reset_offsets(group, topic, 0)
+        await admin.reset_offsets(group, topic, "earliest")
         assert await admin.lag(group, topic) == 4
         assert sum(one.max_offset for one in (await admin.topic_stats(topic)).values()) == 4
         assert topic in await admin.topics()

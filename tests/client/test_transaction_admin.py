@@ -84,3 +84,13 @@ def test_a_given_up_message_is_taken_up_at_the_broker_that_its_id_names():
 
     (seen,) = script.seen
     assert (seen.address, seen.fields) == (BROKER, {"msgId": OFFSET_ID, "topic": "TRANS_CHECK_MAX_TIME_TOPIC"})
+
+
+def test_a_decision_later_than_5_x_takes_it_is_told_as_the_answer_to_a_check():
+    script = Scripted()
+    script.on(ViewMessageById, Reply(body=HALF))
+    script.on(EndTransaction, lambda seen: Reply() if seen.request.from_transaction_check else Reply(604, remark="late"))
+
+    script.run(end_transaction(admin(), OFFSET_ID, COMMIT))
+
+    assert [end.fields["fromTransactionCheck"] for end in script.asked(EndTransaction)] == ["false", "true"]

@@ -22,6 +22,8 @@ from halfmoon import (
 )
 from halfmoon.testing.local import LocalCluster
 
+pytestmark = pytest.mark.slow
+
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
 _numbers = count()
 

@@ -22,7 +22,20 @@ from halfmoon.cli.servers import OPTIONS, read_options, settings_from
 from halfmoon.testing.local import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/getting-started.md", "docs/transactions.md"]
+PAGES = [
+    "README.md",
+    "docs/getting-started.md",
+    "docs/transactions.md",
+    "docs/redelivery.md",
+    "docs/filters.md",
+    "docs/order.md",
+    "docs/offsets.md",
+    "docs/trace.md",
+    "docs/delay.md",
+    "docs/events.md",
+    "docs/declarations.md",
+    "docs/spark.md",
+]
 ADDRESS = "127.0.0.1:9876"
 SHOWN_ELSEWHERE = {"make"}
 BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -46,10 +59,12 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
-def run(command: list[str], nameserver: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command against the broker; ``stdin`` None is a closed standard input."""
+def run(
+    command: list[str], nameserver: str, stdin: str | None = None, directory: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command against the broker, in ``directory`` where given; ``stdin`` None is a closed standard input."""
     environment = {**os.environ, "NAMESRV_ADDR": nameserver, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return subprocess.run(command, env=environment, input=stdin, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=environment, input=stdin, capture_output=True, text=True, timeout=300, cwd=directory)
 
 
 def run_until_shown(code: str, shown: str, nameserver: str) -> str:
@@ -115,7 +130,7 @@ def _python(block: Block, nameserver: str, tmp_path: Path) -> None:
         if "input(" in code:
             assert said in run_until_shown(code, said, nameserver), block.place
             return
-        ended = run([sys.executable, "-c", code], nameserver)
+        ended = run([sys.executable, "-c", code], nameserver, directory=tmp_path)
         assert ended.returncode == 0, f"{block.place}\n{ended.stderr}"
         assert said in ended.stdout, block.place
 

@@ -21,7 +21,7 @@ RECORDED = Path(__file__).with_name("leaving_out.json")
 BORN_MS = 1_700_000_000_000
 KEYS = "KEYS\x01k1\x02"
 BROKER = (10, 310, 320, 11, 12, 33, 29, 30, 31, 32, 34, 35, 38, 46, 203, 204, 328, 14, 15, 43, 208, 222, 300, 303, 317, 17, 215, 21,
-          202, 305, 200, 207, 201, 26, 315, 28, 307)  # fmt: skip
+          202, 305, 200, 207, 201, 26, 315, 28, 307, 36, 41, 42, 45)  # fmt: skip
 NAME_SERVER = (100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 219, 224, 304, 311, 312, 313, 319, 322, 327)
 """Codes that both answer. Those of 5.x alone, and 318 whose body is no JSON, are not asked."""
 
@@ -38,7 +38,8 @@ VALUES: dict[str, object] = {
     "clientId": "nobody", "jstackEnable": "false", "namespace": "N", "value": "v", "brokerName": "broker-z",
     "brokerAddr": "127.0.0.1:1", "clusterName": "Z", "haServerAddr": "127.0.0.1:2", "brokerId": 0, "compressed": "false",
     "bodyCrc32": 0, "heartbeatTimeoutMillis": 60_000, "enableActingMaster": "false", "acceptStandardJsonOnly": "true",
-    "cluster": "Z",
+    "cluster": "Z", "delayLevel": 0, "originMsgId": "", "originTopic": "Left", "reason": "because",
+    "releaseOnClose": "true",
 }  # fmt: skip
 
 V2: dict[str, object] = {
@@ -54,6 +55,7 @@ SUBSCRIPTION = {"topic": "Left", "subString": "*", "tagsSet": [], "codeSet": [],
 CONSUMER = {"groupName": "G", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING", "unitMode": False,
             "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [SUBSCRIPTION]}  # fmt: skip
 HEARTBEAT = {"clientID": "c@1", "producerDataSet": [{"groupName": "P"}], "consumerDataSet": [CONSUMER]}
+QUEUE = {"topic": "Left", "brokerName": "broker-a", "queueId": 0}
 VERSION = {"counter": 1, "timestamp": BORN_MS}
 TOPIC = {"topicName": "Left", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicFilterType": "SINGLE_TAG",
          "topicSysFlag": 0, "order": False}  # fmt: skip
@@ -62,6 +64,8 @@ BODIES: dict[int, Any] = {
     46: {"clientId": "c@1", "group": "G", "subscriptionData": SUBSCRIPTION},
     200: {"groupName": "Made", "consumeEnable": True, "consumeFromMinEnable": True, "consumeBroadcastEnable": True, "brokerId": 0,
           "retryQueueNums": 1, "retryMaxTimes": 16, "whichBrokerWhenConsumeSlowly": 1, "notifyConsumerIdsChangedEnable": True},
+    41: {"consumerGroup": "G", "clientId": "c@1", "mqSet": [QUEUE]},
+    42: {"consumerGroup": "G", "clientId": "c@1", "mqSet": [QUEUE]},
     103: {"topicConfigSerializeWrapper": {"dataVersion": VERSION, "topicConfigTable": {"Left": TOPIC}}, "filterServerList": []},
     322: VERSION,
 }  # fmt: skip
@@ -70,6 +74,8 @@ DIFFERENT = {
     (35, "clientID"): (0, "the connection says who leaves; Java takes it too where the client is in no producer group"),
     (15, "consumerGroup"): (1, "nobody could read it again; Java stores it for a group named null"),
     (15, "topic"): (1, "the same"),
+    (41, ".clientId"): (1, "nobody could renew the lock or give it back; Java keeps it for a client named null"),
+    (42, ".clientId"): (1, "the same"),
     (100, "value"): (1, "there is nothing to store"),
     (103, "brokerName"): (1, "nobody could find it"),
     (103, "brokerAddr"): (1, "the same"),

@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+
+from tests.interop.jars import BUILD
+
+_PORTS = range(10_002, 32_000, 5)
+"""Each with its neighbours: above what systems keep for themselves, below what they give to outgoing connections, which could
+take a port between the moment it is found free and the moment a server that starts for seconds listens on it."""
+_RANDOM = random.SystemRandom()
+_taken: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a port that is free together with its neighbours: brokers also listen two below (VIP) and one above (replication)."""
-    for _ in range(200):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if 10_000 < port < 65_000 and all(_is_free(port + step) for step in (-2, -1, 0, 1, 2)):
+    """Return a port that is free together with its neighbours: brokers also listen two below (VIP) and one above (replication).
+
+    Nobody else who asks here, in whichever process, gets it before this process ends.
+    """
+    for _ in range(1000):
+        port = _RANDOM.choice(_PORTS)
+        if port not in _taken and _claim(port) and all(_is_free(port + step) for step in (-2, -1, 0, 1, 2)):
+            _taken.add(port)
             return port
     raise RuntimeError("no free port")
+
+
+def _claim(port: int) -> bool:
+    """Lock the byte of this number in a file that all processes share; the system lets go of it when the process ends."""
+    try:
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
+
+
+@cache
+def _claims() -> int:
+    BUILD.mkdir(parents=True, exist_ok=True)
+    return os.open(BUILD / "ports.lock", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _is_free(port: int) -> bool:
@@ -71,7 +99,7 @@ class Server:
         self.kill()
         raise RuntimeError(f"{otherwise}:\n{self.log.read_text(errors='replace')[-3000:]}")
 
-    def stop(self, timeout_s: float = 20) -> int:
+    def stop(self, timeout_s: float = 60) -> int:
         """End it with SIGTERM, and with SIGKILL when that takes too long. Returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)

@@ -203,7 +203,7 @@ async def test_the_asyncio_twin_does_the_same(server: Serve | Cluster, names: di
         return COMMIT
 
     async with AsyncTransactionProducer(**names, check=check) as producer:
-        async with producer.half(Message(topic, b"commit")) as half:
+        async with producer.half(Message(topic, b"commit"), check_after_s=60) as half:
             await asyncio.sleep(0)
         with pytest.raises(ZeroDivisionError):
             async with producer.half(Message(topic, b"rollback")):

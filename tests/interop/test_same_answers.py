@@ -78,6 +78,9 @@ def offset(name: str, code: int, group: str = "G", topic: str = "Same", queue_id
     return of_queue(name, code, queue_id, topic, consumerGroup=group, **more)
 
 
+FIRST_RECORD = "7F00000100002A9F0000000000000000"
+"""An id of a broker: the record at the beginning of its log."""
+
 BEFORE = [
     make_topic("the topic", "Same", readQueueNums=4, writeQueueNums=4),
     *(
@@ -92,6 +95,7 @@ ALIKE = [
     Question("an unknown request", 9999),
     # sends
     send("a send without properties", i=None),
+    send("a delayed message", i="DELAY\x011\x02"),
     send("a send to a new topic", b="Fresh"),
     send("a send to a new topic of one queue that the broker chooses", b="One", d=1, e=-1),
     send("a send to a new topic of more queues than the template's", b="Many", d=100, e=7),
@@ -234,6 +238,9 @@ ALIKE = [
     Question("the connections of unknown producers", 204, {"producerGroup": "Nobody"}),
     Question("all producers", 328),
     Question("how a client is that is not there", 307, {"consumerGroup": "G", "clientId": "nobody"}),
+    Question("a message for a client that is not there", 309, {"consumerGroup": "G", "clientId": "nobody", "msgId": FIRST_RECORD}),
+    Question("how far a client is that is not there", 223, {"topic": "Same", "group": "G", "clientAddr": "nobody"}),
+    Question("how far it is in an unknown topic", 223, {"topic": "Nothing", "group": "G", "clientAddr": "nobody"}),
     _json("a subscription to be checked", 46, {"clientId": "c", "group": "G", "subscriptionData": {"topic": "Same"}}),
     _json("an odd one", 46, {"clientId": "c", "group": "G", "subscriptionData": {"topic": "Same", "subString": "||"}}),
     Question("leaving a group one is not in", 35, {"clientID": "c@1", "producerGroup": "X", "consumerGroup": "Y"}),
@@ -273,12 +280,13 @@ DIFFERENT = [
     (Question("leaving a producer group without an id", 35, {"producerGroup": "P"}), 1, 0, "the connection says who leaves"),
     (_heartbeat_of("a heartbeat without a topic", {"subString": "*"}), 1, 1, "ours names the missing field"),
     (send("a prepared message by its bits alone", f=4), 0, 16, "stored, no consumer would ever see it"),
-    (send("a delayed message", i="DELAY\x011\x02"), 0, 13, "refused until this broker delivers it in time"),
     (pull("a pull of less than nothing", maxMsgNums=-1), 1, 0, "Java fails to make a list of that size"),
     (pull("a pull with an unknown kind of expression", expressionType="odd"), 0, 23, "unfiltered is not what was asked for"),
     (pull("a pull of a group with a blank", consumerGroup="a b"), 0, 1, "its retry topic could not be"),
     (offset("progress in an unknown topic", 15, topic="Nothing", commitOffset=1), 0, 17, "as 5.x; the table would only grow"),
     (offset("progress in a queue below 0", 15, queue_id=-1, commitOffset=1), 0, 1, "the same"),
+    (Question("how far an unknown group is", 223, {"topic": "Same", "group": "Nobody"}), 1, 1, "ours says that nobody is online"),
+    (Question("a message without an id", 309, {"consumerGroup": "G", "clientId": "c@1"}), 1, 1, "ours says that there is none"),
     (heartbeat("a heartbeat of a group with a blank", "Same", group="a b"), 0, 1, "its retry topic could not be"),
     (_json("a heartbeat of nobody", 34, {}), 0, 1, "a client without an id cannot be told from others"),
     (Question("one record's inside", 33, {"offset": 1}), 0, 1, "Java takes any bytes for a record"),

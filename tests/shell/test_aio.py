@@ -203,6 +203,22 @@ async def test_a_lost_connection_fails_all_that_wait_and_the_next_call_connects_
         await connections.close()
 
 
+async def test_a_lost_connection_is_told_once_and_one_that_we_close_is_not():
+    async def answer(peer, command):
+        peer.reply(command)
+
+    lost = []
+    connections = Connections(lost=lost.append)
+    async with server(answer) as (address, peers):
+        await connections.call(address, ASK, b"", 1000)
+        peers[0].writer.close()
+        await asyncio.sleep(0.05)
+        assert lost == [address]
+        await connections.call(address, ASK, b"", 1000)
+        await connections.close()
+    assert lost == [address]
+
+
 async def test_nobody_listening_fails_fast_and_names_the_address():
     connections = Connections()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,23 @@ def test_where_the_device_cannot_be_asked_all_is_missing(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(os, "preadv", refuse)
     assert file.missing(100, 5000) == [(100, 5000)]
+
+
+def test_a_process_without_descriptors_still_syncs_what_it_wrote(tmp_path: Path):
+    disk = RealDisk(tmp_path)
+    file = disk.create("a/0", 4096)
+    file.write(0, b"x" * 4096)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 4000), hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            taken.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(5000))
+        assert taken
+        for _ in range(3):
+            file.sync()
+            disk.sync_directory("a")
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.testing.txhistory import STORE, TxVerdict, simulate_transactions
+from halfmoon.broker.repeats import Repeats
+from halfmoon.testing.txhistory import TxVerdict, simulate_transactions
+from halfmoon.testing.txproducers import FATES, REPEATED
 
 SEEDS = range(1, 11)
 FILE = Path(__file__).parent / "transaction_seeds.txt"
@@ -44,8 +46,11 @@ def test_lost_second_phases_are_healed_by_checks_in_time() -> None:
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_a_broker_killed_between_a_visible_record_and_its_op_record_neither_repeats_nor_loses(flush: str) -> None:
-    verdicts = [simulate_transactions(seed, flush=flush, kinds=("between",), steps=10) for seed in (1, 2)]
-    assert [verdict.problems for verdict in verdicts] == [[], []]
+    verdicts = [
+        simulate_transactions(seed, flush=flush, kinds=("between", "torn"), steps=14, operators=0, fates={"commit": 1, "slow": 1})
+        for seed in (5, 6, 7, 8)
+    ]
+    assert [verdict.problems for verdict in verdicts] == [[], [], [], []]
     assert sum(verdict.owed for verdict in verdicts) > 0
 
 
@@ -92,13 +97,53 @@ def test_without_producers_nothing_is_given_up_and_whoever_returns_is_asked() ->
     assert verdict.given_up == 0
 
 
-def test_half_messages_older_than_the_retention_are_given_up_with_a_word_also_where_their_files_went_first() -> None:
-    store = {**STORE, "clean_interval_ms": 200}
+@pytest.mark.parametrize("kind", ["ageing", "clock"])
+def test_a_clock_that_steps_over_the_retention_gives_nothing_up_and_files_wait(kind: str) -> None:
     verdicts = [
-        simulate_transactions(seed, flush="async", kinds=("ageing", "kill"), steps=8, store=store) for seed in (10, 12)
+        simulate_transactions(seed, flush="async", kinds=(kind, "kill"), steps=8, operators=0, fates={"lost": 1, "late": 1})
+        for seed in (10, 12)
+    ]
+    assert [verdict.problems for verdict in verdicts] == [[], []]
+    assert all(any("clock steps" in line for line in verdict.lines) for verdict in verdicts)
+    assert sum(verdict.given_up for verdict in verdicts) == 0
+    assert sum(verdict.committed for verdict in verdicts) > 40
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_where_the_disk_needs_room_what_is_pending_is_given_up_before_its_file_goes(flush: str) -> None:
+    verdicts = [
+        simulate_transactions(seed, flush=flush, kinds=("crowded", "kill", "power"), steps=10, fates=FATES | {"never": 4})
+        for seed in (1, 2, 3)
+    ]
+    assert [verdict.problems for verdict in verdicts] == [[], [], []]
+    assert sum(verdict.gone for verdict in verdicts) > 100
+    assert sum("its log file goes" in line for verdict in verdicts for line in verdict.given_up_for) > 5
+
+
+def test_a_broker_killed_between_a_copy_and_its_op_record_makes_no_second_copy() -> None:
+    verdicts = [
+        simulate_transactions(
+            seed, flush="async", kinds=("behind_copy",), steps=12, fates=FATES | {"never": 4}, broker={"transaction_check_max": 2}
+        )
+        for seed in (1, 2, 3)
+    ]
+    assert [verdict.problems for verdict in verdicts] == [[], [], []]
+    assert sum("TRANS_CHECK_MAX" in line or "OP_HALF" in line for verdict in verdicts for line in verdict.lines) > 0
+    assert sum(verdict.given_up for verdict in verdicts) > 20
+
+
+@pytest.mark.mission("000-73")
+@pytest.mark.parametrize("kinds", [("kill", "behind_resume"), ("power", "recovery"), ("producer", "cut", "lose")])
+def test_what_operators_decide_and_resume_breaks_no_promise(kinds: tuple[str, ...]) -> None:
+    verdicts = [
+        simulate_transactions(
+            seed, kinds=kinds, steps=8, operators=2, fates=FATES | {"never": 4}, broker={"transaction_check_max": 3}
+        )
+        for seed in (1, 2)
     ]  # fmt: skip
     assert [verdict.problems for verdict in verdicts] == [[], []]
-    assert sum(verdict.given_up for verdict in verdicts) > 10
+    assert sum(verdict.by_hand for verdict in verdicts) > 5
+    assert sum(verdict.resumed for verdict in verdicts) > 2
 
 
 def test_contradictions_are_refused() -> None:
@@ -113,3 +158,22 @@ def test_histories_of_transactions_are_worth_judging() -> None:
     assert sum(verdict.rolled_back for verdict in verdicts) > 80
     assert sum(verdict.checks for verdict in verdicts) > 100
     assert sum(verdict.given_up for verdict in verdicts) > 0
+
+
+def repeated(seed: int, flush: str) -> TxVerdict:
+    """Return the verdict on a history whose producers send again under the same id what was not answered."""
+    return simulate_transactions(seed, flush=flush, kinds=("cut", "kill"), fates={REPEATED: 1}, brokers=1, operators=0)
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("seed", [4, 8])
+def test_a_half_message_that_is_sent_again_under_its_id_is_stored_once(seed: int, flush: str) -> None:
+    verdict = repeated(seed, flush)
+    assert verdict.problems == [], verdict.summary()
+    assert verdict.committed > 20
+
+
+def test_a_broker_that_stores_repeats_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Repeats, "_found", lambda self, topic, key: [])
+    verdicts = [repeated(seed, "async") for seed in (4, 8)]
+    assert any(problem.startswith("repeated: ") for verdict in verdicts for problem in verdict.problems)

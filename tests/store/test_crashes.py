@@ -133,6 +133,7 @@ def _bodies(messages: dict[int, tuple[bytes, int]]) -> dict[int, bytes]:
     return {offset: body for offset, (body, _) in messages.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_store_keeps_its_promises_over_kills_power_losses_and_stops(seed: int, sync: bool):

@@ -46,6 +46,7 @@ def test_a_kill_loses_nothing_and_goes_on_in_place():
     assert bodies_of(store) == [b"a", b"b", b"c", b"d"]
 
 
+@pytest.mark.slow
 def test_a_log_cut_at_any_byte_comes_back_as_a_prefix():
     whole = disk_with([b"first", b"second" * 5, b"third"])
     sizes = [91 + 1 + 5, 91 + 1 + 30, 91 + 1 + 5]
@@ -135,6 +136,7 @@ def test_queue_offsets_are_not_reused_after_a_power_loss():
     assert lost > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work_is_done", [False, True])
 def test_offsets_beyond_a_reservation_are_reserved_before_they_are_given_out(work_is_done: bool):
     for seed in range(5):

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import DiskUsage
 from halfmoon.store import FoundStatus, Store, StoreSettings
 from halfmoon.store.retention import is_cleaning_hour, space
@@ -110,6 +111,45 @@ def test_files_that_are_not_durable_are_not_deleted():
     disk.used_bytes = disk.total_bytes * 86 // 100
     store.tick(NOW + 60_000)  # the syncs are left as work and not done
     assert len(disk.list("commitlog")) == 10
+
+
+def test_files_wait_for_what_is_undecided_in_them_and_then_until_its_decision_is_durable():
+    disk, store = filled(file_reserved_hours=1)
+    upkeep, undecided = store._upkeep, [3 * 65536 + 5]
+    upkeep.undecided_from = lambda: undecided[0]
+    tick(store, FOUR)
+    tick(store, FOUR + 10_000)
+    assert disk.list("commitlog")[0] == f"{3 * 65536:020d}"
+    assert upkeep.wanted_below == 0, "only time asks for the others"
+    undecided[0] = store.end_offset
+    store.append("t", 0, [draft(b"the decision")], FOUR + 15_000)
+    end = store.end_offset
+    for later in (20_000, 30_000, 40_000):
+        store.tick(FOUR + later)  # its sync is left as work and not done
+    assert (store.min_offset, store.durable_offset < end) == (3 * 65536, True)
+    carry_out(store, FOUR + 40_000)
+    tick(store, FOUR + 50_000)
+
+    assert store.durable_offset == end
+    assert disk.list("commitlog") == [f"{9 * 65536:020d}"]
+
+
+def test_where_the_disk_needs_room_it_says_what_is_in_the_way():
+    disk, store = filled()
+    upkeep = store._upkeep
+    upkeep.undecided_from = lambda: 3 * 65536 + 5
+    disk.used_bytes = disk.total_bytes * 95 // 100
+    for later in (60_000, 70_000):
+        tick(store, NOW + later)
+    assert (store.min_offset, upkeep.wanted_below) == (3 * 65536, 9 * 65536)
+    with pytest.raises(StoreNotWritable):
+        store.append("t", 0, [draft()], NOW + 70_000)
+    with upkeep.making_room():
+        store.append("t", 0, [draft()], NOW + 70_000)
+    assert store.refusal is not None
+    disk.used_bytes = 0
+    tick(store, NOW + 80_000)
+    assert (upkeep.wanted_below, store.refusal) == (0, None)
 
 
 @pytest.mark.parametrize(("percent", "clean", "forcibly", "full"), [(75, False, False, False), (76, True, False, False),

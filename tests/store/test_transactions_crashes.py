@@ -140,6 +140,7 @@ class History:
         self.open()
 
 
+@pytest.mark.slow
 @pytest.mark.mission("004-37", "004-38", "004-39", "004-41")
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
 @pytest.mark.parametrize("seed", SEEDS)
@@ -171,6 +172,7 @@ def test_the_index_says_what_the_log_says_when_stopped_inside_a_write(seed: int,
         history.crash(power=history.random.random() < 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_index_says_what_the_log_says_when_syncs_fail(seed: int):
     history = History(seed, sync=False)

@@ -97,6 +97,7 @@ def test_files_that_cannot_be_believed_are_made_anew_from_the_log(damage: str, p
     assert list(fsck(disk, settings())) == []
 
 
+@pytest.mark.slow
 @pytest.mark.mission("004-41")
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 def test_a_rebuild_that_is_stopped_anywhere_begins_again(power: bool):

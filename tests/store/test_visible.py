@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from errno import EMFILE
 from random import Random
 
 import pytest
@@ -47,6 +48,20 @@ def test_a_deleted_topic_and_a_failed_store_show_nothing_more():
     visible.give_up()
     visible.publish_durable(200, NOW)
     assert visible.take_arrivals() == []
+
+
+def test_without_descriptors_a_queue_is_refused_and_the_store_goes_on(monkeypatch: pytest.MonkeyPatch):
+    disk = SimDisk(Random(1))
+    visible, reasons = visible_on(disk)
+
+    def none_left(*_: object) -> None:
+        raise OSError(EMFILE, "Too many open files")
+
+    queue = ConsumeQueue(disk, "t", 0, 6000)
+    monkeypatch.setattr(ConsumeQueue, "make_room", none_left)
+    with pytest.raises(StoreNotWritable, match="Too many open files"):
+        visible.make_room(queue, 0, 1)
+    assert reasons == []
 
 
 def test_a_disk_that_fails_is_told_and_a_full_one_is_not():

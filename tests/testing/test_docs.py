@@ -16,6 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_examples_run(tmp_path: Path) -> None:
     assert len(EXAMPLES) >= 6
     for number, example in enumerate(EXAMPLES):

@@ -205,3 +205,35 @@ def test_the_same_seed_is_the_same_history_to_the_microsecond() -> None:
 
     assert history(5) == history(5)
     assert history(5) != history(6)
+
+
+def test_users_code_that_returns_an_operation_takes_the_time_of_it() -> None:
+    def slow(value: int) -> Any:
+        yield from sleep(700)
+        if not value:
+            raise KeyError("none")
+        return value
+
+    def operation() -> Any:
+        before = yield Now()
+        found = [(yield Run(slow, (5,)))]
+        try:
+            yield Run(slow, (0,))
+        except KeyError as exc:
+            found.append(str(exc))
+        return found, (yield Now()) - before
+
+    found, took_ms = Bench().run(operation()).result()
+    assert found == [5, "'none'"]
+    assert 1_400 <= took_ms <= 1_402
+
+
+def test_a_lost_connection_is_told_once_and_one_that_was_never_made_is_not() -> None:
+    bench, lost = Bench(), []
+    bench.calls._lost = lost.append
+    bench.run(ask())
+    bench.run(ask(address="10.0.0.1:9"))
+    assert lost == []
+    bench.network.lose(bench.network.connections("10.0.0.9")[0])
+    bench.world.run(ms=10)
+    assert lost == ["10.0.0.1:1000"]

@@ -8,6 +8,8 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pytest
+
 TESTS = """
 import socket
 
@@ -48,6 +50,7 @@ def run_pytest(directory: Path, *arguments: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.slow
 def test_the_fixtures_give_brokers_that_clients_reach(tmp_path: Path) -> None:
     (tmp_path / "test_users.py").write_text(TESTS)
     done = run_pytest(tmp_path, "-q")

@@ -16,7 +16,7 @@ from halfmoon.wire.command import Command, decode, encode_header
 from halfmoon.wire.table import REQUESTS, Header, fields_of, parse
 
 CODES = """10 11 12 14 15 17 21 25 26 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 46 100 101 102 103 104 105 106
-200 201 202 203 204 205 206 207 208 215 216 217 219 220 221 222 224 300 303 304 305 307 310 311 312 313 315 317 318 319 320
+200 201 202 203 204 205 206 207 208 215 216 217 219 220 221 222 224 300 303 304 305 307 309 310 311 312 313 315 317 318 319 320
 321 322 323 327 328 351 352 361"""
 LINES = sorted(REQUESTS.values(), key=lambda line: line.code)
 CLASSES = sorted({cls for line in LINES for cls in (line.header, line.reply)}, key=lambda cls: cls.__name__)
@@ -113,7 +113,8 @@ def test_a_long_pull_of_5_x_has_the_fields_of_a_pull():
 
 
 def test_what_only_administrators_may_send_is_marked():
-    assert {code for code, line in REQUESTS.items() if line.admin} == {17, 25, 200, 207, 215, 31001, 31002, 31003, 31004, 31005}
+    ours = {*range(31001, 31006), 31010, 31020, 31036}
+    assert {code for code, line in REQUESTS.items() if line.admin} == {17, 25, 200, 207, 215, *ours}
 
 
 @pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
@@ -143,4 +144,7 @@ def test_any_texts_as_fields_are_a_header_or_refused(line, data):
 
 
 def test_every_group_of_headers_is_loaded_with_the_package():
-    assert set(headers.__all__) == {"admin", "client", "group", "offset", "pull", "route", "send", "topic", "transaction"}
+    assert set(headers.__all__) == {
+        "admin", "batch", "client", "delay", "group", "offset", "pull", "ranges", "route", "send", "topic",
+        "transaction",
+    }  # fmt: skip

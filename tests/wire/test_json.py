@@ -307,6 +307,7 @@ def test_files_of_our_own_are_not_bounded():
     assert len(from_json(list[dict[str, int]], text, bounds=None)) == OBJECTS_MAX + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", [b":", b'"', b'"\\', b"{a:1}:", b"x ", b"\\"])
 def test_text_that_goes_on_without_sense_is_given_up_within_a_moment(piece):
     text = (b"{" + piece * (FRAME_BYTES_MAX // len(piece)))[:FRAME_BYTES_MAX]

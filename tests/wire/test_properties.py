@@ -70,3 +70,10 @@ def test_one_value_is_found_as_the_whole_would_tell(text, name):
 
     found = properties.decode(text.encode()).get(name)
     assert value == (None if found is None else found.encode())
+
+
+def test_any_text_becomes_one_line_that_a_property_can_hold():
+    assert properties.one_line("  a\x01b\x02\n c\ud800 \u4e2d") == "a b c \u4e2d"
+    assert properties.one_line("x" * 9, 4) == "xxxx"
+    assert properties.one_line("abc  def", 4) == "abc"
+    assert properties.decode(properties.encode({"why": properties.one_line("\x01\x02z")})) == {"why": "z"}

@@ -17,7 +17,7 @@ from halfmoon.wire.codes import VERSION
 from halfmoon.wire.command import Command, encode
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.peer import Peer, Peers
-from halfmoon.wire.table import fields_of
+from halfmoon.wire.table import Header, fields_of
 
 Sender = tuple[Peer, int, int]
 """peer, opaque, serialisation"""
@@ -33,6 +33,10 @@ class Stored(msgspec.Struct, gc=False):
     end_offset: int
     batch: bool = False
     deadline_ms: int = 0
+    recall_handle: str = ""
+    """Tells the sender of a message for a point in time how to recall it."""
+    other: Header | None = None
+    """The header of the answer, where the request was no send."""
 
 
 class Acks:
@@ -51,6 +55,9 @@ class Acks:
         """Answer every sender with success."""
         if stored.batch:
             self._answer_batch(stored)
+            return
+        if stored.recall_handle or stored.other is not None:
+            self._answer_plainly(stored, 0)
             return
         answer, forms, queue_id = self._peers.answer, self._forms, stored.queue_id
         offset = stored.queue_offset
@@ -107,11 +114,14 @@ class Acks:
 
     def reply(self, stored: Stored, index: int, code: int = 0) -> Reply:
         """Return the answer to one sender as a value; for a batch the ids of all messages, joined by commas."""
+        if stored.other is not None:
+            return Reply(code, None, stored.other)
         places = stored.physical_offsets if stored.batch else stored.physical_offsets[index : index + 1]
         msg_id = ",".join(f"{self._host_hex}{place:016X}" for place in places)
         header = SendMessageReply(
-            msg_id=msg_id, queue_id=stored.queue_id, queue_offset=stored.queue_offset + index, region_id=self._region, trace_on=True
-        )
+            msg_id=msg_id, queue_id=stored.queue_id, queue_offset=stored.queue_offset + index,
+            region_id=self._region, trace_on=True, recall_handle=stored.recall_handle or None,
+        )  # fmt: skip
         return Reply(code, None, header)
 
     def _answer_plainly(self, stored: Stored, code: int) -> None:

@@ -13,17 +13,24 @@ from typing import Any
 
 from halfmoon.broker.acks import Acks, reply_to
 from halfmoon.broker.admin import Admin
+from halfmoon.broker.batches import Batches
 from halfmoon.broker.clients import Clients
+from halfmoon.broker.delay import Delays
+from halfmoon.broker.delaylevels import Levels
 from halfmoon.broker.groups import Groups
-from halfmoon.broker.hold import Hold, Holds
+from halfmoon.broker.hold import EXPIRED_A_TICK, Hold, Holds
+from halfmoon.broker.locks import Locks
 from halfmoon.broker.membership import Membership
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.progress import Progress
-from halfmoon.broker.pull import Pulls, Waiting, fields_used
+from halfmoon.broker.pull import LAST_MS, Pulls, Waiting, fields_used
 from halfmoon.broker.query import Queries
+from halfmoon.broker.ranges import RangeReads
+from halfmoon.broker.redelivery import Redelivery
 from halfmoon.broker.register import Registration, Told
 from halfmoon.broker.relay import Relay
 from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.reset import Resets
 from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
@@ -57,7 +64,8 @@ class Broker:
     def __init__(self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, random: Random, now: int) -> None:
         host = pack_host(f"{settings.address}:{settings.port}")
         self.settings = settings
-        self.store = Store.open(disk, store_settings, host, now)
+        levels = Levels(settings.delay_levels)
+        self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code)
         self.tables = Tables(disk)
         self.topics = Topics(settings, self.tables, now)
         self.groups = Groups(settings, self.tables, now)
@@ -72,6 +80,7 @@ class Broker:
             settings,
             self.store,
             disk,
+            self.tables,
             self.topics,
             self.offsets,
             self.sends,
@@ -82,22 +91,32 @@ class Broker:
             random,
             now,
         )
+        self.delays = Delays(settings, levels, self.store, disk, self.topics, self.sends, self.tables, now)
+        self.redelivery = Redelivery(
+            settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.sends, self.delays, self.stats,
+            self.peers, random,
+        )  # fmt: skip
         self.turn = Turn(settings, self.topics, self.sends, self.transactions.halves)
         self.pulls = Pulls(
             settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.holds, self.peers, self.stats
         )
         self.membership = Membership(self.clients, self.groups, self.topics, self.pulls, self.peers)
-        self.progress = Progress(settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.peers)
-        self.relay = Relay(self.clients, self.peers, self._reply)
+        self.locks = Locks(settings, self.topics, self.membership.tell)
+        self.progress = Progress(settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.stats)
+        self.resets = Resets(settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.peers)
+        self.relay = Relay(self.clients, self.peers, self._reply, self.store.record, settings.name)
         self.admin = Admin(
             settings, self.store, self.topics, self.groups, self.offsets, self.stats, self._topic_deleted,
-            self.transactions.pending.texts,
+            self._texts,
         )  # fmt: skip
         self.queries = Queries(settings, self.store, self.topics)
         address, ha_address = f"{settings.address}:{settings.port}", f"{settings.address}:{settings.port + 1}"
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._told, self.topics.text)
-        self._handlers = self._table()
         self._starts: list[CoreEffect] = []
+        self.batches = Batches(
+            settings, self.store, self.topics, self.sends, self.peers, self.registration.name_servers, self._start, now
+        )
+        self._handlers = self._table()
         self._stopping = False
         self._next_save_ms = now + settings.save_offsets_ms
         self._next_expire_ms = now + EXPIRE_SCAN_MS
@@ -107,19 +126,26 @@ class Broker:
     def _table(self) -> dict[int, Handler]:
         send, queries, membership, progress, admin = self.sends.send, self.queries, self.membership, self.progress, self.admin
         decisions, given_up, pending = self.transactions.decisions, self.transactions.given_up, self.transactions.pending
+        batches = self.batches
         return {
+            31030: batches.prepare, 31031: batches.vote, 31032: batches.coordinator.decide, 31033: batches.apply,
+            31034: batches.coordinator.resolve, 31035: batches.abort, 31036: batches.listing.list,
             37: decisions.end, 323: given_up.resume, 31001: pending.list, 31002: pending.get, 31003: pending.check,
             31004: pending.decide, 31005: pending.stats,
-            10: send, 310: send, 320: send, 11: self._pull, 361: self._pull,
+            10: send, 310: send, 320: send, 36: self.redelivery.send_back, 11: self._pull, 361: self._pull,
             12: queries.by_key, 33: queries.by_id, 29: queries.offset_by_time, 30: queries.max_offset, 31: queries.min_offset,
             32: queries.earliest_ms,
+            45: self.delays.offsets, 370: self.delays.recall, 31020: self.delays.listing.list,
+            41: self.locks.lock, 42: self.locks.unlock,
             34: membership.heartbeat, 35: membership.unregister, 38: membership.consumer_ids, 46: membership.check_client,
             203: membership.consumer_connections, 204: membership.producer_connections, 328: membership.producers,
-            14: progress.query, 15: progress.update, 43: progress.everything, 208: progress.consume_stats, 222: progress.reset,
+            14: progress.query, 15: progress.update, 43: progress.everything, 208: progress.consume_stats, 222: self.resets.reset,
+            31010: self.resets.move, 31040: RangeReads(self.store, self.pulls, self.peers).read,
             300: progress.groups_of_topic, 303: progress.time_span, 317: progress.all_consume_stats,
             17: self._create_topic, 215: admin.delete_topic, 21: admin.topics, 351: admin.topic, 202: admin.topic_stats,
             305: admin.system_topics, 200: admin.create_group, 207: admin.delete_group, 201: admin.groups, 352: admin.group,
-            26: admin.settings, 315: admin.stats, 28: admin.runtime, 307: self.relay.running_info,
+            26: admin.settings, 315: admin.stats, 28: admin.runtime, 307: self.relay.running_info, 309: self.relay.consume_directly,
+            223: self.relay.status,
         }  # fmt: skip
 
     # ------------------------------------------------------------ the core's verbs
@@ -140,6 +166,7 @@ class Broker:
 
     def commit(self, now: int) -> None:
         """Handle everything fed: hot sends by group, then all else in order, then pulls; then what became visible wakes others."""
+        self.pulls.turn(now)
         plain: list[tuple[Peer, bytes, Frame]] = []
         pulls: list[tuple[Peer, bytes, Frame]] = []
         take, decide = self.turn.take, self.transactions.decisions.take
@@ -151,42 +178,55 @@ class Broker:
                     plain.append((peer, data, frame))
         self.turn.store(now)
         self.transactions.turn(now)
+        self.batches.turn(now)
         for peer, data, frame in plain:
             self._plain(peer, data, frame, now)
         for peer, data, frame in pulls:
             self._hot_pull(peer, data, frame, now)
-        self.store.flush(len(self.acks) + self.transactions.decisions.waiting())
-        self._settle()
+        self.store.flush(self._waiting())
+        self._settle(now)
 
     def lost(self, peer: int, now: int) -> None:
         """A connection is gone: its groups, waiting pulls and relayed requests go with it."""
+        known = self.peers.get(peer)
+        by_us = known is not None and known.closing
         self.peers.lost(peer)
         self.holds.lost(peer)
         self.relay.lost(peer)
         self.membership.lost(peer)
+        self.locks.lost(peer, by_us=by_us)
 
     def due(self) -> int | None:
         """When `tick` wants to be called next."""
         due = min(self.stats.due(), self._next_save_ms, self._next_expire_ms, self.transactions.due())
-        for wanted in (self.holds.due(), self.acks.due(), self.store.due(), self.peers.due(), self.relay.due()):
+        for wanted in (
+            self.holds.due(), self.acks.due(), self.store.due(), self.peers.due(), self.relay.due(), self.locks.due(),
+            self.delays.due(), self.batches.due(),
+        ):  # fmt: skip
             if wanted is not None and wanted < due:
                 due = wanted
         return due
 
     def tick(self, now: int) -> None:
         """Deadlines and periodic work."""
+        self.pulls.turn(now)
         self.store.tick(now)
-        self._settle()
-        for hold in self.holds.expired(now):
+        self._settle(now)
+        for hold in self.holds.expired(now, EXPIRED_A_TICK):
             self._go_on(hold)
         self.acks.tick(now)
         self.relay.tick(now)
+        self.locks.tick(now)
         self.peers.tick(now)
         self.stats.tick(now)
         self.transactions.tick(now)
+        if self.delays.tick(now) | self.batches.tick(now):
+            self.store.flush(self._waiting())
+            self._settle(now)
         if now >= self._next_expire_ms:
             self._next_expire_ms = now + EXPIRE_SCAN_MS
             self.membership.expire(now - self.settings.client_expiry_ms)
+            self.locks.expire(now)
         if now >= self._next_save_ms:
             self._next_save_ms = now + self.settings.save_offsets_ms
             self._starts += self.tables.save_changed(everything_changed=True)
@@ -207,7 +247,8 @@ class Broker:
     def stop(self, now: int) -> list[Op[Any]]:
         """Begin a clean stop: no more writes, everything saved and synced; waiting pulls are answered; name servers are told."""
         self._stopping = True
-        for hold in self.holds.expired(2**62):
+        self.pulls.turn(LAST_MS)
+        for hold in self.holds.expired(LAST_MS):
             self._go_on(hold)
         self.transactions.stop(now)
         self.store.stop(now)
@@ -218,20 +259,35 @@ class Broker:
     def close(self, now: int) -> None:
         """Give the directory back, once `stop` and what it left are done. Waits for the device."""
         self.transactions.close(now)
+        self.delays.close()
         self.store.close(now)
 
     # ------------------------------------------------------------ turns
 
-    def _settle(self) -> None:
+    def _start(self, operation: Op[None], name: str) -> None:
+        self._starts.append(Start(operation, name))
+
+    def _texts(self, now: int) -> dict[str, str]:
+        """What runtime information (28) says of transactions."""
+        return {**self.transactions.pending.texts(now), **self.batches.listing.texts()}
+
+    def _waiting(self) -> int:
+        """How many wait for the log to be durable."""
+        return len(self.acks) + self.transactions.waiting() + len(self.batches.durable)
+
+    def _settle(self, now: int) -> None:
         """Let others see what became durable or visible: answers to waiting sends, pulls that waited for messages."""
         store = self.store
         if self.acks:
             self.acks.durable(store.durable_offset)
             if store.failure is not None:
                 self.acks.failed(f"service not available now: {store.failure}")
-        if self.transactions.decisions.waiting():
-            self.transactions.durable(store.durable_offset, store.failure)
+        if self.transactions.waiting():
+            self.transactions.durable(store.durable_offset, store.failure, now)
+        if self.batches.durable:
+            self.batches.durable.reached(store.durable_offset, store.failure, now)
         for topic, queue_id, max_offset, tag_hashes in store.arrivals():
+            self.pulls.filters.arrived(store, topic, queue_id, max_offset, len(tag_hashes))
             for hold in self.holds.arrived(topic, queue_id, max_offset, tag_hashes):
                 self._go_on(hold)
 
@@ -241,8 +297,8 @@ class Broker:
 
         def done_and_settled(result: Any, now: int) -> None:
             done(result, now)
-            self.store.flush(len(self.acks) + self.transactions.decisions.waiting())
-            self._settle()
+            self.store.flush(self._waiting())
+            self._settle(now)
 
         return Work(work.run, done_and_settled, work.inline, work.name)
 
@@ -319,6 +375,7 @@ class Broker:
         self._reply(request, reply)
 
     def _topic_deleted(self, topic: str) -> None:
+        self.pulls.filters.forget(topic)
         for hold in self.holds.of_topic(topic):
             self._go_on(hold)
 

@@ -2,7 +2,8 @@
 
 A *round* begins each check interval and looks at what is pending, in the order of storing; nothing decided is looked at. A group
 that is asked as fast as it may be is left to a *pursuit* of its own, so that it delays no other. A check counts once it is sent:
-a group without a live producer costs its messages nothing. Ages are of the broker's clock. Told the time, never looks at it.
+a group without a live producer costs its messages nothing. Ages are of the broker's clock, and those after which nobody is asked
+any more are counted in time that it lived (`halfmoon.broker.lifetime`). Told the time, never looks at it.
 
 Follows TransactionalMessageServiceImpl.check and AbstractTransactionalMessageCheckListener (RocketMQ 4.9.8).
 Differs: no copy of the half message is written to ask a question; rounds are sliced, so that the broker answers others meanwhile;
@@ -21,6 +22,7 @@ import msgspec
 from halfmoon.broker.clients import Clients, Member
 from halfmoon.broker.decisions import Answer, real_queue
 from halfmoon.broker.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, Halves, checks_written, with_pairs
+from halfmoon.broker.lifetime import Lifetime
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.pace import Bucket, Pursuits
 from halfmoon.broker.settings import BrokerSettings
@@ -43,6 +45,7 @@ LOOKS_A_TICK, ASKS_A_TICK, BYTES_A_TICK, GROUPS_A_TICK = 128, 16, 1024 * 1024, 1
 """How much one call of `Checks.tick` does at most, some 2 ms: looks of a round and as many of pursuits, messages asked about or
 given up, bytes of half records read (one record more at most), groups learned."""
 RECORDS_A_LOOK = 4096
+GONE = "its record is gone or damaged"
 IMMUNITY_MAX_S = 31 * 24 * 3600
 
 
@@ -69,11 +72,11 @@ class Checks:
 
     def __init__(
         self, settings: BrokerSettings, retention_ms: int, store: Store, index: TransactionIndex, halves: Halves, clients: Clients,
-        peers: Peers, give_up: GiveUp, host: bytes, random: Random, now: int, warn: Callable[..., None],
+        peers: Peers, give_up: GiveUp, lifetime: Lifetime, host: bytes, random: Random, now: int, warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._settings, self._store, self._index, self._halves = settings, store, index, halves
         self._clients, self._peers, self._give_up, self._host, self._random = clients, peers, give_up, host, random
-        self._retention_ms, self._warn = retention_ms, warn
+        self._retention_ms, self._lifetime, self._warn = retention_ms, lifetime, warn
         self.counters = CheckCounters()
         self.next_round_ms = now + settings.transaction_check_interval_ms
         self.on_round: Callable[[int], None] = lambda now: None
@@ -207,7 +210,7 @@ class Checks:
         if sent and 0 <= now - history[-1].sent_s * 1000 < self._settings.transaction_check_interval_ms:
             return _Look()
         worn_out = sent >= self._settings.transaction_check_max
-        too_old = now - stored_ms > self._retention_ms
+        too_old = now - stored_ms > self._retention_ms and self._lifetime.age_ms(stored_ms, now) > self._retention_ms
         if not (worn_out or too_old):
             if half.group_hash not in self._live:
                 return _Look()
@@ -216,7 +219,7 @@ class Checks:
         self._bytes_left -= half.size
         parts = self._parts(half)
         if parts is None:
-            self._give_up_now(half, None, "its record is gone or damaged", now)
+            self._give_up_now(half, None, GONE, now)
         elif worn_out or checks_written(parts) >= self._settings.transaction_check_max:
             self._give_up_now(half, parts, f"{max(sent, checks_written(parts))} checks brought no decision", now)
         elif too_old:
@@ -227,9 +230,28 @@ class Checks:
             self._ask_in_turn(half, parts, sent, now)
         return _Look()
 
-    def _give_up_now(self, half: Half, parts: Parts | None, reason: str, now: int) -> None:
+    def clear(self, below: int, now: int) -> bool:
+        """Give up what is pending in the log below a physical offset, some of it; return False when the store takes nothing now."""
+        self._asks_left, self._bytes_left = ASKS_A_TICK, BYTES_A_TICK
+        halves, _ = self._index.pending(self._index.lowest_pending(), ASKS_A_TICK)
+        for half in halves:
+            if half.physical_offset >= below or self._spent:
+                break
+            self._bytes_left -= half.size
+            try:
+                parts = self._parts(half)
+                reason = GONE if parts is None else "its log file goes: the disk needs the room"
+                done = self._give_up_now(half, parts, reason, now)
+            except Exception as exc:  # our own mistake: its file stays, and the next look tries again
+                self._warn("half message %d cannot be given up: %s: %s", half.index, type(exc).__name__, exc)
+                done = False
+            if not done:
+                return False
+        return True
+
+    def _give_up_now(self, half: Half, parts: Parts | None, reason: str, now: int) -> bool:
         self._asks_left -= 1
-        self._give_up(half, parts, reason, now)
+        return self._give_up(half, parts, reason, now)
 
     def _parts(self, half: Half) -> Parts | None:
         record = self._store.record(half.physical_offset, half.size)
@@ -267,7 +289,7 @@ class Checks:
         """Ask at once, whatever the age and the pace. Raises BrokerError when there is nobody to ask."""
         parts = self._parts(half)
         if parts is None:
-            raise BrokerError("its record is gone or damaged")
+            raise BrokerError(GONE)
         member = self._member(parts)
         if member is None:
             raise BrokerError("no producer of its group is connected")

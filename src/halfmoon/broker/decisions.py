@@ -12,11 +12,10 @@ counted. A producer that asked is answered also when it says that it does not kn
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -32,8 +31,8 @@ from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable, SystemBusy
 from halfmoon.hot import EndHeader, end_header_json, tag_hash
 from halfmoon.store.layout import OP_PROPERTIES
-from halfmoon.store.parts import Parts, parts_of, size_of
-from halfmoon.store.store import Draft, Store
+from halfmoon.store.parts import Parts, parts_of
+from halfmoon.store.store import Appended, Draft, Store
 from halfmoon.store.transactions import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.command import encode
@@ -74,21 +73,21 @@ class Counters(msgspec.Struct):
     checks_answered: int = 0
 
 
-class Ending(NamedTuple):
+class Ending(msgspec.Struct, gc=False):
     """One request of the second phase. ``sender`` None: one-way."""
 
     sender: Sender | None
     remote: str
     group: str
-    index: int  # type: ignore[assignment]  # hides tuple.index
+    index: int
     physical_offset: int
     committed: bool
 
 
-class Decided(NamedTuple):
+class Decided(msgspec.Struct, gc=False):
     """A half message to decide, and who asked; without these the broker itself rolls it back."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index
+    index: int
     half: HalfMessage | None = None
     ending: Ending | None = None
 
@@ -177,15 +176,17 @@ class Decisions:
         while endings:
             again: list[Ending] = []
             decided: dict[int, Decided] = {}
+            recent = self._recent.get
             for ending in endings:
-                if ending.index in decided:
+                index = ending.index
+                if index in decided:
                     again.append(ending)
                     continue
-                half = self._recent.get(ending.index)
+                half = recent(index)
                 if half is None or half.physical_offset != ending.physical_offset or half.group != ending.group:
                     half = self._judged(ending)
                 if half is not None:
-                    decided[ending.index] = Decided(ending.index, half, ending)
+                    decided[index] = Decided(index, half, ending)
             try:
                 self.decide(decided.values(), now)
             except Exception as exc:  # our own mistake: these stay as they are and are asked about, others do not feel it
@@ -256,12 +257,15 @@ class Decisions:
         rolled_back: list[Decided] = []
         queues: dict[tuple[str, int], list[Decided]] = {}
         for each in decided:
-            if each.half is None or each.ending is None or not each.ending.committed:
+            half, ending = each.half, each.ending
+            if half is None or ending is None or not ending.committed:
                 rolled_back.append(each)
-            elif not each.half.topic:
+            elif not half.topic:
                 self._fail([each], BrokerError(f"half message {each.index} does not say where it belongs"))
+            elif (group := queues.get(queue := (half.topic, half.queue_id))) is None:
+                queues[queue] = [each]
             else:
-                queues.setdefault((each.half.topic, each.half.queue_id), []).append(each)
+                group.append(each)
         committed: list[tuple[Decided, int, int]] = []
         for (topic, queue_id), group in queues.items():
             committed += self._publish(topic, queue_id, group, now)
@@ -290,11 +294,7 @@ class Decisions:
         except BrokerError as exc:
             self._fail(group, exc)
             return []
-        topic_bytes, host = len(topic.encode()), self._host
-        return [
-            (each, place, size_of(topic_bytes, len(draft[0]), len(draft[1]), draft[5], host))
-            for each, draft, place in zip(group, drafts, appended.physical_offsets)
-        ]
+        return list(zip(group, appended.physical_offsets, appended.sizes))
 
     def _make_readable(self, topic: str, queue_id: int, now: int) -> None:
         """See to it that consumers see the queue: the topic may have been deleted or made smaller since the first phase.
@@ -314,18 +314,18 @@ class Decisions:
             return
         indexes = [each.index for each, _, _ in committed] + [each.index for each in rolled_back]
         try:
-            places = self._append_ops(indexes, now, by)
+            ops = self._append_ops(indexes, now, by)
         except BrokerError as exc:  # what is visible stays decided, its op record follows later; nothing was rolled back
             for each, place, _ in committed:
                 self.owed_ops[each.index] = place
             if (first := min(self.owed_ops.values(), default=-1)) >= 0:  # else the index holds a lower one by itself
                 self._index.hold(first)
             self._fail(rolled_back, exc)
-            places, rolled_back = [], []
+            rolled_back = []
         decisions = [(each.index, place, size, True) for each, place, size in committed]
-        decisions += [
-            (each.index, place, self._op_size(each.index, by), False) for each, place in zip(rolled_back, places[len(committed) :])
-        ]
+        if rolled_back:
+            places, sizes = ops.physical_offsets[len(committed) :], ops.sizes[len(committed) :]
+            decisions += [(each.index, place, size, False) for each, place, size in zip(rolled_back, places, sizes)]
         self._index.decided(decisions)
         self.counters.commits += len(committed)
         self.counters.rollbacks += len(rolled_back)
@@ -334,26 +334,22 @@ class Decisions:
 
     def _done(self, name: str, decided: list[Decided]) -> None:
         """Count decisions by group and answer those who asked."""
-        groups: dict[str, int] = {}
-        for index, _, ending in decided:
-            self._recent.take(index)
-            if ending is not None:
-                groups[ending.group] = groups.get(ending.group, 0) + 1
-                if ending.sender is not None:
-                    self._succeed(ending.sender)
-        for group, count in groups.items():
+        if not decided:
+            return
+        self._recent.take([each.index for each in decided])
+        endings = [each.ending for each in decided if each.ending is not None]
+        for group, count in Counter([ending.group for ending in endings]).items():
             self._stats.add(name, group, count)
+        for ending in endings:
+            if ending.sender is not None:
+                self._succeed(ending.sender)
 
-    def _append_ops(self, indexes: list[int], now: int, by: bytes) -> list[int]:
-        """Append op records; return their places. Raises BrokerError when the store takes none."""
+    def _append_ops(self, indexes: list[int], now: int, by: bytes) -> Appended:
+        """Append op records. Raises BrokerError when the store takes none."""
         properties = OP_PROPERTIES + (b"\x02" + by if by else b"")
         host = self._host
         drafts: list[Draft] = [(b"%d" % index, properties, 0, 0, now, host, 0, 0, _OP_TAG) for index in indexes]
-        return self._sends.append(OP_TOPIC, 0, drafts, now).physical_offsets
-
-    def _op_size(self, index: int, by: bytes) -> int:
-        properties_bytes = len(OP_PROPERTIES) + (len(by) + 1 if by else 0)
-        return size_of(len(OP_TOPIC), len(b"%d" % index), properties_bytes, self._host, self._host)
+        return self._sends.append(OP_TOPIC, 0, drafts, now)
 
     def pay(self, now: int) -> bool:
         """Write op records that are owed, some of them: a crash or a full disk came between a visible record and its op record.

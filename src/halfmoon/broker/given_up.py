@@ -1,16 +1,19 @@
 """Half messages that were given up: kept in a topic of their own with the reason and the history of their checks, resumable.
 
-A copy goes to ``TRANS_CHECK_MAX_TIME_TOPIC`` first, then an op record settles the half message: consumers never see it. Whoever
-resumes it makes a new half message of the copy, and its producers are asked again.
+A copy goes to ``TRANS_CHECK_MAX_TIME_TOPIC`` first, then an op record settles the half message: consumers never see it. The copy
+names the half record's place, so that after a crash between the two no second one is made. Whoever resumes it makes a new half
+message of the copy, and its producers are asked again.
 
 Follows DefaultTransactionalMessageCheckListener.resolveDiscardMsg and AdminBrokerProcessor.resumeCheckHalfMessage (RocketMQ 4.9.8).
-Differs: nothing is passed over before the copy is stored; the copy says why and whom was asked; a copy is resumed once; only a
-record of this topic can be resumed; a compressed message can be read after it.
+Differs: nothing is passed over before the copy is stored; the copy says why and who was asked, and has the half record's place as
+its prepared transaction offset; a copy is resumed once; only a record of this topic can be resumed; a compressed message can be
+read after it.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from halfmoon.broker.decisions import Answer, Decided, Decisions
@@ -25,18 +28,21 @@ from halfmoon.broker.half import (
     with_pairs,
     without,
 )
+from halfmoon.broker.later import Later
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
 from halfmoon.broker.topics import Topics
-from halfmoon.errors import BrokerError, CorruptRecord, StoreNotWritable, UsageError
+from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, StoreNotWritable, UsageError
 from halfmoon.hot import tag_hash
+from halfmoon.model import StoredMessage
 from halfmoon.store.parts import Parts, parts_of
 from halfmoon.store.store import Draft, Store
 from halfmoon.store.transactions import Check, Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
 from halfmoon.wire.ids import parse_offset_msg_id
+from halfmoon.wire.record import decode_record
 
 log = logging.getLogger("halfmoon.broker.transactions")
 
@@ -44,7 +50,8 @@ REASON, HISTORY = "TRANSACTION_GIVEN_UP_REASON", "TRANSACTION_CHECK_HISTORY"
 """Properties of a copy, where there is room: why, and each check as ``seconds:answer:producer`` joined by blanks, oldest first."""
 
 _NOT_RESUMED = frozenset(name.encode() for name in OURS - {"CLUSTER", REAL_TOPIC, REAL_QUEUE})
-_COPIED_MAX = 10_000
+_COPIED_MAX = 1000
+"""Copies without an op record: while there are so many, no other is made. A start looks at so many of the newest, some 40 ms."""
 
 
 class GivenUp:
@@ -52,12 +59,14 @@ class GivenUp:
 
     def __init__(
         self, store: Store, index: TransactionIndex, topics: Topics, sends: Sends, halves: Halves, decisions: Decisions,
-        warn: Callable[..., None],
+        later: Later, warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._store, self._index, self._topics, self._sends = store, index, topics, sends
-        self._halves, self._decisions, self._warn = halves, decisions, warn
-        self._copied: set[int] = set()
-        """Half messages whose copy is stored and that could not be settled yet."""
+        self._halves, self._decisions, self._later, self._warn = halves, decisions, later, warn
+        self._copied: set[int] | None = None
+        """Half messages whose copy is stored and that could not be settled yet; None: nobody asked for them since the start."""
+        self._resuming: deque[tuple[int, str]] = deque()
+        """Copies that were resumed and whose new half message is not durable, and so found by nobody: end of the log, and who."""
         self.given_up = self.resumed = 0
 
     def give_up(self, half: Half, parts: Parts | None, reason: str, now: int) -> bool:
@@ -67,7 +76,7 @@ class GivenUp:
             times = {CHECK_TIMES: str(max(sent, checks_written(parts)))}
             properties = with_pairs(parts.properties, {**times, REASON: reason, HISTORY: history_text(history)})
             try:
-                self._copy_once(half.index, _draft(parts, properties), now)
+                self._copy_once(half, _draft(parts, properties, half.physical_offset), now)
             except (BrokerError, StoreNotWritable) as exc:
                 self._warn("half message %d cannot be given up now: %s", half.index, exc)
                 return False
@@ -76,23 +85,53 @@ class GivenUp:
         settled = self._index.half(half.index)
         if settled is not None and settled.state == State.PREPARED:  # its copy is there, and it is settled in another round
             return False
-        self._copied.discard(half.index)
+        if self._copied is not None:
+            self._copied.discard(half.index)
         self._warn("half message %d (group %s, %d checks sent) is given up: %s", half.index, group, sent, reason)
         self.given_up += 1
         return True
 
-    def _copy_once(self, index: int, draft: Draft, now: int) -> None:
-        """Store the copy, unless it was stored before and only the op record failed. Raises BrokerError or StoreNotWritable."""
-        if index in self._copied:
+    def _copy_once(self, half: Half, draft: Draft, now: int) -> None:
+        """Store the copy, unless it was stored before and only the op record is missing. Raises BrokerError or StoreNotWritable."""
+        if self._copied is None:
+            self._copied = self._copied_before()
+        if half.index in self._copied:
             return
+        if len(self._copied) >= _COPIED_MAX:
+            raise StoreNotWritable(f"{_COPIED_MAX} others wait for their op records")
         self._index.make_room(0, 1)
         self._topics.ensure(GIVEN_UP_TOPIC, 1, now)
         self._sends.append(GIVEN_UP_TOPIC, 0, [draft], now)
-        if len(self._copied) < _COPIED_MAX:
-            self._copied.add(index)
+        self._copied.add(half.index)
 
-    def resume(self, request: Request) -> Reply:
+    def _copied_before(self) -> set[int]:
+        """Return the pending half messages of which the topic has a copy: a process ended before their op records."""
+        store, lowest = self._store, self._index.half(self._index.lowest_pending())
+        found: set[int] = set()
+        end, first = store.queue_max(GIVEN_UP_TOPIC, 0), store.queue_min(GIVEN_UP_TOPIC, 0)
+        for offset in range(end - 1, max(first, end - _COPIED_MAX) - 1, -1):
+            pieces = store.read(GIVEN_UP_TOPIC, 0, offset, 1).pieces
+            copy = _message(pieces[0]) if pieces else None
+            if copy is not None and lowest is not None and copy.physical_offset < lowest.physical_offset:
+                break
+            half = None if copy is None else self._half_of(copy)
+            if half is not None and half.state == State.PREPARED:
+                found.add(half.index)
+        return found
+
+    def _half_of(self, copy: StoredMessage) -> Half | None:
+        """Return the half message that a copy names; None when it is gone or another one: Apache's copies name place 0."""
+        place = copy.prepared_transaction_offset
+        record = self._store.record(place) if place >= 0 else None
+        stored = None if record is None else _message(record)
+        if stored is None or stored.body != copy.body or stored.properties.get("UNIQ_KEY") != copy.properties.get("UNIQ_KEY"):
+            return None
+        half = self._index.half(stored.queue_offset) if stored.topic == HALF_TOPIC else None
+        return half if half is not None and half.physical_offset == place else None
+
+    def resume(self, request: Request) -> Reply | None:
         """Check a half message again that was given up (323); ``msgId`` is the offset message id of its copy."""
+        self._later.check_room()
         header = request.header(ResumeCheckHalfMessage)
         try:
             place = parse_offset_msg_id(header.msg_id or "").physical_offset
@@ -101,13 +140,16 @@ class GivenUp:
         parts = self._copy(place)
         found = wire_properties.decode(parts.properties)
         unique = found.get("UNIQ_KEY", "")
+        self._check_not_resuming(unique or str(place))
         if unique:
             self._check_resumable(unique, place, request.now)
         kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
-        self._halves.append([_draft(parts, kept)], [found.get(PRODUCER_GROUP, "")], request.now)
+        self._halves.append([_draft(parts, kept, 0)], [found.get(PRODUCER_GROUP, "")], request.now)
+        if self._store.sync_flush:
+            self._resuming.append((self._store.end_offset, unique or str(place)))
         self.resumed += 1
         log.warning("message %s is resumed by %s: its producers are asked again", unique, request.peer.remote)
-        return Reply()
+        return self._later.answer(request, Reply())
 
     def _copy(self, place: int) -> Parts:
         record = self._store.record(place) if place >= 0 else None
@@ -118,6 +160,13 @@ class GivenUp:
         if parts is None or parts.topic != GIVEN_UP_TOPIC:
             raise BrokerError("resume: there is no message of that id that was given up")
         return parts
+
+    def _check_not_resuming(self, name: str) -> None:
+        """Raise BrokerError when the message was resumed a moment ago. Those who wait for the device are few: see `Later`."""
+        while self._resuming and self._resuming[0][0] <= self._store.durable_offset:
+            self._resuming.popleft()
+        if any(other == name for _, other in self._resuming):
+            raise BrokerError(f"message {name} was resumed already")
 
     def _check_resumable(self, unique: str, place: int, now: int) -> None:
         """Raise BrokerError when the message was resumed, or committed: a full disk may come between its copy and its op record."""
@@ -130,10 +179,20 @@ class GivenUp:
                 raise BrokerError(f"message {unique} was committed")
 
 
-def _draft(parts: Parts, properties: bytes) -> Draft:
+def _draft(parts: Parts, properties: bytes, prepared_offset: int) -> Draft:
     tag = wire_properties.value_of(properties, b"TAGS")
     code = tag_hash(tag) if tag else 0
-    return parts.body, properties, parts.flag, parts.sys_flag, parts.born_ms, parts.born_host, parts.reconsume_times, 0, code
+    return (
+        parts.body, properties, parts.flag, parts.sys_flag, parts.born_ms, parts.born_host, parts.reconsume_times, prepared_offset,
+        code,
+    )  # fmt: skip
+
+
+def _message(record: memoryview) -> StoredMessage | None:
+    try:
+        return decode_record(record)
+    except BadMessage:
+        return None
 
 
 def history_text(history: Sequence[Check]) -> str:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 from halfmoon.broker.acks import Sender, Stored
 from halfmoon.broker.names import HALF_TOPIC, check_group
@@ -24,7 +26,7 @@ from halfmoon.broker.send import Sends
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
-from halfmoon.store.parts import Parts, size_of
+from halfmoon.store.parts import Parts
 from halfmoon.store.store import Draft
 from halfmoon.store.transactions import TransactionIndex
 from halfmoon.wire import properties as wire_properties
@@ -53,34 +55,24 @@ _shapes: dict[bytes, Any] = {}
 _SHAPES_MAX, _SHAPE_BYTES_MAX = 4096, 512
 
 
-class Prepared(NamedTuple):
-    """Properties of a half message ready to be stored, and what they say."""
+Prepared = tuple[bytes, int, bool, str]
+"""Properties of a half message ready to be stored, tag code, whether the sender waits for the sync, producer group.
 
-    properties: bytes
-    tag_code: int
-    wait: bool
-    group: str
-
-
-class _Half(NamedTuple):
-    draft: Draft
-    group: str
-    topic: str
-    queue_id: int
-    sender: Sender | None
-    wait: bool
+A plain tuple, as `_Half` is, because one is built a message."""
+_Half = tuple[Draft, str, str, int, Sender | None, bool]
+"""draft, producer group, topic, queue id, sender, whether it waits"""
+_queue_id = itemgetter(3)
 
 
 class Halves:
     """The service that stores half messages. ``immunity_seen``: some half message asked for a minimum age of its own."""
 
-    def __init__(self, sends: Sends, index: TransactionIndex, host: bytes, warn: Callable[..., None]) -> None:
+    def __init__(self, sends: Sends, index: TransactionIndex, warn: Callable[..., None]) -> None:
         self._sends, self._index, self._warn = sends, index, warn
         self.recent = Recent()
         self._taken: list[_Half] = []
         self._suffixes: dict[tuple[str, int], bytes] = {}
         self._cluster_pair = sends.cluster_pair
-        self._fixed_bytes = size_of(len(HALF_TOPIC), 0, 0, b"", host)
         self.stored = 0
         self.immunity_seen = index.pending_count > 0
 
@@ -91,14 +83,14 @@ class Halves:
         reconsume: int,
     ) -> bool:  # fmt: skip
         """Take one send of this turn when it is an ordinary half message; its queue is known to take sends."""
-        prepared = prepare_quickly(text, self._suffix(topic, queue_id))
+        prepared = prepare_quickly(text, self._suffixes.get((topic, queue_id)) or self._suffix(topic, queue_id))
         if prepared is None:
             return False
         properties, code, wait, group = prepared
         host = sender[0].host
         sys_flag = sys_flag & ~TRANSACTION_MASK | (BORN_HOST_V6 if len(host) > 8 else 0)
         draft = (body, properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code)
-        self._taken.append(_Half(draft, group, topic, queue_id, sender, wait))
+        self._taken.append((draft, group, topic, queue_id, sender, wait))
         return True
 
     def send(self, request: Request, header: SendMessage | SendMessageV2, queue_id: int) -> None:
@@ -111,7 +103,7 @@ class Halves:
             bytes(command.body), properties, header.flag, sys_flag, header.born_timestamp, host,
             header.reconsume_times or 0, 0, code,
         )  # fmt: skip
-        self._taken.append(_Half(draft, group, header.topic, queue_id, sender, wait))
+        self._taken.append((draft, group, header.topic, queue_id, sender, wait))
         self.store(request.now)
 
     def store(self, now: int) -> None:
@@ -124,43 +116,43 @@ class Halves:
             self._store_together(taken, now)
         except Exception as exc:  # our own mistake: these sends fail, others do not feel it
             log.exception("%d half messages failed", len(taken))
-            self._sends.refuse([half.sender for half in taken], BrokerError(f"{type(exc).__name__}: {exc}"))
+            self._sends.refuse([half[4] for half in taken], BrokerError(f"{type(exc).__name__}: {exc}"))
 
     def _store_together(self, halves: list[_Half], now: int) -> None:
         try:
-            index, places, end = self.append([half.draft for half in halves], [half.group for half in halves], now)
+            index, places, end = self.append([half[0] for half in halves], [half[1] for half in halves], now)
         except MessageRefused as exc:
             if len(halves) == 1:
-                self._sends.refuse([halves[0].sender], exc)
+                self._sends.refuse([halves[0][4]], exc)
                 return
             for half in halves:  # one of them cannot be stored, and so none was: find out which
                 self._store_together([half], now)
             return
         except BrokerError as exc:
-            self._sends.refuse([half.sender for half in halves], exc)
+            self._sends.refuse([half[4] for half in halves], exc)
             return
-        add = self.recent.add
-        stored: Stored | None = None
-        for half, place in zip(halves, places):
-            draft, group, topic, queue_id, sender, wait = half
-            add(index, HalfMessage(place, group, topic, queue_id, draft))
-            if sender is None or not wait or (stored is not None and stored.queue_id != queue_id):
-                self._acknowledge(stored, now, wait=True)
-                stored = None
-            if sender is not None and wait and stored is not None:
-                stored.senders.append(sender)
-                stored.physical_offsets.append(place)
-            elif sender is not None:
-                stored = Stored([sender], queue_id, index, [place], end)
-                if not wait:
-                    self._acknowledge(stored, now, wait=False)
-                    stored = None
-            index += 1
-        self._acknowledge(stored, now, wait=True)
+        add, at = self.recent.add, index
+        for (draft, group, topic, queue_id, _, _), place in zip(halves, places):
+            add(at, HalfMessage(place, group, topic, queue_id, draft))
+            at += 1
+        begin = 0
+        for queue_id, run in groupby(halves, _queue_id):
+            senders = [(half[4], half[5]) for half in run]
+            self._acknowledge(senders, queue_id, index + begin, places[begin : begin + len(senders)], end, now)
+            begin += len(senders)
 
-    def _acknowledge(self, stored: Stored | None, now: int, *, wait: bool) -> None:
-        if stored is not None:
-            self._sends.acknowledge(stored, now, wait=wait)
+    def _acknowledge(
+        self, senders: list[tuple[Sender | None, bool]], queue_id: int, index: int, places: list[int], end: int, now: int
+    ) -> None:
+        """Answer neighbours of one queue: together, unless somebody among them wants no answer or does not wait for the sync."""
+        waiting = [sender for sender, wait in senders if sender is not None and wait]
+        if len(waiting) == len(senders):
+            self._sends.acknowledge(Stored(waiting, queue_id, index, places, end), now, wait=True)
+            return
+        for number, (sender, wait) in enumerate(senders):
+            if sender is not None:
+                stored = Stored([sender], queue_id, index + number, places[number : number + 1], end)
+                self._sends.acknowledge(stored, now, wait=wait)
 
     def append(self, drafts: list[Draft], groups: list[str], now: int) -> tuple[int, list[int], int]:
         """Append half messages and enter them into the index; return first queue offset, physical offsets and the end.
@@ -172,13 +164,11 @@ class Halves:
         except StoreNotWritable as exc:
             raise ServiceNotAvailable(f"service not available now: {exc}") from exc
         appended = self._sends.append(HALF_TOPIC, 0, drafts, now)
-        places, store_s, fixed = appended.physical_offsets, now // 1000, self._fixed_bytes
+        places, store_s = appended.physical_offsets, now // 1000
+        hashes = {group: tag_hash(group.encode()) for group in set(groups)}
         self._index.prepared(
             appended.queue_offset,
-            [
-                (place, fixed + len(draft[0]) + len(draft[1]) + len(draft[5]), store_s, tag_hash(group.encode()))
-                for place, draft, group in zip(places, drafts, groups)
-            ],
+            [(place, size, store_s, hashes[group]) for place, size, group in zip(places, appended.sizes, groups)],
         )
         self.stored += len(drafts)
         return appended.queue_offset, places, appended.end_offset
@@ -208,7 +198,7 @@ class Halves:
             raise MessageRefused(f"the message is illegal: {exc}") from exc
         if len(stored) > PROPERTIES_BYTES_MAX:
             raise MessageRefused(f"the message is illegal: its properties take {len(stored)} bytes, over {PROPERTIES_BYTES_MAX}")
-        return Prepared(stored, tag_hash(tag.encode()) if tag else 0, wait, group)
+        return stored, tag_hash(tag.encode()) if tag else 0, wait, group
 
     def _suffix(self, topic: str, queue_id: int) -> bytes:
         suffix = self._suffixes.get((topic, queue_id))
@@ -246,7 +236,7 @@ def prepare_quickly(text: bytes, suffix: bytes) -> Prepared | None:
     if shape is None:
         return None
     code, wait, group = shape
-    return Prepared(text + suffix if text[-1] == 2 else text + b"\x02" + suffix, code, wait, group)
+    return text + suffix if text[-1] == 2 else text + b"\x02" + suffix, code, wait, group
 
 
 def _read_shape(text: bytes) -> _Shape | None:
@@ -303,7 +293,3 @@ def _value(text: bytes, mark: bytes) -> bytes | None:
     begin = at + len(mark)
     end = text.find(b"\x02", begin)
     return text[begin:] if end < 0 else text[begin:end]
-
-
-def _queue_id(half: _Half) -> int:
-    return half.queue_id

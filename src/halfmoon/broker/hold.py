@@ -7,6 +7,7 @@ each 5 s, it is parked in the turn that found nothing (so no message can fall be
 
 from __future__ import annotations
 
+import sys
 from heapq import heappop, heappush
 from typing import Any
 
@@ -14,12 +15,18 @@ import msgspec
 
 QueueKey = tuple[str, int]
 
+EXPIRED_A_TICK = 500
+"""Pulls whose time is up that one tick goes on with, some milliseconds; the next comes at once."""
+
 HOLDS_OF_PEER_MAX = 10_000
-"""Waiting pulls of one connection. A consumer has one for each queue it reads."""
+"""Waiting pulls of one connection. A consumer has one for each queue it reads. One with a long expression counts as several."""
 
 
 class Hold(msgspec.Struct, eq=False):
-    """One waiting pull: whose, from which queue offset, for which tag codes (None: all), until when; ``pull`` is itself."""
+    """One waiting pull: whose, from which queue offset, for which tag codes (None: all), until when; ``pull`` is itself.
+
+    ``room`` is what it takes of the bounds: 1, and more when much must be kept for it.
+    """
 
     peer: int
     key: QueueKey
@@ -28,24 +35,28 @@ class Hold(msgspec.Struct, eq=False):
     deadline_ms: int
     pull: Any
     over: bool = False
+    room: int = 1
 
 
 class Holds:
-    """All waiting pulls of a broker, at most ``holds_max``."""
+    """All waiting pulls of a broker, at most ``holds_max``. ``count`` is how many there are, ``room`` what they take of that."""
 
     def __init__(self, holds_max: int) -> None:
         self._by_queue: dict[QueueKey, dict[int, Hold]] = {}  # then by id(hold): taking one out costs the same among thousands
         self._by_peer: dict[int, dict[int, Hold]] = {}
+        self._room_of_peer: dict[int, int] = {}
         self._deadlines: list[tuple[int, int, Hold]] = []
         self._number = 0
         self._holds_max = holds_max
-        self.count = 0
+        self.count = self.room = 0
 
     def park(self, hold: Hold) -> bool:
         """Let a pull wait; return False when a bound is reached, so that it is answered at once."""
-        of_peer = self._by_peer.get(hold.peer, ())
-        if self.count >= self._holds_max or len(of_peer) >= HOLDS_OF_PEER_MAX:
+        of_peer = self._room_of_peer.get(hold.peer, 0) + hold.room
+        if self.room + hold.room > self._holds_max or of_peer > HOLDS_OF_PEER_MAX:
             return False
+        self._room_of_peer[hold.peer] = of_peer
+        self.room += hold.room
         self.count += 1
         self._number += 1
         self._by_queue.setdefault(hold.key, {})[id(hold)] = hold
@@ -74,10 +85,10 @@ class Holds:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def expired(self, now: int) -> list[Hold]:
-        """Take out the pulls whose time is up."""
-        found = []
-        while (deadline := self.due()) is not None and deadline <= now:
+    def expired(self, now: int, count_max: int = sys.maxsize) -> list[Hold]:
+        """Take out the pulls whose time is up, first those that waited longest for it."""
+        found: list[Hold] = []
+        while len(found) < count_max and (deadline := self.due()) is not None and deadline <= now:
             hold = heappop(self._deadlines)[2]
             self._remove(hold)
             found.append(hold)
@@ -102,6 +113,8 @@ class Holds:
     def _remove(self, hold: Hold) -> None:
         hold.over = True
         self.count -= 1
+        self.room -= hold.room
+        self._room_of_peer[hold.peer] -= hold.room
         waiting = self._by_queue[hold.key]
         del waiting[id(hold)]
         if not waiting:
@@ -109,6 +122,6 @@ class Holds:
         of_peer = self._by_peer[hold.peer]
         del of_peer[id(hold)]
         if not of_peer:
-            del self._by_peer[hold.peer]
+            del self._by_peer[hold.peer], self._room_of_peer[hold.peer]
         if len(self._deadlines) > 64 and len(self._deadlines) > 4 * self.count:
             self._deadlines = sorted(entry for entry in self._deadlines if not entry[2].over)

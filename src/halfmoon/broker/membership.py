@@ -7,12 +7,13 @@ Differs: a group or client id that breaks the rules of names is refused with cod
 from __future__ import annotations
 
 from halfmoon.broker.clients import Clients, Member
+from halfmoon.broker.filters import EXPRESSION_LENGTH_MAX
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.names import check_group, retry_topic
 from halfmoon.broker.pull import Pulls
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.topics import UNIT_SUB, Topics
-from halfmoon.errors import BrokerError, ConsumerNotOnline
+from halfmoon.errors import BrokerError, ConsumerNotOnline, SubscriptionParseFailed
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.model import ConsumeType, MessageModel
 from halfmoon.wire.bodies import (
@@ -80,6 +81,8 @@ class Membership:
             )
         if len(data.subscription_data_set) > SUBSCRIPTIONS_MAX:
             raise BrokerError(f"a consumer subscribes to at most {SUBSCRIPTIONS_MAX} topics")
+        if any(len(subscription.sub_string) > EXPRESSION_LENGTH_MAX for subscription in data.subscription_data_set):
+            raise SubscriptionParseFailed(f"a subscription is longer than {EXPRESSION_LENGTH_MAX} characters")
         if not all(subscription.topic for subscription in data.subscription_data_set):
             raise BrokerError(f"a subscription of the consumer group {data.group_name} names no topic")
         changed = self._clients.consumer(
@@ -109,6 +112,10 @@ class Membership:
         for peer in silent:
             self._peers.close(peer, "no heartbeat")
         self._changed.update(dict.fromkeys(groups))
+
+    def tell(self, group: str) -> None:
+        """Have the members of a group told at the end of this turn to share out anew."""
+        self._changed[group] = None
 
     def notify(self) -> None:
         """Tell every member of the groups that changed in this turn (40, one-way), those who caused it included.
@@ -143,9 +150,8 @@ class Membership:
         """Say whether a subscription would be taken (46). Every expression of tags is, as in the original."""
         body = request.body(CheckClientBody)
         wanted = body.subscription_data
-        if wanted.expression_type == "TAG":
-            return Reply()
-        self._pulls.parsed(wanted.topic, wanted.sub_string, wanted.expression_type)
+        if wanted.expression_type != "TAG" or wanted.class_filter_mode:
+            self._pulls.filters.check(wanted.subscription())
         return Reply()
 
     def consumer_connections(self, request: Request) -> Reply:

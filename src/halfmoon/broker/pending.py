@@ -12,6 +12,7 @@ from halfmoon.broker.clients import Clients
 from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending, half_message, real_queue
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import PRODUCER_GROUP, Halves
+from halfmoon.broker.later import Later
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.settings import BrokerSettings
@@ -44,10 +45,11 @@ class Pending:
 
     def __init__(
         self, settings: BrokerSettings, store: Store, index: TransactionIndex, clients: Clients, stats: Stats, halves: Halves,
-        decisions: Decisions, checks: Checks, given_up: GivenUp, host: bytes,
+        decisions: Decisions, checks: Checks, given_up: GivenUp, later: Later, host: bytes,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._index, self._clients, self._stats = settings, store, index, clients, stats
-        self._halves, self._decisions, self._checks, self._given_up, self._host = halves, decisions, checks, given_up, host
+        self._halves, self._decisions, self._checks, self._given_up = halves, decisions, checks, given_up
+        self._later, self._host = later, host
         self.by_hand = 0
 
     def list(self, request: Request) -> Reply:
@@ -61,7 +63,7 @@ class Pending:
             halves, following = self._index.pending(at, 1024)
             for half in halves:
                 looks += 1
-                if request.now - half.store_s * 1000 < header.older_than_ms:
+                if not self._shown(half) or request.now - half.store_s * 1000 < header.older_than_ms:
                     following = self._index.end
                     break
                 if wanted is not None and half.group_hash != wanted:
@@ -90,16 +92,17 @@ class Pending:
         self._checks.ask(half, request.now)
         return Reply(0, None, None, to_json(self._transaction(half, request.now)))
 
-    def decide(self, request: Request) -> Reply:
+    def decide(self, request: Request) -> Reply | None:
         """Commit or roll back by hand (31004); the op record and the log ``halfmoon.audit`` say who did it."""
         header = request.header(DecideTransaction)
         operator = header.operator.strip()
         if not 0 < len(operator) <= OPERATOR_LENGTH_MAX or not operator.isprintable():
             raise BrokerError(f"who decides by hand gives a name of 1 to {OPERATOR_LENGTH_MAX} printable characters")
+        self._later.check_room()
         half = self._find(header.id, request.now)
         if half.state != State.PREPARED:
             if (half.state == State.COMMITTED) == header.commit and half.state != State.NONE:
-                return Reply(0, None, None, to_json(self._transaction(half, request.now)))
+                return self._later.answer(request, Reply(0, None, None, to_json(self._transaction(half, request.now))))
             raise BrokerError(f"the transaction is decided: {State(half.state).name}")
         parts = self._parts(half)
         group = _text(parts, PRODUCER_GROUP)
@@ -111,7 +114,7 @@ class Pending:
         self.by_hand += 1
         word = "committed" if header.commit else "rolled back"
         audit.warning("half message %d (group %s) is %s by %s from %s", half.index, group, word, operator, request.peer.remote)
-        return Reply(0, None, None, to_json(self._transaction(decided, request.now)))
+        return self._later.answer(request, Reply(0, None, None, to_json(self._transaction(decided, request.now))))
 
     def stats(self, request: Request) -> Reply:
         """Answer what is pending by group, counters and rates (31005)."""
@@ -174,7 +177,13 @@ class Pending:
                     name = self._group_of(half)
                     producers = len(self._clients.producers.get(name, {}))
                     found[half.group_hash] = GroupTransactions(name, counts.get(half.group_hash, 0), half.store_s * 1000, producers)
-        return {group.group: group for group in found.values()}
+        groups: dict[str, GroupTransactions] = {}
+        for one in found.values():
+            if one.group in groups:  # several whose names cannot be read
+                groups[one.group].pending += one.pending
+            else:
+                groups[one.group] = one
+        return groups
 
     def _group_of(self, half: Half) -> str:
         try:
@@ -194,9 +203,13 @@ class Pending:
             places += [parts_of(record).physical_offset for record in self._store.query(HALF_TOPIC, name, 32, 0, now).records[::-1]]
             for place in places:
                 half = half or self._half_at(place)
-        if half is None or half.state == State.NONE:
+        if half is None or half.state == State.NONE or not self._shown(half):
             raise QueryNotFound(f"there is no half message {name!r}")
         return half
+
+    def _shown(self, half: Half) -> bool:
+        """Whether anybody may see a half message: with sync flush not before it is durable, for its sender was not answered."""
+        return not self._store.sync_flush or half.physical_offset < self._store.durable_offset
 
     def _place(self, name: str) -> int | None:
         try:

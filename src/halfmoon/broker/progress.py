@@ -1,4 +1,4 @@
-"""How far groups have come: reading, storing and resetting offsets, lag, and who consumes what.
+"""How far groups have come: reading and storing offsets, lag, and who consumes what.
 
 Follows ConsumerManageProcessor and AdminBrokerProcessor (RocketMQ 4.9.8).
 """
@@ -14,7 +14,7 @@ from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.topics import Topics
-from halfmoon.errors import BrokerError, ConsumerNotOnline, QueryNotFound
+from halfmoon.errors import BrokerError, QueryNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.store.store import Store
 from halfmoon.wire.bodies import (
@@ -24,32 +24,26 @@ from halfmoon.wire.bodies import (
     GroupList,
     OffsetWrapper,
     QueueTimeSpan,
-    ResetOffsetBody,
     to_json,
 )
-from halfmoon.wire.codes import VERSION_V3_0_7, Language
-from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.group import GetBrokerConsumeStats, GetConsumeStats
 from halfmoon.wire.headers.offset import (
-    InvokeBrokerToResetOffset,
     OffsetReply,
     QueryConsumerOffset,
-    ResetConsumerClientOffset,
     UpdateConsumerOffset,
 )
 from halfmoon.wire.headers.topic import QueryConsumeTimeSpan, QueryTopicConsumeByWho
-from halfmoon.wire.peer import Peers
 
 
 class Progress:
-    """The service that answers 14, 15, 43, 208, 222, 300, 303 and 317."""
+    """The service that answers 14, 15, 43, 208, 300, 303 and 317."""
 
     def __init__(
         self, settings: BrokerSettings, store: Store, topics: Topics, groups: Groups, clients: Clients, offsets: Offsets,
-        stats: Stats, peers: Peers,
+        stats: Stats,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
-        self._clients, self._offsets, self._stats, self._peers = clients, offsets, stats, peers
+        self._clients, self._offsets, self._stats = clients, offsets, stats
 
     def query(self, request: Request) -> Reply:
         """Return a group's offset in a queue (14). Without one: 0 while the queue still holds its first message, else 22.
@@ -163,43 +157,3 @@ class Progress:
 
     def _ms(self, topic: str, queue_id: int, offset: int) -> int:
         return max(0, self._store.store_ms(topic, queue_id, offset)) if offset >= 0 else 0
-
-    # ------------------------------------------------------------ reset
-
-    def reset(self, request: Request) -> Reply:
-        """Move a group to the messages of a time (222): tell every member (220) and answer the offsets.
-
-        Without force only queues that would go back are moved. Raises 206 when nobody of the group is online.
-        """
-        header = request.header(InvokeBrokerToResetOffset)
-        config = self._topics.get(header.topic)
-        if config is None:
-            raise BrokerError(f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}")
-        table = {}
-        for queue_id in range(config.write_queue_nums):
-            known = self._offsets.get(header.group, header.topic, queue_id)
-            if known is None:
-                raise BrokerError(f"THe consumer group <{header.group}> not exist")
-            wanted = (
-                self._store.queue_max(header.topic, queue_id) if header.timestamp == -1
-                else self._store.offset_at(header.topic, queue_id, header.timestamp)
-            )  # fmt: skip
-            table[MessageQueue(header.topic, self._settings.name, queue_id)] = (
-                max(0, wanted) if header.is_force or wanted < known else known
-            )
-        info = self._clients.group(header.group)
-        if info is None:
-            raise ConsumerNotOnline(
-                f"Consumer not online, so can not reset offset. Group: {header.group} Topic: {header.topic} "
-                f"Timestamp: {header.timestamp}"
-            )
-        reset = ResetOffsetBody(offset_table=table)
-        body, as_list = to_json(reset), reset.list_json()
-        notice = ResetConsumerClientOffset(topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=False)
-        for member in info.members.values():
-            if member.version < VERSION_V3_0_7:
-                raise BrokerError(f"the client does not support this feature. version={member.version}")
-            command = request_command(notice, as_list if member.language == Language.CPP else body, oneway=True)
-            command.language = int(Language.JAVA)
-            self._peers.answer(member.peer, encode(command))
-        return Reply(body=body)

@@ -1,8 +1,9 @@
 """Pulls: who may read which queue, with which filter, and what is answered. Waiting is kept in `halfmoon.broker.hold`.
 
 Follows PullMessageProcessor (RocketMQ 4.9.8).
-Differs: half messages and their op records are nobody's to read; a pull with an expression of an unknown kind is refused, not
-answered unfiltered; code 21 leaves no record in OFFSET_MOVED_EVENT; a pull parks in the turn that found nothing; a negative number
+Differs: half messages and their op records are nobody's to read; a pull with an expression of an unknown kind, or that does not
+parse, is refused, not answered unfiltered, and so is one by a class filter; code 21 leaves no record in OFFSET_MOVED_EVENT; a pull
+parks in the turn that found nothing; one that waits with an SQL92 expression moves on over what does not match; a negative number
 of messages asked for counts as one.
 """
 
@@ -15,9 +16,10 @@ import msgspec
 
 from halfmoon.broker.acks import reply_to
 from halfmoon.broker.clients import Clients
+from halfmoon.broker.filters import NO_CLASS_FILTERS, Filters, Wanted
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.hold import Hold, Holds
-from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.request import Reply
 from halfmoon.broker.settings import BrokerSettings
@@ -26,20 +28,21 @@ from halfmoon.broker.topics import FAQ, Topics
 from halfmoon.errors import (
     BrokerError,
     NoPermission,
+    ServiceNotAvailable,
     SubscriptionNotFound,
     SubscriptionNotLatest,
-    SubscriptionParseFailed,
-    UsageError,
+    SystemBusy,
 )
 from halfmoon.hot import PullHeader
-from halfmoon.model import MessageModel, subscription
+from halfmoon.model import MessageModel
 from halfmoon.store.store import Found, FoundStatus, Store
+from halfmoon.wire.bodies import TopicConfig
 from halfmoon.wire.codes import JSON, VERSION, Perm
 from halfmoon.wire.command import encode_header
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.peer import Peer, Peers
 
-COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
+COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 """Bits of a pull's sysFlag."""
 
 CODES = {
@@ -57,11 +60,17 @@ EMPTY_QUEUE = Found(FoundStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0)
 """A queue of an existing topic that never had a message: the store does not know it, the original makes it when it is asked."""
 
 _PREFIX = Struct(">ii")
-_PLANS_MAX = 16_384
+_PLANS_MAX, _PLANS_CHARACTERS_MAX = 16_384, 1_000_000
+"""Plans that are remembered, and characters of their expressions: hashes of tags take up to 40 bytes for each."""
 _REMEMBERED_MAX = 512
+_CHARACTERS_OF_ROOM = 256
+"""A pull that waits takes the room of one more for each so many characters that it brought."""
 
-EXPRESSION_LENGTH_MAX = 32 * 1024
-"""Characters of a pull's filter. Thousands of tags fit; a megabyte would stop all others while it is read."""
+HOLD_MS_MAX = 3_600_000
+"""Longest that a pull waits, whatever it asks for."""
+
+LAST_MS = 2**62
+"""A time behind all others: a broker that stops says it, so that no pull waits any more."""
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of messages for one connection in one turn; beyond them each further pull gets one message, so that pulls that come by the
@@ -72,17 +81,25 @@ class Plan(msgspec.Struct):
     """What is known of one (group, topic, expression) until topics, groups or clients change."""
 
     queue_count: int
-    codes: frozenset[int] | None  # tag codes wanted; None: all
+    wanted: Wanted
+    codes: frozenset[int] | None  # hashes of tags of which a message must have one to be of interest; None: any may be
+    by_properties: bool  # so that reading takes its time
 
 
 class Waiting(msgspec.Struct, eq=False):
-    """A pull that is held: whom to answer and what was asked."""
+    """A pull under way: whom to answer, what was asked, from which queue offset it reads now, and until when it may wait.
+
+    ``plan`` None: nobody has looked at it yet, for the turn in which it came had no time left.
+    """
 
     peer: Peer
     opaque: int
     serialization: int
     header: PullHeader
-    plan: Plan
+    plan: Plan | None
+    offset: int
+    until_ms: int
+    held: bool = False
 
 
 class Pulls:
@@ -94,51 +111,110 @@ class Pulls:
     ) -> None:  # fmt: skip
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
         self._clients, self._offsets, self._holds, self._peers, self._stats = clients, offsets, holds, peers, stats
+        self.filters = Filters(settings, clients)
+        self._now = 0
         self._plans: dict[tuple[str, str, str | None, str | None, int], Plan] = {}
+        self._plans_characters = 0
         self._epochs = (-1, -1, -1)
 
     def pull(self, peer: Peer, opaque: int, serialization: int, header: PullHeader, now: int) -> None:
         """Answer one pull, or let it wait. Raises BrokerError with the refusal's code."""
+        if header.sysFlag & CLASS_FILTER:
+            raise BrokerError(NO_CLASS_FILTERS)
         plan = self._plan(header, now)
+        if plan is None:
+            if not self._put_off(Waiting(peer, opaque, serialization, header, None, header.queueOffset, 0)):
+                raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many expressions are to be read")
+            return
         if not 0 <= header.queueId < plan.queue_count:
             raise BrokerError(
                 f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{plan.queue_count}] consumer:[{peer.remote}]"
             )
-        found = self._read(header, plan, peer)
         if header.sysFlag & COMMIT:
+            self._commit(header)
+        wait_ms = header.suspendTimeoutMillis if self._settings.long_polling else self._settings.short_polling_ms
+        until_ms = now + min(wait_ms, HOLD_MS_MAX) if header.sysFlag & SUSPEND else 0
+        self._serve(Waiting(peer, opaque, serialization, header, plan, header.queueOffset, until_ms), plan)
+
+    def _commit(self, header: PullHeader) -> None:
+        """Store the progress that rides on a pull.
+
+        Differs: it never takes progress back; the original lets a pull that is late undo what was stored since, and the next owner
+        of the queue begins too early. Clients that go back say so with a request of its own (15).
+        """
+        known = self._offsets.get(header.consumerGroup, header.topic, header.queueId)
+        if known is None or header.commitOffset > known:
             self._offsets.put(header.consumerGroup, header.topic, header.queueId, header.commitOffset)
-        waiting = Waiting(peer, opaque, serialization, header, plan)
-        if header.sysFlag & SUSPEND and _code(found, header) == 19 and self._park(waiting, now):
-            return
-        self._answer(waiting, found)
+
+    def turn(self, now: int) -> None:
+        """A turn of the loop begins, or a tick: tests of properties may take their time again."""
+        self._now = now
+        self.filters.turn()
 
     def go_on(self, hold: Hold) -> None:
-        """Answer a pull that waited: with messages, or empty when its time is up."""
+        """Go on with a pull that waited: for messages, for the end of its time, or for its turn."""
         waiting: Waiting = hold.pull
-        if not waiting.peer.closing:
-            self._answer(waiting, self._read(waiting.header, waiting.plan, waiting.peer))
+        if waiting.peer.closing:
+            return
+        if waiting.plan is None:
+            if self._now >= LAST_MS:
+                raise ServiceNotAvailable("the broker stops")
+            self.pull(waiting.peer, waiting.opaque, waiting.serialization, waiting.header, self._now)
+        else:
+            self._serve(waiting, waiting.plan)
 
-    def _read(self, header: PullHeader, plan: Plan, peer: Peer) -> Found:
-        count = header.maxMsgNums if header.maxMsgNums > 1 and peer.out_bytes < ANSWER_BYTES_MAX else 1
-        found = self._store.read(header.topic, header.queueId, header.queueOffset, count, plan.codes)
+    def _serve(self, waiting: Waiting, plan: Plan) -> None:
+        """Answer a pull with what is there, or let it wait."""
+        if plan.by_properties and self.filters.budget.left <= 0 and self._put_off(waiting):
+            return
+        found = self._read(waiting, plan)
+        if found.count:
+            self._answer(waiting, found)
+            return
+        if waiting.until_ms > self._now and self._waits(waiting, plan, found) and self._hold(waiting, waiting.until_ms):
+            waiting.held = True
+            return
+        if waiting.held and found.status is FoundStatus.OFFSET_OVERFLOW_ONE and waiting.offset != waiting.header.queueOffset:
+            found = found._replace(status=FoundStatus.NO_MATCHED_MESSAGE)  # it was moved on while it waited
+        self._answer(waiting, found)
+
+    def _waits(self, waiting: Waiting, plan: Plan, found: Found) -> bool:
+        """Whether a pull that found this may wait: for the first time when there is nothing new, and again when what woke it is not
+        what it wants, which only reading can tell; it is moved on over that.
+        """
+        if not waiting.held:
+            return _code(found, waiting.header) == 19
+        all_seen = found.status is FoundStatus.NO_MATCHED_MESSAGE and found.next_offset == found.max_offset
+        if plan.by_properties and all_seen:
+            waiting.offset = found.next_offset
+            return True
+        return False
+
+    def _put_off(self, waiting: Waiting) -> bool:
+        """Go on with a pull in the next turn: others have used up what tests may take in this one."""
+        return self._now < LAST_MS and self._hold(waiting, self._now)
+
+    def _read(self, waiting: Waiting, plan: Plan) -> Found:
+        header = waiting.header
+        count = header.maxMsgNums if header.maxMsgNums > 1 and waiting.peer.out_bytes < ANSWER_BYTES_MAX else 1
+        found = self._store.read(header.topic, header.queueId, waiting.offset, count, plan.wanted)
         return EMPTY_QUEUE if found.status is FoundStatus.NO_MATCHED_LOGIC_QUEUE else found
 
-    def _park(self, waiting: Waiting, now: int) -> bool:
-        header = waiting.header
-        wait_ms = header.suspendTimeoutMillis if self._settings.long_polling else self._settings.short_polling_ms
-        if wait_ms <= 0:
-            return False
-        deadline = now + min(wait_ms, 3_600_000)
+    def _hold(self, waiting: Waiting, until_ms: int) -> bool:
+        header, codes = waiting.header, waiting.plan.codes if waiting.plan is not None else None
+        room = 1 + (len(header.subscription or "") + len(header.topic) + len(header.consumerGroup)) // _CHARACTERS_OF_ROOM
         key = (header.topic, header.queueId)
-        return self._holds.park(Hold(waiting.peer.number, key, header.queueOffset, waiting.plan.codes, deadline, waiting))
+        return self._holds.park(Hold(waiting.peer.number, key, waiting.offset, codes, until_ms, waiting, room=room))
 
     # ------------------------------------------------------------ who may read
 
-    def _plan(self, header: PullHeader, now: int) -> Plan:
+    def _plan(self, header: PullHeader, now: int) -> Plan | None:
+        """Return what is known of a pull, or found out now; None: that may take time of which this turn has no more."""
         epochs = (self._topics.epoch, self._groups.epoch, self._clients.epoch)
-        if epochs != self._epochs or len(self._plans) > _PLANS_MAX:
+        if epochs != self._epochs or len(self._plans) > _PLANS_MAX or self._plans_characters > _PLANS_CHARACTERS_MAX:
             self._plans.clear()
+            self._plans_characters = 0
             self._epochs = epochs
         carried = header.sysFlag & SUBSCRIPTION
         key = (
@@ -147,9 +223,13 @@ class Pulls:
         )  # fmt: skip
         plan = self._plans.get(key)
         if plan is None:
+            if self.filters.budget.left <= 0 and (not carried or header.expressionType == "SQL92"):
+                return None
             plan = self._make_plan(header, now)
-            if len(header.subscription or "") <= _REMEMBERED_MAX:
+            characters = len(header.subscription or "")
+            if characters <= _REMEMBERED_MAX:
                 self._plans[key] = plan
+                self._plans_characters += characters
         return plan
 
     def _make_plan(self, header: PullHeader, now: int) -> Plan:
@@ -158,11 +238,12 @@ class Pulls:
         group = self._groups.existing(header.consumerGroup, now)
         if not group.consume_enable:
             raise NoPermission(f"subscription group no permission, {header.consumerGroup}")
-        topic = self._topics.existing(header.topic)
-        if not topic.perm & Perm.READ or header.topic in (HALF_TOPIC, OP_TOPIC):
-            raise NoPermission(f"the topic[{header.topic}] pulling message is forbidden")
-        if header.sysFlag & SUBSCRIPTION:
-            wanted = self.parsed(header.topic, header.subscription, header.expressionType)
+        topic = self.readable(header.topic)
+        wanted: Wanted = self.filters.of_retries(header.consumerGroup, header.topic)
+        if wanted is not None:
+            pass  # what is said of the topic where its messages were first counts
+        elif header.sysFlag & SUBSCRIPTION:
+            wanted = self.filters.of_expression(header.topic, header.subscription, header.expressionType, header.consumerGroup)
         else:
             info = self._clients.group(header.consumerGroup)
             if info is None:
@@ -174,25 +255,18 @@ class Pulls:
                 raise SubscriptionNotFound(f"the consumer's subscription not exist{FAQ}")
             if known.version < header.subVersion:
                 raise SubscriptionNotLatest("the consumer's subscription not latest")
-            if known.expression_type != "TAG":
-                raise BrokerError("The broker does not support consumer to filter message by SQL92")
-            wanted = known.codes or None
-        return Plan(topic.read_queue_nums, wanted)
+            wanted = self.filters.of_subscription(known, header.consumerGroup)
+        codes = wanted if isinstance(wanted, frozenset) else None
+        return Plan(topic.read_queue_nums, wanted, codes, by_properties=wanted is not codes)
 
-    def parsed(self, topic: str, expression: str | None, expression_type: str | None) -> frozenset[int] | None:
-        """Return the tag codes of an expression, None for all. Raises SubscriptionParseFailed (23), or 1 for SQL92."""
-        if expression_type == "SQL92":
-            raise BrokerError("The broker does not support consumer to filter message by SQL92")
-        if expression_type not in (None, "", "TAG"):
-            raise SubscriptionParseFailed(
-                f"parse the consumer's subscription failed: unknown expression type {expression_type[:40]}"
-            )
-        if len(expression or "") > EXPRESSION_LENGTH_MAX:
-            raise SubscriptionParseFailed(f"the consumer's subscription is longer than {EXPRESSION_LENGTH_MAX} characters")
-        try:
-            return subscription(topic, expression).codes or None
-        except UsageError as exc:
-            raise SubscriptionParseFailed("parse the consumer's subscription failed") from exc
+    def readable(self, name: str) -> TopicConfig:
+        """Return a topic that may be read here. Raises TopicNotFound, NoPermission."""
+        if not self._settings.permission & Perm.READ:
+            raise NoPermission(f"the broker[{self._settings.address}] pulling message is forbidden")
+        topic = self._topics.existing(name)
+        if not topic.perm & Perm.READ or name in (HALF_TOPIC, OP_TOPIC, BATCH_TOPIC):
+            raise NoPermission(f"the topic[{name}] pulling message is forbidden")
+        return topic
 
     # ------------------------------------------------------------ answers
 

@@ -5,7 +5,9 @@ The recent ones are bounded by number and bytes; the oldest goes. Everything her
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+
+import msgspec
 
 from halfmoon.store.store import Draft
 
@@ -13,7 +15,7 @@ COUNT_MAX = 8192
 BYTES_MAX = 8 * 1024 * 1024
 
 
-class HalfMessage(NamedTuple):
+class HalfMessage(msgspec.Struct, gc=False):
     """One half message: its producer group, where it belongs, and what the log holds of it."""
 
     physical_offset: int
@@ -39,10 +41,13 @@ class Recent:
         self._halves[index] = half
         self._bytes += len(half.draft[0]) + len(half.draft[1])
         while self._bytes > BYTES_MAX or len(self._halves) > COUNT_MAX:
-            self.take(next(iter(self._halves)))
+            self.take((next(iter(self._halves)),))
 
-    def take(self, index: int) -> None:
-        """Let one go, if it is here."""
-        half = self._halves.pop(index, None)
-        if half is not None:
-            self._bytes -= len(half.draft[0]) + len(half.draft[1])
+    def take(self, indexes: Iterable[int]) -> None:
+        """Let those go that are here."""
+        pop, size = self._halves.pop, 0
+        for index in indexes:
+            half = pop(index, None)
+            if half is not None:
+                size += len(half.draft[0]) + len(half.draft[1])
+        self._bytes -= size

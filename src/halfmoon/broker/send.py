@@ -1,10 +1,9 @@
 """Sends: what may be stored, as which record, how it is answered. The plain road of one message, and the rules both roads share.
 
 Follows SendMessageProcessor and AbstractSendMessageProcessor (RocketMQ 4.9.8).
-Differs: a delayed message is refused until the broker can honour it, rather than stored as an ordinary one; so is a transactional
-one in a batch, which the original stores as an ordinary one, and one that is marked as prepared but is no half message; the queue
-number is checked before anything is decoded; a reply is written once the promise of the flush mode holds; a batch that does
-not parse is refused with 13, not 1.
+Differs: a delayed or transactional message in a batch is refused, which the original stores as an ordinary one, and so is one that
+is marked as prepared but is no half message; the queue number is checked before anything is decoded; a reply is written once the
+promise of the flush mode holds; a batch that does not parse is refused with 13, not 1.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from random import Random
 
 from halfmoon.broker.acks import Acks, Sender, Stored
 from halfmoon.broker.firsts import Firsts
-from halfmoon.broker.names import FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, check_topic
+from halfmoon.broker.names import FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, check_topic
 from halfmoon.broker.request import Request
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
@@ -30,16 +29,22 @@ from halfmoon.errors import (
 )
 from halfmoon.hot import batch_alike, batch_drafts, batch_items, stored_properties, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.model import REPEAT
 from halfmoon.store.store import Alike, Appended, Draft, Store
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import TopicConfig
 from halfmoon.wire.flags import BORN_HOST_V6, MULTI_TAGS, TRANSACTION_MASK
 from halfmoon.wire.headers.send import SendMessage, SendMessageV2
+from halfmoon.wire.table import Header
 
 MULTI_TAG = "MULTI_TAG"
 
+SendHeaderOf = SendMessage | SendMessageV2
+
 BATCH_MAX = 30_000
 """Messages of one batch: its answer names each by 32 letters and a comma in a header, which ends at `HEADER_BYTES_MAX`."""
+
+_DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQKEY\x01")
 
 UNSYNCED_BYTES_MAX = 128 * 1024 * 1024
 """Bytes that may wait for the device in sync flush before sends are refused with 2, so that a device that hangs does not let
@@ -54,15 +59,26 @@ def is_transactional(text: bytes) -> bool:
     return b"TRAN_MSG\x01" in text and (wire_properties.value_of(text, b"TRAN_MSG") or b"").lower() == b"true"
 
 
+def may_be_delayed(text: str) -> bool:
+    """Whether a send's properties can ask for a delay, or cancel one."""
+    return any(name in text for name in _DELAYED)
+
+
 class Sends:
     """The service that stores what producers send."""
 
     def __init__(self, settings: BrokerSettings, store: Store, topics: Topics, stats: Stats, acks: Acks, random: Random) -> None:
         self._settings, self._store, self._topics, self._stats, self._acks = settings, store, topics, stats, acks
         self._random = random
-        self._firsts = Firsts(store, self.send, self._refuse_one)
+        self._firsts = Firsts(store, self.send, self.refuse_one)
         self.on_half: Callable[[Request, SendMessage | SendMessageV2, int], None] = self._no_half
         """Where half messages go."""
+        self.on_retry: Callable[[Request, SendHeaderOf], SendHeaderOf] = lambda request, header: header
+        """Says where a message goes that a client sends to a retry topic."""
+        self.on_repeat: Callable[[Request, SendHeaderOf], SendHeaderOf | None] = lambda request, header: header
+        """Says how a send is stored that says that it is a repeat; None: it is answered already, or waits."""
+        self.on_delayed: Callable[[Request, SendHeaderOf, TopicConfig, int], bool] = lambda request, header, config, queue_id: False
+        """Parks messages that are to be delivered later; returns False for one that is not."""
         self.cluster_pair = wire_properties.encode({"CLUSTER": settings.cluster})
         self.message_bytes_max: int = store.settings.message_bytes_max
         self._sync_flush = store.sync_flush
@@ -75,12 +91,13 @@ class Sends:
         try:
             self._send(request)
         except BrokerError as exc:
-            self._refuse_one(request, exc)
+            self.refuse_one(request, exc)
 
     def _no_half(self, request: Request, header: SendMessage | SendMessageV2, queue_id: int) -> None:
         raise NoPermission(self._no_transactions())
 
-    def _refuse_one(self, request: Request, refusal: BrokerError) -> None:
+    def refuse_one(self, request: Request, refusal: BrokerError) -> None:
+        """Answer one request with a refusal, unless it wants no answer."""
         if not request.command.is_oneway:
             self.refuse([_sender(request)], refusal)
 
@@ -97,10 +114,24 @@ class Sends:
         )
         self._check_writable(config)
         queue_id = self._queue(config, header.queue_id, request)
+        if REPEAT in (header.properties or "") and not header.batch:
+            repeat = self.on_repeat(request, header)
+            if repeat is None:
+                return
+            header = repeat
+        if header.topic.startswith(RETRY_PREFIX) and not header.batch:
+            header = self.on_retry(request, header)
+            if header.topic != config.topic_name:
+                config, queue_id = self._topics.existing(header.topic), header.queue_id
         if not header.batch and is_transactional((header.properties or "").encode()):
             self._half(request, header, queue_id)
             return
-        drafts, wait = self._drafts(header, config, request)
+        if may_be_delayed(header.properties or ""):
+            if header.batch:
+                raise MessageRefused("the message is illegal: a batch cannot be delayed")
+            if self.on_delayed(request, header, config, queue_id):
+                return
+        drafts, wait = self.drafts(header, config, request)
         if not self.ready(header.topic, queue_id):
             self._firsts.wait(request, header.topic, queue_id)
             return
@@ -117,6 +148,10 @@ class Sends:
                 return
         self.on_half(request, header, queue_id)
 
+    def wait(self, request: Request, topic: str, queue_id: int) -> None:
+        """Handle a send anew once a queue is made. Raises SystemBusy (2) when too many wait."""
+        self._firsts.wait(request, topic, queue_id)
+
     def ready(self, topic: str, queue_id: int) -> bool:
         """Whether a queue takes messages at once; a send to another waits until it is made."""
         return self._store.refusal is not None or self._store.ready(topic, queue_id)
@@ -124,13 +159,21 @@ class Sends:
     def store(self, request: Request, topic: str, queue_id: int, drafts: list[Draft], *, wait: bool, batch: bool) -> None:
         """Append drafts for one request and have it answered."""
         appended = self.append(topic, queue_id, drafts, request.now, whole=batch)
+        self.stored(request, queue_id, appended, wait=wait, batch=batch)
+
+    def stored(
+        self, request: Request, queue_id: int, appended: Appended, *, wait: bool, batch: bool = False, handle: str = "",
+        other: Header | None = None,
+    ) -> None:  # fmt: skip
+        """Have a request answered whose messages are stored, whatever topic they went to.
+
+        ``handle`` recalls it (5.x); ``other`` is the header of the answer to what was no send.
+        """
         if request.command.is_oneway:
             return
-        self.acknowledge(
-            Stored([_sender(request)], queue_id, appended.queue_offset, appended.physical_offsets, appended.end_offset, batch),
-            request.now,
-            wait=wait,
-        )
+        places, end = appended.physical_offsets, appended.end_offset
+        stored = Stored([_sender(request)], queue_id, appended.queue_offset, places, end, batch, recall_handle=handle, other=other)
+        self.acknowledge(stored, request.now, wait=wait)
 
     def append(self, topic: str, queue_id: int, drafts: list[Draft] | Alike, now: int, *, whole: bool = False) -> Appended:
         """Append drafts of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
@@ -183,14 +226,18 @@ class Sends:
     ) -> tuple[list[Draft] | Alike | None, bool]:
         """Return the messages of a batch with the properties ``text``, and whether the sender waits for the sync; None for the
         messages: they must be looked at one at a time."""
-        suffix, wait = self._suffixes.get(text) or self._batch_suffix(text)
+        known = self._suffixes.get(text)
+        if known is None and may_be_delayed(text.decode("utf-8", "replace")):
+            return None, True
+        suffix, wait = known or self._batch_suffix(text)
         alike = batch_alike(body, suffix, BATCH_MAX, PROPERTIES_BYTES_MAX)
         if alike is not None:
             bodies, keys, front, back, flag, code = alike
             return Alike(bodies, keys, front, back, flag, sys_flag, born, host, reconsume, code), wait
         return batch_drafts(body, suffix, sys_flag, born, host, reconsume, BATCH_MAX, PROPERTIES_BYTES_MAX), wait
 
-    def _drafts(self, header: SendMessage | SendMessageV2, config: TopicConfig, request: Request) -> tuple[list[Draft], bool]:
+    def drafts(self, header: SendHeaderOf, config: TopicConfig, request: Request) -> tuple[list[Draft], bool]:
+        """Return the messages of a request as they are stored, and whether its sender waits for the sync. Raises BrokerError."""
         host = request.peer.host
         sys_flag = header.sys_flag | (BORN_HOST_V6 if len(host) > 8 else 0)
         if config.topic_filter_type == MULTI_TAG:
@@ -218,6 +265,8 @@ class Sends:
             raise MessageRefused(f"a batch holds 1 to {BATCH_MAX} messages, not {len(items)}")
         drafts: list[Draft] = []
         for item_body, item_properties, flag in items:
+            if may_be_delayed(item_properties.decode("utf-8", "replace")) and not _is_no_delay(item_properties):
+                raise MessageRefused("the message is illegal: a message of a batch cannot be delayed")
             text, code, _ = self.prepare(item_properties, suffix)
             drafts.append((item_body, text, flag, *common, code))
         return drafts
@@ -245,7 +294,7 @@ class Sends:
 
         Raises:
             NoPermission: a transactional message.
-            MessageRefused: a delayed one, or properties that are too long.
+            MessageRefused: properties that are too long.
         """
         suffix = self.cluster_pair if suffix is None else suffix
         prepared = stored_properties(text, suffix)
@@ -259,10 +308,6 @@ class Sends:
         found = wire_properties.decode(text)
         if found.get("TRAN_MSG", "").lower() == "true":
             raise NoPermission(self._no_transactions())
-        if not _is_no_delay(found.get("DELAY", "0")) or any(
-            name in found for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-        ):
-            raise MessageRefused("this broker does not deliver delayed messages yet")
         wait = found.pop("WAIT", "true").lower() == "true"
         found.pop("CLUSTER", None)
         tag = found.get("TAGS", "")
@@ -282,6 +327,9 @@ def _sender(request: Request) -> Sender:
     return request.peer, request.command.opaque, request.command.serialization
 
 
-def _is_no_delay(level: str) -> bool:
-    """Whether a DELAY property asks for none: levels from 0 down, as the original reads them."""
-    return level in ("", "0") or (level[0] == "-" and level[1:].isdecimal())
+def _is_no_delay(text: bytes) -> bool:
+    """Whether properties ask for no delay after all: a level from 0 down, as the original reads them."""
+    found = wire_properties.decode(text)
+    level = found.get("DELAY", "0")
+    none = level == "0" or (level[0] == "-" and level[1:].isdecimal())
+    return none and not any(name.startswith("TIMER_DEL") for name in found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from halfmoon.broker.names import (
+    BATCH_TOPIC,
     BENCHMARK_TOPIC,
     HALF_TOPIC,
     OFFSET_MOVED_TOPIC,
@@ -16,6 +17,7 @@ from halfmoon.broker.names import (
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     TEMPLATE_TOPIC,
+    TIMER_TOPIC,
     check_topic,
     is_system_topic,
 )
@@ -58,9 +60,11 @@ class Topics:
             topic_config(s.name, 1, Perm.INHERIT | (Perm.READ | Perm.WRITE if s.broker_topic else 0)),
             topic_config(OFFSET_MOVED_TOPIC, 1),
             topic_config(SCHEDULE_TOPIC, 18),
+            topic_config(TIMER_TOPIC, 1),
             topic_config(f"{s.cluster}_REPLY_TOPIC", 1),
             topic_config(HALF_TOPIC, 1),
             topic_config(OP_TOPIC, 1),
+            topic_config(BATCH_TOPIC, 2),
         ]
         if s.auto_create_topics:
             found.append(topic_config(TEMPLATE_TOPIC, s.default_queue_count, 7))

@@ -16,12 +16,17 @@ from halfmoon.broker.decisions import Decisions
 from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import Halves
+from halfmoon.broker.later import Later
+from halfmoon.broker.lifetime import Lifetime
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.pending import Pending
+from halfmoon.broker.repeats import Repeats
+from halfmoon.broker.request import Reply
 from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
+from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import Topics
 from halfmoon.effects import Work
 from halfmoon.ports import Disk
@@ -41,26 +46,32 @@ class Transactions:
     """All of it. Call `store` and `settle` once a turn, after `Halves.take` and `Decisions.take`."""
 
     def __init__(
-        self, settings: BrokerSettings, store: Store, disk: Disk, topics: Topics, offsets: Offsets, sends: Sends, clients: Clients,
-        stats: Stats, peers: Peers, host: bytes, random: Random, now: int,
+        self, settings: BrokerSettings, store: Store, disk: Disk, tables: Tables, topics: Topics, offsets: Offsets, sends: Sends,
+        clients: Clients, stats: Stats, peers: Peers, host: bytes, random: Random, now: int,
     ) -> None:  # fmt: skip
         settled = offsets.get(GROUP, HALF_TOPIC, 0) or 0
         index = TransactionIndex.open(disk, store, store.settings, settled_below=settled, now=now)
         self._store, self._offsets, self.index = store, offsets, index
-        self._not_before = self._pay_ms = 0
+        self._not_before = self._pay_ms = self._clear_ms = 0
         self._fewer = Fewer(logging.getLogger("halfmoon.broker.transactions"), now)
         warn = self._fewer.warning
-        self.halves = Halves(sends, index, host, warn)
+        self.halves = Halves(sends, index, warn)
         sends.on_half = self.halves.send
+        self.repeats = Repeats(store, index, sends)
+        sends.on_repeat = self.repeats.take
         self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host, warn, topics)
-        self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions, warn)
+        self.later = Later(store, peers)
+        self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions, self.later, warn)
         retention_ms = store.settings.file_reserved_hours * 3_600_000
+        newest = index.half(index.end - 1) if index.end else None
+        self.lifetime = Lifetime(tables, 0 if newest is None else newest.store_s * 1000, now, warn)
         self.checks = Checks(
-            settings, retention_ms, store, index, self.halves, clients, peers, self.given_up.give_up, host, random, now, warn
-        )
+            settings, retention_ms, store, index, self.halves, clients, peers, self.given_up.give_up, self.lifetime, host, random,
+            now, warn,
+        )  # fmt: skip
         self.checks.on_round = self._round_ended
         self.pending = Pending(
-            settings, store, index, clients, stats, self.halves, self.decisions, self.checks, self.given_up, host
+            settings, store, index, clients, stats, self.halves, self.decisions, self.checks, self.given_up, self.later, host
         )  # fmt: skip
 
     def turn(self, now: int) -> None:
@@ -73,10 +84,16 @@ class Transactions:
         checks_due, index_due = max(self.checks.due(), self._not_before), self.index.due()
         if self.decisions.owed_ops:
             checks_due = min(checks_due, max(self._pay_ms, self._not_before))
+        if self.index.in_the_way_below:
+            checks_due = min(checks_due, self._clear_ms)
         return checks_due if index_due is None else min(checks_due, index_due)
 
     def tick(self, now: int) -> None:
         """Check-back, what is owed to the log, and upkeep of the index."""
+        self.lifetime.seen(now)
+        if now >= self._clear_ms and (below := self.index.in_the_way_below):
+            with self.index.making_room():
+                self._clear_ms = now + (0 if self.checks.clear(below, now) else LOOK_AGAIN_MS)
         if self._store.refusal is None:
             if now >= self._pay_ms and self.decisions.owed_ops:
                 self._pay_ms = now + (0 if self.decisions.pay(now) else LOOK_AGAIN_MS)
@@ -86,11 +103,19 @@ class Transactions:
         self.index.tick(now)
         self._fewer.tick(now)
 
-    def durable(self, offset: int, failure: str | None) -> None:
+    def durable(self, offset: int, failure: str | None, now: int) -> None:
         """The log is durable up to an offset, or will not be: tell those who wait."""
         self.decisions.durable(offset)
+        self.later.durable(offset)
+        self.repeats.durable(offset, now)
         if failure is not None:
             self.decisions.failed(f"service not available now: {failure}")
+            self.later.failed(Reply(1, f"service not available now: {failure}"))
+            self.repeats.failed(f"service not available now: {failure}")
+
+    def waiting(self) -> int:
+        """How many wait for the log to be durable."""
+        return self.decisions.waiting() + len(self.later) + len(self.repeats)
 
     def work(self) -> list[Work[Any]]:
         """Take out what is to be run where waiting is allowed."""
@@ -109,6 +134,8 @@ class Transactions:
     def _round_ended(self, now: int) -> None:
         """Keep where the half and op queues are settled, so that an Apache broker that opens this directory goes on from there."""
         lowest = self.index.lowest_pending()
+        half = self.index.half(lowest)
+        self.lifetime.forget(now if half is None else half.store_s * 1000)
         if not lowest:  # nothing was ever settled: no entry is as good as a zero
             return
         self._offsets.put(GROUP, HALF_TOPIC, 0, lowest)

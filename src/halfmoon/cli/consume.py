@@ -11,7 +11,7 @@ import typer
 
 from halfmoon.cli.looking import FIRST, LAST, read, starts_and_ends
 from halfmoon.cli.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
-from halfmoon.cli.output import body_text, message_facts, show_json, time_text
+from halfmoon.cli.output import body_text, message_facts, plain, show_json, time_text
 from halfmoon.client.sync import PullConsumer
 from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
 
@@ -28,6 +28,9 @@ def consume(
         typer.Option("--group", "-g", help="Consume as a member of this group, which keeps the progress; none: only look."),
     ] = None,
     expression: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags joined by '||'; * is all.")] = "*",
+    sql: Annotated[
+        str | None, typer.Option("--sql", metavar="EXPRESSION", help="Instead of tags: an SQL92 expression over properties.")
+    ] = None,
     since: Annotated[
         str,
         typer.Option(
@@ -47,13 +50,15 @@ def consume(
     Without --group it only looks: nothing is marked as consumed.
 
     Example: halfmoon consume --topic orders --filter 'paid || refunded' --since 1h --follow
+
+    Example: halfmoon consume --topic orders --sql "amount > 100 AND region = 'eu'"
     """
     at = {"first": FIRST, "last": LAST}.get(since)
     at = time_ms(since) if at is None else at
     if group is None:
-        messages = _look(nameserver, topic, expression, at, follow=follow)
+        messages = _look(nameserver, topic, expression, sql, at, follow=follow)
     else:
-        messages = _take_part(nameserver, group, topic, expression, at, None if follow else idle_ms)
+        messages = _take_part(nameserver, group, topic, expression, sql, at, None if follow else idle_ms)
     shown = 0
     try:
         for message in messages:
@@ -70,22 +75,24 @@ def consume(
         messages.close()
 
 
-def _look(nameserver: str, topic: str, expression: str, since: int, *, follow: bool) -> Generator[StoredMessage, None, None]:
-    tags = subscription(topic, expression).tags
-    for message in read(nameserver, starts_and_ends(nameserver, topic, since), follow=follow):
-        if message.store_ms >= since and (not tags or message.tag in tags):
+def _look(
+    nameserver: str, topic: str, expression: str, sql: str | None, since: int, *, follow: bool
+) -> Generator[StoredMessage, None, None]:
+    subscription(topic, expression, sql=sql)  # what makes no sense is refused before anybody is asked
+    for message in read(nameserver, starts_and_ends(nameserver, topic, since), follow=follow, expression=expression, sql=sql):
+        if message.store_ms >= since:
             yield message
 
 
 def _take_part(
-    nameserver: str, group: str, topic: str, expression: str, since: int, idle_ms: int | None
+    nameserver: str, group: str, topic: str, expression: str, sql: str | None, since: int, idle_ms: int | None
 ) -> Generator[StoredMessage, None, None]:
     """Yield what a member of a group is given; each message counts as consumed once the next one is asked for."""
     begin = {FIRST: ConsumeFrom.FIRST_OFFSET, LAST: ConsumeFrom.LAST_OFFSET}.get(since, ConsumeFrom.TIMESTAMP)
     with PullConsumer(
         group=group, nameserver=nameserver, auto_commit=False, consume_from=begin, consume_timestamp_ms=max(since, 0)
     ) as consumer:
-        consumer.subscribe(topic, expression)
+        consumer.subscribe(topic, expression, sql=sql)
         heard = time.monotonic()
         while idle_ms is None or (time.monotonic() - heard) * 1000 < idle_ms:
             done: dict[MessageQueue, int] = {}
@@ -103,5 +110,5 @@ def _show(message: StoredMessage) -> None:
     tag = f" [{message.tag}]" if message.tag else ""
     keys = f" ({', '.join(message.keys)})" if message.keys else ""
     where = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
-    sys.stdout.write(f"{time_text(message.store_ms)} {where}{tag}{keys} {body_text(message.body, BODY_WIDTH)}\n")
+    sys.stdout.write(f"{time_text(message.store_ms)} {where}{plain(tag + keys)} {body_text(message.body, BODY_WIDTH)}\n")
     sys.stdout.flush()

@@ -10,6 +10,7 @@ from halfmoon.cli.options import LOCAL, TIME_FORMS, All, Cluster, Json, NameServ
 from halfmoon.cli.output import show_json, show_table, time_text
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, TopicNotFound
+from halfmoon.findings import OffsetMove
 from halfmoon.model import MessageQueue
 
 app = typer.Typer(no_args_is_help=True, help="Consumer groups and their progress.\n\nExample: halfmoon group lag C_shop")
@@ -112,43 +113,71 @@ def delete(group: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL,
 @app.command()
 def reset(
     group: Name,
-    topic: Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     to_time: Annotated[
         str | None, typer.Option("--to-time", metavar="TIME", help=f"Go to the messages of this time: {TIME_FORMS}.")
     ] = None,
-    to_first: Annotated[bool, typer.Option("--to-first", help="Go to the oldest messages.")] = False,
-    to_last: Annotated[bool, typer.Option("--to-last", help="Skip everything that is there.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", help="Go to this offset of the queues.")] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Go to the oldest messages.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Skip everything that is there.")] = False,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option("--queue", metavar="QUEUE", help="Only this queue, as number or broker/number; may be repeated."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Move a group's progress in a topic to a time, whether its members are online or not.
+    """Move a group's progress in a topic, whether its members are online or not.
 
-    Example: halfmoon group reset C_shop --topic orders --to-time 2h --dry-run
+    Example: halfmoon group reset C_shop orders --to-time 2h --dry-run
     """
-    if (to_time is not None) + to_first + to_last != 1:
-        raise typer.BadParameter("give one of --to-time, --to-first and --to-last")
-    at = -1 if to_last else 0 if to_time is None else time_ms(to_time)
+    if (to_time is not None) + (to_offset is not None) + to_earliest + to_latest != 1:
+        raise typer.BadParameter("give one of --to-time, --to-offset, --to-earliest and --to-latest")
     with Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
-        now = {(each["broker"], each["queue_id"]): each["consumer_offset"] for each in _progress(admin, group, topic)}
-        if dry_run:
-            moved = {queue: _target(admin, queue, at) for queue in admin.topic_stats(topic)}
+        chosen = _chosen(list(admin.topic_stats(topic)), queue or [])
+        if to_offset is not None:
+            to: str | int | dict[MessageQueue, int] = dict.fromkeys(chosen, to_offset)
         else:
-            moved = admin.reset_offsets(group, topic, at)
-    queues = [
-        {"broker": q.broker_name, "queue_id": q.queue_id, "from": now.get((q.broker_name, q.queue_id)), "to": offset}
-        for q, offset in moved.items()
-    ]
+            to = "earliest" if to_earliest else "latest" if to_latest else time_ms(to_time or "")
+        moves = admin.reset_offsets(group, topic, to, queues=chosen if queue else None, dry_run=dry_run)
     if as_json:
-        show_json({"group": group, "topic": topic, "dry_run": dry_run, "queues": queues})
+        shown = [
+            {
+                "broker": m.queue.broker_name, "queue_id": m.queue.queue_id, "now": m.now, "then": m.then,
+                "difference": m.difference, "members": m.members,
+            }
+            for m in moves
+        ]  # fmt: skip
+        show_json({"group": group, "topic": topic, "dry_run": dry_run, "queues": shown})
         return
-    rows = [[each["broker"], each["queue_id"], "none" if each["from"] is None else each["from"], each["to"]] for each in queues]
-    show_table("would move" if dry_run else "moved", ("broker", "queue", "from", "to"), rows)
+    rows = [[m.queue.broker_name, m.queue.queue_id, "none" if m.now is None else m.now, m.then, _difference(m)] for m in moves]
+    show_table(
+        "would move" if dry_run else "moved",
+        ("broker", "queue", "now" if dry_run else "was", "would be" if dry_run else "is", ""),
+        rows,
+    )
+    members = max((m.members for m in moves), default=0)
+    again, skipped = (sum(max(0, sign * (m.difference or 0)) for m in moves) for sign in (-1, 1))
+    print(f"{again:,} messages again, {skipped:,} skipped; {f'{members} members online' if members else 'the group sleeps'}")
 
 
-def _target(admin: Admin, queue: MessageQueue, at: int) -> int:
-    return admin.max_offset(queue) if at < 0 else admin.search_offset(queue, at)
+def _chosen(queues: list[MessageQueue], texts: list[str]) -> list[MessageQueue]:
+    """Return the queues that texts name by number or ``broker/number``, all without texts. Raises typer.BadParameter."""
+    found = set()
+    for text in texts:
+        named = {each for each in queues if text in (str(each.queue_id), f"{each.broker_name}/{each.queue_id}")}
+        if not named:
+            raise typer.BadParameter(f"--queue {text}: the topic has no such queue")
+        found |= named
+    return sorted(found) if texts else queues
+
+
+def _difference(move: OffsetMove) -> str:
+    if move.difference is None:
+        return "begins there"
+    return f"{-move.difference:,} again" if move.difference < 0 else f"{move.difference:,} skipped" if move.difference else "stays"
 
 
 def _must_exist(admin: Admin, group: str) -> None:

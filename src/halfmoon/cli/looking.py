@@ -34,17 +34,23 @@ def starts_and_ends(nameserver: str, topic: str, since: int) -> dict[MessageQueu
 
 
 def read(
-    nameserver: str, spans: Mapping[MessageQueue, tuple[int, int]], *, follow: bool = False
+    nameserver: str,
+    spans: Mapping[MessageQueue, tuple[int, int]],
+    *,
+    follow: bool = False,
+    expression: str = "*",
+    sql: str | None = None,
 ) -> Generator[StoredMessage, None, None]:
-    """Yield the messages of some queues from their starts, up to their ends or, with ``follow``, without end.
+    """Yield the messages of some queues from their starts, up to their ends or, with ``follow``, without end: those that the tags
+    or the SQL92 expression want.
 
-    The order is kept within a queue only.
+    The order is kept within a queue only. Raises SubscriptionParseFailed.
     """
     ends = {queue: end for queue, (start, end) in spans.items() if follow or start < end}
     if not ends:
         return
     with PullConsumer(group=LOOKER_ON, nameserver=nameserver, auto_commit=False, batch_max=32) as consumer:
-        consumer.assign(list(ends))
+        consumer.assign(list(ends), expression, sql=sql)
         for queue in ends:
             consumer.seek(queue, spans[queue][0])
         heard = time.monotonic()
@@ -54,5 +60,8 @@ def read(
                 end = ends.get(message.queue, 0)
                 if follow or message.queue_offset < end:
                     yield message
-                if not follow and message.queue_offset >= end - 1 and ends.pop(message.queue, None) is not None:
-                    consumer.pause([message.queue])
+            if not follow:
+                done = [queue for queue, end in ends.items() if consumer.position(queue) >= end]
+                consumer.pause(done)
+                for queue in done:
+                    del ends[queue]

@@ -1,4 +1,4 @@
-"""`halfmoon msg`: find stored messages by id, key, offset or time."""
+"""`halfmoon msg`: find stored messages by id, key, offset or time, tell their lives, and deliver them again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from halfmoon.cli.looking import FIRST, read, starts_and_ends
+from halfmoon.cli.msg_trace import show_trace
 from halfmoon.cli.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
-from halfmoon.cli.output import body_text, message_facts, show_json, show_table, time_text
+from halfmoon.cli.output import body_text, message_facts, plain, show_json, show_table, time_text
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import OffsetIllegal, QueryNotFound
 from halfmoon.model import MessageQueue, StoredMessage, subscription
@@ -95,6 +96,75 @@ def find(
         raise typer.Exit(1)
 
 
+@app.command()
+def trace(
+    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The sender's id, or the broker's.")],
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; spares the search for it.")
+    ] = None,
+    trace_topic: Annotated[
+        str, typer.Option("--trace-topic", metavar="TOPIC", help="Where clients with tracing switched on send their records.")
+    ] = "RMQ_SYS_TRACE_TOPIC",
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show a message's life: born, stored, delayed, checked, decided, given back, dead; and how far each group is.
+
+    Nothing has to be switched on for it.
+
+    Example: halfmoon msg trace 7F0000010EA618B4AAC2 --topic orders
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.trace(msg_id, topic, trace_topic=trace_topic)
+    if as_json:
+        show_json(found)
+    else:
+        show_trace(found)
+
+
+@app.command()
+def resend(
+    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The sender's id, or the broker's.")],
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; not needed with a broker's id.")
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only for this group; none: for all.")] = None,
+    at_once: Annotated[
+        bool, typer.Option("--now", help="With --group: hand it to a member that is online, and show what came of it.")
+    ] = False,
+    client: Annotated[str | None, typer.Option("--client", metavar="ID", help="With --now: this member.")] = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Deliver an old message once more: a copy to its topic, or to one group alone. Exit code 1 when a member failed on it.
+
+    Example: halfmoon msg resend 7F0000010EA618B4AAC2 --topic orders --group C_shop
+    """
+    if (at_once and group is None) or (client is not None and not at_once):
+        raise typer.BadParameter("--now needs --group, and --client needs --now")
+    with Admin(nameserver=nameserver) as admin:
+        message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
+        if at_once:
+            member = client or admin.consumer_connections(group or "").connection_set[0].client_id
+            result = admin.consume_directly(group or "", member, message.offset_msg_id)
+        else:
+            sent = admin.resend(message, group=group)
+    if not at_once:
+        if as_json:
+            show_json({"msg_id": message.msg_id, "group": group, "offset_msg_id": sent})
+        else:
+            print(f"message {message.msg_id} is there again for {group or 'all groups'}: {sent}")
+        return
+    if as_json:
+        shown = {"result": result.consume_result, "remark": result.remark, "spent_ms": result.spent_time_mills}
+        show_json({"msg_id": message.msg_id, "group": group, "client_id": member, **shown})
+    else:
+        remark = f": {result.remark}" if result.remark else ""
+        print(f"{member} returned {result.consume_result} after {result.spent_time_mills} ms{remark}")
+    if result.consume_result not in ("CR_SUCCESS", "CR_COMMIT"):
+        raise typer.Exit(1)
+
+
 def _at(nameserver: str, queue: MessageQueue, offset: int) -> StoredMessage:
     try:
         for message in read(nameserver, {queue: (offset, offset + 1)}):
@@ -129,4 +199,4 @@ def _show_whole(message: StoredMessage) -> None:
     facts["keys"], facts["properties"] = " ".join(message.keys), " ".join(f"{k}={v}" for k, v in message.properties.items())
     facts["body"] = body_text(message.body, BODY_WHOLE)
     for name, value in facts.items():
-        print(f"{name.removesuffix('_ms').replace('_', ' '):<16} {'' if value is None else value}")
+        print(f"{name.removesuffix('_ms').replace('_', ' '):<16} {'' if value is None else plain(str(value))}")

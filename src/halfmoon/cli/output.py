@@ -34,7 +34,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
         if all(isinstance(row[at], int | float) for row in cells):
             column.justify = "right"
     for row in cells:
-        table.add_row(*(escape(f"{each:,}" if type(each) is int else str(each)) for each in row))
+        table.add_row(*(escape(f"{each:,}" if type(each) is int else plain(str(each))) for each in row))
     console().print(table)
 
 
@@ -54,11 +54,25 @@ def report(error: HalfmoonError, *, as_json: bool) -> int:
     return 2 if isinstance(error, UsageError) else 1
 
 
+TIME_MAX_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
+_UNSEEN = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\u00b7")
+
+
+def plain(text: str) -> str:
+    """Return a text of others as one line that steers no terminal: control characters and changes of direction are dots."""
+    return text.translate(_UNSEEN)
+
+
 def time_text(ms: int) -> str:
-    """Return a time of milliseconds since the epoch as ISO 8601 in UTC, empty for none."""
+    """Return a time of milliseconds since the epoch as ISO 8601 in UTC, empty for none; one that no calendar has as its number."""
     if ms <= 0:
         return ""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if ms > TIME_MAX_MS:
+        return f"{ms} ms"
+    whole = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
+    return whole.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def span_text(ms: int) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from halfmoon.cli.options import LOCAL, Json, NameServer, Topic, pairs
+from halfmoon.cli.options import LOCAL, Json, NameServer, Topic, age_ms, pairs, time_ms
 from halfmoon.cli.output import show_json
 from halfmoon.client.sync import Producer
 from halfmoon.limits import BODY_BYTES_MAX
@@ -30,7 +30,17 @@ def produce(
     whole: Annotated[bool, typer.Option("--whole", help="The file (or standard input) is one message.")] = False,
     tag: Annotated[str | None, typer.Option("--tag", help="Tag of the messages.")] = None,
     key: Annotated[list[str] | None, typer.Option("--key", help="A key to find the messages by; may be repeated.")] = None,
+    order_key: Annotated[
+        str | None, typer.Option("--order-key", metavar="KEY", help="Messages of one such key go to one queue, in order.")
+    ] = None,
     prop: Annotated[list[str] | None, typer.Option("--prop", metavar="NAME=VALUE", help="A property; may be repeated.")] = None,
+    delay: Annotated[str | None, typer.Option("--delay", metavar="AGE", help="Deliver so much later: 10s, 5m, 3d.")] = None,
+    deliver_at: Annotated[
+        str | None, typer.Option("--deliver-at", metavar="TIME", help="Deliver at a time, ISO 8601 or ms.")
+    ] = None,
+    delay_level: Annotated[
+        int, typer.Option("--delay-level", min=0, metavar="LEVEL", help="Deliver after the delay of a level; every broker can.")
+    ] = 0,
     count: Annotated[int, typer.Option("--count", "-c", min=1, help="Send each message so many times.")] = 1,
     group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = "halfmoon_produce",
     nameserver: NameServer = LOCAL,
@@ -43,11 +53,15 @@ def produce(
     Example: halfmoon produce --topic orders --tag paid --key o-1 '{"order": 1}'
     """
     properties = pairs(prop or [], "--prop")
+    delay_s = None if delay is None else age_ms(delay) / 1000
+    at_ms = None if deliver_at is None else time_ms(deliver_at)
     sent, kept = 0, True
     with Producer(group=group, nameserver=nameserver) as producer:
         for body in _bodies(bodies, file, whole=whole):
             for _ in range(count):
-                result = producer.send(Message(topic, body, tag=tag, keys=key or (), properties=properties))
+                message = Message(topic, body, tag=tag, keys=key or (), properties=properties, delay_level=delay_level)
+                message.delay, message.deliver_at = delay_s, at_ms
+                result = producer.send(message, key=order_key)
                 sent += 1
                 kept = result.status is SendStatus.SEND_OK
                 where = result.queue
@@ -60,6 +74,7 @@ def produce(
                             "broker": where.broker_name,
                             "queue_id": where.queue_id,
                             "queue_offset": result.queue_offset,
+                            **({"recall_handle": result.recall_handle} if result.recall_handle else {}),
                         }
                     )
                 else:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli import tx_batches
 from halfmoon.cli.options import LOCAL, Json, NameServer, age_ms
 from halfmoon.cli.output import show_json
 from halfmoon.cli.tx_figures import exposition, show_figures
@@ -19,6 +20,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Transactions: what waits for a decision, and decisions by hand.\n\nExample: halfmoon tx pending --older-than 5m",
 )
+
+app.command()(tx_batches.batches)
 
 ID = Annotated[
     str,
@@ -151,10 +154,11 @@ def status(
         raise typer.BadParameter("give --json or --prometheus, not both")
     with Admin(nameserver=nameserver) as admin:
         found = admin.transaction_stats()
+        batches = admin.batches() if prometheus else []
     if as_json:
         show_json([facts_of(one) for one in found])
     elif prometheus:
-        sys.stdout.write(exposition(found))
+        sys.stdout.write(exposition(found) + tx_batches.exposition(batches))
     else:
         show_figures(found)
 

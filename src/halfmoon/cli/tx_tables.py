@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.cli.output import show_table, span_text, time_text
+from halfmoon.cli.output import plain, show_table, span_text, time_text
 
 
 def facts_of(one: Any) -> Any:
@@ -46,7 +46,7 @@ def show_one(one: Any) -> None:
         "next check": next_check(one, now),
     }  # fmt: skip
     for name, value in lines.items():
-        print(f"{name:<18} {value}".rstrip())
+        print(f"{name:<18} {plain(str(value))}".rstrip())
     for each in one.checks:
         print(f"{'check':<18} {time_text(each.sent_ms)} to producer {each.producer}: {answer_text(each.answer)}")
     show_notes([one])

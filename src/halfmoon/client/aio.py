@@ -11,13 +11,16 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from typing import Any
 
 from halfmoon.client.aio_admin import AsyncAdmin
+from halfmoon.client.core.delay import recall
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_group
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.orderly import push_core
 from halfmoon.client.core.poll import PollCore
-from halfmoon.client.core.push import ConsumeContext, PushCore
+from halfmoon.client.core.push import ConsumeContext
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.core.send import Selector, Sender, select_by_hash
+from halfmoon.client.core.tracing import Tracer
 from halfmoon.client.files import OffsetsOnDisk
 from halfmoon.client.life import Client, values_of
 from halfmoon.client.settings import (
@@ -32,6 +35,8 @@ from halfmoon.effects import Op, run
 from halfmoon.errors import NotRunning, TooManyRequests
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
 from halfmoon.shell.drive import Driver
+from halfmoon.wire.headers.send import SendMessageV2
+from halfmoon.wire.headers.transaction import EndTransaction
 
 __all__ = [
     "AdminSettings",
@@ -73,16 +78,28 @@ class AsyncProducer(Client[ProducerSettings]):
         super().__init__(found)
         self._sender = Sender(found, self._instance.routes, self._ids)
         self._instance.producer_group = self._sender.group
+        self._tracer = Tracer(found, self._instance, self._ids) if found.trace else None
+        self._sender.tracer = self._tracer
+        if self._tracer is None and not found.latency_avoidance:  # what these remember belongs to the loop
+            self.straight = frozenset((SendMessageV2, EndTransaction))
         self._pending = 0
 
     async def _begin(self, driver: Driver) -> None:
         self._sender.running = True
         for operation in self._instance.tend():
             driver.spawn(operation, "producer")
+        if self._tracer is not None:
+            driver.spawn(self._tracer.keep_sending(), "traces")
 
     async def _finish(self, driver: Driver) -> None:
         self._sender.running = False
+        if self._tracer is not None:
+            await driver.run(self._tracer.flush())
         await driver.run(self._instance.leave())
+
+    def _knows(self, message: object) -> bool:
+        topic = message.topic if isinstance(message, Message) else None
+        return isinstance(topic, str) and self._instance.routes.ready(self._instance.wire(topic)) is not None
 
     async def send(
         self,
@@ -95,8 +112,9 @@ class AsyncProducer(Client[ProducerSettings]):
     ) -> SendResult:
         """Send and wait until a broker stored the message; others are tried when one fails, within ``timeout_ms`` in all.
 
-        With ``queue``, or the queue that ``selector(queues, message, key)`` returns, there is one attempt. A result with another
-        status than SEND_OK is stored too, but a promise of the broker (flush, slave) was not kept in time.
+        Messages with equal ``key`` go to one queue, so that their order can be kept (`select_by_hash`, as Java chooses). With it,
+        with ``queue``, or with the queue that ``selector(queues, message, key)`` returns, there is one attempt. A result with
+        another status than SEND_OK is stored too, but a promise of the broker (flush, slave) was not kept in time.
 
         Raises:
             MessageIllegal, UsageError: the message cannot be sent; nothing was.
@@ -158,6 +176,16 @@ class AsyncProducer(Client[ProducerSettings]):
         """Send messages of one topic as one request, at most ``body_bytes_max`` bytes together; one queue takes them all."""
         return await self._run(self._sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
 
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Cancel a message that waits for a point in time, by the handle of its `SendResult`; return its id.
+
+        Raises:
+            UsageError: no handle.
+            IllegalOperation: it is delivered, cancelled or unknown (code 604).
+            BrokerError: the broker refuses, or knows no recall (code 3).
+        """
+        return await self._run(recall(self._sender, topic, recall_handle))
+
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that messages of a topic may go to."""
         return await self._run(self._sender.queues(topic))
@@ -178,17 +206,24 @@ class AsyncPushConsumer(Client[PushSettings]):
 
     The listener returns nothing or CONSUME_SUCCESS when the messages are consumed; RECONSUME_LATER or an exception has them
     delivered again later. It may take a second argument, a `ConsumeContext`. Plain functions run in up to ``threads`` threads.
+
+    With ``orderly=True`` each queue has one owner in the group and is consumed in order, one call after the other; messages that
+    failed come again after ``suspend_queue_ms``, and those behind them wait.
     """
 
     def __init__(self, settings: PushSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
         found = settings_of(PushSettings, {**(values_of(settings) if settings else {}), **values})
         check_group(found.group, "DEFAULT_CONSUMER")
         super().__init__(found, stable_id=found.model is MessageModel.BROADCASTING, threads=found.threads)
-        self._core = PushCore(found, self._instance, _offsets(found, self._instance), self._ids, allocate)
+        self._core = push_core(found, self._instance, _offsets(found, self._instance), self._ids, allocate)
 
-    def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG") -> None:
-        """Want messages of a topic: all (``*``), those with one of some tags (``A || B``), or by an SQL92 expression."""
-        self._core.subscribe(topic, expression, expression_type, version=self._clock.now())
+    def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
+        """Want messages of a topic: all (``*``), those with one of some tags (``A || B``), or those whose properties match an SQL92
+        expression (``sql="a > 5 AND b = 'x'"``).
+
+        A broker that refuses the expression says so when the consumer starts: SubscriptionParseFailed tells the place and a remedy.
+        """
+        self._core.subscribe(topic, expression, expression_type, sql=sql, version=self._clock.now())
 
     def unsubscribe(self, topic: str) -> None:
         """Want no more messages of a topic."""
@@ -248,17 +283,17 @@ class AsyncPullConsumer(Client[PullSettings]):
     async def _finish(self, driver: Driver) -> None:
         await driver.run(self._core.stop())
 
-    def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG") -> None:
-        """Have queues of a topic shared out by the group. Excludes `assign`."""
-        self._core.subscribe(topic, expression, expression_type, version=self._clock.now())
+    def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
+        """Have queues of a topic shared out by the group, and of them what tags or an SQL92 expression want. Excludes `assign`."""
+        self._core.subscribe(topic, expression, expression_type, sql=sql, version=self._clock.now())
 
     def unsubscribe(self, topic: str) -> None:
         """Want no more messages of a topic."""
         self._core.unsubscribe(topic)
 
-    async def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Take exactly these queues. Excludes `subscribe`."""
-        operation = self._core.assign(queues)
+    async def assign(self, queues: Collection[MessageQueue], expression: str = "*", *, sql: str | None = None) -> None:
+        """Take exactly these queues, and of them what tags or an SQL92 expression want. Excludes `subscribe`."""
+        operation = self._core.assign(queues, expression, sql=sql)
         if self._state == "new":
             for _ in operation:
                 raise AssertionError("assigning before the start asks for nothing")
@@ -268,6 +303,10 @@ class AsyncPullConsumer(Client[PullSettings]):
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that are ours now."""
         return self._core.assignment()
+
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset behind what `poll` returned of a queue of ours, and behind what the filter left out there."""
+        return self._core.position(queue)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return all queues of a topic."""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from halfmoon.client.core.admin import AdminCore
+from halfmoon.client.core.batch_admin import BatchesAt, batches
+from halfmoon.client.core.dead_letters import Choice, dead_letter, dead_letters
+from halfmoon.client.core.delay import DelayedFound, cancel_delayed, delayed_messages
 from halfmoon.client.core.find import message_by_id, message_by_offset_id, messages_by_key
 from halfmoon.client.core.pull import max_offset, min_offset, offset_at
+from halfmoon.client.core.replay import Edit, replay_dead_letter, replays
+from halfmoon.client.core.resend import resend
+from halfmoon.client.core.reset import Target, consume_directly, consumer_offsets, reset_offsets
+from halfmoon.client.core.trace import message_trace
 from halfmoon.client.core.transaction_admin import (
     check_transaction,
     decide_transaction,
@@ -23,10 +31,12 @@ from halfmoon.client.settings import (
     AdminSettings,
     settings_of,
 )
-from halfmoon.model import LocalTransactionState, MessageQueue, StoredMessage
+from halfmoon.findings import MessageTrace, OffsetMove
+from halfmoon.model import DeadLetter, LocalTransactionState, MessageQueue, Replayed, StoredMessage
 from halfmoon.shell.drive import Driver
 from halfmoon.wire.bodies import (
     ClusterInfo,
+    ConsumeDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
     OffsetWrapper,
@@ -36,6 +46,7 @@ from halfmoon.wire.bodies import (
     TopicOffset,
     TopicRouteData,
 )
+from halfmoon.wire.traces import TRACE_TOPIC
 
 
 class AsyncAdmin(Client[AdminSettings]):
@@ -126,9 +137,24 @@ class AsyncAdmin(Client[AdminSettings]):
         """Return how many messages a group has not consumed yet."""
         return await self._run(self._core.lag(group, topic))
 
-    async def reset_offsets(self, group: str, topic: str, timestamp_ms: int = -1, *, force: bool = True) -> dict[MessageQueue, int]:
-        """Move a group to the messages of a time (ms; -1: the end), online or not; return the new offsets."""
-        return await self._run(self._core.reset_offsets(group, topic, timestamp_ms, force=force))
+    async def reset_offsets(
+        self, group: str, topic: str, to: Target, *, queues: Collection[MessageQueue] | None = None, dry_run: bool = False
+    ) -> list[OffsetMove]:
+        """Move a group in a topic, or in some of its queues, online or not; return what moved. ``dry_run`` changes nothing.
+
+        ``to``: "earliest", "latest", a time (ms since the epoch or a datetime), or a table of offsets by queue. All is checked
+        before anything is moved. Raises OffsetIllegal for an offset that a queue does not have.
+        """
+        chosen = None if queues is None else set(queues)
+        return await self._run(reset_offsets(self._core, group, topic, to, queues=chosen, dry_run=dry_run))
+
+    async def consume_directly(self, group: str, client_id: str, offset_msg_id: str) -> ConsumeDirectlyResult:
+        """Have one online push consumer consume one message now, its progress untouched; the id is the broker's."""
+        return await self._run(consume_directly(self._core, group, client_id, offset_msg_id))
+
+    async def consumer_offsets(self, group: str, topic: str) -> dict[str, dict[MessageQueue, int]]:
+        """Ask the online members of a group how far they are in a topic; return it by client id."""
+        return await self._run(consumer_offsets(self._core, group, topic))
 
     async def consumer_connections(self, group: str) -> ConsumerConnection:
         """Return who consumes in a group. Raises ConsumerNotOnline."""
@@ -168,6 +194,31 @@ class AsyncAdmin(Client[AdminSettings]):
         """Return the message with a broker's id, which names the broker itself."""
         return await self._run(message_by_offset_id(self._core, offset_msg_id))
 
+    async def trace(self, msg_id: str, topic: str | None = None, *, trace_topic: str = TRACE_TOPIC) -> MessageTrace:
+        """Return the life of the message with a sender's id, or a broker's; ``topic`` spares the search for it.
+
+        Told from what brokers keep anyway, and from what clients with tracing switched on sent to ``trace_topic``.
+        """
+        return await self._run(message_trace(self._core, msg_id, topic, trace_topic=trace_topic))
+
+    async def resend(self, message: StoredMessage, *, group: str | None = None) -> str:
+        """Store a copy of an old message again, for all groups or for one alone; return its id at the broker."""
+        return await self._run(resend(self._core, message, group=group))
+
+    async def delayed_messages(self, *, topic: str | None = None, count_max: int = 100) -> DelayedFound:
+        """Return messages of all Halfmoon brokers that wait for their time, the next first, and how many wait in all.
+
+        Raises RequestNotSupported for a broker that keeps no such list.
+        """
+        return await self._run(delayed_messages(self._core, topic=topic, count_max=count_max))
+
+    async def cancel_delayed(self, topic: str, name: str) -> str:
+        """Cancel a message that waits for a point in time, by its handle or its id; return its id.
+
+        Raises IllegalOperation when no broker has such a message (any more); one that waits on a level cannot be cancelled.
+        """
+        return await self._run(cancel_delayed(self._core, topic, name))
+
     async def pending_transactions(
         self, *, group: str | None = None, older_than_ms: int = 0, count_max: int = 100
     ) -> list[TransactionAt]:
@@ -197,6 +248,10 @@ class AsyncAdmin(Client[AdminSettings]):
         """Return what is pending by producer group, and what happened since the start, of every broker."""
         return await self._run(transaction_stats(self._core))
 
+    async def batches(self, transactional_id: str | None = None) -> list[BatchesAt]:
+        """Return transactional ids of batch transactions of every broker, or one of them, with what is undecided."""
+        return await self._run(batches(self._core, transactional_id))
+
     async def given_up(self, *, count_max: int = 100) -> list[GivenUpTransaction]:
         """Return the newest half messages that were given up, the oldest first; `resume_half` takes their offset_msg_id."""
         return await self._run(given_up(self._core, count_max=count_max))
@@ -211,6 +266,53 @@ class AsyncAdmin(Client[AdminSettings]):
     async def resume_half(self, offset_msg_id: str) -> None:
         """Have a half message that was given up checked again; the id is that of its copy in TRANS_CHECK_MAX_TIME_TOPIC."""
         await self._run(resume_half(self._core, offset_msg_id))
+
+    async def dead_letters(
+        self,
+        group: str | None = None,
+        *,
+        begin_ms: int = 0,
+        end_ms: int | None = None,
+        key: str | None = None,
+        reason: str | None = None,
+        expression: str = "*",
+        expression_type: str = "TAG",
+        count_max: int = 100,
+    ) -> list[DeadLetter]:
+        """Return what a group gave up, or all groups, the oldest first.
+
+        Those given up between two times, with a key or an id, with a part of a reason, by tags or by an SQL92 expression.
+        """
+        choice = Choice(begin_ms, end_ms, key, reason, expression, expression_type)
+        return await self._run(dead_letters(self._core, group, choice, count_max))
+
+    async def dead_letter(self, name: str, group: str | None = None) -> DeadLetter:
+        """Return the dead letter with a broker's id, or the newest one of a group with a sender's id. Raises QueryNotFound."""
+        return await self._run(dead_letter(self._core, name, group))
+
+    async def replays(self, letter: DeadLetter, topic: str) -> list[StoredMessage]:
+        """Return the messages of a topic that come from a dead letter, the oldest first."""
+        return await self._run(replays(self._core, letter, topic))
+
+    async def replay_dead_letter(
+        self,
+        letter: DeadLetter,
+        *,
+        to: str | None = None,
+        body: bytes | None = None,
+        tag: str | None = None,
+        keys: str | None = None,
+        properties: dict[str, str | None] | None = None,
+        again: bool = False,
+        dry_run: bool = False,
+    ) -> Replayed:
+        """Send a copy of a dead letter to its group alone, or to a topic, unless one went there before.
+
+        What is given replaces what the dead letter has (a property of None is taken out). ``again`` sends another copy all the
+        same; ``dry_run`` only says what would be done. Raises UsageError, MessageIllegal, BrokerError.
+        """
+        edit = Edit(body, tag, keys, properties or {})
+        return await self._run(replay_dead_letter(self._core, letter, to=to, edit=edit, again=again, dry=dry_run))
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message of a queue."""

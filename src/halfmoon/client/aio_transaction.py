@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -73,6 +74,15 @@ class AsyncTransactionProducer(AsyncProducer):
         assert self._driver is not None
         return await self._driver.run(operation)
 
+    def _spawn(self, operation: Op[None]) -> None:
+        """Run a second phase beside everything else."""
+        assert self._driver is not None
+        self._driver.spawn(operation, "second phase")
+
+    def new_id(self) -> str:
+        """Return a new id for a message (`Message.msg_id`), as sending makes them. May be called from any thread."""
+        return self._ids.next(time.time_ns() // 1_000_000)
+
     def on_check(self, topic: str = "*", function: Checker | None = None) -> Callable[..., Any]:
         """Have ``function(message)`` say what became of local transactions whose messages go to a topic; also a decorator.
 
@@ -140,6 +150,14 @@ class AsyncTransactionProducer(AsyncProducer):
             raise UsageError(f"nobody could answer a broker's check: set one for topic {message.topic!r} (on_check or check=)")
         return AsyncHalf(self, message, unsure, check_after_s, timeout_ms)
 
+    async def prepare(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> AsyncHalf:
+        """Store a half message and return it, to be decided later, wherever that is known: `half` without its block.
+
+        Raises UsageError when nobody could answer a check, what `send` raises, and HalfRolledBack when a promise of the broker was
+        not kept in time.
+        """
+        return await self.half(message, check_after_s=check_after_s, timeout_ms=timeout_ms).__aenter__()
+
 
 class AsyncHalf:
     """One half message and the block that decides on it; made by `AsyncTransactionProducer.half`.
@@ -169,39 +187,58 @@ class AsyncHalf:
 
         Raises what `send` raises, and HalfRolledBack when a promise of the broker was not kept; the block does not run then.
         """
-        if self._entered:
-            raise UsageError("a half message is sent once: make another with half()")
-        self._entered = True
-        self._stored = await self._producer._run(self._core.store_safe(self._message, **self._limits))
-        self._open = True
+        self._stored_as(await self._producer._run(self._storing()))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._open:
-            return
-        if error is None:
-            await self.commit()
-        elif isinstance(error, Exception) and not isinstance(error, self._unsure):
-            await self._decide(LocalTransactionState.ROLLBACK, error)
-        else:
-            self.leave()
+        if (state := self._verdict(error)) is not None:
+            await self._producer._conclude(self._deciding(state, error))
 
     async def commit(self) -> None:
         """Have the message delivered; the end of the block sends nothing more. Raises UsageError when it was decided."""
-        await self._decide(LocalTransactionState.COMMIT)
+        await self._producer._conclude(self._deciding(LocalTransactionState.COMMIT))
 
     async def rollback(self) -> None:
         """Have the message never delivered; the end of the block sends nothing more. Raises UsageError when it was decided."""
-        await self._decide(LocalTransactionState.ROLLBACK)
+        await self._producer._conclude(self._deciding(LocalTransactionState.ROLLBACK))
 
     def leave(self) -> None:
         """Send nothing: the broker's check decides. For an outcome nobody knows here. Raises UsageError when it was decided."""
         self._core.leave(self._close())
 
-    async def _decide(self, state: LocalTransactionState, error: Exception | None = None) -> None:
-        await self._producer._conclude(self._core.decide(self._close(), state, error))
+    def decide(self, *, commit: bool) -> None:
+        """Commit or roll back without waiting for the network, from the event loop; what fails is logged, and the broker asks.
+
+        Raises UsageError when it was decided.
+        """
+        self._producer._spawn(self._deciding(LocalTransactionState.COMMIT if commit else LocalTransactionState.ROLLBACK))
+
+    # ------------------------------------------------------------ shared with the blocking twin
+
+    def _storing(self) -> Op[Stored]:
+        if self._entered:
+            raise UsageError("a half message is sent once: make another with half()")
+        self._entered = True
+        return self._core.store_safe(self._message, **self._limits)
+
+    def _stored_as(self, stored: Stored) -> None:
+        self._stored, self._open = stored, True
+
+    def _verdict(self, error: BaseException | None) -> LocalTransactionState | None:
+        """Return what the end of the block decides; None: nothing, because it is decided, or left to the check-back now."""
+        if not self._open:
+            return None
+        if error is None:
+            return LocalTransactionState.COMMIT
+        if isinstance(error, Exception) and not isinstance(error, self._unsure):
+            return LocalTransactionState.ROLLBACK
+        self.leave()
+        return None
+
+    def _deciding(self, state: LocalTransactionState, error: BaseException | None = None) -> Op[None]:
+        return self._core.decide(self._close(), state, error if isinstance(error, Exception) else None)
 
     def _close(self) -> Stored:
         if not self._open or self._stored is None:

@@ -27,7 +27,7 @@ S = TypeVar("S", bound=ClientSettings)
 T = TypeVar("T")
 
 CLOSE_TIMEOUT_S = 10.0
-"""Closing gives up on brokers that do not answer after this."""
+"""Closing gives up on brokers that do not answer after this; a push consumer's wait for its listener comes on top."""
 
 
 class Client(Generic[S]):
@@ -46,6 +46,8 @@ class Client(Generic[S]):
         self._threads = threads
         self._driver: Driver | None = None
         self._state = "new"
+        self.straight: frozenset[type[Any]] = frozenset()
+        """Requests that threads of blocking clients send over connections of their own (`halfmoon.shell.straight`)."""
 
     async def start(self) -> None:
         """Open for business: find routes, show the client to the brokers, begin what runs beside. Once in a life."""
@@ -56,7 +58,9 @@ class Client(Generic[S]):
         self._state = "starting"
         serialization = ROCKETMQ if self.settings.serialization == "ROCKETMQ" else JSON
         self._driver = Driver(
-            Connections(self._asked, serialization=serialization, opened=self._instance.connected),
+            Connections(
+                self._asked, serialization=serialization, opened=self._instance.connected, lost=self._instance.disconnected
+            ),
             self._clock,
             threads=self._threads,
         )
@@ -73,7 +77,7 @@ class Client(Generic[S]):
             return
         self._state = "closing"
         try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S + getattr(self.settings, "close_wait_ms", 0) / 1000):
                 await self._finish(self._running())
         except TimeoutError:
             pass
@@ -98,6 +102,10 @@ class Client(Generic[S]):
         if self._driver is not None:
             await self._driver.close()
             await self._driver.connections.close()
+
+    def _knows(self, message: object) -> bool:
+        """Whether the route of a message is known, so that any thread may send it."""
+        return False
 
     def _running(self) -> Driver:
         if self._driver is None or self._state == "closed":

@@ -57,6 +57,8 @@ class ProducerSettings(ClientSettings):
     )
     body_bytes_max: int = setting(4_194_304, java="maxMessageSize", why="Longest body; the broker has the same bound.", low=1)
     latency_avoidance: bool = setting(False, java="sendLatencyFaultEnable", why="Avoid slow and failing brokers for a while.")
+    trace: bool = setting(False, java="enableMsgTrace", why="Tell every send and second phase in a trace topic, too.")
+    trace_topic: str = setting("RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", why="Which one; it must be there.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +112,24 @@ class PushSettings(ConsumerSettings):
 
     threads: int = setting(20, java="consumeThreadMax", why="Calls of the listener side by side.", low=1, high=1_000)
     consume_batch_max: int = setting(1, java="consumeMessageBatchMaxSize", why="Messages of one call.", low=1, high=1_024)
-    reconsume_max: int = setting(16, java="maxReconsumeTimes", why="Redeliveries before the dead letters.", low=-1)
+    orderly: bool = setting(False, why="Keep the order of each queue: one owner, one call after the other, a failure holds it.")
+    suspend_queue_ms: int = setting(
+        1_000, java="suspendCurrentQueueTimeMillis", why="Rest of an orderly queue after a failure.", low=10, high=30_000
+    )
+    lock_renew_ms: int = setting(
+        20_000, java="rocketmq.client.rebalance.lockInterval", why="How often orderly queues are locked again.", low=10
+    )
+    lock_valid_ms: int = setting(
+        30_000, java="rocketmq.client.rebalance.lockMaxLiveTime", why="A lock not renewed this long is lost.", low=10
+    )
+    reconsume_max: int = setting(
+        -1, java="maxReconsumeTimes", why="Redeliveries before the dead letters; -1: 16, and without end in order.", low=-1
+    )
     consume_timeout_ms: int = setting(900_000, java="consumeTimeout", why="After this a message is given back.", low=1_000)
     pull_interval_ms: int = setting(0, java="pullInterval", why="Pause between pulls of one queue.", low=0, high=65_535)
     pull_pause_ms: int = setting(3_000, java="pullTimeDelayMillsWhenException", why="Pause after a failed pull.", low=1)
+    trace: bool = setting(False, java="enableMsgTrace", why="Tell every call of the listener in a trace topic, too.")
+    trace_topic: str = setting("RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", why="Which one; it must be there.")
     post_subscription: bool = setting(False, java="postSubscriptionWhenPull", why="Send the expression with each pull.")
     close_wait_ms: int = setting(
         3_000,

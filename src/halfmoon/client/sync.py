@@ -46,8 +46,9 @@ class Producer(Blocking):
     ) -> SendResult:
         """Send and wait until a broker stored the message; others are tried when one fails, within ``timeout_ms`` in all.
 
-        With ``queue``, or the queue that ``selector(queues, message, key)`` returns, there is one attempt. A result with another
-        status than SEND_OK is stored too, but a promise of the broker (flush, slave) was not kept in time.
+        Messages with equal ``key`` go to one queue, so that their order can be kept (`select_by_hash`, as Java chooses). With it,
+        with ``queue``, or with the queue that ``selector(queues, message, key)`` returns, there is one attempt. A result with
+        another status than SEND_OK is stored too, but a promise of the broker (flush, slave) was not kept in time.
 
         Raises:
             MessageIllegal, UsageError: the message cannot be sent; nothing was.
@@ -57,7 +58,9 @@ class Producer(Blocking):
             TooManyRequests: the time was over before an attempt could be made.
             NotRunning: not started, or closed.
         """
-        return self._loop.call(self._client.send(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
+        return self._here(
+            self._client._sender.send(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms), message
+        )
 
     def send_async(
         self,
@@ -90,6 +93,16 @@ class Producer(Blocking):
         """Send messages of one topic as one request, at most ``body_bytes_max`` bytes together; one queue takes them all."""
         return self._loop.call(self._client.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
 
+    def recall(self, topic: str, recall_handle: str) -> str:
+        """Cancel a message that waits for a point in time, by the handle of its `SendResult`; return its id.
+
+        Raises:
+            UsageError: no handle.
+            IllegalOperation: it is delivered, cancelled or unknown (code 604).
+            BrokerError: the broker refuses, or knows no recall (code 3).
+        """
+        return self._loop.call(self._client.recall(topic, recall_handle))
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that messages of a topic may go to."""
         return self._loop.call(self._client.queues(topic))
@@ -110,6 +123,9 @@ class PushConsumer(Blocking):
 
     The listener returns nothing or CONSUME_SUCCESS when the messages are consumed; RECONSUME_LATER or an exception has them
     delivered again later. It may take a second argument, a `ConsumeContext`. Plain functions run in up to ``threads`` threads.
+
+    With ``orderly=True`` each queue has one owner in the group and is consumed in order, one call after the other; messages that
+    failed come again after ``suspend_queue_ms``, and those behind them wait.
     """
 
     _client: AsyncPushConsumer
@@ -118,9 +134,13 @@ class PushConsumer(Blocking):
         loop = background()
         super().__init__(loop.plain(AsyncPushConsumer, settings, allocate=allocate, **values), loop)
 
-    def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG") -> None:
-        """Want messages of a topic: all (``*``), those with one of some tags (``A || B``), or by an SQL92 expression."""
-        self._loop.plain(self._client.subscribe, topic, expression, expression_type)
+    def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
+        """Want messages of a topic: all (``*``), those with one of some tags (``A || B``), or those whose properties match an SQL92
+        expression (``sql="a > 5 AND b = 'x'"``).
+
+        A broker that refuses the expression says so when the consumer starts: SubscriptionParseFailed tells the place and a remedy.
+        """
+        self._loop.plain(self._client.subscribe, topic, expression, expression_type, sql=sql)
 
     def unsubscribe(self, topic: str) -> None:
         """Want no more messages of a topic."""
@@ -168,23 +188,27 @@ class PullConsumer(Blocking):
         loop = background()
         super().__init__(loop.plain(AsyncPullConsumer, settings, allocate=allocate, **values), loop)
 
-    def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG") -> None:
-        """Have queues of a topic shared out by the group. Excludes `assign`."""
-        self._loop.plain(self._client.subscribe, topic, expression, expression_type)
+    def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
+        """Have queues of a topic shared out by the group, and of them what tags or an SQL92 expression want. Excludes `assign`."""
+        self._loop.plain(self._client.subscribe, topic, expression, expression_type, sql=sql)
 
     def unsubscribe(self, topic: str) -> None:
         """Want no more messages of a topic."""
         self._loop.plain(self._client.unsubscribe, topic)
 
-    def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Take exactly these queues. Excludes `subscribe`."""
-        self._loop.call(self._client.assign(queues))
+    def assign(self, queues: Collection[MessageQueue], expression: str = "*", *, sql: str | None = None) -> None:
+        """Take exactly these queues, and of them what tags or an SQL92 expression want. Excludes `subscribe`."""
+        self._loop.call(self._client.assign(queues, expression, sql=sql))
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that are ours now."""
         return self._loop.plain(
             self._client.assignment,
         )
+
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset behind what `poll` returned of a queue of ours, and behind what the filter left out there."""
+        return self._loop.plain(self._client.position, queue)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return all queues of a topic."""

@@ -5,16 +5,22 @@ Every call runs on one background event loop of the process (`halfmoon.shell.thr
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from halfmoon.client.aio_admin import AsyncAdmin
 from halfmoon.client.blocking import Blocking
+from halfmoon.client.core.batch_admin import BatchesAt
+from halfmoon.client.core.delay import DelayedFound
+from halfmoon.client.core.reset import Target
 from halfmoon.client.core.transaction_facts import GivenUpTransaction, TransactionAt, TransactionStatsAt
 from halfmoon.client.settings import AdminSettings
-from halfmoon.model import LocalTransactionState, MessageQueue, StoredMessage
+from halfmoon.findings import MessageTrace, OffsetMove
+from halfmoon.model import DeadLetter, LocalTransactionState, MessageQueue, Replayed, StoredMessage
 from halfmoon.shell.threads import background
 from halfmoon.wire.bodies import (
     ClusterInfo,
+    ConsumeDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
     OffsetWrapper,
@@ -24,6 +30,7 @@ from halfmoon.wire.bodies import (
     TopicOffset,
     TopicRouteData,
 )
+from halfmoon.wire.traces import TRACE_TOPIC
 
 
 class Admin(Blocking):
@@ -110,9 +117,23 @@ class Admin(Blocking):
         """Return how many messages a group has not consumed yet."""
         return self._loop.call(self._client.lag(group, topic))
 
-    def reset_offsets(self, group: str, topic: str, timestamp_ms: int = -1, *, force: bool = True) -> dict[MessageQueue, int]:
-        """Move a group to the messages of a time (ms; -1: the end), online or not; return the new offsets."""
-        return self._loop.call(self._client.reset_offsets(group, topic, timestamp_ms, force=force))
+    def reset_offsets(
+        self, group: str, topic: str, to: Target, *, queues: Collection[MessageQueue] | None = None, dry_run: bool = False
+    ) -> list[OffsetMove]:
+        """Move a group in a topic, or in some of its queues, online or not; return what moved. ``dry_run`` changes nothing.
+
+        ``to``: "earliest", "latest", a time (ms since the epoch or a datetime), or a table of offsets by queue. All is checked
+        before anything is moved. Raises OffsetIllegal for an offset that a queue does not have.
+        """
+        return self._loop.call(self._client.reset_offsets(group, topic, to, queues=queues, dry_run=dry_run))
+
+    def consume_directly(self, group: str, client_id: str, offset_msg_id: str) -> ConsumeDirectlyResult:
+        """Have one online push consumer consume one message now, its progress untouched; the id is the broker's."""
+        return self._loop.call(self._client.consume_directly(group, client_id, offset_msg_id))
+
+    def consumer_offsets(self, group: str, topic: str) -> dict[str, dict[MessageQueue, int]]:
+        """Ask the online members of a group how far they are in a topic; return it by client id."""
+        return self._loop.call(self._client.consumer_offsets(group, topic))
 
     def consumer_connections(self, group: str) -> ConsumerConnection:
         """Return who consumes in a group. Raises ConsumerNotOnline."""
@@ -152,6 +173,31 @@ class Admin(Blocking):
         """Return the message with a broker's id, which names the broker itself."""
         return self._loop.call(self._client.message_by_offset_id(offset_msg_id))
 
+    def trace(self, msg_id: str, topic: str | None = None, *, trace_topic: str = TRACE_TOPIC) -> MessageTrace:
+        """Return the life of the message with a sender's id, or a broker's; ``topic`` spares the search for it.
+
+        Told from what brokers keep anyway, and from what clients with tracing switched on sent to ``trace_topic``.
+        """
+        return self._loop.call(self._client.trace(msg_id, topic, trace_topic=trace_topic))
+
+    def resend(self, message: StoredMessage, *, group: str | None = None) -> str:
+        """Store a copy of an old message again, for all groups or for one alone; return its id at the broker."""
+        return self._loop.call(self._client.resend(message, group=group))
+
+    def delayed_messages(self, *, topic: str | None = None, count_max: int = 100) -> DelayedFound:
+        """Return messages of all Halfmoon brokers that wait for their time, the next first, and how many wait in all.
+
+        Raises RequestNotSupported for a broker that keeps no such list.
+        """
+        return self._loop.call(self._client.delayed_messages(topic=topic, count_max=count_max))
+
+    def cancel_delayed(self, topic: str, name: str) -> str:
+        """Cancel a message that waits for a point in time, by its handle or its id; return its id.
+
+        Raises IllegalOperation when no broker has such a message (any more); one that waits on a level cannot be cancelled.
+        """
+        return self._loop.call(self._client.cancel_delayed(topic, name))
+
     def pending_transactions(
         self, *, group: str | None = None, older_than_ms: int = 0, count_max: int = 100
     ) -> list[TransactionAt]:
@@ -182,6 +228,10 @@ class Admin(Blocking):
         """Return what is pending by producer group, and what happened since the start, of every broker."""
         return self._loop.call(self._client.transaction_stats())
 
+    def batches(self, transactional_id: str | None = None) -> list[BatchesAt]:
+        """Return transactional ids of batch transactions of every broker, or one of them, with what is undecided."""
+        return self._loop.call(self._client.batches(transactional_id))
+
     def given_up(self, *, count_max: int = 100) -> list[GivenUpTransaction]:
         """Return the newest half messages that were given up, the oldest first; `resume_half` takes their offset_msg_id."""
         return self._loop.call(self._client.given_up(count_max=count_max))
@@ -196,6 +246,66 @@ class Admin(Blocking):
     def resume_half(self, offset_msg_id: str) -> None:
         """Have a half message that was given up checked again; the id is that of its copy in TRANS_CHECK_MAX_TIME_TOPIC."""
         self._loop.call(self._client.resume_half(offset_msg_id))
+
+    def dead_letters(
+        self,
+        group: str | None = None,
+        *,
+        begin_ms: int = 0,
+        end_ms: int | None = None,
+        key: str | None = None,
+        reason: str | None = None,
+        expression: str = "*",
+        expression_type: str = "TAG",
+        count_max: int = 100,
+    ) -> list[DeadLetter]:
+        """Return what a group gave up, or all groups, the oldest first.
+
+        Those given up between two times, with a key or an id, with a part of a reason, by tags or by an SQL92 expression.
+        """
+        return self._loop.call(
+            self._client.dead_letters(
+                group,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                key=key,
+                reason=reason,
+                expression=expression,
+                expression_type=expression_type,
+                count_max=count_max,
+            )
+        )
+
+    def dead_letter(self, name: str, group: str | None = None) -> DeadLetter:
+        """Return the dead letter with a broker's id, or the newest one of a group with a sender's id. Raises QueryNotFound."""
+        return self._loop.call(self._client.dead_letter(name, group))
+
+    def replays(self, letter: DeadLetter, topic: str) -> list[StoredMessage]:
+        """Return the messages of a topic that come from a dead letter, the oldest first."""
+        return self._loop.call(self._client.replays(letter, topic))
+
+    def replay_dead_letter(
+        self,
+        letter: DeadLetter,
+        *,
+        to: str | None = None,
+        body: bytes | None = None,
+        tag: str | None = None,
+        keys: str | None = None,
+        properties: dict[str, str | None] | None = None,
+        again: bool = False,
+        dry_run: bool = False,
+    ) -> Replayed:
+        """Send a copy of a dead letter to its group alone, or to a topic, unless one went there before.
+
+        What is given replaces what the dead letter has (a property of None is taken out). ``again`` sends another copy all the
+        same; ``dry_run`` only says what would be done. Raises UsageError, MessageIllegal, BrokerError.
+        """
+        return self._loop.call(
+            self._client.replay_dead_letter(
+                letter, to=to, body=body, tag=tag, keys=keys, properties=properties, again=again, dry_run=dry_run
+            )
+        )
 
     def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message of a queue."""

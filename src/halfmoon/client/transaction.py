@@ -1,21 +1,27 @@
 """The blocking transactional producer. Written by hand: local transactions run in the caller's own thread.
 
-Database connections often belong to a thread, so only storing and deciding go to the background loop.
+Database connections often belong to a thread. Storing and deciding run in it too, as far as they need no event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from halfmoon.client.aio_transaction import UNSURE, AsyncHalf, AsyncTransactionProducer
 from halfmoon.client.core.transaction_check import Checker, Listener, Local, state_of
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.client.sync import Producer
-from halfmoon.model import Message, SendResult, TransactionSendResult
-from halfmoon.shell.threads import BackgroundLoop, background
+from halfmoon.effects import Op
+from halfmoon.model import LocalTransactionState, Message, SendResult, TransactionSendResult
+from halfmoon.shell.threads import background
+
+T = TypeVar("T")
+COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
 
 
 class TransactionProducer(Producer):
@@ -55,6 +61,10 @@ class TransactionProducer(Producer):
         client = loop.plain(AsyncTransactionProducer, settings, listener=listener, check=check, **values)
         super(Producer, self).__init__(client, loop)
 
+    def new_id(self) -> str:
+        """Return a new id for a message (`Message.msg_id`), as sending makes them."""
+        return self._client.new_id()
+
     def on_check(self, topic: str = "*", function: Checker | None = None) -> Callable[..., Any]:
         """Have ``function(message)`` say what became of local transactions whose messages go to a topic; also a decorator.
 
@@ -87,9 +97,9 @@ class TransactionProducer(Producer):
             NoRoute, BrokerError, SendFailed, TooManyRequests: as `send`; the local transaction did not run.
             KeyboardInterrupt: interrupted; when the local transaction had begun, its outcome is left to the check-back.
         """
-        client, core = self._client, self._client._core
+        core = self._client._core
         local = core.local(executor)
-        stored = self._loop.call(client._run(core.store(message, check_after_s=check_after_s, timeout_ms=timeout_ms)))
+        stored = self._here(core.store(message, check_after_s=check_after_s, timeout_ms=timeout_ms), message)
         try:
             value, error = None, None
             if stored.safe:
@@ -98,7 +108,7 @@ class TransactionProducer(Producer):
                     value = state_of(self._loop.call(said) if inspect.iscoroutine(said) else said)
                 except Exception as exc:
                     error = exc
-            return self._loop.call(client._conclude(core.finish(stored, value, error)))
+            return self._conclude(core.finish(stored, value, error))
         finally:
             core.leave(stored)
 
@@ -122,7 +132,36 @@ class TransactionProducer(Producer):
         Raises UsageError when nobody could answer a check; nothing was sent.
         """
         inner = self._client.half(message, check=check, unsure=unsure, check_after_s=check_after_s, timeout_ms=timeout_ms)
-        return Half(inner, self._loop)
+        return Half(inner, self)
+
+    def _conclude(self, operation: Op[T]) -> T:
+        """Run a second phase, also when closed meanwhile: it then fails inside, and is logged like any other failure."""
+        straight = self._straight
+        return self._loop.call(self._client._conclude(operation)) if straight is None else straight.run(operation)
+
+    def _post(self, operation: Op[None]) -> None:
+        """Run a second phase without waiting for anything."""
+        straight = self._straight
+        if straight is None:
+            self._loop.soon(self._client._spawn, operation)
+        else:
+            straight.post(operation)
+
+    def prepare(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> Half:
+        """Store a half message and return it, to be decided later, wherever that is known: `half` without its block.
+
+        Raises UsageError when nobody could answer a check, what `send` raises, and HalfRolledBack when a promise of the broker was
+        not kept in time.
+        """
+        return self.half(message, check_after_s=check_after_s, timeout_ms=timeout_ms).__enter__()
+
+    def prepare_async(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> Future[Half]:
+        """Begin what `prepare` does and return at once; the future gives the half message."""
+
+        async def run() -> Half:
+            return Half(await self._client.prepare(message, check_after_s=check_after_s, timeout_ms=timeout_ms), self)
+
+        return self._loop.submit(lambda: asyncio.ensure_future(run()))
 
 
 class Half:
@@ -131,32 +170,41 @@ class Half:
     At most one decision is sent: by `commit` or `rollback` inside the block, or by its end; none after `leave`.
     """
 
-    def __init__(self, inner: AsyncHalf, loop: BackgroundLoop) -> None:
+    def __init__(self, inner: AsyncHalf, producer: TransactionProducer) -> None:
         self._inner = inner
-        self._loop = loop
+        self._producer = producer
 
     def __enter__(self) -> Self:
         """Store the message.
 
         Raises what `send` raises, and HalfRolledBack when a promise of the broker was not kept; the block does not run then.
         """
-        self._loop.call(self._inner.__aenter__())
+        inner = self._inner
+        inner._stored_as(self._producer._here(inner._storing(), inner._message))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._loop.call(self._inner.__aexit__(kind, error, traceback))
+        if (state := self._inner._verdict(error)) is not None:
+            self._producer._conclude(self._inner._deciding(state, error))
 
     def commit(self) -> None:
         """Have the message delivered; the end of the block sends nothing more. Raises UsageError when it was decided."""
-        self._loop.call(self._inner.commit())
+        self._producer._conclude(self._inner._deciding(COMMIT))
 
     def rollback(self) -> None:
         """Have the message never delivered; the end of the block sends nothing more. Raises UsageError when it was decided."""
-        self._loop.call(self._inner.rollback())
+        self._producer._conclude(self._inner._deciding(ROLLBACK))
+
+    def decide(self, *, commit: bool) -> None:
+        """Commit or roll back without waiting for the network, from any thread; what fails is logged, and the broker asks.
+
+        Raises UsageError when it was decided.
+        """
+        self._producer._post(self._inner._deciding(COMMIT if commit else ROLLBACK))
 
     def leave(self) -> None:
         """Send nothing: the broker's check decides. For an outcome nobody knows here. Raises UsageError when it was decided."""
-        self._loop.plain(self._inner.leave)
+        self._inner.leave()
 
     @property
     def result(self) -> SendResult:

@@ -177,7 +177,7 @@ class Routes:
 
     def lost(self, peer: int) -> list[str]:
         """Forget every broker that registered last over this connection; return their addresses."""
-        return [address for _, address in self._remove(self._brokers_of.get(peer, ()))]
+        return [address for _, address in self._remove(sorted(self._brokers_of.get(peer, ())))]
 
     def expire(self, now: int) -> list[tuple[str, int]]:
         """Forget every broker not heard for its time to live; return their addresses and the connections they used."""

@@ -24,7 +24,9 @@ Sections = Mapping[str, type[Any]]
 """Settings classes by the name of their table in a TOML file: ``{"broker": BrokerSettings, "store": StoreSettings}``."""
 
 ENVIRONMENT_PREFIX = "HALFMOON_"
-NOT_SETTINGS = frozenset({"HALFMOON_DATA", "HALFMOON_CONFIG", "HALFMOON_PURE", "HALFMOON_NATIVE", "HALFMOON_INTEROP_TARGET"})
+NOT_SETTINGS = frozenset({
+    "HALFMOON_DATA", "HALFMOON_CONFIG", "HALFMOON_PURE", "HALFMOON_NATIVE", "HALFMOON_INTEROP_TARGET", "HALFMOON_DATABASE",
+})  # fmt: skip
 """Variables with our prefix that something else than a settings class reads."""
 
 TEXT_LENGTH_MAX = 4096

@@ -68,14 +68,14 @@ _REASONS = {
         compatibleWithOldNameSrv controllerAddr fetchControllerAddrByDnsLookup syncBrokerMetadataPeriod checkSyncStateSetPeriod
         syncControllerMetadataPeriod controllerHeartBeatTimeoutMills brokerElectionPriority supportActingMaster
         notifyMinBrokerIdChanged enableControllerInNamesrv""",
-    "delayed and timed messages are not built yet": """
-        messageDelayLevel flushDelayOffsetInterval enableScheduleMessageStats enableScheduleAsyncDeliver
+    "delayed messages are delivered to the millisecond, a part a turn, and their progress is kept at once": """
+        flushDelayOffsetInterval enableScheduleMessageStats enableScheduleAsyncDeliver
         scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked maxDelayTime delayOffsetUpdateVersionStep
         mappedFileSizeTimerLog timerPrecisionMs timerRollWindowSlot timerFlushIntervalMs timerGetMessageThreadNum
-        timerPutMessageThreadNum timerEnableDisruptor timerEnableCheckMetrics timerInterceptDelayLevel timerMaxDelaySec
-        timerWheelEnable disappearTimeAfterStart timerStopEnqueue timerCheckMetricsWhen timerSkipUnknownError timerWarmEnable
+        timerPutMessageThreadNum timerEnableDisruptor timerEnableCheckMetrics timerInterceptDelayLevel
+        disappearTimeAfterStart timerStopEnqueue timerCheckMetricsWhen timerSkipUnknownError timerWarmEnable
         timerStopDequeue timerEnableRetryUntilSuccess timerCongestNumEachSlot timerMetricSmallThreshold
-        timerProgressLogIntervalMs timerColdDataCheckIntervalMs recallMessageEnable allowRecallWhenBrokerNotWriteable""",
+        timerProgressLogIntervalMs timerColdDataCheckIntervalMs allowRecallWhenBrokerNotWriteable""",
     "decisions are counted by the broker itself and written at once": """
         transactionMetricFlushInterval transactionOpMsgMaxSize transactionOpBatchInterval""",
     "the pop family is not built yet": """
@@ -88,9 +88,8 @@ _REASONS = {
         popReviveMaxAttemptTimes popResponseReturnActualRetryTopic popInflightMessageThreshold enablePopMessageThreshold
         defaultMessageRequestMode defaultPopShareQueueNum serverLoadBalancerEnable loadBalancePollNameServerInterval
         cleanOfflineBrokerInterval skipWhenCKRePutReachMaxTimes appendAckAsync appendCkAsync""",
-    "filters by SQL expression are not built yet": """
-        enablePropertyFilter enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter filterDataCleanTimeSpan
-        filterSupportRetry filterServerNums""",
+    "filters go with the consumers that subscribed them": "filterDataCleanTimeSpan",
+    "filters by a class of the consumer's are not supported": "filterServerNums",
     "RocketMQ itself uses it for Alibaba's commercial service only, or not at all": """
         highSpeedMode commercialEnable commercialTimerCount commercialTransCount commercialBigCount commercialBaseCount
         commercialSizePerMsg isolateLogEnable productEnvName clusterTest enableLmqStats enableLmq enableMultiDispatch

@@ -42,7 +42,7 @@ class Connections:
     """One connection to each address that is asked for, opened when first needed.
 
     ``handler`` answers requests of servers. ``serialization`` is that of the requests; replies are read in either. ``opened`` is
-    told of every address to which a connection was made.
+    told of every address to which a connection was made, ``lost`` of every one whose connection ended before `close`.
     Belongs to one event loop.
     """
 
@@ -55,9 +55,10 @@ class Connections:
         in_flight_max: int = IN_FLIGHT_MAX,
         idle_ms: int = CONNECTION_IDLE_MS,
         opened: Callable[[str], None] | None = None,
+        lost: Callable[[str], None] | None = None,
     ) -> None:
         self.handler = handler
-        self.opened = opened
+        self.opened, self.lost = opened, lost
         self.serialization = serialization
         self.connect_timeout_ms = connect_timeout_ms
         self.idle_ms = idle_ms
@@ -175,9 +176,9 @@ class Connections:
             task = asyncio.create_task(self._open(address), name=f"connect {address}")
             self._connecting[address] = task
             task.add_done_callback(lambda done: self._opened(address, done))
-        left = deadline - asyncio.get_running_loop().time()
         try:
-            return await asyncio.wait_for(asyncio.shield(task), left)
+            async with asyncio.timeout_at(deadline):  # not wait_for, which in 3.11 forgets that it was cancelled as the task ended
+                return await asyncio.shield(task)
         except TimeoutError:
             raise ConnectFailed(f"connect to {address} failed: no connection in time", address) from None
         except asyncio.CancelledError:
@@ -238,6 +239,8 @@ class Connections:
         """The link is gone."""
         if self._links.get(link.address) is link:
             del self._links[link.address]
+            if self.lost is not None and not self._closed:
+                self.lost(link.address)
 
 
 class _Link(asyncio.Protocol):

@@ -15,9 +15,12 @@ import mmap
 import os
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from errno import EMFILE, ENFILE
 from pathlib import Path
 from struct import Struct
+from threading import Lock
 from typing import Any
 
 from halfmoon.errors import StoreLocked
@@ -33,6 +36,38 @@ _PWRITE_MIN = 4096
 _DIRECT_BYTES, _COMPARED_BYTES = 1024 * 1024, 64 * 1024
 _UNUSED, _CLOSED = -2, -1
 """In place of a descriptor: it is kept from the second large write on, as the files of most queues see no second one."""
+
+
+_spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+_spare_lock = Lock()
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """Give a descriptor for a sync, from a reserve of one when the process has no more: what was written must become durable, and a
+    failed sync would stop the store for good. Raises OSError.
+    """
+    global _spare
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno not in (EMFILE, ENFILE):
+            raise
+        with _spare_lock:
+            os.close(_spare)
+            try:
+                fd = os.open(path, flags | os.O_CLOEXEC)
+                try:
+                    yield fd
+                finally:
+                    os.close(fd)
+            finally:
+                _spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 class RealFile:
@@ -123,13 +158,10 @@ class RealFile:
         The descriptor is opened anew: Linux reports an error of the write-back that nobody has seen yet to it as well.
         """
         try:
-            fd = os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
+            with _opened(self._full, os.O_RDWR) as fd:
+                os.fdatasync(fd)
         except FileNotFoundError:
             return
-        try:
-            os.fdatasync(fd)
-        finally:
-            os.close(fd)
 
     def close(self) -> None:
         """Let go of the mapping; it lives on in views that are still held."""
@@ -272,11 +304,8 @@ class RealDisk:
     def _sync_directory(full: Path) -> None:
         if not full.is_dir():
             return
-        fd = os.open(full, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with _opened(full, os.O_RDONLY | os.O_DIRECTORY) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def usage(self) -> DiskUsage:
         """Space of the file system, as ``df`` counts it for ordinary users."""

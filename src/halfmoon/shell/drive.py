@@ -60,15 +60,21 @@ class Driver:
         self._pool: ThreadPoolExecutor | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def run(self, operation: Op[T]) -> T:
-        """Drive an operation to its end; return its result or raise its error. Cancelling throws into the operation."""
+    async def run(self, operation: Op[T], begun: Any = None) -> T:
+        """Drive an operation to its end; return its result or raise its error. Cancelling throws into the operation.
+
+        ``begun`` is what an operation asks for that another driver began; None: it has not begun.
+        """
         value: Any = None
         error: BaseException | None = None
         while True:
-            try:
-                effect = operation.send(value) if error is None else operation.throw(error)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
+            if begun is not None:
+                effect, begun = begun, None
+            else:
+                try:
+                    effect = operation.send(value) if error is None else operation.throw(error)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
             value = error = None
             try:
                 if type(effect) is Call:
@@ -80,9 +86,9 @@ class Driver:
             except BaseException as exc:
                 error = exc
 
-    def spawn(self, operation: Op[Any], name: str = "") -> Handle:
-        """Start an operation that goes on by itself; its error is logged."""
-        task = asyncio.get_running_loop().create_task(self.run(operation), name=name or None)
+    def spawn(self, operation: Op[Any], name: str = "", begun: Any = None) -> Handle:
+        """Start an operation that goes on by itself, or go on with one (see `run`); its error is logged."""
+        task = asyncio.get_running_loop().create_task(self.run(operation, begun), name=name or None)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return Handle(task)

@@ -20,6 +20,7 @@ from typing import Any, Protocol, cast
 from halfmoon.effects import Close, Start, Work, Write
 from halfmoon.ports import Core
 from halfmoon.shell.addresses import address_text, bound_socket
+from halfmoon.shell.awake import Awake
 from halfmoon.shell.clock import Clock
 from halfmoon.shell.gone import Gone
 from halfmoon.shell.loop import run_loop
@@ -139,6 +140,7 @@ class Server:
         await self.bind()
         self.feed = self.core.feed
         self._loop = asyncio.get_running_loop()
+        self.awake = Awake(self._loop.call_soon)
         self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="halfmoon-work")
         for sock in self._sockets:
             self._servers.append(await self._loop.create_server(lambda: _Connection(self), sock=sock, backlog=BACKLOG))
@@ -358,6 +360,7 @@ class _Connection(asyncio.Protocol):
             return
         if server._last_fed == peer:  # it is alone: nothing to wait for, and a round of the loop costs as much as its request
             server._turn()
+            server.awake.answered()
         else:
             server._last_fed = peer
             server.wake()

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from halfmoon.errors import UsageError
@@ -37,18 +38,28 @@ class BackgroundLoop:
 
         Raises UsageError in the loop's own thread, where waiting would wait for ever.
         """
-        if threading.current_thread() is self._thread:
+        try:
+            self.check_caller()
+        except UsageError:
             coroutine.close()
-            raise UsageError("a blocking client was called from a coroutine of its own loop; use the asyncio client there")
-        if self.pid != os.getpid():
-            coroutine.close()
-            raise UsageError("the client was made before this process was forked; make one in each process")
+            raise
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def check_caller(self) -> None:
+        """Raise UsageError unless the calling thread may wait: it is not the loop's own, and of the process that made it."""
+        if threading.get_ident() == self._thread.ident:
+            raise UsageError("a blocking client was called from a coroutine of its own loop; use the asyncio client there")
+        self.check_process()
+
+    def check_process(self) -> None:
+        """Raise UsageError in a child of the process that made the loop."""
+        if self.pid != os.getpid():
+            raise UsageError("the client was made before this process was forked; make one in each process")
 
     def plain(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Run a plain function in the loop's thread and return its result."""
@@ -59,6 +70,11 @@ class BackgroundLoop:
             return function(*arguments, **named)
 
         return self.call(run())
+
+    def soon(self, function: Callable[..., object], *arguments: Any, **named: Any) -> None:
+        """Have the loop's thread run a plain function, and return at once. Raises UsageError in a forked child."""
+        self.check_process()
+        self._loop.call_soon_threadsafe(partial(function, *arguments, **named))
 
     def submit(self, start: Callable[[], asyncio.Future[T]]) -> Future[T]:
         """Have the loop start something that gives an asyncio future; return one that any thread can wait for."""

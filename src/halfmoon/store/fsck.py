@@ -34,7 +34,7 @@ from halfmoon.store.settings import StoreSettings
 
 __all__ = ["Finding", "fsck"]
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+SCHEDULE_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
 """Its entries hold delivery times in place of tag hashes."""
 
 
@@ -150,7 +150,7 @@ class _Check:
                 "entry",
                 f"says {physical_offset} and {size} bytes, its record {position} and {record.size_bytes}",
             )
-        elif record.topic != SCHEDULE_TOPIC and tag_hash != tag_hash_of(record.properties):
+        elif record.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC) and tag_hash != tag_hash_of(record.properties):
             yield Finding(place, "entry", f"has tag hash {tag_hash}, its record {tag_hash_of(record.properties)}")
 
     def _queue(self, key: tuple[str, int], queue: ConsumeQueue) -> Iterator[Finding]:

@@ -2,7 +2,8 @@
 
 Follows DefaultMessageStore.getMessage (RocketMQ 4.9.8): statuses, next offsets, and when an answer is full.
 Differs: a pull with a filter looks at `scan_entries_max` entries instead of 800 and walks on into the queue's next file, so that
-a rare tag costs fewer round trips; an offset beyond the end always leads to the end (4.7.1 leads to 0 when the minimum is 0).
+a rare tag costs fewer round trips; of what the filter leaves out nothing counts when an answer is full; an offset beyond the end
+always leads to the end (4.7.1 leads to 0 when the minimum is 0).
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from typing import NamedTuple
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import ENTRY, ENTRY_BYTES, FILLER_SIZE
+from halfmoon.store.matching import PropertyTest, selector
 from halfmoon.store.settings import StoreSettings
+
+Wanted = frozenset[int] | PropertyTest | None
+"""What a reader wants: hashes of tags, a test of properties, or (None) every message."""
 
 
 class FoundStatus(Enum):
@@ -44,6 +49,11 @@ class Found(NamedTuple):
     size_bytes: int
 
 
+_STEP, _STEP_MAX = 128, 512
+"""Entries that a filter is given at once: few at first, for where many match the answer is soon full."""
+_TAGS_STEP_MAX = 16_384
+
+
 @lru_cache(maxsize=128)
 def _flat(count: int) -> Struct:
     return Struct(">" + "qiq" * count)
@@ -61,16 +71,18 @@ class Reader:
         self._count_disk, self._bytes_disk = settings.transfer_count_on_disk, settings.transfer_bytes_on_disk
         self._scan_max = settings.scan_entries_max
 
-    def read(self, queue: ConsumeQueue, offset: int, max_count: int, codes: frozenset[int] | None, max_bytes: int) -> Found:
-        """Return what a consumer that is at ``offset`` gets. ``codes`` are hashes of wanted tags; None: every message."""
+    def read(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: Wanted, max_bytes: int) -> Found:
+        """Return what a consumer that is at ``offset`` gets. ``wanted`` are hashes of tags or a test; None: every message."""
         low, high = queue.min_offset, queue.max_offset
         if not low <= offset < high:
-            return _outside(offset, low, high)
+            return outside(offset, low, high)
         log = self._log
-        wanted = min(max_count, self._count_memory)
-        if codes is None and wanted > 0:
+        if wanted is not None:
+            return self._pick(queue, offset, max_count, wanted, max_bytes)
+        asked = min(max_count, self._count_memory)
+        if asked > 0:
             # The common case in one stroke: neighbours of the log, recent, and together small enough.
-            view = queue.entries(offset, wanted)
+            view = queue.entries(offset, asked)
             count = len(view) // ENTRY_BYTES
             flat = _flat(count).unpack(view)
             start, size_bytes = flat[0], sum(flat[1::3])
@@ -81,13 +93,19 @@ class Reader:
                 and (piece := log.view(start, size_bytes)) is not None
             ):
                 return Found(FoundStatus.FOUND, offset + count, low, high, [piece], count, size_bytes)
-        return self._walk(queue, offset, max_count, codes, max_bytes)
+        return self._walk(queue, offset, max_count, max_bytes)
+
+    def bounds(self, physical_offset: int, max_count: int, max_bytes: int) -> tuple[int, int]:
+        """Return how many records and bytes an answer may have that begins at a place."""
+        if self.in_memory(physical_offset):
+            return min(max_count, self._count_memory), min(max_bytes, self._bytes_memory)
+        return min(max_count, self._count_disk), min(max_bytes, self._bytes_disk)
 
     def in_memory(self, physical_offset: int) -> bool:
         """Whether a place is near enough to the end of the log to be taken as still in memory."""
         return self._log.end - physical_offset <= self._in_memory_bytes
 
-    def _walk(self, queue: ConsumeQueue, offset: int, max_count: int, codes: frozenset[int] | None, max_bytes: int) -> Found:
+    def _walk(self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int) -> Found:
         """Take entry after entry."""
         log, log_first = self._log, self._log.first
         low, high = queue.min_offset, queue.max_offset
@@ -99,9 +117,9 @@ class Reader:
         next_offset, removed, full, first = offset, False, False, True
         stop = min(high, offset + self._scan_max)
         while next_offset < stop and not full:
-            view = queue.entries(next_offset, min(stop - next_offset, 64 if codes is None else 1024))
+            view = queue.entries(next_offset, min(stop - next_offset, 64))
             here = min(len(view) // ENTRY_BYTES, queue.per_file - next_offset % queue.per_file)
-            for physical_offset, size, tag_hash in ENTRY.iter_unpack(view[: here * ENTRY_BYTES]):
+            for physical_offset, size, _ in ENTRY.iter_unpack(view[: here * ENTRY_BYTES]):
                 if first and 0 < size != FILLER_SIZE:
                     first = False
                     if physical_offset < disk_below:
@@ -110,8 +128,6 @@ class Reader:
                     full = True
                     break
                 next_offset += 1
-                if codes is not None and tag_hash not in codes:
-                    continue
                 if size == FILLER_SIZE or size <= 0:
                     continue
                 if physical_offset < log_first or physical_offset + size > log_end:
@@ -134,8 +150,79 @@ class Reader:
         status = FoundStatus.MESSAGE_WAS_REMOVING if removed else FoundStatus.NO_MATCHED_MESSAGE
         return Found(status, next_offset, low, high, [], 0, 0)
 
+    def _pick(
+        self, queue: ConsumeQueue, offset: int, max_count: int, wanted: frozenset[int] | PropertyTest, max_bytes: int
+    ) -> Found:
+        """Take what a filter selects. Looks at a bounded number of entries, in steps that grow."""
+        low, high = queue.min_offset, queue.max_offset
+        stop = min(high, offset + self._scan_max)
+        step, step_max = _STEP, _TAGS_STEP_MAX if isinstance(wanted, frozenset) else _STEP_MAX
+        select, taken = selector(self._log, queue, wanted), _Taken(self, max_count, max_bytes)
+        at = offset
+        while at < stop:
+            view = queue.entries(at, min(stop - at, step))
+            here = min(len(view) // ENTRY_BYTES, queue.per_file - at % queue.per_file)
+            if here == 0:
+                break
+            selected, looked = select(view[: here * ENTRY_BYTES], at)
+            for index in selected:
+                physical_offset, size, _ = ENTRY.unpack_from(view, index * ENTRY_BYTES)
+                if not taken.take(physical_offset, size):
+                    return taken.found(at + index, low, high)
+                if taken.full:
+                    return taken.found(at + index + 1, low, high)
+            at += looked
+            if looked < here:
+                break
+            step = min(step * 4, step_max)
+        return taken.found(at, low, high)
 
-def _outside(offset: int, low: int, high: int) -> Found:
+
+class _Taken:
+    """The records of one answer while it is collected, and whether it is full."""
+
+    __slots__ = ("_bytes_max", "_count_max", "_end", "_pieces", "_reader", "_removed", "_start", "count", "full", "size_bytes")
+
+    def __init__(self, reader: Reader, max_count: int, max_bytes: int) -> None:
+        self._reader = reader
+        self._count_max, self._bytes_max = max_count, max_bytes
+        self._pieces: list[memoryview] = []
+        self._start = self._end = self.count = self.size_bytes = 0
+        self._removed = self.full = False
+
+    def take(self, physical_offset: int, size: int) -> bool:
+        """Take a record, or note that it is gone; False when it must wait for the next answer."""
+        log = self._reader._log
+        if size <= 0 or physical_offset < log.first or physical_offset + size > log.end:
+            self._removed = True
+            return True
+        if self.count == 0:
+            self._count_max, self._bytes_max = self._reader.bounds(physical_offset, self._count_max, self._bytes_max)
+        elif self.size_bytes + size > self._bytes_max:
+            return False
+        if physical_offset == self._end and self.count:
+            self._end += size
+        else:
+            self._close()
+            self._start, self._end = physical_offset, physical_offset + size
+        self.count += 1
+        self.size_bytes += size
+        self.full = self.count >= self._count_max
+        return True
+
+    def _close(self) -> None:
+        if self._end > self._start:  # neighbours lie in one file, since at least 8 bytes part the records of two
+            self._pieces.append(self._reader._log.segments.view(self._start, self._end - self._start))
+
+    def found(self, next_offset: int, low: int, high: int) -> Found:
+        self._close()
+        if self.count:
+            return Found(FoundStatus.FOUND, next_offset, low, high, self._pieces, self.count, self.size_bytes)
+        status = FoundStatus.MESSAGE_WAS_REMOVING if self._removed else FoundStatus.NO_MATCHED_MESSAGE
+        return Found(status, next_offset, low, high, [], 0, 0)
+
+
+def outside(offset: int, low: int, high: int) -> Found:
     """Return the answer to an offset that is not in the queue."""
     if high == 0:
         return Found(FoundStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [], 0, 0)

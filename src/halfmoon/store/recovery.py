@@ -43,6 +43,8 @@ class Recovered:
     start: int = 0
     """Where the scan began."""
     end: int = 0
+    found_end: int = 0
+    """Behind the last record that was found; ``end`` lies behind it when the rest of its file was left blank."""
     records: int = 0
     damaged: list[CorruptRecord] = field(default_factory=list)
     rolled: bool = False
@@ -88,7 +90,7 @@ def recover(
     for queue in queues.values():
         end = _queue_end(queue, log, facts.start)
         queue.cut(end, thorough=lost or not trusted)
-    facts.end = _scan(log, queues, facts, new_queue, tag_code)
+    facts.end = facts.found_end = _scan(log, queues, facts, new_queue, tag_code)
     _settle_end(log, facts, trusted=trusted)
     for queue in queues.values():
         queue.next_offset = reserve.next_at_start(queue.topic, queue.queue_id, queue.written, lost=lost)

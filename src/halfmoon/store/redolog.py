@@ -56,7 +56,8 @@ class RedoLog:
         """
         segments, done = self.segments, 0
         try:
-            data = b"".join([UNIT.pack(*unit) for unit in units])
+            pack = UNIT.pack
+            data = b"".join([pack(physical_offset, size, tag) for physical_offset, size, tag in units])
         except struct_error as exc:
             raise ValueError(f"a unit does not fit the redo log: {exc}") from None
         while done < len(units):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
 from struct import error as struct_error
@@ -98,7 +98,8 @@ class StateTable:
         if index < self.end:
             raise ValueError(f"half queue offset {index} where the table ends at {self.end}")
         try:
-            data = b"".join([STATE.pack(*half, State.PREPARED) for half in halves])
+            pack, prepared = STATE.pack, int(State.PREPARED)
+            data = b"".join([pack(place, size, store_s, group, prepared) for place, size, store_s, group in halves])
         except struct_error as exc:
             raise ValueError(f"a half message does not fit the state table: {exc}") from None
         segments, done = self.segments, 0
@@ -111,8 +112,8 @@ class StateTable:
             count = min(len(halves) - done, self.per_file - at % self.per_file)
             segments.write(at * STATE_BYTES, data[done * STATE_BYTES : (done + count) * STATE_BYTES])
             self._count(at, count)
-            for half in halves[done : done + count]:
-                self.by_group[half[3]] = self.by_group.get(half[3], 0) + 1
+            for group, number in Counter([half[3] for half in halves[done : done + count]]).items():
+                self.by_group[group] = self.by_group.get(group, 0) + number
             done += count
             self.end = at + count
 
@@ -136,26 +137,32 @@ class StateTable:
         if half.state is State.PREPARED:
             self._uncount(half.index, half.group_hash)
 
-    def settle_pending(self, halves: Sequence[Half], states: Sequence[State]) -> None:
-        """Give half messages that were read as pending, each once, other states."""
-        by_file: dict[int, tuple[list[int], list[State]]] = {}
-        by_group: dict[int, int] = {}
+    def settle_pending(self, indexes: Sequence[int], group_hashes: Sequence[int], states: Sequence[int]) -> None:
+        """Give half messages that `pending_at` found, with their group hashes, other states."""
+        if not indexes:
+            return
         counts, per_file = self._counts, self.per_file
-        for half, state in zip(halves, states):
-            index, group_hash = half[0], half[4]
-            places, numbers = by_file.setdefault(index // per_file, ([], []))
-            places.append(index % per_file * STATE_BYTES + _STATE_AT)
-            numbers.append(state)
-            block = self._block(index)
-            counts[block] = left = counts[block] - 1
+        file = min(indexes) // per_file
+        if max(indexes) // per_file == file:
+            before = file * per_file * STATE_BYTES - _STATE_AT
+            self.segments.write_numbers(file * per_file * STATE_BYTES, [index * STATE_BYTES - before for index in indexes], states)
+        else:
+            for index, state in zip(indexes, states):
+                self.segments.write(index * STATE_BYTES + _STATE_AT, _NUMBER.pack(state))
+        for block, count in self._blocks_of(indexes):
+            counts[block] = left = counts[block] - count
             if not left:
                 self._some[block] = 0
-            by_group[group_hash] = by_group.get(group_hash, 0) + 1
-        for number, (places, numbers) in by_file.items():
-            self.segments.write_numbers(number * per_file * STATE_BYTES, places, numbers)
-        self.pending_count -= len(halves)
-        for group_hash, count in by_group.items():
+        self.pending_count -= len(indexes)
+        for group_hash, count in Counter(group_hashes).items():
             self._uncount_group(group_hash, count)
+
+    def _blocks_of(self, indexes: Sequence[int]) -> Iterable[tuple[int, int]]:
+        """Return the blocks of some records, and how many of these each has."""
+        block = self._block(min(indexes))
+        if block == self._block(max(indexes)):  # most often they are near to each other
+            return ((block, len(indexes)),)
+        return Counter(map(self._block, indexes)).items()
 
     def settle_below(self, index: int) -> None:
         """Take the state of all pending half messages below an index away."""
@@ -206,6 +213,27 @@ class StateTable:
         at = (index - self._view_first) * STATE_BYTES
         physical_offset, size, store_s, group_hash, state = STATE.unpack_from(self._view, at)
         return Half(index, physical_offset, size, store_s, group_hash, _STATES.get(state, State.NONE))
+
+    def pending_at(self, indexes: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return physical offsets and group hashes of pending half messages, each named once.
+
+        Raises ValueError when one is not pending or is named twice.
+        """
+        offsets, groups = [], []
+        unpack, prepared = STATE.unpack_from, int(State.PREPARED)
+        for index in indexes:
+            if not self._view_first <= index < self._view_end or index >= self.end:
+                half = self.half(index)  # turns to its file
+                if half is None or half.state is not State.PREPARED:
+                    raise ValueError(f"the half message {index} is not pending")
+            physical_offset, _, _, group_hash, state = unpack(self._view, (index - self._view_first) * STATE_BYTES)
+            if state != prepared:
+                raise ValueError(f"the half message {index} is not pending")
+            offsets.append(physical_offset)
+            groups.append(group_hash)
+        if len(set(indexes)) < len(indexes):
+            raise ValueError("a pending half message is named twice")
+        return offsets, groups
 
     def pending(self, start: int, count_max: int, records_max: int) -> tuple[list[Half], int]:
         """Return pending messages from an index on, in order, and the index to go on at: ``end`` when there are no more.

@@ -20,7 +20,8 @@ from halfmoon.store.keyindex import KeyIndex
 from halfmoon.store.layout import ABORT, INDEX, LOCK
 from halfmoon.store.making import Made, Making
 from halfmoon.store.opening import Opening, carry_out
-from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, offset_at
+from halfmoon.store.ranges import RangeReader
+from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, Wanted, offset_at
 from halfmoon.store.records import TagCode, tag_hash_of
 from halfmoon.store.recovery import Queues, Recovered
 from halfmoon.store.reserve import Reserve
@@ -32,11 +33,12 @@ __all__ = ["Alike", "Appended", "Arrival", "Draft", "Found", "FoundStatus", "Sto
 
 
 class Appended(NamedTuple):
-    """Where drafts went. They are durable once ``store.durable_offset >= end_offset``."""
+    """Where drafts went, and their sizes there (of those with an entry); durable once ``store.durable_offset >= end_offset``."""
 
     queue_offset: int
     physical_offsets: list[int]
     end_offset: int
+    sizes: list[int]
 
 
 def _tag_code(topic: str, properties: bytes, store_ms: int) -> int:
@@ -58,6 +60,7 @@ class Store:
         self._log = CommitLog(disk, settings.commit_log_file_bytes, host, settings.message_bytes_max)
         self._queues: Queues = {}
         self._reader = Reader(self._log, settings)
+        self.ranges = RangeReader(self._log, self._queues)
         self._reserve = Reserve(disk, self._fail)
         self._flush = Flush(disk, self._log, self._reserve)
         self._checkpoint_file = CheckpointFile(disk)
@@ -209,7 +212,7 @@ class Store:
                 self._visible.publish(queue, first, entries)
         if not self._sync_flush:
             self._visible.end, self._visible.end_ms = block.end_offset, now
-        return Appended(first if entries else 0, block.physical_offsets, block.end_offset)
+        return Appended(first if entries else 0, block.physical_offsets, block.end_offset, entries[1::3])
 
     def ready(self, topic: str, queue_id: int) -> bool:
         """Whether an append to the queue waits for nothing; else `make_ready` has it made in the background."""
@@ -226,12 +229,12 @@ class Store:
     # ------------------------------------------------------------ read
 
     def read(
-        self, topic: str, queue_id: int, offset: int, max_count: int, codes: frozenset[int] | None = None, max_bytes: int = 1 << 30
+        self, topic: str, queue_id: int, offset: int, max_count: int, wanted: Wanted = None, max_bytes: int = 1 << 30
     ) -> Found:
         """Return records of a queue from an offset on, with status and next offset. See `halfmoon.store.reading`."""
         self._reads += 1
         queue = self._queues.get((topic, queue_id))
-        return NO_QUEUE if queue is None else self._reader.read(queue, offset, max_count, codes, max_bytes)
+        return NO_QUEUE if queue is None else self._reader.read(queue, offset, max_count, wanted, max_bytes)
 
     def queue_min(self, topic: str, queue_id: int) -> int:
         """Lowest queue offset that is still there; 0 for an empty or unknown queue."""
@@ -433,12 +436,8 @@ class Store:
                 carry_out(log_work, now)
             if (queue_work := self._sync_queues_work()) is not None:
                 carry_out(queue_work, now)
-        if (
-            self._failed
-            or flush.log_syncing
-            or flush.queues_syncing
-            or min(flush.durable_offset, flush.queues_offset) < self._log.end
-        ):
+        durable = min(flush.durable_offset, flush.queues_offset)
+        if self._failed or flush.log_syncing or flush.queues_syncing or durable < self._log.end:
             return
         self._reserve.sync()
         for file in (*self._indexing.take_sealed(), *self._indexing.index.files[-1:]):

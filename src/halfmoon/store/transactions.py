@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from halfmoon.effects import Work
@@ -20,7 +21,7 @@ from halfmoon.ports import Disk
 from halfmoon.store.checkslots import Check
 from halfmoon.store.layout import HALF_TOPIC
 from halfmoon.store.milestone import Milestone
-from halfmoon.store.redolog import PREPARED_TAG, decided_tag
+from halfmoon.store.redolog import PREPARED_TAG
 from halfmoon.store.reopening import reopen
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.statetable import Half, State
@@ -30,6 +31,8 @@ from halfmoon.store.transactionfiles import TransactionFiles
 __all__ = ["Check", "Half", "State", "TransactionIndex"]
 
 log = logging.getLogger("halfmoon.store.transactions")
+
+_COMMITTED, _ROLLED_BACK = int(State.COMMITTED), int(State.ROLLED_BACK)
 
 
 class TransactionIndex:
@@ -82,6 +85,7 @@ class TransactionIndex:
         index._held = min(found.unfinished.values(), default=None)
         index._tried_position = index._files.milestone.last.position
         index._due = now + index._interval_ms
+        store._upkeep.undecided_from = index._undecided_from
         return index
 
     # ------------------------------------------------------------ facts
@@ -120,6 +124,21 @@ class TransactionIndex:
     def lowest_pending(self) -> int:
         """Return the lowest pending index; ``end`` when there is none."""
         return self._table.lowest_pending()
+
+    def _undecided_from(self) -> int:
+        """Physical offset of the oldest pending half message; the end of the log when there is none."""
+        lowest = self._table.half(self._table.lowest_pending())
+        return self._store.end_offset if lowest is None else lowest.physical_offset
+
+    @property
+    def in_the_way_below(self) -> int:
+        """Physical offset below which log files would go, were nothing in them pending: the disk needs their room. 0: none is."""
+        wanted = self._store._upkeep.wanted_below
+        return wanted if wanted and wanted > self._undecided_from() else 0
+
+    def making_room(self) -> AbstractContextManager[None]:
+        """While it is entered, a disk too full for others takes what is stored so that log files may go."""
+        return self._store._upkeep.making_room()
 
     # ------------------------------------------------------------ what happens
 
@@ -164,17 +183,17 @@ class TransactionIndex:
             StoreNotWritable: as `prepared`.
         """
         self._check_writable()
-        units, halves = [], {}
-        for index, physical_offset, size, committed in decisions:
-            half = self._table.half(index)
-            if half is None or half.state is not State.PREPARED or index in halves:
-                raise ValueError(f"the half message {index} is not pending")
-            halves[index] = half
-            units.append((physical_offset, size, decided_tag(half.physical_offset, committed=committed)))
+        table, indexes = self._table, [row[0] for row in decisions]
+        half_offsets, group_hashes = table.pending_at(indexes)
         try:
-            self._redo.append(units)
-            states = [State.COMMITTED if committed else State.ROLLED_BACK for _, _, _, committed in decisions]
-            self._table.settle_pending(list(halves.values()), states)
+            self._redo.append(
+                [
+                    (place, size, half_offset if committed else -2 - half_offset)  # as `decided_tag` says
+                    for (_, place, size, committed), half_offset in zip(decisions, half_offsets)
+                ]
+            )
+            states = [_COMMITTED if committed else _ROLLED_BACK for _, _, _, committed in decisions]
+            table.settle_pending(indexes, group_hashes, states)
         except OSError as exc:
             self._fail(exc)
 

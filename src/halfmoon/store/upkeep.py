@@ -5,8 +5,10 @@ Told the time by the store; leaves syncs and removals as `Work`. Touches no mess
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from halfmoon.effects import Work
@@ -22,6 +24,8 @@ from halfmoon.store.recovery import Queues
 from halfmoon.store.retention import expired_before, space
 from halfmoon.store.settings import StoreSettings
 
+log = logging.getLogger("halfmoon.store")
+
 _LAG_BYTES = 128 * 1024**2
 _FULL_BYTES = 256 * 1024
 """While others append or read, a slice waits until there is so much to index: it costs 200 us however small it is, and whoever
@@ -30,7 +34,11 @@ _QUEUES_A_TICK = 50
 
 
 class Upkeep:
-    """The slices, and when the next is due. ``disk_full`` says why nothing may be written, None: it may."""
+    """The slices, and when the next is due. ``disk_full`` says why nothing may be written, None: it may.
+
+    ``undecided_from`` gives the physical offset from which on log files hold something undecided: these stay. ``wanted_below`` is
+    the one below which files go as soon as nothing in them is undecided, because the disk needs their room; 0: it does not.
+    """
 
     def __init__(
         self, disk: Disk, log: CommitLog, queues: Queues, flush: Flush, indexing: Indexing, settings: StoreSettings,
@@ -39,6 +47,12 @@ class Upkeep:
         self._disk, self._log, self._queues, self._flush, self._indexing = disk, log, queues, flush, indexing
         self._settings, self._leave, self._fail = settings, leave, fail
         self.disk_full: str | None = None
+        self.undecided_from: Callable[[], int] | None = None
+        self.wanted_below = 0
+        self._undecided, self._undecided_end = 0, 0
+        """What was undecided when that was last asked, and where the log ended then."""
+        self._decided_below = 0
+        self._waiting = False
         self._index_due = self._clean_due = 0
         self._activity = (0, 0)
         self._index_syncing = self._numpy_wanted = False
@@ -115,14 +129,42 @@ class Upkeep:
         """Look at the disk's space, and let files go that may."""
         wanted = space(self._disk.usage(), self._settings)
         self.disk_full = wanted.refusal
-        log = self._log
         needed = min(self._flush.durable_offset, self._flush.queues_offset, published)
-        first = expired_before(self._disk, log, self._settings, now, wanted, keep_from=needed)
-        paths = log.segments.drop_before(first)
+        first = expired = expired_before(self._disk, self._log, self._settings, now, wanted, keep_from=needed)
+        if self.undecided_from is not None:
+            first = self._without_undecided(expired, self.undecided_from())
+            self.wanted_below = expired if expired > first and (wanted.clean or wanted.forcibly) else 0
+        paths = self._log.segments.drop_before(first)
         if paths:
-            paths += self._indexing.index.drop_before(log.first)
+            paths += self._indexing.index.drop_before(self._log.first)
             self._to_correct.extend(self._queues.values())
             self.remove_later(paths, [COMMIT_LOG, INDEX])
+
+    def _without_undecided(self, expired: int, undecided: int) -> int:
+        """Return the physical offset below which files may go though something of them was undecided once.
+
+        A decision counts once the log is durable up to where it ended when the decision was found, at the next look or later: a
+        crash must not take it back when the half message is gone.
+        """
+        first, file_bytes = self._log.first, self._log.file_bytes
+        if self._flush.durable_offset >= self._undecided_end:
+            self._decided_below = self._undecided
+        self._undecided, self._undecided_end = undecided, self._log.end
+        allowed = min(expired, self._decided_below // file_bytes * file_bytes)
+        waiting = expired > undecided
+        if waiting and not self._waiting:
+            log.warning("log files that may go stay: what lies at %d is undecided", undecided)
+        self._waiting = waiting
+        return max(first, allowed)
+
+    @contextmanager
+    def making_room(self) -> Iterator[None]:
+        """While it is entered, a disk too full for others takes what must be stored before files may go."""
+        full, self.disk_full = self.disk_full, None
+        try:
+            yield
+        finally:
+            self.disk_full = full
 
     def _correct_queues(self) -> None:
         """Let files of some queues go that point only below the log, and find the lowest offsets anew."""

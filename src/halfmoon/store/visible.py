@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from errno import EDQUOT, ENOSPC
+from errno import EDQUOT, EMFILE, ENFILE, ENOSPC
 from typing import NamedTuple
 
 from halfmoon.errors import StoreNotWritable
@@ -44,7 +44,7 @@ class Visible:
         try:
             queue.make_room(first, count, self._log.end, self._log.file_bytes)
         except OSError as exc:
-            if exc.errno not in (ENOSPC, EDQUOT):
+            if exc.errno not in (ENOSPC, EDQUOT, EMFILE, ENFILE):
                 self._fail(f"a queue cannot be written: {exc}")
             raise StoreNotWritable(f"a queue cannot be written: {exc}") from exc
 

@@ -1,4 +1,4 @@
-"""Run simulated histories of a whole cluster and print them with the verdict: of messages, and of transactions.
+"""Run simulated histories of a whole cluster and print them with the verdict: messages, transactions, order, redelivery.
 
     python -m halfmoon.testing --seed 7                   one history of each, in full
     python -m halfmoon.testing --seed 1 --seeds 200       seeds 1 to 200, a line each; those that broke a promise with the reason
@@ -14,12 +14,25 @@ import sys
 import time
 from collections.abc import Callable
 
+from halfmoon.testing.batchhistory import BatchFaults, BatchVerdict, simulate_batches
+from halfmoon.testing.delayhistory import DelayFaults, DelayVerdict, simulate_delays
 from halfmoon.testing.faults import Faults
 from halfmoon.testing.history import STEPS, Verdict, simulate
+from halfmoon.testing.orderhistory import KINDS, OrderVerdict, simulate_order
+from halfmoon.testing.redeliveryhistory import RedeliveryFaults, RedeliveryVerdict, simulate_redelivery
 from halfmoon.testing.txfaults import TxFaults
 from halfmoon.testing.txhistory import TxVerdict, simulate_transactions
 
-WORKLOADS: dict[str, Callable[..., Verdict | TxVerdict]] = {"messages": simulate, "transactions": simulate_transactions}
+AnyVerdict = BatchVerdict | DelayVerdict | Verdict | TxVerdict | OrderVerdict | RedeliveryVerdict
+WORKLOADS: dict[str, Callable[..., AnyVerdict]] = {
+    "batches": simulate_batches, "delays": simulate_delays, "messages": simulate, "order": simulate_order,
+    "redelivery": simulate_redelivery, "transactions": simulate_transactions,
+}  # fmt: skip
+KINDS_OF = {
+    "batches": set(BatchFaults.KINDS),
+    "delays": set(DelayFaults.KINDS), "messages": set(Faults.KINDS), "order": set(KINDS), "redelivery": set(RedeliveryFaults.KINDS),
+    "transactions": set(TxFaults.KINDS),
+}  # fmt: skip
 
 
 def main() -> int:
@@ -33,14 +46,16 @@ def main() -> int:
     parser.add_argument(
         "--kinds",
         help=f"kinds of faults, joined by commas, of {', '.join(Faults.KINDS)}; of transactions also of"
-        f" {', '.join(kind for kind in TxFaults.KINDS if kind not in Faults.KINDS)}; default: drawn from the seed",
+        f" {', '.join(kind for kind in TxFaults.KINDS if kind not in Faults.KINDS)}; of order {', '.join(KINDS)};"
+        " of redelivery also consumer;"
+        " default: drawn from the seed",
     )
     options = parser.parse_args()
     kinds = None if options.kinds is None else tuple(kind for kind in options.kinds.split(",") if kind)
-    workloads = [options.workload] if options.workload else sorted(WORKLOADS)
-    known = set(Faults.KINDS if "messages" in workloads else TxFaults.KINDS)
-    if unknown := set(kinds or ()) - known:
-        parser.error(f"unknown kinds: {', '.join(sorted(unknown))} (--workload transactions knows more)")
+    chosen = [options.workload] if options.workload else sorted(WORKLOADS)
+    workloads = [workload for workload in chosen if set(kinds or ()) <= KINDS_OF[workload]]
+    if not workloads:
+        parser.error(f"unknown kinds, or not known together: {', '.join(kinds or ())}")
     bad: list[int] = []
     begun = time.monotonic()
     for seed in range(options.seed, options.seed + options.seeds):
@@ -54,7 +69,7 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def _print(verdict: Verdict | TxVerdict, *, whole: bool) -> None:
+def _print(verdict: AnyVerdict, *, whole: bool) -> None:
     if whole:
         print("\n".join(verdict.lines))
     print(verdict.summary())

@@ -11,7 +11,7 @@ from typing import Any
 
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.offsets import RemoteOffsets
-from halfmoon.client.core.push import PushCore
+from halfmoon.client.core.orderly import push_core
 from halfmoon.client.core.send import Sender
 from halfmoon.client.core.transaction import Transactions
 from halfmoon.client.core.transaction_check import Listener
@@ -30,7 +30,9 @@ class SimClient:
         self.name = name
         self.instance = Instance(settings, f"{name}@1", cluster.world.split(f"client {name}"))
         self.ids = UniqueIds(pack_ip(f"10.0.2.{len(cluster.client_hosts) + 1}"), 1, cluster.world.split(f"ids {name}"))
-        self.driver: Driver = cluster.driver(name, handler=self._asked, opened=self.instance.connected, clock=clock)
+        self.driver: Driver = cluster.driver(
+            name, handler=self._asked, opened=self.instance.connected, lost=self.instance.disconnected, clock=clock
+        )
         self.host = cluster.client_hosts[-1]
 
     def kill(self) -> None:
@@ -105,7 +107,7 @@ class SimPushConsumer(SimClient):
         settings = PushSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name)
         offsets = RemoteOffsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
-        self.core = PushCore(settings, self.instance, offsets, self.ids)
+        self.core = push_core(settings, self.instance, offsets, self.ids)
         self.core.on_message(listener)
         self.core.subscribe(topic, expression, version=cluster.world.now)
         self.started = self.driver.start(self.core.start(), f"{name} starts")

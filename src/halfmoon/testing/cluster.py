@@ -180,15 +180,17 @@ class Cluster:
         *,
         handler: Handler | None = None,
         opened: Callable[[str], None] = lambda address: None,
+        lost: Callable[[str], None] = lambda address: None,
         clock: Callable[[], int] | None = None,
     ) -> Driver:
-        """Return a new client machine that runs operations; ``handler`` is given requests of brokers, ``opened`` addresses.
+        """Return a new client machine that runs operations.
 
-        ``clock`` is that machine's, in ms; None: the world's.
+        ``handler`` is given requests of brokers, ``opened`` and ``lost`` addresses. ``clock`` is that machine's, in ms; None: the
+        world's.
         """
         host = f"10.0.2.{len(self.client_hosts) + 1}"
         self.client_hosts.append(host)
-        calls = Calls(self.world, self.network, host, handler=handler, opened=opened, serialization=serialization)
+        calls = Calls(self.world, self.network, host, handler=handler, opened=opened, lost=lost, serialization=serialization)
         return Driver(self.world, calls, clock or (lambda: self.world.now), name)
 
     def call(self, request: Any, body: bytes = b"", *, broker: int = 0, timeout_ms: int = 30_000) -> Task[Any]:

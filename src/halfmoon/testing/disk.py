@@ -263,7 +263,7 @@ class SimDisk:
         if self.fail_syncs:
             self.fail_syncs -= 1
             raise OSError(errno.EIO, "input/output error", path)
-        for name in self._files.keys() | self._durable_names.keys():
+        for name in sorted(self._files.keys() | self._durable_names.keys()):
             if name.rpartition("/")[0] == path:
                 if name in self._files:
                     self._durable_names[name] = self._files[name]

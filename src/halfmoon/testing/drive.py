@@ -149,10 +149,19 @@ class Driver:
             self._wait(task, asked, resume)
         elif isinstance(asked, effects.Run):
             delay_us = self._random.randint(1, 500)
-            task._abandon = self._world.after_us(delay_us, lambda: resume(*_run(asked))).cancel
+            task._abandon = self._world.after_us(delay_us, partial(self._user_code, task, asked, resume)).cancel
         else:
             raise TypeError(f"{task.name} yielded {asked!r}, which is no effect")
         return False, None
+
+    def _user_code(self, task: Task[Any], asked: effects.Run, resume: Callable[[Any, BaseException | None], None]) -> None:
+        """Run the user's code; what it returns as an operation takes the time that this takes."""
+        found, error = _run(asked)
+        if not inspect.isgenerator(found):
+            return resume(found, error)
+        child: Task[Any] = self.start(found, task.name)
+        task._abandon = child.cancel
+        child.then(lambda: resume(child._result, child._error))
 
     def _gather(self, task: Task[Any], asked: effects.Gather, resume: Callable[[Any, BaseException | None], None]) -> None:
         children = [self.start(operation, task.name) for operation in asked.operations]
@@ -212,10 +221,11 @@ class Calls:
         *,
         handler: Handler | None = None,
         opened: Callable[[str], None] = lambda address: None,
+        lost: Callable[[str], None] = lambda address: None,
         serialization: int = JSON,
     ) -> None:
         self._world, self._network, self._host = world, network, host
-        self._handler, self._opened, self._serialization = handler, opened, serialization
+        self._handler, self._opened, self._lost, self._serialization = handler, opened, lost, serialization
         self._lines: dict[str, _Line] = {}
         self._opaque = 0
 
@@ -284,7 +294,8 @@ class Calls:
     def _line(self, address: str) -> _Line:
         line = self._lines.get(address)
         if line is None or line.dead:
-            line = self._lines[address] = _Line(self._network, self._host, address, self._handler, self._opened)
+            line = _Line(self._network, self._host, address, self._handler, self._opened, self._lost)
+            self._lines[address] = line
         return line
 
 
@@ -294,10 +305,13 @@ Ended = Callable[[Command | None, NetworkError | None], None]
 class _Line:
     """One connection to an address, being made or open, with what waits for its replies."""
 
-    def __init__(self, network: Network, host: str, address: str, handler: Handler | None, opened: Callable[[str], None]) -> None:
+    def __init__(
+        self, network: Network, host: str, address: str, handler: Handler | None, opened: Callable[[str], None],
+        lost: Callable[[str], None],
+    ) -> None:  # fmt: skip
         self.waiting: dict[int, Ended] = {}
         self.dead = False
-        self._address, self._handler, self._opened = address, handler, opened
+        self._address, self._handler, self._opened, self._lost = address, handler, opened, lost
         self._end: End | None = None
         self._unsent: list[bytes] = []
         self._inbox = Inbox()
@@ -356,6 +370,8 @@ class _Line:
         waiting, self.waiting = self.waiting, {}
         for ended in waiting.values():
             ended(None, error)
+        if self._end is not None:
+            self._lost(self._address)
 
 
 def _run(asked: effects.Run) -> tuple[Any, BaseException | None]:

@@ -1,10 +1,12 @@
-"""The pytest plugin of Halfmoon: brokers for tests, for clients of any language. Found by pytest when Halfmoon is installed.
+"""The pytest plugin of Halfmoon: brokers for tests. Found by pytest when Halfmoon is installed.
 
-* ``halfmoon_broker``: a name server and a broker of the test's own, with a temporary store.
+* ``halfmoon_broker``: a name server and a broker of the test's own, with a temporary store, for clients of any language.
 * ``halfmoon_broker_session``: one for all tests of the session, started when first asked for; tests share its topics.
+* ``halfmoon_events``: a broker in memory for events, which loses what it is told to; see `halfmoon.events.testing.MemoryBus`.
 
-Both are a `halfmoon.testing.local.LocalCluster`: ``.nameserver`` and ``.broker`` are addresses (``127.0.0.1:port``), ``.data`` the
-store's directory; ``.stop()``, ``.kill()`` and ``.restart()`` do what they say. This file imports the rest only when it is needed.
+The first two are a `halfmoon.testing.local.LocalCluster`: ``.nameserver`` and ``.broker`` are addresses (``127.0.0.1:port``),
+``.data`` the store's directory; ``.stop()``, ``.kill()`` and ``.restart()`` do what they say. This file imports the rest only when
+it is needed.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from halfmoon.events.testing import MemoryBus
     from halfmoon.testing.local import LocalCluster
 
 
@@ -28,6 +31,14 @@ def halfmoon_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalC
 def halfmoon_broker_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A running name server and broker that all tests of the session share; see `halfmoon.testing.local.LocalCluster`."""
     yield from _cluster(tmp_path_factory)
+
+
+@pytest.fixture
+def halfmoon_events() -> MemoryBus:
+    """A broker in memory for the events of this test; see `halfmoon.events.testing.MemoryBus`."""
+    from halfmoon.events.testing import MemoryBus  # not at the top: as below
+
+    return MemoryBus()
 
 
 def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:

@@ -29,6 +29,7 @@ def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> list
     found = {
         "leaked": only_committed_is_visible(ledger, logs, contents),
         "twice": visible_once(logs),
+        "repeated": stored_once(ledger, logs),
         "decisions": acknowledged_decisions_hold(ledger, logs),
         "reversed": never_reversed(ledger, logs),
         "ends": every_half_ends(ledger, logs),
@@ -42,10 +43,11 @@ def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> list
 def only_committed_is_visible(ledger: TxLedger, logs: Logs, contents: Contents) -> list[str]:
     """Whatever a reader ever saw, and whatever queues hold at the end, is of a transaction that was committed before."""
     problems = []
+    turned = {one.key for one in _turned(ledger, logs)}
     at_end = [seen for queue in contents.values() for seen in queue.messages.values()]
     for seen in [*ledger.messages.seen, *at_end]:
         key = key_of(seen.body)
-        if key in ledger.raced:
+        if key in ledger.raced or key in turned:
             continue
         outcome = ledger.outcome(key)
         if outcome is None or not outcome.committed or outcome.at_ms > seen.at_ms:
@@ -67,6 +69,15 @@ def visible_once(logs: Logs) -> list[str]:
     """No half message has two visible records."""
     counts = Counter((broker, one.half_offset, one.key) for broker, log in logs.items() for one in log.visible)
     return [f"{broker}: {key} at {place} is visible {count} times" for (broker, place, key), count in counts.items() if count > 1]
+
+
+def stored_once(ledger: TxLedger, logs: Logs) -> list[str]:
+    """A half message that was sent again under its id lies in a broker's log once, however often it came."""
+    problems = []
+    for broker, log in logs.items():
+        counts = Counter(half.key for half in log.halves.values() if half.key in ledger.repeated and not half.resumed)
+        problems += [f"{broker}: {key} was stored {count} times" for key, count in counts.items() if count > 1]
+    return problems
 
 
 def acknowledged_decisions_hold(ledger: TxLedger, logs: Logs) -> list[str]:
@@ -104,6 +115,8 @@ def never_reversed(ledger: TxLedger, logs: Logs) -> list[str]:
 def every_half_ends(ledger: TxLedger, logs: Logs) -> list[str]:
     """What was acknowledged as half is still known, and decided as its database says, or given up; with a copy, if by nobody."""
     problems = []
+    by_hand = {(one.broker, one.index) for one in ledger.by_hand}
+    turned = {(one.broker, one.index) for one in _turned(ledger, logs)}
     for half in ledger.halves:
         log = logs[half.broker]
         record = log.halves.get(half.index)
@@ -112,70 +125,78 @@ def every_half_ends(ledger: TxLedger, logs: Logs) -> list[str]:
         if not may_be_gone(ledger.messages, half.broker, half.at_ms):
             problems.append(f"{half.broker}: half message {half.index} ({half.key}) was acknowledged and is {record}")
     for broker, log in logs.items():
-        given_up = {one.key for one in log.given_up}
+        given_up = {one.half_offset for one in log.given_up}
         for index, state in log.states().items():
-            key = log.halves[index].key
+            key, copied = log.halves[index].key, log.halves[index].physical_offset in given_up
             wanted = _wanted(ledger, key)
             if state == PREPARED:
                 problems.append(f"{broker}: half message {index} ({key}) is pending in the end, wanted {wanted}")
-            elif key in ledger.never and key not in given_up and broker not in ledger.aged:
+            elif key in ledger.never and not copied and (broker, index) not in by_hand:
                 problems.append(f"{broker}: half message {index} ({key}) was decided by nobody, has state {state} and no copy")
-            elif wanted is not None and state != wanted and key not in given_up:
+            elif wanted is not None and state != wanted and not copied and (broker, index) not in turned:
                 problems.append(f"{broker}: half message {index} ({key}) has state {state}, wanted {wanted}")
     return problems
 
 
 def given_up_for_a_reason(ledger: TxLedger, logs: Logs) -> list[str]:
-    """Given up is only what was asked about as often as may be, each time with somebody there to ask, or what is too old."""
+    """Given up is only what was asked about as often as may be, each time with somebody there to ask, or what a full disk needs.
+
+    No broker lives so long here that age alone could give up anything.
+    """
     problems = []
+    by_hand = ledger.checks_by_hand
     received = Counter((asked.broker, asked.index) for asked in ledger.asked)
     for broker, log in logs.items():
-        losses = ledger.messages.faults_of(broker, "power", "kill", "sync")
+        losses, places = ledger.messages.faults_of(broker, "power", "kill", "sync"), log.by_place()
         for one in log.given_up:
             what = f"{broker}: {one.key} was given up with {one.checks} checks ({one.reason!r})"
-            if one.checks < ledger.checks_max and broker not in ledger.aged:
+            for_room = broker in ledger.crowded and one.reason.startswith("its log file goes")
+            if one.checks < ledger.checks_max and not for_room:
                 problems.append(f"{what}, of {ledger.checks_max}")
-            if one.checks > ledger.checks_max or len(one.history) != min(one.checks, HISTORY_CHECKS) or not one.reason:
+            half = places.get(one.half_offset)
+            most = ledger.checks_max + (by_hand[broker, half.index] if half is not None else 1000)
+            if one.checks > most or len(one.history) != min(one.checks, HISTORY_CHECKS) or not one.reason:
                 problems.append(f"{what}, its history is {one.history}")
-            if broker not in ledger.stepped:
-                nobody = [second for second, _ in one.history if not _somebody(ledger, one.group, second)]
-                if nobody:
-                    problems.append(f"{what}, and nobody was there to be asked at {nobody}")
+            nobody = [second for second, _ in one.history if not _somebody(ledger, broker, one.group, second)]
+            if nobody:
+                problems.append(f"{what}, and nobody was there to be asked at {nobody}")
         if not losses and broker not in ledger.filled:
             problems += [
                 f"{broker}: a producer was asked {count} times about half message {index}"
                 for (at, index), count in received.items()
-                if at == broker and count > ledger.checks_max
+                if at == broker and count > ledger.checks_max + by_hand[broker, index]
             ]
     return problems
 
 
 def visible_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
-    """Committed and not told: visible once it is old enough and one interval passed, while broker and producers were well."""
+    """Committed and not told: visible once it is old enough and one interval passed, while broker and producers were well.
+
+    Times are the world's: where a broker's clock stepped forward, its half messages are old enough earlier, never later.
+    """
     unknown: dict[tuple[str, int], int] = {}
     for asked in ledger.asked:
         if asked.answer == 0:
             unknown[asked.broker, asked.index] = asked.at_ms
     problems = []
     for broker, log in logs.items():
-        if broker in ledger.stepped:
-            continue
         troubles = _troubles(ledger, broker)
         places = log.by_place()
         pacing_ms = 1000 * len(places) // ledger.checks_per_second if ledger.checks_per_second < 500 else 0
         for one in log.visible:
             half, outcome = places.get(one.half_offset), ledger.outcome(one.key)
-            if half is None or outcome is None:
+            if half is None or outcome is None or one.key in ledger.never:  # its producers never say what an operator entered
                 continue
-            ready = max(half.store_ms + ledger.minimum_age_ms, outcome.at_ms, unknown.get((broker, half.index), 0))
+            stored_ms, visible_ms = ledger.world_ms(broker, half.store_ms), ledger.world_ms(broker, one.store_ms)
+            ready = max(stored_ms + ledger.minimum_age_ms, outcome.at_ms, unknown.get((broker, half.index), 0))
             limit = ready + ledger.interval_ms + pacing_ms + SLACK_MS
             for begin, end in troubles:
-                if begin <= limit and end >= half.store_ms:
+                if begin <= limit and end >= stored_ms:
                     limit = max(limit, end + SETTLE_MS + ledger.interval_ms + pacing_ms + SLACK_MS)
-            if one.store_ms > limit:
+            if visible_ms > limit:
                 problems.append(
-                    f"{broker}: half message {half.index} ({one.key}) of {half.store_ms} was committed at {outcome.at_ms}, could be"
-                    f" visible by {limit} and was at {one.store_ms}"
+                    f"{broker}: half message {half.index} ({one.key}) of {stored_ms} was committed at {outcome.at_ms}, could be"
+                    f" visible by {limit} and was at {visible_ms}"
                 )
     return problems
 
@@ -219,9 +240,23 @@ def _may_be_lost(ledger: TxLedger, logs: Logs, one: Ended) -> bool:
     return gone or may_be_gone(ledger.messages, one.broker, one.at_ms)
 
 
-def _somebody(ledger: TxLedger, group: str, second: int) -> bool:
-    """Whether some producer of a group lived at some time of a second."""
-    begin_ms, end_ms = second * 1000, second * 1000 + 1000
+def _turned(ledger: TxLedger, logs: Logs) -> list[Ended]:
+    """Return the contradictions that a broker agreed to because a loss of power had taken the decision before."""
+    agreed: defaultdict[tuple[str, int], list[Ended]] = defaultdict(list)
+    for one in ledger.ended:
+        if one.code == 0:
+            agreed[one.broker, one.index].append(one)
+    return [
+        later
+        for first, *others in agreed.values()
+        for later in others
+        if later.committed != first.committed and _may_be_lost(ledger, logs, first)
+    ]
+
+
+def _somebody(ledger: TxLedger, broker: str, group: str, second: int) -> bool:
+    """Whether some producer of a group lived at some time of a second of a broker's clock."""
+    begin_ms, end_ms = ledger.world_ms(broker, second * 1000), ledger.world_ms(broker, second * 1000 + 999) + 1
     return any(
         life.group == group and life.begin_ms < end_ms and (life.end_ms is None or life.end_ms >= begin_ms)
         for life in ledger.alive

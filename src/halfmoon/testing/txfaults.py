@@ -15,6 +15,7 @@ from halfmoon.testing.cluster import BrokerNode, Cluster
 from halfmoon.testing.faults import Faults
 from halfmoon.testing.history import REGISTER_MS
 from halfmoon.testing.txledger import Trouble, TxLedger
+from halfmoon.testing.txlog import GIVEN_UP_TOPIC
 from halfmoon.testing.txproducers import Producer
 
 HOUR_MS = 3_600_000
@@ -36,7 +37,10 @@ class TxFaults(Faults):
         "full_disk",
         "ageing",
     )
-    KINDS = (*dict.fromkeys(DRAWN), "index_lost")
+    ALSO = ("index_lost", "behind_copy", "behind_resume", "crowded")
+    """Kinds that a seed may draw beside the others."""
+
+    KINDS = (*dict.fromkeys(DRAWN), *ALSO)
 
     def __init__(
         self,
@@ -50,6 +54,8 @@ class TxFaults(Faults):
         kinds: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(cluster, ledger.messages, random, kinds=kinds)
+        if kinds is None and (more := cluster.world.split("more faults")).random() < 0.4:
+            self.kinds.append(more.choice(self.ALSO))
         self.kinds = sorted(set(self.kinds))
         self.away: set[str] = set()
         """Groups of which nobody lives now."""
@@ -146,6 +152,14 @@ class TxFaults(Faults):
         """Stop a broker in the middle of a round of checks."""
         self._stop_behind("transaction/checks/", (-1, 0, 1, 3))
 
+    def behind_copy(self) -> None:
+        """Stop a broker behind the copy of a message that it gives up, before its op record or soon after."""
+        self._stop_behind(f"consumequeue/{GIVEN_UP_TOPIC}/", (-1, 0, 0, 0, 1, 2))
+
+    def behind_resume(self) -> None:
+        """Stop a broker soon after a copy: while it is resumed, or its new half message is asked about."""
+        self._stop_behind(f"consumequeue/{GIVEN_UP_TOPIC}/", (4, 8, 15, 30))
+
     def _stop_behind(self, path: str, counts: tuple[int, ...]) -> None:
         broker = self._random.choice(self.cluster.brokers)
         broker.disk.stop_behind = (path, self._random.choice(counts))
@@ -180,17 +194,31 @@ class TxFaults(Faults):
         super().full_disk()
         self._tx.filled |= {broker.name for broker in self.cluster.brokers if broker.disk.full}
 
+    def crowded(self) -> None:
+        """Let a broker's disk be so full for a while that log files go before their time, or that it refuses writes."""
+        broker = self._random.choice(self.cluster.brokers)
+        broker.disk.used_bytes = broker.disk.total_bytes * self._random.choice((80, 88, 88, 95)) // 100
+        self.cluster.world.note(broker.name, f"has a disk of which {broker.disk.used_bytes / broker.disk.total_bytes:.0%} is used")
+        self._tx.crowded.add(broker.name)
+        self._later((500, 4000), partial(setattr, broker.disk, "used_bytes", 0))
+
     def clock(self) -> None:
         """Let a broker's clock step forward."""
         super().clock()
-        self._tx.stepped |= {broker.name for broker in self.cluster.brokers if broker.host.clock_ahead_ms}
+        for broker in self.cluster.brokers:
+            self._stepped(broker)
+
+    def _stepped(self, broker: BrokerNode) -> None:
+        steps, ahead_ms = self._tx.steps.setdefault(broker.name, []), broker.host.clock_ahead_ms
+        if ahead_ms != (steps[-1][1] if steps else 0):
+            steps.append((self.cluster.world.now, ahead_ms))
 
     def ageing(self) -> None:
         """Let a broker's clock step over the time that messages are kept, perhaps to the hour at which old files go."""
         broker = self._random.choice(self.cluster.brokers)
         hour = broker.host.now() // HOUR_MS % 24
         broker.host.step_clock(self._random.choice((73, 72 + (4 - hour) % 24)) * HOUR_MS)
-        self._tx.stepped.add(broker.name)
+        self._stepped(broker)
         self._tx.aged.add(broker.name)
 
     # ---------------------------------------------------------------- ending
@@ -199,4 +227,5 @@ class TxFaults(Faults):
         """Undo everything that does not end by itself; groups that are away return at their own time."""
         for broker in self.cluster.brokers:
             broker.disk.stop_behind = None
+            broker.disk.used_bytes = 0
         super().end()

@@ -21,16 +21,18 @@ from halfmoon.testing.cluster import SMALL, BrokerNode, Cluster
 from halfmoon.testing.drive import Task
 from halfmoon.testing.history import BROKER, STEPS, ErrorsLogged, durable, indexes_of, windows
 from halfmoon.testing.ledger import Contents, Ledger, Place, Seen
+from halfmoon.testing.txbyhand import check_operators
 from halfmoon.testing.txcheckers import Logs, check_transactions
 from halfmoon.testing.txfaults import TxFaults
-from halfmoon.testing.txledger import Ended, TxLedger
+from halfmoon.testing.txledger import Ended, Gone, Resumed, TxLedger
 from halfmoon.testing.txlog import PREPARED, Device, read_log, table_differs
+from halfmoon.testing.txoperators import Operator
 from halfmoon.testing.txproducers import FATES, Producer, TxPlan
 from halfmoon.testing.workload import Plan, puller
 
 TOPICS, QUEUES, GROUPS = ("orders", "payments"), 2, ("P_shop", "P_bank")
-STORE: dict[str, Any] = {"flush_transactions_interval_ms": 700, "transaction_file_records": 64}
-"""Store settings of a history: files of the transaction index roll over, and it is synced often."""
+STORE: dict[str, Any] = {"flush_transactions_interval_ms": 700, "transaction_file_records": 64, "clean_interval_ms": 400}
+"""Store settings of a history: files of the transaction index roll over, it is synced often, and files that may go soon do."""
 
 
 @dataclass
@@ -47,6 +49,13 @@ class TxVerdict:
     given_up: int = 0
     checks: int = 0
     refused: int = 0
+    given_up_for: list[str] = field(default_factory=list)
+    """The reason of each."""
+    by_hand: int = 0
+    """Decisions by hand that a broker agreed to."""
+    resumed: int = 0
+    gone: int = 0
+    """Half messages whose log files went."""
     owed: int = 0
     """Commits that a start found without their op record."""
     virtual_ms: int = 0
@@ -59,6 +68,8 @@ class TxVerdict:
         return (
             f"seed {self.seed}, transactions: {said}; {self.flush} flush, {self.halves} half, {self.committed} committed,"
             f" {self.rolled_back} rolled back, {self.given_up} given up, {self.checks} checks, {self.refused} refused,"
+            f" {self.by_hand} by hand,"
+            f" {self.resumed} resumed,"
             f" {self.virtual_ms / 1000:.1f} s, {self.events} events; {', '.join(self.kinds)}"
         )
 
@@ -71,15 +82,18 @@ def simulate_transactions(
     kinds: tuple[str, ...] | None = None,
     fates: dict[str, float] | None = None,
     broker: dict[str, Any] | None = None,
+    operators: int | None = None,
     **options: Any,
 ) -> TxVerdict:
     """Run the history of a seed and judge it.
 
     ``steps`` is the number of faults; ``flush`` and ``kinds`` (of `TxFaults.KINDS`) are drawn from the seed when not given, as are
-    settings of the brokers that ``broker`` does not give; ``fates`` are weights as in `FATES`; ``options`` go to `Cluster`. What a
-    core raises becomes a problem, as do errors that it logs.
+    settings of the brokers that ``broker`` does not give, and how many ``operators`` there are; ``fates`` are weights as in
+    `FATES`; ``options`` go to `Cluster`. What a core raises becomes a problem, as do errors that it logs.
     """
     chance = Random(f"transactions {seed}")
+    if operators is None:
+        operators = Random(f"operators {seed}").choice((0, 1, 1, 2))
     flush = flush or chance.choice(("sync", "async"))
     settings = {
         "transaction_timeout_ms": chance.choice((300, 1000, 1500)),
@@ -97,7 +111,7 @@ def simulate_transactions(
     with ErrorsLogged(messages) as errors:
         try:
             cluster = errors.cluster = Cluster(seed, flush=flush, broker={**BROKER, **settings}, **options)
-            history = _History(cluster, ledger, chance, kinds, fates or FATES)
+            history = _History(cluster, ledger, chance, kinds, fates or FATES, operators)
             verdict.kinds = history.faults.kinds
             messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
             verdict.problems = history.run(steps)
@@ -113,12 +127,13 @@ def simulate_transactions(
 
 class _History:
     def __init__(
-        self, cluster: Cluster, ledger: TxLedger, chance: Random, kinds: tuple[str, ...] | None, fates: dict[str, float]
-    ) -> None:
+        self, cluster: Cluster, ledger: TxLedger, chance: Random, kinds: tuple[str, ...] | None, fates: dict[str, float],
+        operators: int,
+    ) -> None:  # fmt: skip
         self.cluster, self.ledger, self.logs = cluster, ledger, Logs()
         world = cluster.world
         self.plan = TxPlan(ledger, TOPICS, lambda: world.now, fates)
-        self.plan.on_ended = self._on_ended
+        self.plan.on_ended, self.plan.on_resumed = self._on_ended, self._on_resumed
         self.reading = Plan(
             {broker.name: broker.address for broker in cluster.brokers}, ledger.messages, self.plan.clock, on_seen=self._on_seen
         )
@@ -129,6 +144,9 @@ class _History:
         )
         self.faults.on_start = self._on_start
         self._readers: list[Task[Any]] = []
+        self._operators = [Operator(cluster, self.plan, f"operator-{i}") for i in range(operators)]
+        for broker in cluster.brokers:
+            self._watch_removals(broker)
         self._owed = 0
 
     def run(self, steps: int) -> list[str]:
@@ -148,6 +166,7 @@ class _History:
         for group in GROUPS:
             self._start_producer(group)
         self._quiet()
+        self._tidy()
         self.reading.closing = True
         self._until(lambda: all(reader.done for reader in self._readers), 30_000, "readers hang")
         for producer in self.producers:
@@ -193,6 +212,31 @@ class _History:
             if log.states().get(ended.index, PREPARED) == PREPARED and ended.index in log.halves:
                 self.ledger.messages.unexpected.append(f"{ended} was agreed to before it was durable")
 
+    def _on_resumed(self, resumed: Resumed) -> None:
+        """With sync flush a resumed message lies on the device already."""
+        if self.ledger.messages.flush == "sync":
+            broker = next(broker for broker in self.cluster.brokers if broker.name == resumed.broker)
+            halves = read_log(Device(broker.disk)).halves.values()
+            if not any(half.key == resumed.key and half.physical_offset > resumed.place for half in halves):
+                self.ledger.messages.unexpected.append(f"{resumed} was agreed to before it was durable")
+
+    def _watch_removals(self, broker: BrokerNode) -> None:
+        """Write down what the device says of the half messages of each log file that goes: a start may cut others at the end."""
+        remove = broker.disk.remove
+
+        def watched(path: str) -> None:
+            if broker.running and path.startswith("commitlog/") and path[-20:] in broker.disk.list("commitlog")[:1]:
+                log, end = read_log(Device(broker.disk)), int(path[-20:]) + SMALL["commit_log_file_bytes"]
+                states, copied = log.states(), {one.half_offset for one in log.given_up}
+                self.ledger.gone += [
+                    Gone(broker.name, index, half.key, states[index], half.physical_offset in copied)
+                    for index, half in log.halves.items()
+                    if half.physical_offset < end
+                ]
+            remove(path)
+
+        broker.disk.remove = watched  # type: ignore[method-assign]
+
     def _on_start(self, broker: BrokerNode) -> None:
         """A broker has started on what its disk held: its index says what its log says."""
         index, log = broker.core.transactions.index, read_log(broker.disk)
@@ -211,8 +255,19 @@ class _History:
     def _quiet(self) -> None:
         """Run until every lane has ended and nothing is pending any more."""
         lanes = [task for producer in self.producers for task in producer.tasks]
+        lanes += [operator.task for operator in self._operators]
         self._until(lambda: all(lane.done for lane in lanes), 60_000, "producers hang")
         self.ledger.messages.unexpected += [f"{lane.name} raised {lane.error!r}" for lane in lanes if lane.error is not None]
+        self._nothing_pending()
+
+    def _tidy(self) -> None:
+        """When all is over operators resume what was given up; it is asked about once more."""
+        tidying = [operator.tidy() for operator in self._operators]
+        self._until(lambda: all(task.done for task in tidying), 60_000, "operators hang")
+        self.ledger.messages.unexpected += [f"{task.name} raised {task.error!r}" for task in tidying if task.error is not None]
+        self._nothing_pending()
+
+    def _nothing_pending(self) -> None:
         rounds_ms = (self.ledger.checks_max + 4) * self.ledger.interval_ms + self.ledger.minimum_age_ms
         for _ in range(4 * rounds_ms // 500):
             if not any(broker.core.transactions.index.pending_count for broker in self.cluster.brokers):
@@ -233,7 +288,7 @@ class _History:
             "reads": reads_stable(messages, before),
             "restart": _changed(before, after),
         }
-        problems += check_transactions(self.ledger, self.logs, before)
+        problems += check_transactions(self.ledger, self.logs, before) + check_operators(self.ledger, self.logs)
         return problems + [f"{name}: {problem}" for name, those in found.items() for problem in those[:20]]
 
     def _after_a_clean_stop(self) -> list[str]:
@@ -257,6 +312,10 @@ class _History:
         verdict.halves, verdict.committed, verdict.rolled_back = len(states), states.count(8), states.count(12)
         verdict.owed = self._owed
         verdict.given_up = sum(len(log.given_up) for log in self.logs.values())
+        verdict.gone = len(self.ledger.gone)
+        verdict.given_up_for = [one.reason for log in self.logs.values() for one in log.given_up]
+        verdict.by_hand = sum(one.code == 0 for one in self.ledger.by_hand)
+        verdict.resumed = sum(one.code == 0 for one in self.ledger.resumes)
         verdict.checks, verdict.refused = len(self.ledger.asked), sum(one.code != 0 for one in self.ledger.ended)
 
 

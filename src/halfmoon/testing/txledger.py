@@ -6,6 +6,7 @@ world's, milliseconds. Values only; nobody here asks a broker.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -78,6 +79,48 @@ class Asked(NamedTuple):
     answer: int
 
 
+class ByHand(NamedTuple):
+    """A decision that an operator asked for. ``code`` None: there was no answer."""
+
+    broker: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    key: str
+    committed: bool
+    operator: str
+    code: int | None
+
+
+class Resumed(NamedTuple):
+    """A resume that an operator asked for; ``place`` is the physical offset of the given-up copy. ``code`` None: no answer."""
+
+    at_ms: int
+    broker: str
+    place: int
+    key: str
+    code: int | None
+
+
+class Told(NamedTuple):
+    """What a broker told an operator of a transaction's state."""
+
+    asked_ms: int
+    at_ms: int
+    broker: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    key: str
+    state: str
+
+
+class Gone(NamedTuple):
+    """A half message whose log file was removed: what the broker's device said of it then. ``copied``: it was given up."""
+
+    broker: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    key: str
+    state: int
+    copied: bool
+
+
 class Alive(NamedTuple):
     """A producer's life; ``end_ms`` None: it goes on."""
 
@@ -109,6 +152,8 @@ class TxLedger:
     """Every transaction whose half message was sent, and its group."""
     raced: set[str] = field(default_factory=set)
     """Transactions of a faulty producer that commits and rolls back at once: no database speaks for them."""
+    repeated: set[str] = field(default_factory=set)
+    """Transactions whose half message was sent again under its id."""
     never: set[str] = field(default_factory=set)
     """Transactions that no database ever decides."""
     halves: list[Half] = field(default_factory=list)
@@ -116,12 +161,30 @@ class TxLedger:
     asked: list[Asked] = field(default_factory=list)
     alive: list[Alive] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
-    stepped: set[str] = field(default_factory=set)
-    """Brokers whose clock stepped."""
+    by_hand: list[ByHand] = field(default_factory=list)
+    resumes: list[Resumed] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    gone: list[Gone] = field(default_factory=list)
+    checks_by_hand: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Checks that operators asked for, by broker and index; some came to nothing."""
+    steps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """How a broker's clock stepped: pairs of when, by the world's time, and how far ahead of it the clock is since."""
     filled: set[str] = field(default_factory=set)
     """Brokers whose disk was full: a check may be sent that could not be counted."""
     aged: set[str] = field(default_factory=set)
     """Brokers whose clock stepped over the time that messages are kept."""
+    crowded: set[str] = field(default_factory=set)
+    """Brokers whose disk needed room, so that log files went before their time."""
+
+    def world_ms(self, broker: str, broker_ms: int) -> int:
+        """Return the world's time when a broker's clock showed a time; what it stepped over is when it did."""
+        found, ahead_ms = broker_ms, 0
+        for at_ms, ahead in self.steps.get(broker, ()):
+            if broker_ms < at_ms + ahead_ms:
+                break
+            ahead_ms = ahead
+            found = max(at_ms, broker_ms - ahead)
+        return found
 
     def outcome(self, key: str) -> Outcome | None:
         """Return what a transaction's database says."""

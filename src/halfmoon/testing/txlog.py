@@ -37,6 +37,8 @@ class HalfRecord(NamedTuple):
     queue_id: int
     body: bytes
     store_ms: int
+    resumed: bool
+    """It was made of a given-up copy."""
 
 
 class VisibleRecord(NamedTuple):
@@ -56,6 +58,7 @@ class GivenUpRecord(NamedTuple):
     """A half message that was given up; ``history`` has a second and an answer for each check."""
 
     physical_offset: int
+    half_offset: int
     key: str
     group: str
     reason: str
@@ -71,6 +74,8 @@ class TxLog:
     halves: dict[int, HalfRecord] = field(default_factory=dict)  # by index
     visible: list[VisibleRecord] = field(default_factory=list)
     ops: list[tuple[int, int]] = field(default_factory=list)  # physical offset, index
+    deciders: dict[int, str] = field(default_factory=dict)
+    """Who decided by hand, by index, as op records say."""
     given_up: list[GivenUpRecord] = field(default_factory=list)
 
     def by_place(self) -> dict[int, HalfRecord]:
@@ -101,14 +106,19 @@ def read_log(disk: Disk | Device) -> TxLog:
             found.halves[message.queue_offset] = HalfRecord(
                 message.physical_offset, len(view), message.queue_offset, key_of(message.body), of.get("PGROUP", ""),
                 of.get("REAL_TOPIC", ""), int(of.get("REAL_QID", "-1")), message.body, message.store_ms,
+                "TRANSACTION_CHECK_TIMES" in of,
             )  # fmt: skip
         elif message.topic == OP_TOPIC:
-            found.ops += [(message.physical_offset, int(part)) for part in message.body.split(b",") if part]
+            indexes = [int(part) for part in message.body.split(b",") if part]
+            found.ops += [(message.physical_offset, index) for index in indexes]
+            if "DECIDED_BY" in of:
+                found.deciders |= dict.fromkeys(indexes, of["DECIDED_BY"])
         elif message.topic == GIVEN_UP_TOPIC:
             history = [part.split(":") for part in of.get("TRANSACTION_CHECK_HISTORY", "").split()]
             found.given_up.append(
                 GivenUpRecord(
                     message.physical_offset,
+                    message.prepared_transaction_offset,
                     key_of(message.body),
                     of.get("PGROUP", ""),
                     of.get("TRANSACTION_GIVEN_UP_REASON", ""),

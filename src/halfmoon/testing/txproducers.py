@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from msgspec import structs
+
 from halfmoon.client.core.transaction import Stored
 from halfmoon.effects import Call, Gather, Op, Tell, sleep
-from halfmoon.errors import HalfmoonError, NetworkError
+from halfmoon.errors import HalfmoonError, NetworkError, SendFailed
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, StoredMessage
 from halfmoon.testing.clients import SimTransactionProducer
 from halfmoon.testing.cluster import Cluster
-from halfmoon.testing.txledger import Alive, Asked, Database, Ended, Half, TxLedger
+from halfmoon.testing.txledger import Alive, Asked, Database, Ended, Half, Resumed, TxLedger
 from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
@@ -28,6 +30,10 @@ FATES = {
     "contradicted": 1, "raced": 0.5, "strange": 0.5,
 }  # fmt: skip
 """What may become of a transaction, and how often."""
+
+REPEATED = "repeated"
+"""A fate for histories of its own: one attempt at a time under one id, again when its answer was lost; see `stored_once`."""
+ATTEMPTS_MAX = 8
 
 AT_ONCE = ("commit", "rollback", "unknown")
 """Fates that `Transactions.send` carries out whole; the listener decides."""
@@ -48,6 +54,7 @@ class TxPlan:
     pause_ms: tuple[int, int] = (5, 250)
     closing: bool = False
     on_ended: Callable[[Ended], None] = lambda ended: None
+    on_resumed: Callable[[Resumed], None] = lambda resumed: None
 
 
 class Producer:
@@ -60,8 +67,9 @@ class Producer:
         self.database: Database = plan.ledger.databases.setdefault(group, Database())
         self._number = 0
         self.client = SimTransactionProducer(
-            cluster, name, self, clock=lambda: plan.clock() + self.clock_ahead_ms, group=group, **CLIENT
-        )
+            cluster, name, self, clock=lambda: plan.clock() + self.clock_ahead_ms, group=group,
+            **CLIENT | ({"retries_max": 0, "send_timeout_ms": 300} if REPEATED in plan.fates else {}),
+        )  # fmt: skip
         self._core = self.client.transactions
         self._begun_ms = plan.clock()
         self.tasks = [self.client.driver.start(self._lane(), f"{name}.{i}") for i in range(lanes)]
@@ -125,7 +133,7 @@ class Producer:
             return
         local_ms = random.randint(0, 40) if fate != "slow" else random.randint(0, 2 * (ledger.minimum_age_ms + ledger.interval_ms))
         self.database.begin(key, plan.clock() + local_ms + 1000)
-        stored = yield from self._core.store(message)
+        stored = yield from (self._repeating(message, key) if fate == REPEATED else self._core.store(message))
         if not stored.safe:
             self.database.decide(key, committed=False, now=plan.clock())
             yield from self._core.decide(stored, ROLLBACK)
@@ -146,6 +154,17 @@ class Producer:
             self._plan.clock(), result.queue.broker_name, result.queue_offset, place.physical_offset, key, self.group
         )  # fmt: skip
         self._plan.ledger.halves.append(half)
+
+    def _repeating(self, message: Message, key: str) -> Op[Stored]:
+        """Store a half message under one id, with further attempts that say so."""
+        msg_id = self.client.ids.next(self._plan.clock())
+        for attempt in range(1, ATTEMPTS_MAX):
+            try:
+                return (yield from self._core.store(structs.replace(message, msg_id=msg_id, attempt=attempt)))
+            except (NetworkError, SendFailed):
+                self._plan.ledger.repeated.add(key)
+            yield from sleep(self._random.randint(0, 400))
+        return (yield from self._core.store(structs.replace(message, msg_id=msg_id, attempt=ATTEMPTS_MAX)))
 
     def _second_phase(self, key: str, fate: str, stored: Stored, committed: bool) -> Op[None]:
         random, ledger = self._random, self._plan.ledger

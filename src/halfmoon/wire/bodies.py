@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from halfmoon.wire.clients import (
     CheckClientBody,
     Connection,
+    ConsumeDirectlyResult,
     ConsumeFigures,
     ConsumeFromWhere,
     ConsumerConnection,
@@ -28,6 +29,7 @@ from halfmoon.wire.clients import (
     ProducerTable,
     SubscriptionData,
 )
+from halfmoon.wire.delays import DelayedMessage, DelayedMessages, TimerOffset
 from halfmoon.wire.groups import (
     BrokerConsumeStats,
     BrokerStatsData,
@@ -82,6 +84,7 @@ __all__ = [
     "CheckClientBody",
     "ClusterInfo",
     "Connection",
+    "ConsumeDirectlyResult",
     "ConsumeFigures",
     "ConsumeFromWhere",
     "ConsumeQueueBody",
@@ -96,6 +99,8 @@ __all__ = [
     "ConsumerStatus",
     "DataVersion",
     "DelayOffsetTable",
+    "DelayedMessage",
+    "DelayedMessages",
     "GroupList",
     "GroupTransactions",
     "HeartbeatData",
@@ -117,6 +122,7 @@ __all__ = [
     "SubscriptionData",
     "SubscriptionGroupConfig",
     "SubscriptionGroupTable",
+    "TimerOffset",
     "TopicConfig",
     "TopicConfigTable",
     "TopicList",

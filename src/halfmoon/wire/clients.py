@@ -27,6 +27,10 @@ class ConsumeFromWhere(IntEnum):
     CONSUME_FROM_TIMESTAMP = 5
 
 
+CLASS = "CLASS"
+"""Type of a subscription whose filter is a class of the consumer's, which travels as a flag. Nobody takes such a one any more."""
+
+
 class SubscriptionData(Body):
     """A subscription as it travels; ``code_set`` are the Java hashes of ``tags_set``."""
 
@@ -41,16 +45,19 @@ class SubscriptionData(Body):
     @classmethod
     def of(cls, subscription: Subscription) -> SubscriptionData:
         """Return a subscription as it travels."""
+        by_class = subscription.expression_type == CLASS
         return cls(
             subscription.topic, subscription.expression, sorted(subscription.tags), sorted(subscription.codes),
-            subscription.version, subscription.expression_type,
+            subscription.version, "TAG" if by_class else subscription.expression_type, by_class,
         )  # fmt: skip
 
     def subscription(self, now: int = 0) -> Subscription:
         """Return the plain value; without a version it is as old as ``now``, as in the original."""
         tags, codes = frozenset(self.tags_set), frozenset(self.code_set)
         version = now if self.sub_version is None else self.sub_version
-        return Subscription(self.topic, self.sub_string, self.expression_type, tags, codes, version)
+        return Subscription(
+            self.topic, self.sub_string, CLASS if self.class_filter_mode else self.expression_type, tags, codes, version
+        )
 
 
 class ProducerData(Body):
@@ -196,3 +203,14 @@ class ConsumerRunningInfo(Body):
     user_consumer_info: dict[str, str] | None = None
     """5.x."""
     jstack: str | None = None
+
+
+class ConsumeDirectlyResult(Body):
+    """How one message was consumed: reply of 309. ``spent_time_mills`` is spelt so on the wire."""
+
+    order: bool = False
+    auto_commit: bool = True
+    consume_result: str = "CR_SUCCESS"
+    """CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION or CR_RETURN_NULL."""
+    remark: str | None = None
+    spent_time_mills: I64 = 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -117,6 +117,7 @@ def encode_header(command: Command) -> bytes:
 
 _LANGUAGE_NAMES = {int(member): member.name for member in Language}
 _LANGUAGE_CODES = {member.name: int(member) for member in Language}
+_OTHER = int(Language.OTHER)
 
 
 def _encode_json(command: Command) -> bytes:
@@ -160,6 +161,9 @@ def _encode_rocketmq(command: Command) -> bytes:
 # ---------------------------------------------------------------- decode
 
 
+_I32Number = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
 class _JsonHeader(msgspec.Struct):
     code: int = 0
     flag: int = 0
@@ -170,7 +174,20 @@ class _JsonHeader(msgspec.Struct):
     extFields: dict[str, str | int | float | bool | None] | None = None
 
 
+class _TextHeader(msgspec.Struct):
+    """A header as everybody writes it: fields are texts, and numbers fit. Read in one go; any other the long way."""
+
+    code: _I32Number
+    flag: _I32Number
+    opaque: _I32Number
+    language: str
+    version: _I32Number
+    remark: str | None = None
+    extFields: dict[str, str] = {}
+
+
 _json_header = msgspec.json.Decoder(_JsonHeader, strict=False)
+_text_header = msgspec.json.Decoder(_TextHeader)
 
 
 def decode(header: bytes | memoryview, body: bytes | memoryview, serialization: int) -> Command:
@@ -187,6 +204,17 @@ def decode(header: bytes | memoryview, body: bytes | memoryview, serialization: 
 
 
 def _decode_json(header: bytes | memoryview, body: bytes | memoryview) -> Command:
+    try:
+        text = _text_header.decode(header)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return _decode_odd_json(header, body)
+    fields, language = text.extFields, _LANGUAGE_CODES.get(text.language, _OTHER)
+    if len(fields) > HEADER_FIELDS_MAX:
+        raise BadHeader(f"more than {HEADER_FIELDS_MAX} header fields")
+    return Command(text.code, text.flag, text.opaque, language, text.version, text.remark or None, fields, body, JSON)
+
+
+def _decode_odd_json(header: bytes | memoryview, body: bytes | memoryview) -> Command:
     try:
         try:
             head = _json_header.decode(header)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import count
 from random import Random
 from struct import Struct
 from typing import NamedTuple
@@ -110,15 +111,17 @@ class UniqueIds:
             raise UsageError("an IP address has 4 or 16 bytes")
         self._prefix = ip.hex().upper()
         self._pid, self._random = pid & 0xFFFF, random.getrandbits(32)
-        self._counter = 0
+        self._counter = count()
         self._month_ms = self._next_month_ms = 0
 
     def next(self, now: int) -> str:
-        """Return a new id; ``now`` is milliseconds since the epoch. 65,536 ids of one millisecond are different."""
+        """Return a new id; ``now`` is milliseconds since the epoch. 65,536 ids of one millisecond are different.
+
+        May be called from many threads: what counts is one step of the interpreter.
+        """
         if now >= self._next_month_ms:
             self._month_ms, self._next_month_ms = _month(now)
-        counter = self._counter
-        self._counter = counter + 1 & 0xFFFF
+        counter = next(self._counter) & 0xFFFF
         elapsed = max(0, now - self._month_ms)
         return self._prefix + _UNIQUE.pack(self._pid, self._random, elapsed, counter).hex().upper()
 

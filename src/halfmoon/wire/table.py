@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from halfmoon.errors import BadHeader
 
@@ -97,11 +98,11 @@ def parse(cls: type[H], fields: dict[str, str]) -> H:
 def fields_of(header: Header) -> dict[str, str]:
     """Return a header's fields as they travel: text, None left out, booleans ``true`` and ``false``."""
     fields: dict[str, str] = {}
-    for wire_name, attribute in zip(header.__struct_encode_fields__, header.__struct_fields__):
-        value = getattr(header, attribute)
-        if value is None:
-            continue
-        if value is True or value is False:
-            value = "true" if value else "false"
-        fields[wire_name] = value if type(value) is str else str(value)
+    for wire_name, value in zip(header.__struct_encode_fields__, astuple(header)):
+        if type(value) is str:
+            fields[wire_name] = value
+        elif value is True or value is False:
+            fields[wire_name] = "true" if value else "false"
+        elif value is not None:
+            fields[wire_name] = str(value)
     return fields

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +43,9 @@ def test_it_ends_well_after_kills_and_says_so_to_programs(tmp_path):
     assert found["paid"] + found["refused"] == 120
     assert found["refused_visible"] == found["refused_delivered"] == found["in_doubt"] == found["pending"] == 0
     assert found["by_check"] >= 120 // 10, "every tenth order says nothing of its decision"
+    assert 0 < found["large"] == found["large_visible"] == found["large_delivered"] < found["paid"]
+    assert 0 < found["reminders"] == found["reminders_delivered"] <= 120 // 20
+    assert found["reminders_wrong"] == 0 <= found["reminders_late_ms"]
     assert (found["kills"], len(found["ready_ms"])) == (1, 2)
     assert (tmp_path / "kept" / "second-order-service.log").is_file()
     assert (tmp_path / "kept" / "store" / "commitlog").is_dir()
@@ -81,14 +85,20 @@ def order(name: str, cents: int = 100) -> bytes:
 
 
 def ending(
-    tmp_path, orders: dict[str, str], halves: list[Half], log: list[bytes], delivered: dict[str, int], *, pending: int = 0
-) -> Ending:
+    tmp_path, orders: dict[str, str], halves: list[Half], log: list[bytes], delivered: dict[str, int], *, pending: int = 0,
+    large: Sequence[str] = (), sent: Sequence[str] = ("a",), reminders: Sequence[str] = ("a",), late_ms: int = 5,
+    told: Sequence[str] = ("a",), cents: int = 100,
+) -> Ending:  # fmt: skip
     """Count what databases and broker hold; the transaction of order ``a`` is ``tx-a``."""
     play = Play(Cast(tmp_path), orders=len(orders), per_second=1, kills=0, watch=lambda what, now: None)
-    rows = [(name, 100, state, None if state == PLACED else f"tx-{name}") for name, state in orders.items()]
+    rows = [(name, cents, state, None if state == PLACED else f"tx-{name}") for name, state in orders.items()]
     connect(tmp_path, ORDERS).executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", rows)
-    connect(tmp_path, DELIVERIES).executemany("INSERT INTO deliveries VALUES (?, 100, ?)", delivered.items())
-    return play.count(log, halves, pending)
+    connect(tmp_path, ORDERS).executemany("INSERT INTO reminders VALUES (?)", [(name,) for name in sent])
+    database = connect(tmp_path, DELIVERIES)
+    database.executemany("INSERT INTO deliveries VALUES (?, ?, ?)", [(name, cents, times) for name, times in delivered.items()])
+    database.executemany("INSERT INTO large VALUES (?, ?, 1)", [(name, cents) for name in large])
+    database.executemany("INSERT INTO reminders VALUES (?, ?, 1)", [(name, late_ms) for name in told])
+    return play.count(log, halves, pending, [order(name) for name in reminders])
 
 
 BOTH = {"a": PAID, "b": REFUSED}
@@ -128,6 +138,12 @@ def test_a_half_message_that_was_cut_short_and_rolled_back_agrees(tmp_path):
         ("a message of no order", "left_behind", {"log": [order("a"), order("x")]}),
         ("an order without a decision", "in_doubt", {"orders": {**BOTH, "c": PLACED}}),
         ("a half message without a decision", "in_doubt", {"pending": 1}),
+        ("a large order that the filter left out", "large", {"cents": 5001, "log": [order("a", 5001)]}),
+        ("an order that the filter should have left out", "large", {"large": ["a"]}),
+        ("a reminder that is not in the log", "reminders", {"reminders": []}),
+        ("a reminder that did not come", "reminders", {"told": []}),
+        ("a reminder that came before its time", "reminders", {"late_ms": -1}),
+        ("a reminder of an order that was refused", "reminders", {"told": ["a", "b"]}),
     ],
 )  # fmt: skip
 def test_the_count_bites(tmp_path, what, row, given):
@@ -135,7 +151,7 @@ def test_the_count_bites(tmp_path, what, row, given):
 
     found = ending(tmp_path, **asked)
     assert not found.agrees, what
-    assert not getattr(found, f"{row}_agrees"), what
+    assert not getattr(found, "reminders_agree" if row == "reminders" else f"{row}_agrees"), what
 
 
 def test_counts_are_read_from_the_databases(tmp_path):

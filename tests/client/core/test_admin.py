@@ -10,7 +10,7 @@ from halfmoon.client.core.admin import AdminCore
 from halfmoon.client.core.find import message_by_id, message_by_offset_id, messages_by_key
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import AdminSettings, settings_of
-from halfmoon.errors import ConsumerNotOnline, NoPermission, QueryNotFound, TopicNotFound, UsageError
+from halfmoon.errors import ConsumerNotOnline, QueryNotFound, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import (
     BrokerData,
@@ -20,7 +20,6 @@ from halfmoon.wire.bodies import (
     ConsumeStats,
     KVTable,
     OffsetWrapper,
-    ResetOffsetBody,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicList,
@@ -36,7 +35,7 @@ from halfmoon.wire.headers.group import (
     GetConsumeStats,
     UpdateAndCreateSubscriptiongroup,
 )
-from halfmoon.wire.headers.offset import InvokeBrokerToResetOffset, OffsetReply, SearchOffsetByTimestamp, UpdateConsumerOffset
+from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from halfmoon.wire.headers.pull import QueryMessage, QueryMessageReply, ViewMessageById
 from halfmoon.wire.headers.route import (
     DeleteTopicInNamesrv,
@@ -166,39 +165,6 @@ def test_the_lag_is_what_the_brokers_have_beyond_the_group():
 
     assert script.run(core.lag("C", "orders")) == 6
     assert addresses(script, GetConsumeStats) == ["broker-a:1", "broker-b:1"]
-
-
-def test_an_online_group_is_moved_by_the_broker_and_an_offline_one_by_writing_its_offsets():
-    script = Scripted()
-    core = admin(script)
-    script.on(InvokeBrokerToResetOffset, Reply(body=to_json(ResetOffsetBody({ONE: 7}))), Reply(206))
-    script.on(GetConsumeStats, Reply(body=to_json(ConsumeStats({TWO: OffsetWrapper(9, 5)}))))
-    script.on(SearchOffsetByTimestamp, Reply(header=OffsetReply(offset=3)))
-
-    assert script.run(core.reset_offsets("C", "orders", 123)) == {ONE: 7, TWO: 3}
-
-    (written,) = script.asked(UpdateConsumerOffset)
-    assert (written.address, written.request.commit_offset, written.oneway) == ("broker-b:1", 3, False)
-    assert script.asked(SearchOffsetByTimestamp)[0].request.timestamp == 123
-
-
-def test_without_force_no_queue_is_moved_forward():
-    script = Scripted()
-    core = admin(script)
-    script.on(InvokeBrokerToResetOffset, Reply(206))
-    script.on(GetConsumeStats, Reply(body=to_json(ConsumeStats({ONE: OffsetWrapper(9, 2)}))))
-    script.on(SearchOffsetByTimestamp, Reply(header=OffsetReply(offset=3)))
-
-    assert script.run(core.reset_offsets("C", "orders", 123, force=False)) == {}
-
-
-def test_a_refused_reset_is_an_error():
-    script = Scripted()
-    core = admin(script)
-    script.on(InvokeBrokerToResetOffset, Reply(16))
-
-    with pytest.raises(NoPermission):
-        script.run(core.reset_offsets("C", "orders"))
 
 
 def test_connections_of_all_brokers_come_as_one_list_without_repeats():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.client.core.push import ConsumeContext
-from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageQueue
+from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageModel, MessageQueue
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessageV2
 from halfmoon.wire.properties import decode
@@ -15,6 +15,16 @@ from tests.client.scripted import REFUSED, Later, Reply, Scripted, stored
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 FIRST = ConsumeFrom.FIRST_OFFSET
+
+
+class NoFile:
+    """Offsets that are kept nowhere."""
+
+    def load(self):
+        return None
+
+    def save(self, data):
+        pass
 
 
 def order_pulls(script):
@@ -49,6 +59,72 @@ def test_a_listener_that_raises_has_the_message_delivered_again():
     started(script, core)
 
     assert len(script.asked(ConsumerSendMsgBack)) == 1
+
+
+def test_what_a_listener_raises_is_told_as_the_reason_in_one_line():
+    script = Scripted()
+    Queues(script).fill(1)
+    core = push(script, consume_from=FIRST)
+
+    def listener(messages):
+        raise ValueError("no\x01 stock\n" + "x" * 9000)
+
+    core.on_message(listener)
+    started(script, core)
+
+    [back] = script.asked(ConsumerSendMsgBack)
+    assert back.request.reason.startswith("ValueError: no stock xxx")
+    assert len(back.request.reason) == 512
+
+
+def test_a_listener_may_say_why_without_raising():
+    script = Scripted()
+    Queues(script).fill(2)
+    core = push(script, consume_from=FIRST)
+
+    def listener(messages, context):
+        if messages[0].queue_offset == 0:
+            context.reason = "the bank is closed"
+        return ConsumeStatus.RECONSUME_LATER
+
+    core.on_message(listener)
+    started(script, core)
+
+    assert [back.request.reason for back in script.asked(ConsumerSendMsgBack)] == ["the bank is closed", None]
+
+
+@pytest.mark.parametrize(("level", "times", "delay"), [(5, 1, "5"), (-1, 16, None)])
+def test_a_message_that_is_published_keeps_the_reason_and_the_level(level, times, delay):
+    script = Scripted()
+    Queues(script).records["orders", 0] = [record(0, b"late", DELAY="4", REAL_TOPIC="%RETRY%C", REAL_QID="0")]
+    script.on(ConsumerSendMsgBack, REFUSED)
+    script.on(SendMessageV2, stored())
+    core = push(script, consume_from=FIRST)
+
+    def listener(messages, context):
+        context.reason, context.delay_level = "no stock", level
+        return ConsumeStatus.RECONSUME_LATER
+
+    core.on_message(listener)
+    started(script, core)
+
+    [sent] = script.asked(SendMessageV2)
+    found = decode(sent.request.properties.encode())
+    assert (sent.request.reconsume_times, found.get("DELAY"), found["RECONSUME_REASON"]) == (times, delay, "no stock")
+    assert not found.keys() & {"REAL_TOPIC", "REAL_QID"}
+
+
+def test_broadcasting_drops_what_failed_with_a_word_in_the_log(caplog):
+    script = Scripted()
+    Queues(script).fill(2)
+    core = push(script, NoFile(), consume_from=FIRST, model=MessageModel.BROADCASTING)
+    core.on_message(lambda messages: ConsumeStatus.RECONSUME_LATER)
+
+    started(script, core)
+
+    assert script.asked(ConsumerSendMsgBack) == []
+    assert sum("message dropped after a failure" in line.message for line in caplog.records) == 2
+    assert core.offsets.memory(QUEUE) == 2
 
 
 def test_the_context_says_how_many_succeeded_and_when_the_rest_comes_again():
@@ -145,5 +221,25 @@ def test_a_message_that_the_listener_holds_too_long_is_given_back_once():
     started(script, core)
     script.run_for(20_000)
 
-    assert [back.request.delay_level for back in script.asked(ConsumerSendMsgBack)] == [3]
+    [back] = script.asked(ConsumerSendMsgBack)
+    assert (back.request.delay_level, back.request.reason) == (3, "the listener held it for more than 1000 ms")
     assert core.offsets.memory(QUEUE) == 1
+
+
+def test_of_a_queue_that_is_lost_meanwhile_nothing_more_is_given_back():
+    script = Scripted()
+    broker = Queues(script)
+    broker.fill(3)
+    script.on(ConsumerSendMsgBack, Reply(ms=2_000))
+    core = push(script, consume_from=FIRST, consume_timeout_ms=1_000)
+    core.on_message(lambda messages: Later(60_000))
+    started(script, core)
+    script.run_for(2_500)
+    assert len(script.asked(ConsumerSendMsgBack)) == 1
+
+    broker.members = ("0", "10.0.0.1@1")
+    core.group_changed()
+    script.run_for(20_000)
+
+    assert QUEUE not in core.held
+    assert len(script.asked(ConsumerSendMsgBack)) == 1

@@ -324,6 +324,24 @@ def test_stopping_waits_for_the_listener_stores_the_progress_and_leaves():
     assert type(script.seen[-1].request) is UnregisterClient
 
 
+def test_stopping_waits_for_the_listener_also_when_it_was_done_before():
+    script = Scripted()
+    queues = Queues(script)
+    queues.fill(1)
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: Later(1_000))
+    started(script, core)
+    queues.hold_ms = 10
+    script.run_for(15_000)
+    queues.fill(1)
+    script.run_for(200)
+
+    script.run(core.stop())
+
+    told = [seen.request for seen in script.told if type(seen.request) is UpdateConsumerOffset and seen.request.topic == "orders"]
+    assert told[-1].commit_offset == 2
+
+
 def test_a_reset_moves_the_queues_that_are_ours():
     script, got = Scripted(), []
     Queues(script).fill(3)
@@ -337,6 +355,20 @@ def test_a_reset_moves_the_queues_that_are_ours():
 
     assert got == [0, 1, 2, 1, 2]
     assert core.progress("orders") == {QUEUE: 3}
+
+
+def test_of_two_resets_at_the_same_moment_the_later_one_counts():
+    script, got = Scripted(), []
+    Queues(script).fill(3)
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: got.append(messages[0].queue_offset))
+    started(script, core)
+
+    script.spawn(core.reset("orders", {QUEUE: 0}))
+    script.spawn(core.reset("orders", {QUEUE: 2}))
+    script.run_for(50)
+
+    assert got == [0, 1, 2, 2]
 
 
 def test_a_consumer_needs_a_listener_and_a_subscription():

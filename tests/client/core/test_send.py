@@ -295,6 +295,21 @@ def test_selecting_by_hash_follows_java():
         java_key_hash(1.5)
 
 
+@pytest.mark.mission("004-16")
+@pytest.mark.parametrize("key", ["order-1", "order-2", "\U0001f319", 7, -7, 2**40])
+def test_a_key_alone_chooses_the_queue_by_its_hash_in_every_way_of_sending(key):
+    script = Scripted()
+    sender = producer(script)
+    chosen = select_by_hash(script.run(sender.queues("orders")), ORDER, key)
+
+    sent = [script.run(sender.send(ORDER, key=key)) for _ in range(3)]
+    sent.append(script.run(sender.send_async(ORDER, key=key)))
+    script.run(sender.send_oneway(ORDER, key=key))
+
+    assert {result.queue for result in sent} == {chosen}
+    assert script.told[-1].request.queue_id == chosen.queue_id
+
+
 # ---------------------------------------------------------------- batches
 
 

@@ -35,6 +35,15 @@ def test_what_is_held_already_is_not_taken_twice():
     assert len(found) == 3
 
 
+def test_what_was_finished_and_is_pulled_again_is_handed_out_once():
+    found = window(5, 6)
+    found.remove([message(6)])
+
+    found.add([message(6)])
+
+    assert [one.queue_offset for one in found.first(9)] == [5, 6]
+
+
 def test_bytes_span_and_ends_are_known():
     found = window(5, 9)
 

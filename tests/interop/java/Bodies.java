@@ -43,10 +43,25 @@ final class Bodies {
         if (order.containsKey("flag")) {
             message.setFlag(order.getIntValue("flag"));
         }
+        if (order.containsKey("level")) {
+            message.setDelayTimeLevel(order.getIntValue("level"));
+        }
+        if (order.containsKey("deliver_ms")) {
+            deliverAt(message, order.getLongValue("deliver_ms"));
+        }
         if (order.containsKey("properties")) {
             order.getJSONObject("properties").forEach((name, value) -> message.putUserProperty(name, String.valueOf(value)));
         }
         return message;
+    }
+
+    /** Clients of 4.x do not have it. */
+    private static void deliverAt(Message message, long when) {
+        try {
+            Message.class.getMethod("setDeliverTimeMs", long.class).invoke(message, when);
+        } catch (ReflectiveOperationException missing) {
+            throw new IllegalStateException(missing);
+        }
     }
 
     static Map<String, Object> facts(MessageExt message) {

@@ -28,7 +28,9 @@ public final class Peer {
         Senders.verbs();
         Transactions.verbs();
         Receivers.verbs();
+        Ordered.verbs();
         Administration.verbs();
+        Filters.verbs();
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = orders.readLine(); line != null; line = orders.readLine()) {
             JSONObject answer = new JSONObject(true);

@@ -8,8 +8,10 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -49,26 +51,38 @@ final class Receivers {
     private static Object push(JSONObject order) throws Exception {
         String name = order.getString("name");
         List<Object> received = Collections.synchronizedList(new ArrayList<>());
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(order.getString("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(order.getString("group"), null, new AllocateMessageQueueAveragely(), order.getBooleanValue("trace"), null);
         consumer.setNamesrvAddr(order.getString("nameserver"));
         consumer.setInstanceName("peer-" + name);
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(order.containsKey("from") ? order.getString("from") : "CONSUME_FROM_FIRST_OFFSET"));
         if (order.getBooleanValue("broadcast")) {
             broadcast(consumer);
         }
-        consumer.subscribe(order.getString("topic"), order.containsKey("expression") ? order.getString("expression") : "*");
+        if (order.containsKey("reconsume_max")) {
+            consumer.setMaxReconsumeTimes(order.getIntValue("reconsume_max"));
+        }
+        consumer.subscribe(order.getString("topic"), selector(order));
+        boolean fails = order.getBooleanValue("fails");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
                 Map<String, Object> facts = Bodies.facts(message);
                 facts.put("broker_name", context.getMessageQueue().getBrokerName());
                 received.add(facts);
             }
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         RECEIVED.put(name, received);
         consumer.start();
         PUSH.put(name, consumer);
         return true;
+    }
+
+    /** What is wanted: "sql", or the tags of "expression", or everything. */
+    private static MessageSelector selector(JSONObject order) {
+        if (order.containsKey("sql")) {
+            return MessageSelector.bySql(order.getString("sql"));
+        }
+        return MessageSelector.byTag(order.containsKey("expression") ? order.getString("expression") : "*");
     }
 
     /** The enum MessageModel lives in another package in 5.x. */
@@ -101,7 +115,7 @@ final class Receivers {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         LITE.put(order.getString("name"), consumer);
         if (order.getBooleanValue("subscribe")) {
-            consumer.subscribe(order.getString("topic"), order.containsKey("expression") ? order.getString("expression") : "*");
+            consumer.subscribe(order.getString("topic"), selector(order));
             consumer.start();
         } else {
             consumer.start();

@@ -42,7 +42,8 @@ def demo(
 
     An order service decides orders in an SQLite database: those paid are published, those refused never are, and of some it tells
     the broker nothing. It is killed, and another of its group takes over and answers the broker's checks; the broker is killed and
-    started again; a consumer delivers. All are real processes. Exit code 1 when a line of the closing table does not agree.
+    started again. One consumer group is given all orders, one what a filter chooses, one reminders at their time. All are real
+    processes. Exit code 1 when a line of the closing table does not agree.
 
     Example: halfmoon demo --orders 5000 --kills 3
     """
@@ -107,11 +108,15 @@ def _show(ending: Ending) -> None:
         ("cut short", 0, f"{e.left_behind_rolled_back:,} of {e.left_behind:,} rolled back", e.left_behind_visible,
          e.left_behind_delivered, _word(e.left_behind_agrees)),
         ("in doubt", e.in_doubt, f"{e.pending:,} pending", e.in_doubt_visible, e.in_doubt_delivered, _word(e.in_doubt_agrees)),
+        ("large, by a filter", e.large, "", e.large_visible, e.large_delivered, _word(e.large_agrees)),
+        ("reminders, later", e.reminders, "", e.reminders_visible, e.reminders_delivered, _word(e.reminders_agree)),
     ]  # fmt: skip
     show_table("", ("outcome", "in the database", "half messages", "in the log", "delivered", "agrees"), rows)
     print(f"Checks decided {e.by_check:,}: their second phase was lost, or somebody was killed.")
     if e.again_visible or e.again_delivered:
         print(f"{e.again_visible:,} messages are visible twice, {e.again_delivered:,} came again and were recognised.")
+    if e.reminders:
+        print(f"No reminder came before its time; half of them at most {e.reminders_late_ms} ms after it.")
     again = ", ".join(f"{ms} ms" for ms in e.ready_ms[1:])
     print(f"The broker was ready in {e.ready_ms[0]} ms" + (f", and after kill -9 in {again}." if again else "."))
     print(f"{'Everything agrees' if e.agrees else 'IT DOES NOT AGREE'}, after {e.seconds} s.")

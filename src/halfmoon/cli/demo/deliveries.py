@@ -1,4 +1,7 @@
-"""The consumer of the demo, a process of its own: each message becomes a row; one that comes again is counted, not doubled."""
+"""The consumers of the demo, a process of their own: each message becomes a row; one that comes again is counted, not doubled.
+
+One group consumes every event, one is given the large orders only, by a filter that the broker evaluates, and one the reminders.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,50 @@ import argparse
 import json
 import signal
 import threading
+import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from halfmoon import ConsumeFrom, PushConsumer, StoredMessage
-from halfmoon.cli.demo.ledgers import DELIVERIES, GROUP, TAG, TOPIC, connect
+from halfmoon.cli.demo.ledgers import CODE, DELIVERIES, GROUP, LARGE, LARGE_GROUP, REMINDERS, REMINDERS_GROUP, TOPIC, connect
+from halfmoon.events import ConsumerContext, Consumers, Event, on
 
 _ADD = "INSERT INTO deliveries VALUES (?, ?, 1) ON CONFLICT (id) DO UPDATE SET times = times + 1"
+_ADD_LARGE = "INSERT INTO large VALUES (?, ?, 1) ON CONFLICT (id) DO UPDATE SET times = times + 1"
+_ADD_REMINDER = """INSERT INTO reminders VALUES (?, ?, 1)
+    ON CONFLICT (id) DO UPDATE SET times = times + 1, late_ms = min(late_ms, excluded.late_ms)"""
+
+
+class Ledger:
+    """What was delivered, written by one thread at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._database = connect(directory, DELIVERIES)
+        self._one_at_a_time = threading.Lock()
+
+    @on(GROUP, TOPIC, CODE)
+    def order(self, event: Event, context: ConsumerContext) -> None:
+        """Write down a paid order."""
+        self._write(_ADD, [(event.payload["order"], event.payload["cents"])])
+
+    def large(self, messages: list[StoredMessage]) -> None:
+        """Write down large orders."""
+        self._write(_ADD_LARGE, [(said["order"], said["cents"]) for said in map(_said, messages)])
+
+    def reminder(self, messages: list[StoredMessage]) -> None:
+        """Write down reminders, and how late each comes; one that is early is late by less than nothing."""
+        now = time.time() * 1000
+        self._write(_ADD_REMINDER, [(said["order"], int(now - said["due"])) for said in map(_said, messages)])
+
+    def _write(self, statement: str, rows: list[tuple[str, int]]) -> None:
+        with self._one_at_a_time:
+            self._database.executemany(statement, rows)
+
+
+def _said(message: StoredMessage) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(message.body)
+    return found
 
 
 def main() -> None:
@@ -22,21 +63,22 @@ def main() -> None:
     given = parser.parse_args()
     asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked.set())
-    database = connect(given.directory, DELIVERIES)
-    one_at_a_time = threading.Lock()
+    ledger = Ledger(given.directory)
 
-    def deliver(messages: list[StoredMessage]) -> None:
-        for message in messages:
-            order = json.loads(message.body)
-            with one_at_a_time:
-                database.execute(_ADD, (order["order"], order["cents"]))
+    settings: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST_OFFSET, "threads": 4, "pull_pause_ms": 200}
+    deliveries = Consumers(ledger, nameserver=given.nameserver, **settings)
 
-    consumer = PushConsumer(
-        group=GROUP, nameserver=given.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET, threads=4, pull_pause_ms=200
-    )
-    consumer.subscribe(TOPIC, TAG)
-    consumer.on_message(deliver)
-    with consumer:
+    def consumer(group: str) -> PushConsumer:
+        return PushConsumer(group=group, nameserver=given.nameserver, **settings)
+
+    large, reminders = consumer(LARGE_GROUP), consumer(REMINDERS_GROUP)
+    large.subscribe(TOPIC, sql=LARGE)
+    large.on_message(ledger.large)
+    reminders.subscribe(REMINDERS)
+    reminders.on_message(ledger.reminder)
+    with ExitStack() as all_of_them:
+        for each in (deliveries, large, reminders):
+            all_of_them.enter_context(each)
         asked.wait()
 
 

@@ -1,4 +1,4 @@
-"""The two SQLite databases of the demo: what the order service decided, and what the consumer was given."""
+"""The two SQLite databases of the demo: what the order service decided, and what the consumers were given."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
-TOPIC, GROUP, PRODUCER_GROUP, TAG = "order_paid", "S_delivery", "P_orders", "paid"
+TOPIC, CODE = "TP_ORDER", "EC_PAID"
+GROUP, PRODUCER_GROUP = "S_delivery", "P_orders"
+LARGE_GROUP, LARGE_CENTS = "S_audit", 5000
+LARGE = f"cents > {LARGE_CENTS}"
+"""What a second group wants: a filter on properties, which the broker evaluates."""
+REMINDERS, REMINDERS_GROUP = "order_reminder", "S_reminders"
 
 ORDERS, DELIVERIES = "orders.sqlite", "deliveries.sqlite"
 
@@ -14,8 +19,15 @@ PLACED, PAID, REFUSED = "placed", "paid", "refused"
 """States of an order. Only placed ones are in doubt."""
 
 _SCHEMAS = {
-    ORDERS: "CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, cents INTEGER NOT NULL, state TEXT NOT NULL, tx TEXT UNIQUE)",
-    DELIVERIES: "CREATE TABLE IF NOT EXISTS deliveries (id TEXT PRIMARY KEY, cents INTEGER NOT NULL, times INTEGER NOT NULL)",
+    ORDERS: (
+        "CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, cents INTEGER NOT NULL, state TEXT NOT NULL, tx TEXT UNIQUE)",
+        "CREATE TABLE IF NOT EXISTS reminders (id TEXT PRIMARY KEY)",
+    ),
+    DELIVERIES: (
+        "CREATE TABLE IF NOT EXISTS deliveries (id TEXT PRIMARY KEY, cents INTEGER NOT NULL, times INTEGER NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS large (id TEXT PRIMARY KEY, cents INTEGER NOT NULL, times INTEGER NOT NULL)",
+        "CREATE TABLE IF NOT EXISTS reminders (id TEXT PRIMARY KEY, late_ms INTEGER NOT NULL, times INTEGER NOT NULL)",
+    ),
 }
 
 
@@ -36,7 +48,8 @@ def connect(directory: Path, name: str) -> sqlite3.Connection:
     """Open one of the databases, made when it is missing. Every commit is on the device, whatever is killed."""
     connection = sqlite3.connect(directory / name, timeout=10, check_same_thread=False, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute(_SCHEMAS[name])
+    for statement in _SCHEMAS[name]:
+        connection.execute(statement)
     return connection
 
 

@@ -1,6 +1,7 @@
-"""The order service of the demo, a process of its own: each order is decided in the database while its message is half.
+"""The order service of the demo, a process of its own: each order publishes its event inside the transaction that decides it.
 
-Whoever of the service's group is alive answers the broker's checks, from the database.
+Nobody writes a check: each event leaves a row in its own transaction, and whoever of the service's group is alive answers the
+broker's checks by it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from halfmoon import HalfmoonError, LocalTransactionState, Message, StoredMessage, TransactionProducer
-from halfmoon.cli.demo.ledgers import ORDERS, PAID, PLACED, PRODUCER_GROUP, REFUSED, TAG, TOPIC, connect
+from halfmoon import HalfmoonError, Message, Producer
+from halfmoon.cli.demo.ledgers import CODE, ORDERS, PAID, PLACED, PRODUCER_GROUP, REFUSED, REMINDERS, TOPIC, connect
+from halfmoon.events import Publisher
+from halfmoon.events.client_transport import ClientTransport
+from halfmoon.events.dbapi import ProxyConnection, provider
+from halfmoon.events.transport import Prepared
 
 LIMIT_CENTS = 9000
 """The business rule: an order over it is refused."""
@@ -21,32 +26,66 @@ LIMIT_CENTS = 9000
 LOSES_EVERY = 10
 """Of so many orders one tells the broker nothing of its decision, as if that had been lost on the way."""
 
+REMINDS_EVERY = 20
+"""Of so many paid orders one wants its customer reminded later."""
+
+REMINDS_AFTER_S = 2.0
+
 BANK_S = 0.01
-"""What an order waits for while its message is half."""
+"""What an order waits for before it is decided."""
 
 THREADS = 16
 TRY_AGAIN_S = 0.1
 
 
 class OrderRefused(Exception):
-    """An order that breaks the rule: the half message's block ends with it, and so the message is rolled back."""
+    """An order that breaks the rule: its transaction ends with it, and so nobody ever sees its event."""
+
+
+class Forgetful(ClientTransport):
+    """Carries events to a broker, and on purpose tells it nothing of some decisions."""
+
+    def __init__(self, group: str, nameserver: str) -> None:
+        super().__init__(group, nameserver)
+        self._to_forget: set[str] = set()
+
+    def forget(self, event_id: str) -> None:
+        """Lose the second phase of an event."""
+        self._to_forget.add(event_id)
+
+    def decide(self, prepared: Prepared, *, commit: bool) -> None:
+        """Decide, or not."""
+        if prepared.message_id in self._to_forget:
+            self._to_forget.discard(prepared.message_id)
+            self.leave(prepared)
+        else:
+            super().decide(prepared, commit=commit)
 
 
 class Service:
     """One process of the order service."""
 
     def __init__(self, directory: Path, nameserver: str) -> None:
-        self._directory = directory
         self._of_thread = threading.local()
-        self.producer = TransactionProducer(
-            group=PRODUCER_GROUP, nameserver=nameserver, send_timeout_ms=1500, check=self.check, check_threads=4
-        )
+        self._database = provider(lambda: connect(directory, ORDERS))
+        self._transport = Forgetful(PRODUCER_GROUP, nameserver)
+        self.events = Publisher(PRODUCER_GROUP, provider=self._database, transport=self._transport, timeout_ms=1500)
+        self.producer = Producer(group=PRODUCER_GROUP + "_reminders", nameserver=nameserver, send_timeout_ms=1500)
 
     def run(self, count: int, per_second: int, asked: threading.Event) -> None:
-        """Decide all orders that are not decided yet, at a steady pace; then answer checks until asked to stop."""
+        """Decide all orders that are not decided yet, at a steady pace; then answer checks until asked to stop.
+
+        Reminders come first that another process of the service owes.
+        """
+        self.events.create_tables()
         decided = {row[0] for row in self._execute("SELECT id FROM orders WHERE state <> ?", PLACED)}
         left = [number for number in range(count) if order_id(number) not in decided]
-        with self.producer, ThreadPoolExecutor(THREADS) as pool:
+        known = {row[0] for row in self._execute("SELECT id FROM reminders")}
+        paid = {row[0] for row in self._execute("SELECT id FROM orders WHERE state = ?", PAID)}
+        owed = [order_id(number) for number in range(count) if wants_reminder(number) and order_id(number) in paid - known]
+        with self.events, self.producer, ThreadPoolExecutor(THREADS) as pool:
+            for order in owed:
+                pool.submit(self.remind, order, asked)
             begin = time.monotonic()
             for place, number in enumerate(left):
                 if asked.wait(max(0.0, begin + place / per_second - time.monotonic())):
@@ -55,42 +94,65 @@ class Service:
             asked.wait()
 
     def decide(self, number: int, asked: threading.Event) -> None:
-        """Decide one order. While the broker is away it is tried again, with a new half message."""
+        """Decide one order. While the broker is away it is tried again, in a new transaction."""
         order, cents = order_id(number), 100 + number * 3701 % 9900
         self._execute("INSERT OR IGNORE INTO orders VALUES (?, ?, ?, NULL)", order, cents, PLACED)
-        message = Message(TOPIC, f'{{"order": "{order}", "cents": {cents}}}'.encode(), tag=TAG, keys=[order])
         while not asked.is_set():
+            event = self.events.event(TOPIC, CODE, {"order": order, "cents": cents}, key=order, headers={"cents": str(cents)})
+            if number % LOSES_EVERY == LOSES_EVERY - 1:
+                self._transport.forget(event.id)
             try:
-                with self.producer.half(message) as half:
-                    time.sleep(BANK_S)
-                    state = REFUSED if cents > LIMIT_CENTS else PAID
-                    self._execute("UPDATE orders SET state = ?, tx = ? WHERE id = ?", state, half.transaction_id, order)
-                    if number % LOSES_EVERY == LOSES_EVERY - 1:
-                        half.leave()
-                    if state == REFUSED:
+                time.sleep(BANK_S)
+                with self._connection as transaction:
+                    transaction.execute("BEGIN")
+                    self.events.publish(event, transactional=True)
+                    transaction.execute("UPDATE orders SET state = ?, tx = ? WHERE id = ?", (PAID, event.id, order))
+                    if cents > LIMIT_CENTS:
                         raise OrderRefused(order)
+                if wants_reminder(number):
+                    self.remind(order, asked)
                 return
             except OrderRefused:
+                self._execute("UPDATE orders SET state = ?, tx = ? WHERE id = ?", REFUSED, event.id, order)
                 return
             except HalfmoonError:
                 time.sleep(TRY_AGAIN_S)  # the broker is away: that is what the demo shows
 
-    def check(self, message: StoredMessage) -> LocalTransactionState:
-        """Say what became of a transaction: committed if an order was paid in it."""
-        found = self._execute("SELECT 1 FROM orders WHERE tx = ? AND state = ?", message.transaction_id, PAID)
-        return LocalTransactionState.COMMIT if found else LocalTransactionState.ROLLBACK
+    def remind(self, order: str, asked: threading.Event) -> None:
+        """Have a customer reminded later, by a message that the broker keeps until then."""
+        due = round((time.time() + REMINDS_AFTER_S) * 1000)
+        message = Message(REMINDERS, f'{{"order": "{order}", "due": {due}}}'.encode(), keys=[order], deliver_at=due)
+        while not asked.is_set():
+            try:
+                self.producer.send(message)
+            except HalfmoonError:
+                time.sleep(TRY_AGAIN_S)
+                continue
+            self._execute("INSERT OR IGNORE INTO reminders VALUES (?)", order)
+            return
+
+    @property
+    def _connection(self) -> ProxyConnection:
+        """This thread's connection; its transactions are seen by the publisher."""
+        if not hasattr(self._of_thread, "connection"):
+            self._of_thread.connection = self._database.connect()
+        found: ProxyConnection = self._of_thread.connection
+        return found
 
     def _execute(self, statement: str, *values: object) -> list[tuple[str, ...]]:
         """Run one statement, and commit it, on this thread's connection."""
-        if not hasattr(self._of_thread, "database"):
-            self._of_thread.database = connect(self._directory, ORDERS)
-        rows: list[tuple[str, ...]] = self._of_thread.database.execute(statement, values).fetchall()
+        rows: list[tuple[str, ...]] = self._connection.execute(statement, values).fetchall()
         return rows
 
 
 def order_id(number: int) -> str:
     """Return an order's name."""
     return f"o-{number:06}"
+
+
+def wants_reminder(number: int) -> bool:
+    """Whether the customer of an order, if it is paid, is to be reminded."""
+    return number % REMINDS_EVERY == 0
 
 
 def main() -> None:

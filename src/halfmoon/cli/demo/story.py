@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -11,7 +12,20 @@ from typing import Any, Protocol
 import msgspec
 
 from halfmoon import Admin
-from halfmoon.cli.demo.ledgers import DELIVERIES, ORDERS, PAID, PLACED, REFUSED, TOPIC, Counts, connect, counts
+from halfmoon.cli.demo.ledgers import (
+    DELIVERIES,
+    LARGE_CENTS,
+    ORDERS,
+    PAID,
+    PLACED,
+    REFUSED,
+    REMINDERS,
+    TOPIC,
+    Counts,
+    connect,
+    counts,
+)
+from halfmoon.cli.demo.orders import wants_reminder
 from halfmoon.cli.demo.processes import Cast, DemoFailed
 from halfmoon.cli.looking import FIRST, read, starts_and_ends
 from halfmoon.errors import HalfmoonError, QueryNotFound
@@ -46,7 +60,9 @@ class Ending(msgspec.Struct):
     how many of their messages it shows, and how many were delivered, each order once. ``in_doubt`` are orders without a decision,
     ``pending`` half messages without one. ``left_behind`` are half messages whose order was decided in another transaction, because
     the service or the broker was killed meanwhile; what no order explains is shown with them. ``by_check`` were decided by the
-    answer to a check. ``wrong`` messages say something else than the order.
+    answer to a check. ``wrong`` messages say something else than the order. ``large`` orders are paid ones that a filter chooses.
+    Of the ``reminders`` that the service sent, how many the log shows and were delivered, each order once; how many came too early
+    or for no reason; and how late the later half of them were at least.
     """
 
     paid: int
@@ -69,6 +85,15 @@ class Ending(msgspec.Struct):
     again_visible: int
     again_delivered: int
     wrong: int
+    large: int
+    large_visible: int
+    large_delivered: int
+    large_wrong: int
+    reminders: int
+    reminders_visible: int
+    reminders_delivered: int
+    reminders_wrong: int
+    reminders_late_ms: int
     kills: int
     ready_ms: list[int]
     seconds: float
@@ -94,9 +119,20 @@ class Ending(msgspec.Struct):
         return not (self.in_doubt or self.pending or self.in_doubt_visible or self.in_doubt_delivered)
 
     @property
+    def large_agrees(self) -> bool:
+        """Whether the filter chose all large orders, and nothing else."""
+        return self.large == self.large_visible == self.large_delivered and not self.large_wrong
+
+    @property
+    def reminders_agree(self) -> bool:
+        """Whether every reminder came, and none before its time."""
+        return self.reminders == self.reminders_visible == self.reminders_delivered and not self.reminders_wrong
+
+    @property
     def agrees(self) -> bool:
         """Whether all of it agrees."""
-        return self.paid_agrees and self.refused_agrees and self.left_behind_agrees and self.in_doubt_agrees
+        plain = self.paid_agrees and self.refused_agrees and self.left_behind_agrees and self.in_doubt_agrees
+        return plain and self.large_agrees and self.reminders_agree
 
 
 Watch = Callable[[str, Counts], None]
@@ -121,7 +157,8 @@ class Play:
             facts = self._start_broker(0, 0)
             nameserver: str = facts["nameserver"]
             ports = [int(facts[name].rpartition(":")[2]) for name in ("nameserver", "broker")]
-            make_topic(nameserver)
+            make_topic(nameserver, TOPIC)
+            make_topic(nameserver, REMINDERS)
             self._cast.start("consumer", "halfmoon.cli.demo.deliveries", *self._shared(nameserver))
             self._start_service(nameserver)
             if self._kills:
@@ -133,13 +170,14 @@ class Play:
             with Admin(nameserver=nameserver) as admin:
                 self._until(lambda: not pending(admin), "checks decide what was left")
                 self._until(lambda: self._counts().delivered >= self._counts().paid, "the consumer catches up")
+                self._until(self._all_told, "reminders fall due")
                 self._watch("counting what the broker holds", self._counts())
                 halves = all_halves(admin)
-                log = [message.body for message in read(nameserver, starts_and_ends(nameserver, TOPIC, FIRST))]
+                log, reminders = bodies(nameserver, TOPIC), bodies(nameserver, REMINDERS)
                 still_pending = pending(admin)
             for name in (self._service, "consumer", "broker"):
                 self._cast.stop(name)
-            return self.count(log, halves, still_pending)
+            return self.count(log, halves, still_pending, reminders)
 
     def _start_broker(self, *ports: int) -> dict[str, Any]:
         begin = time.monotonic()
@@ -183,7 +221,19 @@ class Play:
     def _counts(self) -> Counts:
         return counts(self._decided, self._delivered)
 
-    def count(self, log: list[bytes], halves: Sequence[Half], still_pending: int) -> Ending:
+    def _all_told(self) -> bool:
+        """Whether all reminders were sent, and these and the large orders were delivered."""
+        paid = self._decided.execute("SELECT id, cents FROM orders WHERE state = ?", (PAID,)).fetchall()
+        sent = self._rows(self._decided, "reminders")
+        wanted = {order for order, _ in paid if wants_reminder(int(order[2:]))}
+        large = {order for order, cents in paid if cents > LARGE_CENTS}
+        return wanted <= sent and sent <= self._rows(self._delivered, "reminders") and large <= self._rows(self._delivered, "large")
+
+    @staticmethod
+    def _rows(database: sqlite3.Connection, table: str) -> set[str]:
+        return {row[0] for row in database.execute(f"SELECT id FROM {table}")}
+
+    def count(self, log: list[bytes], halves: Sequence[Half], still_pending: int, reminders: Sequence[bytes] = ()) -> Ending:
         """Compare the databases with each other, with the broker's half messages, and with the bodies of all that is visible."""
         rows = self._decided.execute("SELECT id, cents, state, tx FROM orders").fetchall()
         cents_of = {order: cents for order, cents, _, _ in rows}
@@ -197,6 +247,11 @@ class Play:
         states: dict[str, list[str]] = {}
         for half in halves:
             states.setdefault(half.msg_id, []).append(half.state)
+        large = {order for order in orders[PAID] if cents_of[order] > LARGE_CENTS}
+        given = self._rows(self._delivered, "large")
+        sent = self._rows(self._decided, "reminders")
+        told = dict(self._delivered.execute("SELECT id, late_ms FROM reminders"))
+        late = sorted(told.values())
         behind = [each for tx, each in states.items() if tx not in transactions[PAID] | transactions[REFUSED]]
         return Ending(
             paid=len(orders[PAID]),
@@ -219,6 +274,15 @@ class Play:
             in_doubt_visible=len(visible & orders[PLACED]),
             in_doubt_delivered=len(delivered.keys() & orders[PLACED]),
             wrong=wrong,
+            large=len(large),
+            large_visible=sum(each["cents"] > LARGE_CENTS for each in {each["order"]: each for each in stored}.values()),
+            large_delivered=len(given & large),
+            large_wrong=len(given - large),
+            reminders=len(sent),
+            reminders_visible=len({json.loads(body)["order"] for body in reminders}),
+            reminders_delivered=len(told.keys() & sent),
+            reminders_wrong=len(told.keys() - orders[PAID]) + sum(late_ms < 0 for late_ms in late),
+            reminders_late_ms=late[len(late) // 2] if late else 0,
             kills=self._kills,
             ready_ms=self._ready_ms,
             seconds=round(time.monotonic() - self._begin, 1),
@@ -240,14 +304,19 @@ def all_halves(admin: Admin) -> list[Half]:
             return found
 
 
-def make_topic(nameserver: str) -> None:
-    """Make the topic, and wait until the name server knows of it."""
+def bodies(nameserver: str, topic: str) -> list[bytes]:
+    """Return what all messages of a topic hold."""
+    return [message.body for message in read(nameserver, starts_and_ends(nameserver, topic, FIRST))]
+
+
+def make_topic(nameserver: str, topic: str) -> None:
+    """Make a topic, and wait until the name server knows of it."""
     with Admin(nameserver=nameserver) as admin:
         deadline = time.monotonic() + 10
         while True:
             try:
-                admin.create_topic(TOPIC, queue_count=QUEUES)
-                admin.topic_route(TOPIC)
+                admin.create_topic(topic, queue_count=QUEUES)
+                admin.topic_route(topic)
                 return
             except HalfmoonError as exc:
                 if time.monotonic() > deadline:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.ask import ask
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import DLQ_PREFIX, check_group, check_topic, is_system_topic, retry_topic, unwrap, wrap
 from halfmoon.effects import Op, gather, sleep
@@ -23,7 +23,6 @@ from halfmoon.wire.bodies import (
     KVTable,
     OffsetWrapper,
     ProducerConnection,
-    ResetOffsetBody,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
@@ -45,13 +44,6 @@ from halfmoon.wire.headers.group import (
     GetAllSubscriptiongroupConfig,
     GetConsumeStats,
     UpdateAndCreateSubscriptiongroup,
-)
-from halfmoon.wire.headers.offset import (
-    GetMaxOffset,
-    InvokeBrokerToResetOffset,
-    OffsetReply,
-    SearchOffsetByTimestamp,
-    UpdateConsumerOffset,
 )
 from halfmoon.wire.headers.route import (
     DeleteKvConfig,
@@ -87,6 +79,8 @@ class AdminCore:
         self.instance = instance
         self.settings = instance.settings
         self.name_servers = instance.name_servers
+        self.strangers: set[str] = set()
+        """Addresses of brokers that answer nothing to a request of Halfmoon's own."""
 
     # ------------------------------------------------------------ cluster
 
@@ -140,7 +134,7 @@ class AdminCore:
         if is_system_topic(topic):
             raise UsageError(f"The topic[{topic}] is conflict with system topic.")
         request = UpdateAndCreateTopic(
-            topic=self._wire(topic),
+            topic=self.wire(topic),
             default_topic="TBW102",
             read_queue_nums=queue_count,
             write_queue_nums=queue_count if write_queue_count is None else write_queue_count,
@@ -154,7 +148,7 @@ class AdminCore:
             yield from self._ask(address, request)
         for _ in range(KNOWN_TRIES):
             try:
-                route = yield from self._route(self._wire(topic))
+                route = yield from self._route(self.wire(topic))
             except TopicNotFound:
                 known: set[str] = set()
             else:
@@ -167,8 +161,8 @@ class AdminCore:
         """Delete a topic on every master of a cluster (of all when none is named) and at every name server."""
         check_topic(topic)
         for address in (yield from self.masters(cluster)):
-            yield from self._ask(address, DeleteTopicInBroker(topic=self._wire(topic)))
-        yield from self._forget_topic(self._wire(topic))
+            yield from self._ask(address, DeleteTopicInBroker(topic=self.wire(topic)))
+        yield from self._forget_topic(self.wire(topic))
 
     def _forget_topic(self, topic: str) -> Op[None]:
         for address in self.name_servers.addresses:
@@ -187,7 +181,7 @@ class AdminCore:
 
     def topic_route(self, topic: str) -> Op[TopicRouteData]:
         """Return which brokers hold a topic. Raises TopicNotFound."""
-        return (yield from self._route(self._wire(topic)))
+        return (yield from self._route(self.wire(topic)))
 
     def _route(self, topic: str) -> Op[TopicRouteData]:
         reply = yield from self.name_servers.ask(GetRouteinfoByTopic(topic=topic, accept_standard_json_only=True))
@@ -196,10 +190,10 @@ class AdminCore:
     def topic_stats(self, topic: str) -> Op[dict[MessageQueue, TopicOffset]]:
         """Return the ends of every queue of a topic. Raises TopicNotFound."""
         found: dict[MessageQueue, TopicOffset] = {}
-        for address in (yield from self._masters_of(self._wire(topic))):
-            reply = yield from self._ask(address, GetTopicStatsInfo(topic=self._wire(topic)))
+        for address in (yield from self._masters_of(self.wire(topic))):
+            reply = yield from self._ask(address, GetTopicStatsInfo(topic=self.wire(topic)))
             found |= from_json(TopicStatsTable, reply.body).offset_table
-        return {self._user(queue): found[queue] for queue in sorted(found)}
+        return {self.user_queue(queue): found[queue] for queue in sorted(found)}
 
     # ------------------------------------------------------------ groups
 
@@ -211,8 +205,8 @@ class AdminCore:
                 reply = yield from self._ask(address, GetAllSubscriptiongroupConfig())
                 found |= from_json(SubscriptionGroupTable, reply.body).subscription_group_table.keys()
         else:
-            for address in (yield from self._masters_of(self._wire(topic))):
-                reply = yield from self._ask(address, QueryTopicConsumeByWho(topic=self._wire(topic)))
+            for address in (yield from self._masters_of(self.wire(topic))):
+                reply = yield from self._ask(address, QueryTopicConsumeByWho(topic=self.wire(topic)))
                 found |= set(from_json(GroupList, reply.body).group_list)
         return sorted({unwrap(name, self.settings.namespace) for name in found})
 
@@ -220,14 +214,14 @@ class AdminCore:
         """Make or change a consumer group on every master of a cluster, or of all."""
         check_group(group)
         config = config or SubscriptionGroupConfig()
-        config.group_name = self._wire(group)
+        config.group_name = self.wire(group)
         for address in (yield from self.masters(cluster)):
             yield from self._ask(address, UpdateAndCreateSubscriptiongroup(), to_json(config))
 
     def delete_group(self, group: str, *, cluster: str | None = None, delete_offsets: bool = True) -> Op[None]:
         """Delete a consumer group with its retry and dead-letter topics, and its progress unless told otherwise."""
         check_group(group)
-        name = self._wire(group)
+        name = self.wire(group)
         request = DeleteSubscriptiongroup(group_name=name, remove_offset=delete_offsets, clean_offset=delete_offsets)
         topics = (retry_topic(name), DLQ_PREFIX + name)
         for address in (yield from self.masters(cluster)):
@@ -243,7 +237,7 @@ class AdminCore:
         error: HalfmoonError | None = None
         for address in (yield from self._masters_of_group(group)):
             try:
-                reply = yield from self._ask(address, GetConsumerConnectionList(consumer_group=self._wire(group)))
+                reply = yield from self._ask(address, GetConsumerConnectionList(consumer_group=self.wire(group)))
             except BrokerError as exc:
                 error = exc
                 continue
@@ -260,21 +254,21 @@ class AdminCore:
     def producer_connections(self, group: str, topic: str) -> Op[ProducerConnection]:
         """Return who produces in a group, over the brokers of a topic."""
         found = ProducerConnection()
-        for address in (yield from self._masters_of(self._wire(topic))):
-            reply = yield from self._ask(address, GetProducerConnectionList(producer_group=self._wire(group)))
+        for address in (yield from self._masters_of(self.wire(topic))):
+            reply = yield from self._ask(address, GetProducerConnectionList(producer_group=self.wire(group)))
             found.connection_set += from_json(ProducerConnection, reply.body).connection_set
         return found
 
     def consumer_running_info(self, group: str, client_id: str) -> Op[ConsumerRunningInfo]:
         """Ask one consumer, through a broker, how it is."""
-        request = GetConsumerRunningInfo(consumer_group=self._wire(group), client_id=client_id, jstack_enable=False)
+        request = GetConsumerRunningInfo(consumer_group=self.wire(group), client_id=client_id, jstack_enable=False)
         return (yield from self._first(group, lambda address: self._body(address, request, ConsumerRunningInfo)))
 
     # ------------------------------------------------------------ progress
 
     def consume_stats(self, group: str, topic: str | None = None) -> Op[dict[MessageQueue, OffsetWrapper]]:
         """Return a group's progress against the end of every queue; the lag of one is broker_offset - consumer_offset."""
-        request = GetConsumeStats(consumer_group=self._wire(group), topic=None if topic is None else self._wire(topic))
+        request = GetConsumeStats(consumer_group=self.wire(group), topic=None if topic is None else self.wire(topic))
         found: dict[MessageQueue, OffsetWrapper] = {}
         error: BrokerError | None = None
         addresses = yield from self._masters_of_group(group, topic)
@@ -285,52 +279,12 @@ class AdminCore:
                 error = exc
         if not found and error is not None:
             raise error
-        return {self._user(queue): found[queue] for queue in sorted(found)}
+        return {self.user_queue(queue): found[queue] for queue in sorted(found)}
 
     def lag(self, group: str, topic: str | None = None) -> Op[int]:
         """Return how many messages of its topics a group has not consumed yet."""
         found = yield from self.consume_stats(group, topic)
         return sum(max(0, one.broker_offset - one.consumer_offset) for one in found.values())
-
-    def reset_offsets(self, group: str, topic: str, timestamp_ms: int = -1, *, force: bool = True) -> Op[dict[MessageQueue, int]]:
-        """Move a group to the messages of a time (-1: the end); return the new offsets by queue.
-
-        Online members are moved by the broker (222). When none is online, or the broker knows no such request, the offsets are
-        written (15), which an online member would overwrite. Without ``force`` no queue is moved forward.
-        """
-        check_topic(topic)
-        name, wire_group = self._wire(topic), self._wire(group)
-        request = InvokeBrokerToResetOffset(topic=name, group=wire_group, timestamp=timestamp_ms, is_force=force)
-        found: dict[MessageQueue, int] = {}
-        for address in (yield from self._masters_of(name)):
-            reply = yield from call(address, request, b"", self.settings.request_timeout_ms)
-            if reply.code == 0:
-                found |= from_json(ResetOffsetBody, reply.body).offset_table if reply.body else {}
-            elif reply.code in (206, 3, 1):
-                found |= yield from self._write_offsets(address, wire_group, name, timestamp_ms, force=force)
-            else:
-                raise broker_error(reply.code, reply.remark, address)
-        return {self._user(queue): found[queue] for queue in sorted(found)}
-
-    def _write_offsets(
-        self, address: str, group: str, topic: str, timestamp_ms: int, *, force: bool
-    ) -> Op[dict[MessageQueue, int]]:
-        stats = yield from self._body(address, GetConsumeStats(consumer_group=group, topic=topic), ConsumeStats)
-        table = stats.offset_table
-        if not table:
-            ends = yield from self._body(address, GetTopicStatsInfo(topic=topic), TopicStatsTable)
-            table = {queue: OffsetWrapper(end.max_offset, 0) for queue, end in ends.offset_table.items()}
-        found: dict[MessageQueue, int] = {}
-        for queue, progress in sorted(table.items()):
-            request: GetMaxOffset | SearchOffsetByTimestamp = GetMaxOffset(topic=topic, queue_id=queue.queue_id)
-            if timestamp_ms >= 0:
-                request = SearchOffsetByTimestamp(topic=topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
-            offset = (yield from self._ask(address, request)).header(OffsetReply).offset
-            if force or offset <= progress.consumer_offset:
-                update = UpdateConsumerOffset(consumer_group=group, topic=topic, queue_id=queue.queue_id, commit_offset=offset)
-                yield from self._ask(address, update)
-                found[queue] = offset
-        return found
 
     # ------------------------------------------------------------ keys and values
 
@@ -362,14 +316,16 @@ class AdminCore:
 
     # ------------------------------------------------------------ inside
 
-    def _wire(self, name: str) -> str:
+    def wire(self, name: str) -> str:
+        """Return a topic or group as it is called on the wire."""
         return wrap(name, self.settings.namespace)
 
     def wire_queue(self, queue: MessageQueue) -> MessageQueue:
         """Return a queue with the topic's name on the wire."""
-        return MessageQueue(self._wire(queue.topic), queue.broker_name, queue.queue_id)
+        return MessageQueue(self.wire(queue.topic), queue.broker_name, queue.queue_id)
 
-    def _user(self, queue: MessageQueue) -> MessageQueue:
+    def user_queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue with the user's topic name."""
         return MessageQueue(unwrap(queue.topic, self.settings.namespace), queue.broker_name, queue.queue_id)
 
     def _ask(self, address: str, request: Header, body: bytes = b"") -> Op[Command]:
@@ -381,7 +337,7 @@ class AdminCore:
 
     def masters_of(self, topic: str) -> Op[list[str]]:
         """Return the address of the master, or of any member where there is none, of every broker that holds a topic."""
-        return (yield from self._masters_of(self._wire(topic)))
+        return (yield from self._masters_of(self.wire(topic)))
 
     def _masters_of(self, topic: str) -> Op[list[str]]:
         route = yield from self._route(topic)
@@ -393,7 +349,7 @@ class AdminCore:
 
     def _masters_of_group(self, group: str, topic: str | None = None) -> Op[list[str]]:
         """Brokers that know a group: those of its retry topic, else of the topic, else all masters."""
-        for name in (retry_topic(self._wire(group)), None if topic is None else self._wire(topic)):
+        for name in (retry_topic(self.wire(group)), None if topic is None else self.wire(topic)):
             if name is not None:
                 try:
                     return (yield from self._masters_of(name))

@@ -21,6 +21,7 @@ from halfmoon.effects import Op, Signal, gather, sleep, wait
 from halfmoon.errors import HalfmoonError, PeerError
 from halfmoon.model import MessageQueue, split_addresses
 from halfmoon.wire.bodies import (
+    ConsumeDirectlyResult,
     ConsumerData,
     ConsumerRunningInfo,
     ConsumerStatus,
@@ -33,6 +34,7 @@ from halfmoon.wire.bodies import (
 from halfmoon.wire.codes import Language
 from halfmoon.wire.command import Command, reply_command
 from halfmoon.wire.headers.client import (
+    ConsumeMessageDirectly,
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,
     HeartBeat,
@@ -58,6 +60,9 @@ class Member(Protocol):
     def group_changed(self) -> None:
         """Other members came or went: share out anew."""
 
+    def disconnected(self, address: str) -> None:
+        """The connection to a broker is lost."""
+
     def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> Op[None]:
         """Go to other offsets."""
 
@@ -66,6 +71,9 @@ class Member(Protocol):
 
     def running_info(self) -> ConsumerRunningInfo:
         """How it is."""
+
+    def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:
+        """Consume one message now; None: it cannot."""
 
 
 class Instance:
@@ -87,6 +95,7 @@ class Instance:
             220: self._asked_to_reset,
             221: self._asked_for_progress,
             307: self._asked_for_info,
+            309: self._asked_to_consume,
         }
         self._beat = Signal()
         self._known: frozenset[str] = frozenset()
@@ -121,6 +130,11 @@ class Instance:
             self._greeted.discard(address)
             self._unheard.discard(address)
             self._beat.fire()
+
+    def disconnected(self, address: str) -> None:
+        """A connection was lost; a consumer's locks on queues there are, too."""
+        if self.member is not None:
+            self.member.disconnected(address)
 
     def _keep_routes(self) -> Op[None]:
         while True:
@@ -224,6 +238,20 @@ class Instance:
         if self.member is None or self.member.group != header.consumer_group:
             return _reply(command, 1, f"The Consumer Group <{header.consumer_group}> not exist in this consumer")
         return _reply(command, 0, None, to_json(self.member.running_info()))
+
+    def _asked_to_consume(self, address: str, command: Command) -> Op[Command]:
+        return self._consume_directly(command.header(ConsumeMessageDirectly), command)
+
+    def _consume_directly(self, header: ConsumeMessageDirectly, command: Command) -> Op[Command]:
+        result = None
+        if self.member is not None and self.member.group == header.consumer_group:
+            try:
+                result = yield from self.member.consume_directly(bytes(command.body), header.broker_name or "")
+            except PeerError as exc:
+                return _reply(command, 1, f"the message of the request does not decode: {exc}")
+        if result is None:
+            return _reply(command, 1, f"The Consumer Group <{header.consumer_group}> not exist in this consumer")
+        return _reply(command, 0, None, to_json(result))
 
 
 def _reply(command: Command, code: int, remark: str | None, body: bytes = b"") -> Command:

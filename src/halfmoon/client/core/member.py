@@ -22,6 +22,7 @@ from halfmoon.errors import HalfmoonError, NetworkError, NoRoute
 from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, MessageQueue, Subscription, subscription
 from halfmoon.wire.bodies import (
     CheckClientBody,
+    ConsumeDirectlyResult,
     ConsumeFromWhere,
     ConsumerData,
     ConsumerIdList,
@@ -86,11 +87,13 @@ class GroupMember:
 
     # ------------------------------------------------------------ subscriptions
 
-    def subscribe(self, topic: str, expression: str | None = "*", expression_type: str = "TAG", *, version: int = 0) -> None:
+    def subscribe(
+        self, topic: str, expression: str | None = "*", expression_type: str = "TAG", *, sql: str | None = None, version: int = 0
+    ) -> None:
         """Want messages of a topic (the user's name). Takes effect at the next round, which `group_changed` brings at once."""
         check_topic(topic)
         name = wrap(topic, self.settings.namespace)
-        fresh = subscription(name, expression, expression_type, version=version)
+        fresh = subscription(name, expression, expression_type, sql=sql, version=version)
         if name not in self.subscriptions:
             self.routes.register(name)
         self.subscriptions[name] = fresh
@@ -124,11 +127,18 @@ class GroupMember:
                 yield from self.routes.read_queues(topic)
             except NoRoute as exc:
                 log.info("no route yet: topic=%s reason=%s", topic, exc)
-        for wanted in self.subscriptions.values():
-            if wanted.expression_type != "TAG":
-                yield from self._check_filter(wanted)
+        yield from self._check_filters()
         yield from self.instance.beat()
         self.running = True
+
+    def filters(self) -> list[Subscription]:
+        """Return what is wanted of each topic."""
+        return list(self.subscriptions.values())
+
+    def _check_filters(self) -> Op[None]:
+        for wanted in self.filters():
+            if wanted.expression_type != "TAG":
+                yield from self._check_filter(wanted)
 
     def _check_filter(self, wanted: Subscription) -> Op[None]:
         """Have a broker of the topic look at an expression. Follows MQClientInstance.checkClientInBroker (RocketMQ 4.9.8)."""
@@ -152,6 +162,9 @@ class GroupMember:
             self._let_go(held)
         yield from self.offsets.persist(list(self.held))
         self.held.clear()
+        yield from self._leave()
+
+    def _leave(self) -> Op[None]:
         yield from self.instance.leave()
 
     def _keep_storing(self) -> Op[None]:
@@ -171,6 +184,9 @@ class GroupMember:
     def group_changed(self) -> None:
         """Share out anew, at once."""
         self._rebalance.fire()
+
+    def disconnected(self, address: str) -> None:
+        """The connection to a broker is lost: nothing to do but where queues are locked."""
 
     def rebalance(self) -> Op[bool]:
         """Take our share of every subscribed topic; return whether all went well. Follows RebalanceImpl (RocketMQ 5.3.3)."""
@@ -207,10 +223,13 @@ class GroupMember:
         return self.allocate(self.instance.client_id, queues, members)
 
     def _take(self, topic: str, queues: Collection[MessageQueue]) -> Op[bool]:
-        mine, even = set(queues), True
+        mine = set(queues)
         for queue in [queue for queue in self.held if queue.topic == topic and queue not in mine]:
             yield from self._remove(self.held[queue])
-        for queue in sorted(mine - self.held.keys()):
+        wanted = sorted(mine - self.held.keys())
+        free = yield from self._secure(wanted)
+        even = len(free) == len(wanted)
+        for queue in free:
             try:
                 if self.clustering:
                     self.offsets.forget(queue)
@@ -222,6 +241,11 @@ class GroupMember:
             if queue not in self.held and topic in self.topics():
                 yield from self.gain(queue, offset)
         return even
+
+    def _secure(self, queues: list[MessageQueue]) -> Op[list[MessageQueue]]:
+        """Return those of our new queues that may be begun now."""
+        yield from ()
+        return queues
 
     def gain(self, queue: MessageQueue, offset: int) -> Op[None]:
         """The queue is ours from now on; begin at an offset."""
@@ -239,10 +263,11 @@ class GroupMember:
             return
         old.window.dropped = True
         old.window.clear()
+        old.next_offset = offset  # who asks again before the progress is stored has the last word
         self.offsets.update(queue, offset, only_forward=False)
         yield from self.offsets.persist_one(queue)
         if self.held.get(queue) is old:
-            yield from self.gain(queue, offset)
+            yield from self.gain(queue, old.next_offset)
         if not by_itself:
             self._let_go(old)
 
@@ -303,6 +328,11 @@ class GroupMember:
     def progress(self, topic: str) -> dict[MessageQueue, int]:
         """Return the offsets of a topic's queues that are ours."""
         return {queue: self.offsets.memory(queue) for queue in sorted(self.held) if queue.topic == topic}
+
+    def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:
+        """Consume one message now, progress untouched; None: there is no listener that could."""
+        yield from ()
+        return None
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return how this consumer is, for operators."""

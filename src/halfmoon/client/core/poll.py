@@ -19,7 +19,7 @@ from halfmoon.client.core.running import running_info
 from halfmoon.client.settings import PullSettings
 from halfmoon.effects import Op, Signal, now, wait
 from halfmoon.errors import NotRunning, OffsetIllegal, UsageError
-from halfmoon.model import ConsumeType, MessageQueue, PullStatus, StoredMessage, Subscription
+from halfmoon.model import ConsumeType, MessageQueue, PullStatus, StoredMessage, Subscription, subscription
 from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerRunningInfo
 from halfmoon.wire.flags import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
 
@@ -44,27 +44,41 @@ class PollCore(Puller):
 
     # ------------------------------------------------------------ which queues
 
-    def subscribe(self, topic: str, expression: str | None = "*", expression_type: str = "TAG", *, version: int = 0) -> None:
+    def subscribe(
+        self, topic: str, expression: str | None = "*", expression_type: str = "TAG", *, sql: str | None = None, version: int = 0
+    ) -> None:
         """Have queues of a topic shared out by the group. Raises UsageError after `assign`."""
         if self._manual is not None:
             raise UsageError("Subscribe and assign are mutually exclusive.")
-        super().subscribe(topic, expression, expression_type, version=version)
+        super().subscribe(topic, expression, expression_type, sql=sql, version=version)
 
-    def assign(self, queues: Collection[MessageQueue]) -> Op[None]:
-        """Take exactly these queues, whatever the group does. Raises UsageError after `subscribe`."""
+    def assign(self, queues: Collection[MessageQueue], expression: str = "*", *, sql: str | None = None) -> Op[None]:
+        """Take exactly these queues, whatever the group does, and of them what the filter wants.
+
+        Raises UsageError after `subscribe`. An SQL92 expression is checked at once when we run: NoRoute, NetworkError, BrokerError.
+        """
         if self.subscriptions:
             raise UsageError("Subscribe and assign are mutually exclusive.")
         fresh: dict[str, set[MessageQueue]] = {}
         for queue in queues:
             check_topic(queue.topic)
             fresh.setdefault(wrap(queue.topic, self.settings.namespace), set()).add(self.wire_queue(queue))
-        for topic in fresh.keys() - (self._manual or {}).keys():
+        wanted = {topic: subscription(topic, expression, sql=sql) for topic in fresh}
+        for topic in sorted(fresh.keys() - (self._manual or {}).keys()):
             self.routes.register(topic)
-        for topic in (self._manual or {}).keys() - fresh.keys():
+        for topic in sorted((self._manual or {}).keys() - fresh.keys()):
             self.routes.unregister(topic)
-        self._manual = fresh
+        self._manual, self._manual_wanted = fresh, wanted
+        if self.running and sql is not None:
+            for topic in fresh:
+                yield from self.routes.read_queues(topic)
+            yield from self._check_filters()
         if self.running and not (yield from self.rebalance()):
             self.group_changed()  # the round is repeated until it comes out even
+
+    def filters(self) -> list[Subscription]:
+        """Return what is wanted of each topic."""
+        return [*super().filters(), *self._manual_wanted.values()]
 
     def topics(self) -> list[str]:
         """Return the topics whose queues may be ours."""
@@ -86,12 +100,22 @@ class PollCore(Puller):
         found = yield from self.routes.read_queues(wrap(topic, self.settings.namespace))
         return [self.user_queue(queue) for queue in found]
 
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset behind what was handed out of a queue of ours, and behind what its filter left out there; -1 when it
+        could not be begun yet."""
+        self._check_running()
+        held = self._must_hold(self.wire_queue(queue))
+        if held is None:
+            return -1
+        oldest = held.window.oldest()
+        return held.next_offset if oldest is None else oldest.queue_offset
+
     # ------------------------------------------------------------ pulling ahead
 
     def _wanted(self, queue: MessageQueue) -> Subscription | None:
         if queue in self.paused:
             return None
-        wanted = self.subscriptions.get(queue.topic) or Subscription(queue.topic)
+        wanted = self.subscriptions.get(queue.topic) or self._manual_wanted.get(queue.topic) or Subscription(queue.topic)
         return Subscription(wanted.topic, wanted.expression, wanted.expression_type, wanted.tags, wanted.codes, 0)
 
     def _full(self, held: Held) -> bool:

@@ -14,22 +14,27 @@ from typing import Any
 import msgspec
 
 from halfmoon.client.core.ask import ask
+from halfmoon.client.core.direct import consume_directly
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.member import Held
 from halfmoon.client.core.names import INNER_PRODUCER, retry_topic
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.outgoing import Outgoing
 from halfmoon.client.core.pulling import Puller
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.core.running import running_info
-from halfmoon.client.core.send import Outgoing, Sender, properties_text
+from halfmoon.client.core.send import Sender, properties_text
+from halfmoon.client.core.tracing import Tracer
 from halfmoon.client.settings import ProducerSettings, PushSettings
 from halfmoon.effects import Op, Signal, now, run, sleep, spawn, wait
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
-from halfmoon.model import ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription
-from halfmoon.wire.bodies import ConsumerRunningInfo
+from halfmoon.model import RECONSUME_REASON, ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription
+from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo
 from halfmoon.wire.flags import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
 from halfmoon.wire.ids import UniqueIds
+from halfmoon.wire.properties import one_line
+from halfmoon.wire.traces import ConsumeCode
 
 REDELIVER_MS = 5_000
 """After this a message that could not be given back is handed to the listener again."""
@@ -44,12 +49,16 @@ class ConsumeContext(msgspec.Struct):
     """What a listener may say beside its result.
 
     ``ack_index``: with success, messages behind this index of the list count as failed (None: none). ``delay_level``: when
-    failed messages come again (0: the broker decides by their count, -1: dead letters at once).
+    failed messages come again (0: the broker decides by their count, -1: dead letters at once). ``reason``: why they failed, which
+    Halfmoon's brokers keep with them; an exception that the listener raises says it by itself. ``suspend_ms``: how long the queue
+    of an orderly consumer rests after a failure (None: as the settings say).
     """
 
     queue: MessageQueue
     ack_index: int | None = None
     delay_level: int = 0
+    reason: str | None = None
+    suspend_ms: int | None = None
 
 
 class PushCore(Puller):
@@ -69,6 +78,7 @@ class PushCore(Puller):
         self.listener: Callable[..., Any] | None = None
         self.paused = False
         self.consumed_count = self.failed_count = 0
+        self.tracer = Tracer(settings, instance, ids) if settings.trace else None
         self._takes_context = False
         self._todo: deque[tuple[Held, list[StoredMessage]]] = deque()
         self._busy = 0
@@ -106,6 +116,8 @@ class PushCore(Puller):
             self.routes.register(topic)
         self._sender.running = True
         yield from super().start()
+        if self.tracer is not None:
+            yield from spawn(self.tracer.keep_sending(), "traces")
 
     def tend(self) -> list[Op[None]]:
         """Return what runs beside the work."""
@@ -118,8 +130,11 @@ class PushCore(Puller):
                 held.handle.cancel()
         self._todo.clear()
         if self._busy and self.settings.close_wait_ms:
+            self._quiet = Signal()  # the old one remembers that all was quiet some time ago
             yield from wait(self._quiet, self.settings.close_wait_ms)
         self._sender.running = False
+        if self.tracer is not None:
+            yield from self.tracer.flush()
         yield from super().stop()
 
     # ------------------------------------------------------------ pulling
@@ -177,9 +192,12 @@ class PushCore(Puller):
         held.window.started(messages, begin)
         shown = [self._shown(message, begin) for message in messages]
         context = ConsumeContext(self.user_queue(held.queue))
+        raised = ""
+        traced = self.tracer.handed(shown, begin) if self.tracer is not None else ""
         try:
             status = yield from run(self.listener, *((shown, context) if self._takes_context else (shown,)))
-        except Exception:
+        except Exception as exc:
+            raised = f"{type(exc).__name__}: {exc}"
             log.exception("listener failed: group=%s queue=%s first=%s", self.group, held.queue, messages[0].msg_id)
             status = ConsumeStatus.RECONSUME_LATER
         good = len(messages)
@@ -189,7 +207,23 @@ class PushCore(Puller):
             good = 0
         elif context.ack_index is not None:
             good = max(0, min(good, context.ack_index + 1))
-        yield from self._finish(held, messages, good, context.delay_level)
+        if self.tracer is not None:
+            over = yield from now()
+            code = ConsumeCode.EXCEPTION if raised else ConsumeCode.SUCCESS if good else ConsumeCode.FAILED
+            late = over - begin >= self.settings.consume_timeout_ms
+            self.tracer.returned(traced, shown, begin, over, ConsumeCode.TIME_OUT if late else code)
+        yield from self._finish(held, messages, good, context, raised or context.reason or "")
+
+    def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:
+        """Hand one message to the listener because an operator asked for it (309)."""
+        return (yield from consume_directly(record, broker_name, self._hand, orderly=self.settings.orderly))
+
+    def _hand(self, message: StoredMessage) -> Op[Any]:
+        assert self.listener is not None
+        begin = yield from now()
+        context = ConsumeContext(self.user_queue(MessageQueue(message.topic, message.broker_name, message.queue_id)))
+        shown = [self._shown(message, begin)]
+        return (yield from run(self.listener, *((shown, context) if self._takes_context else (shown,))))
 
     def _shown(self, message: StoredMessage, begin: int) -> StoredMessage:
         origin = message.properties.get("RETRY_TOPIC")
@@ -199,7 +233,7 @@ class PushCore(Puller):
         message.properties["CONSUME_START_TIME"] = str(begin)
         return message
 
-    def _finish(self, held: Held, messages: list[StoredMessage], good: int, delay_level: int) -> Op[None]:
+    def _finish(self, held: Held, messages: list[StoredMessage], good: int, context: ConsumeContext, reason: str) -> Op[None]:
         if held.window.dropped:
             return  # whoever has the queue now gets them again
         done, failed = messages[:good], messages[good:]
@@ -210,7 +244,7 @@ class PushCore(Puller):
                 log.warning("message dropped after a failure, as broadcasting does: msg_id=%s", message.msg_id)
             elif message.queue_offset not in held.window:
                 continue  # given back already, because the listener held it too long
-            elif not (yield from self.give_back(message, delay_level)):
+            elif not (yield from self.give_back(message, context.delay_level, reason)):
                 message.reconsume_times += 1
                 yield from spawn(self._again(held, message), f"redeliver {message.msg_id}")
                 continue
@@ -229,11 +263,13 @@ class PushCore(Puller):
 
     # ------------------------------------------------------------ giving back
 
-    def give_back(self, message: StoredMessage, delay_level: int) -> Op[bool]:
+    def give_back(self, message: StoredMessage, delay_level: int, reason: str = "") -> Op[bool]:
         """Have a message delivered again later: by its broker, else by publishing it to the group's retry topic.
 
-        Returns whether it is in safe hands. Follows DefaultMQPushConsumerImpl.sendMessageBack (RocketMQ 4.9.8).
+        Returns whether it is in safe hands. ``reason`` is kept with the message by brokers of Halfmoon, and by every broker that
+        takes nothing back. Follows DefaultMQPushConsumerImpl.sendMessageBack (RocketMQ 4.9.8).
         """
+        told = one_line(reason)
         times_max = 16 if self.settings.reconsume_max < 0 else self.settings.reconsume_max
         request = ConsumerSendMsgBack(
             offset=message.physical_offset,
@@ -244,6 +280,7 @@ class PushCore(Puller):
             unit_mode=False,
             max_reconsume_times=times_max,
             broker_name=message.broker_name or None,
+            reason=told or None,
         )
         try:
             address = self.routes.master(message.broker_name) or message.store_host
@@ -252,20 +289,26 @@ class PushCore(Puller):
         except (NetworkError, BrokerError) as exc:
             log.info("broker takes no message back: msg_id=%s reason=%s", message.msg_id, exc)
         try:
-            yield from self._republish(message, times_max)
+            yield from self._republish(message, times_max, delay_level, told)
             return True
         except HalfmoonError as exc:
             log.warning("message could not be given back: msg_id=%s reason=%s", message.msg_id, exc)
             return False
 
-    def _republish(self, message: StoredMessage, times_max: int) -> Op[None]:
-        """Differs: ORIGIN_MESSAGE_ID is always that of the original; the original client loses it on the way."""
-        times = message.reconsume_times + 1
-        leave_out = ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "TRAN_MSG", "RECONSUME_TIME", "MAX_RECONSUME_TIMES")
+    def _republish(self, message: StoredMessage, times_max: int, delay_level: int, reason: str) -> Op[None]:
+        """Differs: ORIGIN_MESSAGE_ID is always that of the original; the original client loses it on the way, and the level too."""
+        times = max(message.reconsume_times + 1, times_max if delay_level < 0 else 0)
+        leave_out = (
+            "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "TRAN_MSG", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "DELAY",
+            "REAL_TOPIC", "REAL_QID",
+        )  # fmt: skip
         found = {name: value for name, value in message.properties.items() if name not in leave_out}
         found.setdefault("ORIGIN_MESSAGE_ID", message.offset_msg_id)
         found.setdefault("RETRY_TOPIC", self.wire_queue(MessageQueue(message.topic, "", 0)).topic)
-        found["DELAY"] = str(3 + message.reconsume_times)
+        if delay_level >= 0:
+            found["DELAY"] = str(delay_level or 3 + message.reconsume_times)
+        if reason:
+            found[RECONSUME_REASON] = reason
         begin = yield from now()
         outgoing = Outgoing(
             retry_topic(self.group),
@@ -280,13 +323,16 @@ class PushCore(Puller):
 
     def _keep_looking(self) -> Op[None]:
         """Give back messages that the listener holds for too long; what it says of them later is ignored."""
+        late = f"the listener held it for more than {self.settings.consume_timeout_ms} ms"
         while True:
             yield from sleep(self.settings.consume_timeout_ms)
             at = yield from now()
             for held in list(self.held.values()):
                 for _ in range(16):
                     message = held.window.overdue(at, self.settings.consume_timeout_ms)
-                    if message is None or not self.clustering or not (yield from self.give_back(message, OVERDUE_DELAY_LEVEL)):
+                    if message is None or not self.clustering or held.window.dropped:
+                        break
+                    if not (yield from self.give_back(message, OVERDUE_DELAY_LEVEL, late)):
                         break
                     log.warning("message given back, the listener held it too long: msg_id=%s", message.msg_id)
                     self._advance(held, [message])

@@ -165,7 +165,7 @@ class RouteTable:
 
     def refresh_all(self) -> Op[None]:
         """Ask for every topic in use, then forget brokers that no route names. Failures are logged; old routes stay."""
-        for topic in list(self._routes.keys() | self.registered.keys()):
+        for topic in sorted(self._routes.keys() | self.registered.keys()):
             try:
                 yield from self.refresh(topic)
             except NoNameServer:
@@ -246,7 +246,7 @@ class RouteTable:
     def prune(self) -> None:
         """Forget brokers that no route names any more."""
         named = {name for route in self._routes.values() for name in route.brokers}
-        for name in self.brokers.keys() - named:
+        for name in sorted(self.brokers.keys() - named):
             del self.brokers[name]
 
     def broker_names(self, topic: str) -> list[str]:

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.faults import FaultTable, choose_queue
 from halfmoon.client.core.names import RETRY_PREFIX, check_message, check_sendable, check_topic, unwrap, wrap
+from halfmoon.client.core.outgoing import Outgoing, Witness
 from halfmoon.client.core.route import PublishInfo, RouteTable
+from halfmoon.client.core.unsure import Unsure
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Call, Now, Op, now, run
 from halfmoon.errors import (
@@ -55,20 +55,6 @@ _NOW = Now()
 log = logging.getLogger("halfmoon.client")
 
 
-class Outgoing(msgspec.Struct):
-    """A message as it will travel. ``msg_id`` is what the sender knows it by; a retry sends the same again."""
-
-    topic: str
-    body: bytes
-    properties: str
-    msg_id: str
-    flag: int = 0
-    sys_flag: int = 0
-    batch: bool = False
-    reconsume_times: int = 0
-    reconsume_max: int | None = None
-
-
 class Sender:
     """The sending half of a producer: settings, routes, ids and what is known of slow brokers."""
 
@@ -78,7 +64,10 @@ class Sender:
         self.routes = routes
         self.ids = ids
         self.faults = FaultTable(enabled=settings.latency_avoidance)
+        self.unsure = Unsure()
         self.running = False
+        self.tracer: Witness | None = None
+        """Hears of every attempt, where tracing is on."""
 
     # ------------------------------------------------------------ what users ask for
 
@@ -93,8 +82,8 @@ class Sender:
     ) -> Op[SendResult]:
         """Send and return where the message went; brokers are tried in turn within one budget of time.
 
-        With an explicit queue or a selector there is one attempt. Raises UsageError, NoRoute, BrokerError, SendFailed,
-        TooManyRequests.
+        With an explicit queue, a selector or a key (then `select_by_hash`) there is one attempt. Raises UsageError, NoRoute,
+        BrokerError, SendFailed, TooManyRequests.
         """
         budget = self._budget(timeout_ms)
         begin, outgoing, target = yield from self._ready(message, queue, selector, key)
@@ -159,8 +148,8 @@ class Sender:
         begin: int = yield _NOW
         self.check(message)
         target = None
-        if queue is not None or selector is not None:
-            target = yield from self._target(message, queue, selector, key)
+        if queue is not None or selector is not None or key is not None:
+            target = yield from self._target(message, queue, selector or select_by_hash, key)
         outgoing = yield from self.prepare(message, begin)
         return begin, outgoing, target
 
@@ -183,7 +172,7 @@ class Sender:
         first, parts, ids = messages[0], [], []
         for message in messages:
             check_message(message, self.settings.body_bytes_max)
-            if message.delay_level > 0:
+            if message.is_delayed:
                 raise UsageError("TimeDelayLevel is not supported for batching")
             if message.topic.startswith(RETRY_PREFIX):
                 raise UsageError("Retry Group is not supported for batching")
@@ -191,9 +180,13 @@ class Sender:
                 raise UsageError("The topic of the messages in one batch should be the same")
             if message.wait_store != first.wait_store:
                 raise UsageError("The waitStoreMsgOK of the messages in one batch should the same")
+            if message.attempt != 1:
+                raise UsageError("a batch is not merged with an earlier attempt: send the message alone")
             found = self._properties(message, born_ms)
             ids.append(found[UNIQ_KEY])
             parts.append(BatchItem(bytes(message.body), wire_properties.encode(found), message.flag))
+        if len(set(ids)) < len(ids):
+            raise UsageError("two messages of one batch have the same msg_id")
         body = encode_batch(parts)
         if len(body) > self.settings.body_bytes_max:
             raise MessageIllegal(f"the message body size over max value, MAX: {self.settings.body_bytes_max}")
@@ -235,13 +228,14 @@ class Sender:
             if at - begin >= budget_ms:
                 late = True
                 break
-            queue = choose_queue(info, last, self.faults, at)
+            queue = (None if tried else self.unsure.queue(outgoing, info)) or choose_queue(info, last, self.faults, at)
             last = queue.broker_name
             tried.append(last)
             try:
                 result = yield from self._attempt(outgoing, queue, begin, budget_ms, at)
             except NetworkError as exc:
                 cause = exc
+                self.unsure.note(outgoing, queue, exc)
             except BrokerError as exc:
                 if exc.code not in self.settings.retry_codes:
                     if result is not None:
@@ -267,11 +261,13 @@ class Sender:
             queue = target
             if queue is None:
                 info = yield from self._publish_info(outgoing.topic)
-                queue = choose_queue(info, last, self.faults, (yield from now()))
+                known = self.unsure.queue(outgoing, info) if last is None else None
+                queue = known or choose_queue(info, last, self.faults, (yield from now()))
             last = queue.broker_name
             try:
                 return (yield from self._attempt(outgoing, queue, begin, budget_ms))
             except NetworkError as exc:
+                self.unsure.note(outgoing, queue, exc)
                 at = yield from now()
                 if not left or not exc.retry or at - begin >= budget_ms:
                     raise
@@ -293,14 +289,18 @@ class Sender:
             reply: Command = yield Call(address, self._header(outgoing, queue, start), outgoing.body, left)
             result = send_result(reply, outgoing, queue, address, self.settings.namespace)
         except (NetworkError, BrokerError):
-            if self.faults.enabled:
-                over = yield from now()
-                self.faults.record(queue.broker_name, over - start, over, failed=True)
+            yield from self._note(outgoing, queue, address, start, None)
             raise
-        if self.faults.enabled:
-            over = yield from now()
-            self.faults.record(queue.broker_name, over - start, over)
+        if self.faults.enabled or self.tracer is not None:
+            yield from self._note(outgoing, queue, address, start, result)
         return result
+
+    def _note(self, outgoing: Outgoing, queue: MessageQueue, address: str, start: int, result: SendResult | None) -> Op[None]:
+        over = yield from now()
+        if self.faults.enabled:
+            self.faults.record(queue.broker_name, over - start, over, failed=result is None)
+        if self.tracer is not None:
+            self.tracer.sent(outgoing, queue, address, start, over, result)
 
     def _header(self, outgoing: Outgoing, queue: MessageQueue, at: int) -> SendMessageV2:
         settings = self.settings
@@ -320,6 +320,12 @@ class Sender:
             batch=outgoing.batch,
             broker_name=queue.broker_name,
         )
+
+    def broker_address(self, topic: str, broker_name: str) -> Op[str]:
+        """Return where a broker that holds a topic is asked. Raises NetworkError, NoRoute."""
+        self._check_running()
+        yield from self._publish_info(wrap(topic, self.settings.namespace))
+        return (yield from self._address(MessageQueue(wrap(topic, self.settings.namespace), broker_name, 0)))
 
     def _known_address(self, queue: MessageQueue) -> str | None:
         address = self.routes.master(queue.broker_name)
@@ -387,6 +393,7 @@ def send_result(reply: Command, outgoing: Outgoing, queue: MessageQueue, address
         header.transaction_id,
         header.region_id or "DefaultRegion",
         header.trace_on is not False,
+        header.recall_handle or None,
     )
 
 

@@ -76,7 +76,7 @@ class Transactions:
         self.checkers = Checkers(check if check is not None or listener is None else listener.check)
         self.running: WeakValueDictionary[str, Running] = WeakValueDictionary()
         """The local transactions that run in this process now, by id; one whose caller was interrupted goes by itself."""
-        self.checks = Checks(settings, sender.group, self.checkers, self.running)
+        self.checks = Checks(settings, sender, self.checkers, self.running)
         instance.on_asked[39] = self.checks.asked
 
     # ------------------------------------------------------------ beside the work
@@ -162,9 +162,9 @@ class Transactions:
         sender, settings = self.sender, self.settings
         begin = yield from now()
         sender.check(message)
-        if message.delay_level:
-            log.warning("delay taken off a half message: topic=%s delay_level=%s", message.topic, message.delay_level)
-        plain = msgspec.structs.replace(message, delay_level=0)
+        if message.is_delayed:
+            log.warning("delay taken off a half message: topic=%s", message.topic)
+        plain = msgspec.structs.replace(message, delay_level=0, delay=None, deliver_at=None)
         extra = {TRAN_MSG: "true", PGROUP: sender.group}
         if check_after_s is not None:
             if not 0 <= check_after_s <= CHECK_AFTER_S_MAX:
@@ -219,6 +219,9 @@ class Transactions:
             address = self.instance.routes.master(result.queue.broker_name) or place.address
             remark = None if error is None else remark_of("executeLocalTransactionBranch exception: ", error)
             yield from tell(address, request, b"", self.settings.send_timeout_ms, remark)
+            if (tracer := self.sender.tracer) is not None:
+                at, topic, late = (yield from now()), self.instance.wire(result.queue.topic), asked is not None
+                tracer.ended(stored.message, topic, result.msg_id, address, state, at, from_check=late)
         except Exception as exc:
             what = _described(stored.message)
             log.warning("second phase not sent, the broker will ask: state=%s %s reason=%s", state.name, what, exc)

@@ -37,7 +37,7 @@ from halfmoon.client.core.transaction_facts import (
     TransactionStatsAt,
 )
 from halfmoon.effects import Op, gather, now
-from halfmoon.errors import BrokerError, QueryNotFound, RequestNotSupported, UsageError
+from halfmoon.errors import BrokerError, QueryNotFound, RequestNotSupported, RequestTimeout, UsageError
 from halfmoon.model import LocalTransactionState, StoredMessage
 from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, TransactionCheck, from_json
 from halfmoon.wire.headers.transaction import (
@@ -56,6 +56,11 @@ PAGE_MAX = 1000
 """Most transactions of one answer."""
 
 GIVEN_UP_MAX = 10_000
+
+OURS_TIMEOUT_MS, OURS_TELL = 2000, "transactionsPending"
+"""How long one of our own requests waits at most, and a runtime figure that only our brokers tell."""
+ILLEGAL_OPERATION = 604
+"""What 5.x answers to a decision that must come from a check."""
 
 
 class Master(NamedTuple):
@@ -326,8 +331,16 @@ def history_of(text: str) -> list[TransactionCheck]:
 
 
 def _asked(admin: AdminCore, address: str, request: Header) -> Op[bytes]:
-    reply = yield from ask(address, request, b"", admin.settings.request_timeout_ms)
-    return bytes(reply.body)
+    """Ask one of Halfmoon's own requests. Raises RequestNotSupported for another broker: those of 4.7.1 answer nothing at all."""
+    if address not in admin.strangers:
+        try:
+            reply = yield from ask(address, request, b"", min(OURS_TIMEOUT_MS, admin.settings.request_timeout_ms))
+            return bytes(reply.body)
+        except RequestTimeout:
+            if OURS_TELL in (yield from admin.broker_runtime_info(address)):
+                raise
+            admin.strangers.add(address)
+    raise RequestNotSupported("no Halfmoon broker: it does not answer what it does not know", address)
 
 
 # ---------------------------------------------------------------- by the original's own requests
@@ -335,6 +348,9 @@ def _asked(admin: AdminCore, address: str, request: Header) -> Op[bytes]:
 
 def end_transaction(admin: AdminCore, offset_msg_id: str, state: LocalTransactionState) -> Op[StoredMessage]:
     """Commit or roll back the half message with a broker's id, and return it once the broker agreed.
+
+    Brokers of 5.x refuse a decision later than the message's own minimum age unless it answers a check: then it is told as such an
+    answer.
 
     Against Apache's brokers the id must be that of the newest copy: a check writes the half message anew, and a copy that was
     decided is not recognised, so that a second commit delivers a second time.
@@ -346,18 +362,22 @@ def end_transaction(admin: AdminCore, offset_msg_id: str, state: LocalTransactio
     message = yield from message_by_offset_id(admin, offset_msg_id)
     if message.topic != HALF_TOPIC:
         raise UsageError(f"not a half message: {offset_msg_id} lies in topic {message.topic}")
-    request = EndTransaction(
-        producer_group=message.properties.get("PGROUP", ""),
-        tran_state_table_offset=message.queue_offset,
-        commit_log_offset=message.physical_offset,
-        commit_or_rollback=int(state),
-        msg_id=message.msg_id,
-        from_transaction_check=False,
-        transaction_id=message.transaction_id,
-        topic=message.properties.get("REAL_TOPIC"),
-    )
-    yield from ask(parse_offset_msg_id(offset_msg_id).address, request, b"", admin.settings.request_timeout_ms)
+    address, timeout_ms = parse_offset_msg_id(offset_msg_id).address, admin.settings.request_timeout_ms
+    try:
+        yield from ask(address, _ending(message, state, from_check=False), b"", timeout_ms)
+    except BrokerError as refusal:
+        if refusal.code != ILLEGAL_OPERATION:
+            raise
+        yield from ask(address, _ending(message, state, from_check=True), b"", timeout_ms)
     return message
+
+
+def _ending(half: StoredMessage, state: LocalTransactionState, *, from_check: bool) -> EndTransaction:
+    return EndTransaction(
+        producer_group=half.properties.get("PGROUP", ""), tran_state_table_offset=half.queue_offset,
+        commit_log_offset=half.physical_offset, commit_or_rollback=int(state), msg_id=half.msg_id,
+        from_transaction_check=from_check, transaction_id=half.transaction_id, topic=half.properties.get("REAL_TOPIC"),
+    )  # fmt: skip
 
 
 def resume_half(admin: AdminCore, offset_msg_id: str) -> Op[None]:

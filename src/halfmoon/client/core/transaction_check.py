@@ -16,8 +16,9 @@ import msgspec
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.names import check_topic, unwrap
 from halfmoon.client.core.pull import unpacked
+from halfmoon.client.core.send import Sender
 from halfmoon.client.settings import TransactionSettings
-from halfmoon.effects import Op, run
+from halfmoon.effects import Op, now, run
 from halfmoon.errors import UsageError
 from halfmoon.model import LocalTransactionState, Message, StoredMessage
 from halfmoon.wire.command import Command
@@ -115,10 +116,11 @@ class Checks:
     """
 
     def __init__(
-        self, settings: TransactionSettings, group: str, checkers: Checkers, running: MutableMapping[str, Running]
+        self, settings: TransactionSettings, sender: Sender, checkers: Checkers, running: MutableMapping[str, Running]
     ) -> None:
         self.settings = settings
-        self.group = group
+        self.group = sender.group
+        self._sender = sender
         self._checkers = checkers
         self._running = running
         self._held: deque[_Check] = deque()
@@ -177,6 +179,8 @@ class Checks:
         log.info("check answered: state=%s topic=%s transaction_id=%s", state.name, message.topic, message.transaction_id)
         try:
             yield from tell(check.address, self._request(check, wire_topic, state), b"", ANSWER_TIMEOUT_MS, remark)
+            if (tracer := self._sender.tracer) is not None:
+                tracer.ended(message, wire_topic, message.msg_id, check.address, state, (yield from now()), from_check=True)
         except Exception as exc:
             log.warning("answer not sent, the broker will ask again: msg_id=%s reason=%s", message.msg_id, exc)
 

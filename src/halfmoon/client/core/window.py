@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 
 from halfmoon.model import MessageQueue, StoredMessage
 
@@ -45,7 +46,7 @@ class Window:
                 self._order.append(offset)
                 self._newest = offset
             else:
-                self._order = deque(sorted([*self._order, offset]))
+                self._order = deque(sorted({*self._order, offset}))  # a finished one may stand there still
             fresh.append(message)
         return fresh
 
@@ -72,6 +73,11 @@ class Window:
                 return message
             self._order.popleft()
         return None
+
+    def first(self, count: int) -> list[StoredMessage]:
+        """Return at most ``count`` unfinished messages in order, those with the smallest offsets."""
+        self.oldest()
+        return list(islice((self._messages[offset] for offset in self._order if offset in self._messages), count))
 
     def span(self) -> int:
         """Return the distance between the newest and the oldest unfinished offset."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.table import Header, request, wire
+from halfmoon.wire.table import I32, Header, request, wire
 
 
 class HeartBeatReply(Header):
@@ -43,6 +43,8 @@ class NotifyConsumerIdsChanged(Header):
 @request(41, "LOCK_BATCH_MQ")
 class LockBatchMq(Header):
     """Lock queues for ordered consumption: body `LockBatchRequest`, reply body `LockBatchReply`."""
+
+    release_on_close: bool | None = None  # ours alone: the locks go with the connection; other brokers do not look at it
 
 
 @request(42, "UNLOCK_BATCH_MQ")
@@ -94,6 +96,22 @@ class GetConsumerRunningInfo(Header):
     consumer_group: str
     client_id: str
     jstack_enable: bool | None = None
+
+
+@request(309, "CONSUME_MESSAGE_DIRECTLY")
+class ConsumeMessageDirectly(Header):
+    """Have one consumer consume one message now, its progress untouched: reply body `ConsumeDirectlyResult`.
+
+    To a broker ``msg_id`` is the broker's id, and the broker adds the message as it passes the request on.
+    """
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None  # 5.x
+    topic_sys_flag: I32 | None = None  # 5.x
+    group_sys_flag: I32 | None = None  # 5.x
 
 
 @request(328, "GET_ALL_PRODUCER_INFO", since="4.9.0")

@@ -102,3 +102,14 @@ class InvokeBrokerToResetOffset(Header):
     is_force: bool = False
     queue_id: I32 | None = None  # 5.x
     offset: I64 | None = None  # 5.x
+
+
+# ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
+
+
+@request(31010, "MOVE_GROUP_OFFSETS", since="Halfmoon", admin=True)
+class MoveGroupOffsets(Header):
+    """Move a group to these offsets, its members too where they are online: body and reply body `ResetOffsetBody`."""
+
+    topic: str
+    group: str

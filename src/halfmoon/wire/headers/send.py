@@ -89,3 +89,4 @@ class ConsumerSendMsgBack(Header):
     unit_mode: bool | None = None
     max_reconsume_times: I32 | None = None
     broker_name: str | None = wire("bname", None)  # 4.9
+    reason: str | None = None  # Halfmoon's own: why it could not be consumed

@@ -1,0 +1,135 @@
+"""The coordinator of batch transactions: which attempts a batch is made of, said once; and what became of an attempt.
+
+A decision is one durable record, the first wins. An attempt that a participant gives up is written down before the answer, and no
+decision may name it any more. A decision is kept until every participant has said that it applied it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from halfmoon.broker.batchdurable import Durable
+from halfmoon.broker.batchrecords import Acknowledged, Decided, GivenUp, Step
+from halfmoon.broker.batchstate import Decision, Stream, Streams
+from halfmoon.broker.request import Reply, Request
+from halfmoon.errors import InvalidParameter, SystemBusy
+from halfmoon.wire.batches import ATTEMPTS_MAX, BATCH_BODY, BatchDecision
+from halfmoon.wire.headers.batch import DecideBatch, DecideBatchReply, ResolveBatch, ResolveBatchReply
+from halfmoon.wire.json import from_json, to_json
+
+UNAPPLIED_MAX = 64
+"""Decisions of one id that participants have not applied yet."""
+GIVEN_UP_MAX = 20_000
+"""Attempts of undecided batches of one id that were given up."""
+DIGEST_MAX = 128
+
+
+class Coordinator:
+    """The service. ``write`` writes a step and carries it out; ``stream`` gives an id's stream, made when it is missing."""
+
+    def __init__(
+        self, streams: Streams, durable: Durable, write: Callable[[Step, int], None], stream: Callable[[str, int], Stream],
+        counters: dict[str, int],
+    ) -> None:  # fmt: skip
+        self._streams, self._durable, self._write, self._stream, self._counters = streams, durable, write, stream, counters
+
+    def decide(self, request: Request) -> Reply | None:
+        """Record a decision, or tell the recorded one (31032)."""
+        h, now = request.header(DecideBatch), request.now
+        decision = from_json(BatchDecision, request.command.body, bounds=BATCH_BODY)
+        _check(h, decision)
+        self._durable.check_room()
+        stream = self._stream(h.transactional_id, now)
+        if self.is_recorded(stream, h.batch_id):
+            self._counters["already"] += 1
+            self._durable.answer(request, _told(stream, h.batch_id, "ALREADY"))
+            return None
+        given_up = stream.given_up.get(h.batch_id, set())
+        named = given_up.intersection(*[{name for promises in decision.participants.values() for name in promises}])
+        if named:
+            self._counters["refused"] += 1
+            reason = f"attempt {min(named)} was given up"
+            return Reply(header=DecideBatchReply(result="REFUSED", last=stream.last, reason=reason))
+        if sum(bool(each.waiting) for each in stream.decisions.values()) >= UNAPPLIED_MAX:
+            raise SystemBusy(f"{UNAPPLIED_MAX} batches of {h.transactional_id} are decided and not applied everywhere")
+        self._write(Decided(h.transactional_id, h.batch_id, decision.participants, h.digest), now)
+        self._counters["decided"] += 1
+        self._durable.answer(request, _told(stream, h.batch_id, "DECIDED"))
+        return None
+
+    def is_recorded(self, stream: Stream, batch: int) -> bool:
+        """Whether a batch is decided."""
+        return batch <= stream.last
+
+    def resolve(self, request: Request) -> Reply | None:
+        """Tell a participant what became of an attempt, or note what it has applied (31034)."""
+        h = request.header(ResolveBatch)
+        self._durable.check_room()
+        if h.applied:
+            self.acknowledge(h.transactional_id, h.batch_id, h.participant, request.now)
+            self._durable.answer(request, Reply(header=ResolveBatchReply(result="NOTED")))
+            return None
+        if not h.attempt:
+            raise InvalidParameter("an attempt has a name")
+        result, decision = self.verdict(h.transactional_id, h.batch_id, h.attempt, request.now, give_up=h.give_up)
+        body = b"" if decision is None else to_json(BatchDecision(decision.parts))
+        reply = Reply(0, None, ResolveBatchReply(result=result), body)
+        if result == "UNDECIDED":
+            return reply
+        self._durable.answer(request, reply)
+        return None
+
+    def acknowledge(self, id: str, batch: int, participant: str, now: int) -> None:
+        """Note that a participant has applied everything up to a batch."""
+        stream = self._streams.get(id)
+        waiting = () if stream is None else stream.decisions.values()
+        if any(decision.batch <= batch and participant in decision.waiting for decision in waiting):
+            self._write(Acknowledged(id, batch, participant), now)
+
+    def verdict(self, id: str, batch: int, attempt: str, now: int, *, give_up: bool) -> tuple[str, Decision | None]:
+        """Return COMMIT with the decision, ABORT or UNDECIDED; good only once the log is durable up to its present end.
+
+        With ``give_up`` an attempt of an undecided batch is given up, and so the answer is ABORT.
+        """
+        stream = self._streams.get(id)
+        self._counters["resolved"] += 1
+        if stream is not None and self.is_recorded(stream, batch):
+            decision = stream.decisions.get(batch)
+            if decision is not None and decision.names(attempt):
+                return "COMMIT", decision
+            return "ABORT", None
+        if not give_up:
+            return "UNDECIDED", None
+        stream = self._stream(id, now)
+        known = stream.given_up.get(batch, set())
+        if attempt not in known:
+            if sum(map(len, stream.given_up.values())) >= GIVEN_UP_MAX:
+                return "UNDECIDED", None
+            self.give_up(id, batch, attempt, now)
+        return "ABORT", None
+
+    def give_up(self, id: str, batch: int, attempt: str, now: int) -> None:
+        """Write down that no decision will name an attempt."""
+        self._write(GivenUp(id, batch, attempt), now)
+        self._counters["given_up"] += 1
+
+
+def _check(header: DecideBatch, decision: BatchDecision) -> None:
+    names = (header.transactional_id, *decision.participants)
+    if not all(0 < len(name) <= 255 and name.isprintable() for name in names):
+        raise InvalidParameter("a transactional id and a broker have names of 1 to 255 printable characters")
+    if header.batch_id < 0:
+        raise InvalidParameter("a batch id is 0 or more")
+    if len(header.digest) > DIGEST_MAX:
+        raise InvalidParameter(f"a digest has up to {DIGEST_MAX} characters")
+    if sum(map(len, decision.participants.values())) > ATTEMPTS_MAX:
+        raise InvalidParameter(f"a decision names up to {ATTEMPTS_MAX} attempts")
+
+
+def _told(stream: Stream, batch: int, result: str) -> Reply:
+    """Return the recorded decision as an answer."""
+    decision = stream.decisions.get(batch)
+    digest = None if decision is None else decision.digest
+    complete = decision is None or not decision.waiting
+    header = DecideBatchReply(result=result, last=stream.last, digest=digest, complete=complete)
+    return Reply(0, None, header, b"" if decision is None else to_json(BatchDecision(decision.parts)))

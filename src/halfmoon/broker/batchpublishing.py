@@ -1,0 +1,170 @@
+"""Publishing decided batches: their messages go where they belong, in order, each once, some at a time.
+
+A visible record carries who it is in its prepared-transaction offset: the physical offset of its piece plus its number in it, from
+1 on, for 0 is nobody. What a start found in the log may be published in part: then the queues behind it tell which messages are
+there already.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+
+import msgspec
+from msgspec import structs
+
+from halfmoon.broker.batchrecords import Piece
+from halfmoon.broker.batchstate import Application
+from halfmoon.broker.send import BATCH_MAX, Sends, may_be_delayed
+from halfmoon.broker.topics import Topics
+from halfmoon.errors import CorruptRecord, MessageRefused
+from halfmoon.hot import batch_drafts, batch_items
+from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.store.journal import entries_behind, prepared_offset
+from halfmoon.store.parts import parts_of
+from halfmoon.store.store import Draft, Store
+from halfmoon.wire.flags import BORN_HOST_V6
+from halfmoon.wire.record import ITEM_BYTES_MIN
+
+MESSAGES_A_TURN, BYTES_A_TURN = 4096, 4 * 1024 * 1024
+"""What is published of one batch before anybody else has its turn: some 10 ms."""
+
+
+_UNUSUAL = (b"DELAY", b"TIMER_DEL", b"TRAN_MSG")
+"""What stands in properties that a message of a batch cannot have."""
+_ITEM = Struct(">i12xi")
+
+
+class Lane(msgspec.Struct):
+    """What is left of one batch. ``already``: messages that were found in the log."""
+
+    left: deque[Piece]
+    already: set[int]
+
+
+class Publishing:
+    """The lanes of one broker, by id and batch. ``published`` and ``skipped`` count messages since the start."""
+
+    def __init__(self, store: Store, sends: Sends, topics: Topics, warn: Callable[..., None]) -> None:
+        self._store, self._sends, self._topics, self._warn = store, sends, topics, warn
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self.published = self.skipped = 0
+
+    def go_on(self, id: str, application: Application, now: int) -> bool:
+        """Publish some of a batch; return whether all of it is. What it raises leaves the rest for later.
+
+        Raises what `Sends.append` does, and CorruptRecord when a piece cannot be read any more.
+        """
+        lane = self._lanes.get((id, application.batch))
+        if lane is None:
+            lane = Lane(deque(in_order(application)), self._already(application))
+            self._lanes[id, application.batch] = lane
+        messages = size_bytes = 0
+        while lane.left:
+            if messages >= MESSAGES_A_TURN or size_bytes >= BYTES_A_TURN:
+                return False
+            piece = lane.left[0]
+            self._publish(piece, lane.already, now)
+            lane.left.popleft()
+            messages += piece.count
+            size_bytes += piece.size
+        del self._lanes[id, application.batch]
+        return True
+
+    def _publish(self, piece: Piece, already: set[int], now: int) -> None:
+        record = self._store.record(piece.physical_offset, piece.size)
+        if record is None:
+            raise CorruptRecord(piece.physical_offset, "a piece of a batch is not there any more")
+        parts = parts_of(record)
+        drafts = drafts_of(self._sends, parts.body, parts.sys_flag & BORN_HOST_V6, parts.born_ms, parts.born_host)
+        named = [
+            (*draft[:7], identity, draft[8])
+            for identity, draft in enumerate(drafts, piece.physical_offset + 1)
+            if identity not in already
+        ]
+        self._make_readable(piece.topic, piece.queue_id, now)
+        if named:
+            self._sends.append(piece.topic, piece.queue_id, named, now)
+        self.published += len(named)
+        self.skipped += len(drafts) - len(named)
+
+    def _already(self, application: Application) -> set[int]:
+        """Return who of a batch is published: nobody, unless a start found some of its attempts in the log."""
+        pieces = [piece for attempt in application.attempts.values() if attempt.restored for piece in attempt.pieces.values()]
+        lowest: dict[tuple[str, int], int] = {}
+        for piece in pieces:
+            queue = piece.topic, piece.queue_id
+            lowest[queue] = min(piece.physical_offset, lowest.get(queue, piece.physical_offset))
+        found: set[int] = set()
+        for (topic, queue_id), place in lowest.items():
+            for entry in entries_behind(self._store, topic, queue_id, place):
+                record = self._store.record(entry.physical_offset, entry.size)
+                if record is not None and (identity := prepared_offset(record)):
+                    found.add(identity)
+        return found
+
+    def _make_readable(self, topic: str, queue_id: int, now: int) -> None:
+        """See to it that consumers see the queue: the topic may have been deleted or made smaller since the attempt."""
+        config = self._topics.get(topic)
+        if config is None:
+            self._topics.ensure(topic, queue_id + 1, now)
+            self._warn("topic %s is made anew: a batch for it is decided", topic)
+        elif queue_id >= config.read_queue_nums:
+            self._topics.put(structs.replace(config, read_queue_nums=queue_id + 1), now)
+            self._warn("topic %s has %d queues to read again: a batch for the last is decided", topic, queue_id + 1)
+
+
+def in_order(application: Application) -> list[Piece]:
+    """Return the pieces of a batch as they are published: in each queue by partition, then by sequence."""
+    pieces = [(piece, attempt.name) for attempt in application.attempts.values() for piece in attempt.pieces.values()]
+    pieces.sort(key=lambda each: (each[0].topic, each[0].queue_id, each[0].partition, each[1], each[0].first_seq))
+    return [piece for piece, _ in pieces]
+
+
+def count_of(sends: Sends, body: bytes) -> int | None:
+    """Return how many messages an ordinary piece holds: `drafts_of` will take them. None: it must look at them one at a time."""
+    for name in _UNUSUAL:
+        if name in body:
+            return None
+    at, size, count, properties_max = 0, len(body), 0, PROPERTIES_BYTES_MAX - len(sends.cluster_pair)
+    unpack = _ITEM.unpack_from
+    while at < size:
+        if size - at < ITEM_BYTES_MIN:
+            return None
+        total, body_size = unpack(body, at)
+        at += total
+        text = total - ITEM_BYTES_MIN - body_size
+        if body_size < 0 or at > size or not 0 <= text < properties_max:
+            return None
+        if body[at - text - 2] << 8 | body[at - text - 1] != text:
+            return None
+        count += 1
+    return count if 0 < count <= BATCH_MAX else None
+
+
+def drafts_of(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: bytes) -> list[Draft]:
+    """Return the messages of a piece as they are stored.
+
+    Raises:
+        MessageRefused: the body does not parse, holds none or too many, or a message is not one that a batch can have.
+        NoPermission: a message is transactional by itself.
+    """
+    found = batch_drafts(body, sends.cluster_pair, sys_flag, born_ms, host, 0, BATCH_MAX, PROPERTIES_BYTES_MAX)
+    return _plainly(sends, body, sys_flag, born_ms, host) if found is None else found
+
+
+def _plainly(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: bytes) -> list[Draft]:
+    try:
+        items = batch_items(body)
+    except ValueError as exc:
+        raise MessageRefused(f"the batch does not parse: {exc}") from exc
+    if not 1 <= len(items) <= BATCH_MAX:
+        raise MessageRefused(f"a piece of a batch holds 1 to {BATCH_MAX} messages, not {len(items)}")
+    drafts: list[Draft] = []
+    for item_body, properties, flag in items:
+        if may_be_delayed(properties.decode("utf-8", "replace")):
+            raise MessageRefused("the message is illegal: a message of a batch transaction cannot be delayed")
+        text, code, _ = sends.prepare(properties)
+        drafts.append((item_body, text, flag, sys_flag, born_ms, host, 0, 0, code))
+    return drafts

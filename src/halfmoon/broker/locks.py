@@ -1,0 +1,198 @@
+"""Which client of a group may consume which queue: the locks of ordered consumption (41 and 42). In memory, as in the original.
+
+Follows RebalanceLockManager (RocketMQ 4.9.8): a lock lives 60 s and its owner renews it. Sends nothing: whoever waits for a queue
+that became free is told through ``tell``.
+
+Differs: locks do not outlive their client for a minute. A client that asks for it (``releaseOnClose``, as ours does) gives its
+locks back with its connection, because it takes a lost connection for lost locks as well; those of other clients end
+``order_lock_orphan_ms`` after their last renewal, when Java clients themselves take them for lost.
+Differs: when a queue becomes free that another client was refused, the group is told (40) and need not wait for its next round.
+Differs: queues that this broker does not have are not granted, so that requests cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+import msgspec
+
+from halfmoon.broker.names import check_group
+from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.topics import Topics
+from halfmoon.errors import BrokerError
+from halfmoon.model import MessageQueue
+from halfmoon.wire.bodies import LockBatchReply, LockBatchRequest, to_json
+from halfmoon.wire.headers.client import LockBatchMq
+
+LOCKS_MAX = 200_000
+"""Locks of all groups together, so that they cannot fill the memory; one over it is not granted."""
+
+CLIENT_ID_LENGTH_MAX = 1024
+
+_STALE_MAX = 1000
+"""Entries about locks that are not there any more: so many, and as many as there are locks twice, are swept out together."""
+
+Place = tuple[str, str, int]
+"""group, topic, queue number"""
+
+
+class Lock(msgspec.Struct):
+    """Who owns a queue. ``wanted``: another client was refused it since it was taken; ``due_ms``: when it is looked at again."""
+
+    client_id: str
+    peer: int
+    renewed_ms: int
+    until_ms: int
+    release_on_close: bool
+    wanted: bool = False
+    due_ms: int = 0
+
+
+class Locks:
+    """The service that answers 41 and 42. ``tell(group)`` has the members of a group share out anew."""
+
+    def __init__(self, settings: BrokerSettings, topics: Topics, tell: Callable[[str], None]) -> None:
+        self._settings, self._topics, self._tell = settings, topics, tell
+        self._locks: dict[str, dict[tuple[str, int], Lock]] = {}
+        self._count = 0
+        self._of_peer: dict[int, set[Place]] = {}
+        self._ends: list[tuple[int, Place]] = []  # heap: when locks that others want are looked at again
+
+    def __len__(self) -> int:
+        return self._count
+
+    # ------------------------------------------------------------ requests
+
+    def lock(self, request: Request) -> Reply:
+        """Lock or renew queues for a client (41); answers all that are the client's now, those of others left out."""
+        data = self._asked(request)
+        release = bool(request.header(LockBatchMq).release_on_close)
+        mine = [
+            q for q in data.mq_set if self._exists(q) and self._take(data, q, request.peer.number, request.now, release=release)
+        ]
+        return Reply(body=to_json(LockBatchReply(lock_ok_mq_set=mine)))
+
+    def unlock(self, request: Request) -> Reply:
+        """Give queues back (42); those of other clients stay locked, and nothing is said of it."""
+        data = self._asked(request)
+        for queue in data.mq_set:
+            place = (data.consumer_group, queue.topic, queue.queue_id)
+            lock = self._get(place)
+            if queue.broker_name == self._settings.name and lock is not None and lock.client_id == data.client_id:
+                self._free(place, lock)
+        return Reply()
+
+    def _asked(self, request: Request) -> LockBatchRequest:
+        data = request.body(LockBatchRequest)
+        check_group(data.consumer_group)
+        if not 1 <= len(data.client_id) <= CLIENT_ID_LENGTH_MAX:
+            raise BrokerError(f"the clientId has {len(data.client_id)} characters, not 1 to {CLIENT_ID_LENGTH_MAX}")
+        return data
+
+    def _exists(self, queue: MessageQueue) -> bool:
+        config = self._topics.get(queue.topic) if queue.broker_name == self._settings.name else None
+        return config is not None and 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
+
+    def _take(self, data: LockBatchRequest, queue: MessageQueue, peer: int, now: int, *, release: bool) -> bool:
+        place = (data.consumer_group, queue.topic, queue.queue_id)
+        lock = self._get(place)
+        if lock is not None and lock.client_id != data.client_id and now <= lock.until_ms:
+            if not lock.wanted:
+                lock.wanted = True
+                self._look_at(place, lock)
+            return False
+        if lock is None and self._count >= LOCKS_MAX:
+            return False
+        until_ms = now + self._settings.order_lock_ms
+        fresh = Lock(data.client_id, peer, now, until_ms, release)
+        if lock is not None:
+            self._of(lock.peer).discard(place)
+            if lock.client_id == data.client_id:
+                fresh.wanted, fresh.due_ms = lock.wanted, lock.due_ms
+        self._put(place, fresh, new=lock is None)
+        return True
+
+    # ------------------------------------------------------------ connections and time
+
+    def lost(self, peer: int, *, by_us: bool = False) -> None:
+        """A connection is gone: its locks go with it, or end when their owner takes them for lost.
+
+        ``by_us``: this broker closed it. Who fell silent may not hear of that for long, and goes on consuming until then.
+        """
+        for place in sorted(self._of_peer.pop(peer, ())):
+            lock = self._get(place)
+            if lock is None:
+                continue
+            if lock.release_on_close and not by_us:
+                self._free(place, lock)
+                continue
+            lock.until_ms = min(lock.until_ms, lock.renewed_ms + self._settings.order_lock_orphan_ms)
+            if lock.wanted:
+                self._look_at(place, lock)
+
+    def due(self) -> int | None:
+        """When `tick` wants to be called next."""
+        return self._ends[0][0] + 1 if self._ends else None
+
+    def tick(self, now: int) -> None:
+        """Free the queues that others wait for and whose lock has run out."""
+        while self._ends and self._ends[0][0] < now:
+            due_ms, place = heappop(self._ends)
+            lock = self._get(place)
+            if lock is None or lock.due_ms != due_ms:
+                continue
+            if now > lock.until_ms:
+                self._free(place, lock)
+            else:
+                self._look_at(place, lock)
+
+    def expire(self, now: int) -> None:
+        """Forget all locks that have run out."""
+        for group, locks in list(self._locks.items()):
+            for (topic, queue_id), lock in list(locks.items()):
+                if now > lock.until_ms:
+                    self._free((group, topic, queue_id), lock)
+
+    # ------------------------------------------------------------ asking
+
+    def owner(self, group: str, topic: str, queue_id: int, now: int) -> str | None:
+        """Return the client id that owns a queue now, None for nobody."""
+        lock = self._get((group, topic, queue_id))
+        return lock.client_id if lock is not None and now <= lock.until_ms else None
+
+    # ------------------------------------------------------------ the tables
+
+    def _get(self, place: Place) -> Lock | None:
+        group, topic, queue_id = place
+        return self._locks.get(group, {}).get((topic, queue_id))
+
+    def _of(self, peer: int) -> set[Place]:
+        return self._of_peer.get(peer, set())
+
+    def _put(self, place: Place, lock: Lock, *, new: bool) -> None:
+        group, topic, queue_id = place
+        self._locks.setdefault(group, {})[topic, queue_id] = lock
+        self._of_peer.setdefault(lock.peer, set()).add(place)
+        self._count += new
+
+    def _look_at(self, place: Place, lock: Lock) -> None:
+        lock.due_ms = lock.until_ms
+        heappush(self._ends, (lock.due_ms, place))
+        if len(self._ends) > 2 * self._count + _STALE_MAX:  # left by locks that were given back before their time
+            self._ends = sorted({(due_ms, each) for due_ms, each in self._ends if self._is_due(each, due_ms)})
+
+    def _is_due(self, place: Place, due_ms: int) -> bool:
+        lock = self._get(place)
+        return lock is not None and lock.due_ms == due_ms
+
+    def _free(self, place: Place, lock: Lock) -> None:
+        group, topic, queue_id = place
+        del self._locks[group][topic, queue_id]
+        if not self._locks[group]:
+            del self._locks[group]
+        self._of(lock.peer).discard(place)
+        self._count -= 1
+        if lock.wanted:
+            self._tell(group)

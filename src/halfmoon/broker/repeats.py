@@ -1,0 +1,176 @@
+"""Repeats: a message that its sender sends again under the same id, because the first answer was lost, is stored once.
+
+Only sends that say that they are repeats (``INNER_REPEAT``, see `halfmoon.model.Message.attempt`) come here, and only by the plain
+road: nobody else pays for it. The key index, and what of the log it has not reached, says whether the id is known: half messages
+by UNIQ_KEY, producer group and topic, others by UNIQ_KEY and topic. So it holds over a restart, and as long as messages are kept.
+
+Differs: the original stores a repeat as a message of its own, and so does this broker where a message is delayed, comes from a
+consumer, or is part of a batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from msgspec import structs
+
+from halfmoon.broker.acks import Stored
+from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC, without
+from halfmoon.broker.names import DEAD_PREFIX, GIVEN_UP_TOPIC, HALF_TOPIC, RETRY_PREFIX
+from halfmoon.broker.request import Request
+from halfmoon.broker.send import SendHeaderOf, Sends, may_be_delayed
+from halfmoon.errors import BadMessage, BrokerError, ResponseCode, SystemBusy
+from halfmoon.model import REPEAT, UNIQ_KEY, StoredMessage
+from halfmoon.store.store import Store
+from halfmoon.store.transactions import State, TransactionIndex
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.record import decode_record
+
+WAITING_MAX, WAITING_BYTES_MAX = 10_000, 64 * 1024 * 1024
+"""Repeats that wait for the device, and their bodies; more are refused with 2, and nothing of them is stored."""
+
+COPIES_MAX = 16
+"""Records of one id that are looked at, the newest: what checks, resumes and replays left."""
+
+_FOR_EVER_MS = 2**62
+_MARK = frozenset((REPEAT.encode(),))
+
+log = logging.getLogger("halfmoon.broker")
+
+
+class Repeats:
+    """Says what became of the first attempt. With sync flush a repeat waits until that could be seen."""
+
+    def __init__(self, store: Store, index: TransactionIndex, sends: Sends) -> None:
+        self._store, self._index, self._sends = store, index, sends
+        self._waiting: deque[tuple[int, Request]] = deque()
+        self._waiting_bytes = 0
+        self._judged: Request | None = None
+        self._stored: dict[tuple[str, str], int] = {}
+        """Ids of repeats that were new and that are not durable: the end of the log behind them."""
+        self.merged = self.refused = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self, request: Request, header: SendHeaderOf) -> SendHeaderOf | None:
+        """Return a marked send as it is to be stored, without its mark; None: it is answered, or waits for the device.
+
+        Raises BrokerError 4 for a half message that was rolled back or given up, SystemBusy (2) when too many wait.
+        """
+        text = header.properties or ""
+        plain = structs.replace(header, properties=without(text.encode(), _MARK).decode())
+        found = wire_properties.decode(text.encode())
+        key, topic = found.get(UNIQ_KEY, ""), header.topic
+        if not key or header.reconsume_times or may_be_delayed(text) or topic.startswith((RETRY_PREFIX, DEAD_PREFIX)):
+            return plain
+        if self._waits(request, (topic, key)):
+            return None
+        group = found.get(PRODUCER_GROUP, "") if found.get("TRAN_MSG", "").lower() == "true" else None
+        first = self._first_plain(topic, key) if group is None else self._first_half(topic, key, group)
+        if first is not None:
+            self._answer(request, *first)
+            return None
+        if self._store.sync_flush:
+            self._remember(topic, key)
+        return plain
+
+    def durable(self, offset: int, now: int) -> None:
+        """The log is durable up to an offset: judge those who waited for it."""
+        judged = False
+        while self._waiting and self._waiting[0][0] <= offset:
+            _, request = self._waiting.popleft()
+            self._waiting_bytes -= len(request.command.body)
+            request.now, self._judged, judged = now, request, True
+            try:
+                self._sends.send(request)
+            except Exception as exc:  # our own mistake: this send fails, those that waited with it do not feel it
+                log.exception("a repeat of %s that waited failed", request.peer.remote)
+                self._sends.refuse_one(request, BrokerError(f"{type(exc).__name__}: {exc}"))
+            finally:
+                self._judged = None
+        if judged:
+            self._store.flush(1)
+
+    def failed(self, reason: str) -> None:
+        """The log will not become durable."""
+        while self._waiting:
+            _, request = self._waiting.popleft()
+            self._waiting_bytes -= len(request.command.body)
+            self._sends.refuse_one(request, BrokerError(reason))
+
+    # ------------------------------------------------------------ inside
+
+    def _waits(self, request: Request, key: tuple[str, str]) -> bool:
+        """Keep a repeat until the device has what came before it: only then the first attempt is seen."""
+        store = self._store
+        if not store.sync_flush or store.durable_offset >= store.end_offset:
+            return False
+        if request is self._judged and store.durable_offset >= self._stored.get(key, 0):
+            return False
+        size = len(request.command.body)
+        if len(self._waiting) >= WAITING_MAX or self._waiting_bytes + size > WAITING_BYTES_MAX:
+            raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
+        self._waiting.append((store.end_offset, request))
+        self._waiting_bytes += size
+        return True
+
+    def _remember(self, topic: str, key: str) -> None:
+        """Remember the id of a repeat that is new: until it is durable, another repeat of it does not see it."""
+        if len(self._stored) >= WAITING_MAX:
+            durable = self._store.durable_offset
+            self._stored = {one: end for one, end in self._stored.items() if end > durable}
+            if len(self._stored) >= WAITING_MAX:
+                raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
+        self._stored[topic, key] = self._store.end_offset + 1  # it is stored behind this
+
+    def _found(self, topic: str, key: str) -> list[StoredMessage]:
+        """Return the records of a topic with an id, the newest first."""
+        found: list[StoredMessage] = []
+        for record in reversed(self._store.query(topic, key, COPIES_MAX, 0, _FOR_EVER_MS).records):
+            try:
+                message = decode_record(bytes(record))
+            except BadMessage:
+                continue
+            if message.properties.get(UNIQ_KEY) == key:
+                found.append(message)
+        return found
+
+    def _first_plain(self, topic: str, key: str) -> tuple[StoredMessage, int] | None:
+        found = self._found(topic, key)
+        return (found[-1], found[-1].queue_id) if found else None
+
+    def _first_half(self, topic: str, key: str, group: str) -> tuple[StoredMessage, int] | None:
+        for message in self._found(HALF_TOPIC, key):
+            properties = message.properties
+            if properties.get(PRODUCER_GROUP) != group or properties.get(REAL_TOPIC) != topic:
+                continue
+            half = self._index.half(message.queue_offset)
+            if half is None or half.physical_offset != message.physical_offset or half.state == State.NONE:
+                continue
+            if half.state == State.ROLLED_BACK:
+                self.refused += 1
+                log.info("repeat refused, it was settled: msg_id=%.80r group=%s topic=%s", key, group, topic)
+                what = (
+                    f"the half message {key} was given up: resume it"
+                    if self._given_up(message, key)
+                    else f"the transaction of message {key} was rolled back: send it under a new id"
+                )
+                raise BrokerError(what, code=int(ResponseCode.TRANSACTION_FAILED))
+            queue = properties.get(REAL_QUEUE, "")
+            return message, int(queue) if queue.isdigit() and len(queue) < 10 else 0
+        return None
+
+    def _given_up(self, half: StoredMessage, key: str) -> bool:
+        """Return whether a half message that no commit can reach was given up by us, not rolled back by its producer."""
+        return any(copy.prepared_transaction_offset == half.physical_offset for copy in self._found(GIVEN_UP_TOPIC, key))
+
+    def _answer(self, request: Request, first: StoredMessage, queue_id: int) -> None:
+        """Answer a repeat as the first attempt was."""
+        self.merged += 1
+        log.info("repeat merged: msg_id=%.80r topic=%s queue_offset=%d", first.msg_id, first.topic, first.queue_offset)
+        if not request.command.is_oneway:
+            sender = (request.peer, request.command.opaque, request.command.serialization)
+            stored = Stored([sender], queue_id, first.queue_offset, [first.physical_offset], first.physical_offset)
+            self._sends.acknowledge(stored, request.now, wait=False)

@@ -1,0 +1,67 @@
+"""`halfmoon delay`: messages that wait for their time, and cancelling one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from halfmoon.cli.options import LOCAL, Json, NameServer, Topic
+from halfmoon.cli.output import show_json, show_table, span_text, time_text
+from halfmoon.client.sync_admin import Admin
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Messages that wait for their time.\n\nExample: halfmoon delay list --topic orders",
+)
+
+
+@app.command("list")
+def list_(
+    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only messages to this topic.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 100,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """List what waits, the next first, and how many wait in all.
+
+    Example: halfmoon delay list --topic orders --limit 10
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.delayed_messages(topic=topic, count_max=limit)
+    if as_json:
+        by_level = {str(level): count for level, count in found.by_level.items()}
+        show_json({"messages": [msgspec.structs.asdict(one) for one in found.messages], "by_level": by_level})
+        return
+    rows = [
+        (
+            time_text(one.due_ms), span_text(max(0, one.due_ms - found.now_ms)), one.level or "-", one.topic, one.tag, one.keys,
+            one.msg_id or one.offset_msg_id, one.broker,
+        )
+        for one in found.messages
+    ]  # fmt: skip
+    show_table("waiting", ("due", "in", "level", "topic", "tag", "keys", "id", "broker"), rows)
+    total = sum(found.by_level.values())
+    print(f"{total:,} wait in all, {found.by_level.get(0, 0):,} of them for a point in time")
+
+
+@app.command()
+def cancel(
+    name: Annotated[str, typer.Argument(metavar="ID", help="The message's id, or the recall handle of its send.")],
+    topic: Topic,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Cancel a message that waits for a point in time; it is never delivered. Exit code 1 when none waits (any more).
+
+    A message that waits on a delay level cannot be cancelled.
+
+    Example: halfmoon delay cancel --topic orders 7F0000010A2B18B4AAC2...
+    """
+    with Admin(nameserver=nameserver) as admin:
+        msg_id = admin.cancel_delayed(topic, name)
+    if as_json:
+        show_json({"cancelled": msg_id})
+    else:
+        print(f"cancelled {msg_id}")

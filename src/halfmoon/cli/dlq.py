@@ -1,0 +1,242 @@
+"""`halfmoon dlq`: what consumer groups gave up, one of it whole, and sending it again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halfmoon.cli.options import LOCAL, TIME_FORMS, Json, NameServer, time_ms
+from halfmoon.cli.output import body_text, message_facts, plain, show_json, show_table, time_text
+from halfmoon.client.sync_admin import Admin
+from halfmoon.errors import HalfmoonError
+from halfmoon.model import DeadLetter, Replayed
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Dead letters: what consumer groups gave up, and sending it again.\n\nExample: halfmoon dlq list --since 1d",
+)
+
+ALL_MAX = 100_000
+"""Dead letters that one `replay` looks at."""
+
+Group = Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group.")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Given up then or later: {TIME_FORMS}.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Given up before.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", metavar="KEY", help="Only with this key, or this sender's id.")]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Only with this text in the reason, in any case.")]
+Tags = Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags joined by '||'; * is all.")]
+Sql = Annotated[str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over the properties.")]
+
+
+@app.command("list")
+def list_(
+    group: Group = None,
+    since: Since = None,
+    until: Until = None,
+    key: Key = None,
+    reason: Reason = None,
+    tags: Tags = "*",
+    sql: Sql = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 100,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """List dead letters, the oldest first, and whether they were replayed. Exit code 1 when there are none.
+
+    Example: halfmoon dlq list --group C_mail --since 1d --reason timeout
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = _chosen(admin, group, since, until, key, reason, tags, sql, limit + 1)
+        shown, more = found[:limit], len(found) > limit
+        facts = [_facts(admin, one) for one in shown]
+    if as_json:
+        show_json({"dead_letters": facts, "more": more})
+    else:
+        names = ("given up", "group", "topic", "tag", "keys", "tries", "reason", "replayed", "id")
+        show_table("dead letters", names, [_row(one, each) for one, each in zip(shown, facts)])
+        if more:
+            print(f"there are more than these {limit:,}: give --limit, or --since")
+    if not shown:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="ID", help="What `dlq list` shows; with --group also the sender's id.")],
+    group: Group = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show one dead letter, whole.
+
+    Example: halfmoon dlq show 7F00000100002A9F0000000000001000
+    """
+    with Admin(nameserver=nameserver) as admin:
+        letter = admin.dead_letter(name, group)
+        facts = {**_facts(admin, letter), "message": message_facts(letter.message)}
+    if as_json:
+        show_json(facts)
+        return
+    message = facts.pop("message")
+    for line in ("given_up_ms", "born_ms"):
+        facts[line] = time_text(facts[line])
+    facts["replayed_to"] = ", ".join(facts["replayed_to"]) or "nowhere"
+    facts["properties"] = " ".join(f"{name}={value}" for name, value in message["properties"].items())
+    facts["body"] = body_text(letter.message.body, 4000)
+    for line, value in facts.items():
+        print(f"{line.removesuffix('_ms').replace('_', ' '):<16} {plain(str(value))}".rstrip())
+
+
+@app.command()
+def replay(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="What `dlq list` shows; none: see the options.")
+    ] = None,
+    group: Group = None,
+    since: Since = None,
+    until: Until = None,
+    key: Key = None,
+    reason: Reason = None,
+    tags: Tags = "*",
+    sql: Sql = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TOPIC", help="Send to this topic, where all its groups see it; else to the group alone."),
+    ] = None,
+    edit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--edit", metavar="NAME=VALUE", help="Change tag, keys, body (@FILE: from a file) or a property; empty: remove."
+        ),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also what was replayed to that topic before.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")] = False,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Send dead letters again, each once: what went to a topic before is passed over. Exit code 1 when something could not be sent.
+
+    Example: halfmoon dlq replay --group C_mail --reason timeout --dry-run
+    """
+    chosen = tags != "*" or any(each is not None for each in (since, until, key, reason, sql))
+    if (names and chosen) or not (names or chosen or group):
+        raise typer.BadParameter("give IDs, or choose by --group, --since, --until, --key, --reason, --filter or --sql")
+    changes = _changes(edit or [])
+    if not (yes or dry_run) and not sys.stdin.isatty():
+        raise typer.BadParameter("a replay is confirmed: without a terminal give --yes or --dry-run")
+    with Admin(nameserver=nameserver) as admin:
+        if names:
+            found = [admin.dead_letter(name, group) for name in dict.fromkeys(names)]
+        else:
+            found = _chosen(admin, group, since, until, key, reason, tags, sql, ALL_MAX)
+        if found and not (yes or dry_run):
+            typer.confirm(f"send {len(found):,} dead letters again?", abort=True, err=True)
+        failed = 0
+        rows = []
+        for letter in found:
+            outcome = _replayed(admin, letter, to, changes, again=again, dry_run=dry_run)
+            failed += isinstance(outcome, HalfmoonError)
+            rows.append(_outcome(letter, outcome, dry_run=dry_run))
+    if as_json:
+        show_json({"dry_run": dry_run, "replays": rows})
+    else:
+        if len(found) == ALL_MAX:
+            print(f"there may be more than these {ALL_MAX:,}: give --since")
+        show_table("replays", ("id", "group", "keys", "to", "outcome"), [list(row.values())[:5] for row in rows])
+    if failed or not found:
+        raise typer.Exit(1)
+
+
+def _chosen(
+    admin: Admin, group: str | None, since: str | None, until: str | None, key: str | None, reason: str | None, tags: str,
+    sql: str | None, count_max: int,
+) -> list[DeadLetter]:  # fmt: skip
+    if sql is not None and tags != "*":
+        raise typer.BadParameter("give --filter or --sql, not both")
+    return admin.dead_letters(
+        group,
+        begin_ms=time_ms(since) if since else 0,
+        end_ms=time_ms(until) if until else None,
+        key=key,
+        reason=reason,
+        expression=tags if sql is None else sql,
+        expression_type="TAG" if sql is None else "SQL92",
+        count_max=count_max,
+    )
+
+
+def _facts(admin: Admin, letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": letter.offset_msg_id,
+        "group": letter.group,
+        "topic": letter.topic,
+        "msg_id": letter.message.msg_id,
+        "origin_id": letter.origin_msg_id,
+        "tag": letter.message.tag or "",
+        "keys": " ".join(letter.message.keys),
+        "tries": letter.tries,
+        "reason": letter.reason,
+        "given_up_ms": letter.died_ms,
+        "born_ms": letter.message.born_ms,
+        "broker": letter.message.broker_name,
+        "replayed_to": [topic for topic in letter.targets() if admin.replays(letter, topic)],
+        "replay_of": letter.replay_of,
+    }
+
+
+def _row(letter: DeadLetter, facts: dict[str, Any]) -> list[object]:
+    replayed = " ".join("group" if topic.startswith("%RETRY%") else topic for topic in facts["replayed_to"]) or "no"
+    why = body_text(letter.reason.encode(), 60) or "not told"
+    return [
+        time_text(letter.died_ms), letter.group, letter.topic, facts["tag"], facts["keys"], letter.tries, why, replayed,
+        letter.offset_msg_id,
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- replaying
+
+
+def _changes(texts: list[str]) -> dict[str, Any]:
+    """Return what ``NAME=VALUE`` texts change, as `Admin.replay_dead_letter` takes it. Raises typer.BadParameter."""
+    found: dict[str, Any] = {"properties": {}}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"--edit {text}: must be of the form NAME=VALUE")
+        if name in ("tag", "keys"):
+            found[name] = value
+        elif name == "body":
+            found["body"] = _body(value)
+        else:
+            found["properties"][name] = value or None
+    return found
+
+
+def _body(value: str) -> bytes:
+    if not value.startswith("@"):
+        return value.encode()
+    try:
+        return Path(value[1:]).read_bytes()
+    except OSError as exc:
+        raise typer.BadParameter(f"--edit body: {value[1:]} cannot be read: {exc.strerror}") from None
+
+
+def _replayed(
+    admin: Admin, letter: DeadLetter, to: str | None, changes: dict[str, Any], *, again: bool, dry_run: bool
+) -> Replayed | HalfmoonError:
+    try:
+        return admin.replay_dead_letter(letter, to=to, again=again, dry_run=dry_run, **changes)
+    except HalfmoonError as exc:
+        return exc
+
+
+def _outcome(letter: DeadLetter, outcome: Replayed | HalfmoonError, *, dry_run: bool) -> dict[str, Any]:
+    found = {"id": letter.offset_msg_id, "group": letter.group, "keys": " ".join(letter.message.keys), "to": "", "outcome": ""}
+    if isinstance(outcome, HalfmoonError):
+        return {**found, "outcome": f"failed: {outcome}", "copy": None}
+    word = "replayed before" if outcome.already else "would be sent" if dry_run else "sent"
+    return {**found, "to": outcome.topic, "outcome": word, "copy": outcome.offset_msg_id or None}

@@ -1,0 +1,260 @@
+"""`halfmoon spark`: jobs on topics and tables. Declares the commands; PySpark is loaded when one of them runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halfmoon.cli.options import LOCAL, Json, NameServer, age_ms, pairs, time_ms
+from halfmoon.cli.spark_options import Limit, Master, Options, Plot, Since, Topics, asked, check_plot
+from halfmoon.errors import UsageError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Topics as tables, with Spark: audits, lag, SQL, dead letters, tables.\n\nExample: halfmoon spark lag C_shop",
+)
+txn = typer.Typer(no_args_is_help=True, help="Transactions, read from the log.\n\nExample: halfmoon spark txn audit --since 1d")
+delay = typer.Typer(
+    no_args_is_help=True, help="Delayed messages, read from the log.\n\nExample: halfmoon spark delay audit --since 1d"
+)
+dlq = typer.Typer(no_args_is_help=True, help="Dead letters as tables.\n\nExample: halfmoon spark dlq report --since 1d")
+app.add_typer(txn, name="txn")
+app.add_typer(delay, name="delay")
+app.add_typer(dlq, name="dlq")
+
+Groups = Annotated[list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group; repeatable.")]
+
+
+@app.command()
+def lag(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
+    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")] = None,
+    watch: Annotated[str | None, typer.Option("--watch", metavar="SPAN", help="Look again and again for so long: 30s, 5m.")] = None,
+    every: Annotated[str, typer.Option("--every", metavar="SPAN", help="How often, with --watch.")] = "1s",
+    plot: Plot = None,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show how far a group is behind, by queue: messages, bytes (the backlog is read), seconds. --watch asks brokers only.
+
+    Example: halfmoon spark lag C_shop --watch 1m --every 2s --plot lag.png
+    """
+    found = asked(nameserver, master, option, as_json=as_json)
+    if plot is not None and watch is None:
+        raise UsageError("--plot draws the lag over time: give --watch, too")
+    pictures = _pictures(plot)
+    if watch is None:
+        _work().lag(found, group, topic)
+        return
+    seen = _work().watch(found, group, topic, age_ms(watch) / 1000, max(0.05, age_ms(every) / 1000))
+    if pictures is not None:
+        pictures.lag_plot(plot, group, seen)
+
+
+@txn.command("audit")
+def txn_audit(
+    topic: Topics = None,
+    since: Since = None,
+    limit: Limit = 20,
+    plot: Plot = None,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Join half messages, op records and visible messages of all brokers: states, latencies, duplicates, orphans.
+
+    Topics are those that half messages name, unless given. Exit code 1 when a message is visible twice, or one has no half message.
+
+    Example: halfmoon spark txn audit --since 1d --plot latency.png
+    """
+    pictures = _pictures(plot)
+    found = asked(nameserver, master, option, as_json=as_json)
+    drawn = _work().audit_transactions(found, topic, _since(since), limit, curve=plot is not None)
+    if pictures is not None:
+        pictures.latency_plot(plot, drawn.curves, drawn.counts)
+    if not drawn.sound:
+        raise typer.Exit(1)
+
+
+@delay.command("audit")
+def delay_audit(
+    topic: Topics = None,
+    since: Since = None,
+    limit: Limit = 20,
+    plot: Plot = None,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Compare when delayed messages were due with when they came. Exit code 1 when some are missing.
+
+    Example: halfmoon spark delay audit --topic orders --plot late.png
+    """
+    pictures = _pictures(plot)
+    found = asked(nameserver, master, option, as_json=as_json)
+    drawn = _work().audit_delays(found, topic, _since(since), limit, curve=plot is not None)
+    if pictures is not None:
+        pictures.lateness_plot(plot, drawn.curves, drawn.counts)
+    if not drawn.sound:
+        raise typer.Exit(1)
+
+
+@dlq.command("report")
+def dlq_report(
+    group: Groups = None,
+    since: Since = None,
+    limit: Limit = 100,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Count dead letters by group, topic and reason; numbers in reasons count as one. Exit code 1 when there are none.
+
+    Example: halfmoon spark dlq report --group C_mail --since 1d
+    """
+    found = asked(nameserver, master, option, as_json=as_json)
+    _work().report_dead_letters(found, group, _since(since), time.time_ns() // 1_000_000, limit)
+
+
+@dlq.command("replay")
+def dlq_replay(
+    group: Groups = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Only those for which it is true: reason like '%timeout%'.")
+    ] = None,
+    since: Since = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Send to this topic; else to the group alone.")] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="At most so many a second.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also what was replayed to that topic before.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")] = False,
+    audit: Annotated[Path | None, typer.Option("--audit", metavar="DIR", help="Add the audit rows to this Parquet table.")] = None,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Send dead letters again, each once; every outcome is a row. Exit code 1 when one failed, or there are none.
+
+    Columns for --where: deadGroup, source, reason, tries, givenUp, born, tags, keys, msgId, properties, body.
+
+    Example: halfmoon spark dlq replay --group C_mail --where "reason like '%timeout%'" --rate 50 --dry-run
+    """
+    if not (group or where or since):
+        raise UsageError("choose dead letters by --group, --where or --since")
+    if not (yes or dry_run):
+        if not sys.stdin.isatty():
+            raise UsageError("a replay is confirmed: without a terminal give --yes or --dry-run")
+        typer.confirm("send these dead letters again?", abort=True, err=True)
+    found, work = asked(nameserver, master, option, as_json=as_json), _work()
+    replay = work.Replay(to=to, rate=rate, again=again, dry_run=dry_run)
+    work.replay_dead_letters(found, group, _since(since), where, replay, audit)
+
+
+@app.command()
+def trace(
+    msg_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The sender's id of a message; none: all messages.")] = None,
+    trace_topic: Annotated[str, typer.Option("--trace-topic", metavar="TOPIC", help="Where clients tell.")] = "RMQ_SYS_TRACE_TOPIC",
+    since: Since = None,
+    limit: Limit = 100,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show sends, decisions and listeners' calls that traced clients told. Exit code 1 when there are none.
+
+    Example: halfmoon spark trace 7F00000100002A9F0000000000001000
+    """
+    _work().trace(asked(nameserver, master, option, as_json=as_json), msg_id, trace_topic, _since(since), limit)
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(metavar="SQL", help="A query; topic.orders or topic.`a-b` are topics.")],
+    archive: Annotated[
+        list[str] | None,
+        typer.Option("--archive", metavar="TOPIC=DIR", help="The table with the older part of a topic; repeatable."),
+    ] = None,
+    limit: Limit = 100,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Query topics, live and archived as one table; `topic.orders timestamp as of '2026-01-31T08:00:00Z'` is what was there then.
+
+    Example: halfmoon spark sql "select tags, count(*) from topic.orders group by tags" --archive orders=lake/orders
+    """
+    found = asked(nameserver, master, option, as_json=as_json)
+    _tables().sql(found, query, pairs(archive or [], "--archive"), limit)
+
+
+@app.command()
+def ingest(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    lake: Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory; made when it is missing.")],
+    kind: Annotated[str, typer.Option("--format", metavar="KIND", help="parquet, delta or iceberg.")] = "parquet",
+    decode: Annotated[str, typer.Option("--decode", metavar="KIND", help="What bodies are: binary, text or json.")] = "binary",
+    schema: Annotated[
+        str | None, typer.Option("--schema", metavar="DDL", help="Fields of JSON bodies: id bigint, total double.")
+    ] = None,
+    partition: Annotated[str, typer.Option("--partition", metavar="UNIT", help="A folder for each day or hour.")] = "",
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Put what a topic holds now into a table, from where the table ends. Killed at any point, the next run goes on.
+
+    Example: halfmoon spark ingest orders lake/orders --format delta --partition day
+    """
+    found = asked(nameserver, master, option, as_json=as_json)
+    _tables().fill(found, topic, lake, kind, decode, schema, partition)
+
+
+def _since(text: str | None) -> int | None:
+    return None if text is None else time_ms(text)
+
+
+def _work() -> Any:
+    try:
+        from halfmoon.cli import spark_work
+    except ModuleNotFoundError as exc:
+        raise _missing(exc, "spark") from None
+    return spark_work
+
+
+def _tables() -> Any:
+    try:
+        from halfmoon.cli import spark_lake
+    except ModuleNotFoundError as exc:
+        raise _missing(exc, "spark") from None
+    return spark_lake
+
+
+def _pictures(plot: Path | None) -> Any:
+    """Return what draws; None without a picture. Whatever stands in its way is told before the work is begun."""
+    check_plot(plot)
+    if plot is None:
+        return None
+    try:
+        from halfmoon.spark.jobs import plots
+    except ModuleNotFoundError as exc:
+        raise _missing(exc, "lake") from None
+    return plots
+
+
+def _missing(exc: ModuleNotFoundError, extra: str) -> Exception:
+    """Return what to say of a module that is not installed; one of our own is our own mistake."""
+    name = (exc.name or "").partition(".")[0]
+    return exc if name == "halfmoon" else UsageError(f"{name} is not installed: pip install 'halfmoon[{extra}]'")

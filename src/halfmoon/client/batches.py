@@ -1,0 +1,111 @@
+"""The blocking client of batch transactions: many messages of many tasks that become visible once, whole and in order, or never.
+
+Written by hand. Who asks what and when is the caller's (`halfmoon.wire.headers.batch` has the order).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from halfmoon.client.blocking import Blocking
+from halfmoon.client.core.batches import Attempts, BatchesCore, BatchName, BatchSettings, Decision, Stored
+from halfmoon.client.quiet import Quiet, of_process
+from halfmoon.client.settings import settings_of
+from halfmoon.effects import Op
+from halfmoon.model import MessageQueue
+from halfmoon.shell.threads import background
+from halfmoon.wire.batches import BatchPromise
+
+T = TypeVar("T")
+
+__all__ = [
+    "Attempts",
+    "BatchName",
+    "BatchPromise",
+    "BatchSettings",
+    "BatchTransactions",
+    "Decision",
+    "Stored",
+    "batch_transactions",
+]
+
+
+class BatchTransactions(Blocking):
+    """Talks to brokers about batches, again after failures that may pass; every call may be made again.
+
+    ::
+
+        with BatchTransactions(nameserver="127.0.0.1:9876") as batches:
+            batch, queue = BatchName("job-1", 0), batches.queues("orders")[0]
+            stored = batches.prepare(batch, "a1", 0, queue, 0, 2, encode_batch(two_messages)).result()
+            parts = {queue.broker_name: {"a1": BatchPromise(count=2, checksum=stored.checksum)}}
+            for broker, attempts in parts.items():
+                assert batches.vote(batch, broker, stored.coordinator, attempts) is None
+            for broker, attempts in batches.decide(batch, stored.coordinator, parts, "").parts.items():
+                batches.apply(batch, broker, stored.coordinator, attempts)
+
+    Settings are those of `BatchSettings`, by keyword. Safe to use from many threads. `batch_transactions` gives the one of a
+    process.
+
+    Every call raises UsageError where a broker knows no batch transactions (an Apache one), NetworkError and BrokerError when it
+    failed too often or for good.
+    """
+
+    _client: Quiet[BatchSettings]
+
+    def __init__(self, settings: BatchSettings | None = None, **values: Any) -> None:
+        loop = background()
+        super().__init__(loop.plain(Quiet, settings or settings_of(BatchSettings, values)), loop)
+        self._core = BatchesCore(self._client._instance, self._client.settings)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that messages of a topic may go to, sorted. Raises NoRoute."""
+        return self._wait(self._core.queues(topic))
+
+    def prepare(
+        self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes
+    ) -> Future[Stored]:
+        """Begin to send a piece of an attempt to a queue's broker, which keeps it unseen; how many are under way is the caller's.
+
+        ``body`` holds ``count`` messages as `halfmoon.wire.record.encode_batch` packs them; ``first_seq`` counts those of this
+        attempt for this queue before them. Pieces are published in the order of (partition, first_seq).
+        """
+        operation = self._core.prepare(batch, attempt, partition, queue, first_seq, count, body)
+        return self._loop.submit(lambda: asyncio.ensure_future(self._client._run(operation)))
+
+    def vote(self, batch: tuple[str, int], broker: str, coordinator: str, attempts: Attempts) -> str | None:
+        """Ask a broker whether it holds attempts whole, on its device; it keeps them then. Return None, or why not."""
+        return self._wait(self._core.vote(batch, broker, coordinator, attempts))
+
+    def decide(self, batch: tuple[str, int], coordinator: str, parts: Mapping[str, Attempts], digest: str = "") -> Decision:
+        """Decide which attempts a batch is made of, or learn what was decided before: the first decision holds.
+
+        ``digest`` tells the content, up to 128 characters, and comes back with a decision that was made before.
+        """
+        return self._wait(self._core.decide(batch, coordinator, parts, digest))
+
+    def apply(self, batch: tuple[str, int], broker: str, coordinator: str, attempts: Attempts) -> None:
+        """Have a broker publish its part of a decision; return once all of it is visible and on its device."""
+        self._wait(self._core.apply(batch, broker, coordinator, attempts))
+
+    def resolve(self, batch: tuple[str, int], coordinator: str, attempt: str) -> str:
+        """Ask the coordinator what became of an attempt: COMMIT, ABORT or UNDECIDED. Changes nothing."""
+        return self._wait(self._core.resolve(batch, coordinator, attempt))
+
+    def abort(self, batch: tuple[str, int], broker: str, attempts: Attempts) -> int:
+        """Tell a broker that attempts will not be decided: a hint, ignored once they are. Return how many it dropped at once."""
+        return self._wait(self._core.abort(batch, broker, attempts))
+
+    def _wait(self, operation: Op[T]) -> T:
+        return self._loop.call(self._client._run(operation))
+
+
+def batch_transactions(**values: Any) -> BatchTransactions:
+    """Return the process's started client with these settings of `BatchSettings`; made at the first call, kept to the end.
+
+    A forked child gets one of its own. Raises SettingError, NoNameServer.
+    """
+    return of_process(BatchTransactions, settings_of(BatchSettings, values))

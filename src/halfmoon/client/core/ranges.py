@@ -1,0 +1,403 @@
+"""Reading given ranges of queues, for jobs that know what they want: ends of queues, offsets by time, and which pulls to send next.
+
+No group makes progress by it. `Window` decides what is asked and in which order answers are handed on; it holds no bytes.
+`halfmoon.client.ranges` has the sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, NamedTuple
+
+from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.names import check_group, check_topic
+from halfmoon.client.settings import ClientSettings
+from halfmoon.effects import Op, gather, sleep
+from halfmoon.errors import (
+    BadMessage,
+    HalfmoonError,
+    NetworkError,
+    NoRoute,
+    PeerError,
+    QueryNotFound,
+    TopicNotFound,
+    broker_error,
+)
+from halfmoon.model import MessageQueue
+from halfmoon.settings import setting
+from halfmoon.wire.bodies import TopicList, TopicStatsTable, from_json
+from halfmoon.wire.command import Command
+from halfmoon.wire.flags import BORN_HOST_V6, PULL_SUBSCRIPTION
+from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, SearchOffsetByTimestamp, UpdateConsumerOffset
+from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
+from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply
+from halfmoon.wire.headers.route import GetAllTopicListFromNameserver
+from halfmoon.wire.headers.topic import GetTopicStatsInfo
+from halfmoon.wire.record import HEAD, RECORD_BYTES_MIN
+
+READER_GROUP = "TOOLS_CONSUMER"
+"""The group that reads and leaves no progress; every broker has it. Follows MixAll.TOOLS_CONSUMER_GROUP."""
+
+COUNT_MAX = 32
+"""Messages of one pull. Follows maxTransferCountOnMessageInMemory, which bounds every answer of a broker that is not told else."""
+
+ASKS_SIDE_BY_SIDE = 64
+"""Small requests under way at once, whatever the number of queues."""
+
+PAUSE_MS, PAUSE_MS_MAX = 100, 5_000
+"""Pause after the first failure, doubled with each further one without progress between."""
+
+FOUND, NOT_SUPPORTED, NOT_FOUND, RETRY_IMMEDIATELY, OFFSET_MOVED = 0, 3, 19, 20, 21
+
+QueueEnds = dict[tuple[str, int], tuple[int, int]]
+"""(broker name, queue id) → (offset of the oldest message, offset behind the newest)."""
+
+Missing = Callable[[int, int], object]
+"""Told of offsets [begin, end) that hold no message any more."""
+
+_SIZE, _QUEUE_OFFSET = Struct(">i").unpack_from, Struct(">q").unpack_from
+_QUEUE_OFFSET_AT, _SYS_FLAG_AT, _STORE_MS_AT = 20, 36, 56
+_V6_MORE = 12  # bytes that an IPv6 host takes more
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangeSettings(ClientSettings):
+    """Settings of a client that reads ranges."""
+
+    request_timeout_ms: int = setting(30_000, java="mqClientApiTimeout", why="One request; a broker may read from disk.", low=1)
+    retries_max: int = setting(
+        8, why="Failures in a row, without a message between, after which a read fails: 16 s.", low=0, high=1_000
+    )
+    in_flight: int = setting(16, why="Pulls of one read under way at once, where answers are short.", low=1, high=1_024)
+
+
+class OffsetsLost(HalfmoonError):
+    """Messages that were asked for are not there (any more): expired, or lost with the end of a log.
+
+    ``begin`` and ``end`` are the offsets that are missing, ``min_offset`` and ``max_offset`` what the queue holds.
+    """
+
+    def __init__(self, queue: MessageQueue, begin: int, end: int, min_offset: int, max_offset: int) -> None:
+        super().__init__(
+            f"messages {begin} to {end - 1} of queue {queue.queue_id} of topic {queue.topic} at {queue.broker_name} are gone: "
+            f"the queue holds {min_offset} to {max_offset} (not included)"
+        )
+        self.queue, self.begin, self.end, self.min_offset, self.max_offset = queue, begin, end, min_offset, max_offset
+
+
+# ---------------------------------------------------------------- what is asked next
+
+
+class Segment(NamedTuple):
+    """Offsets [begin, end) of one request."""
+
+    begin: int
+    end: int
+
+
+class Window:
+    """Which parts of [begin, end) are to be asked for, and which answer is handed on next.
+
+    A broker answers a part from its begin on as far as it likes; the rest becomes a part of its own, and is asked for before those
+    behind it. Up to ``ahead`` parts of ``step`` offsets are under way. Answers are handed on in the order of the offsets.
+    """
+
+    def __init__(self, begin: int, end: int, step: int, ahead: int) -> None:
+        self.head = begin
+        self.end = end
+        self._step, self._ahead = step, ahead
+        self._next = begin
+        self._left: list[Segment] = []
+        self._asked: dict[int, int] = {}
+
+    @property
+    def done(self) -> bool:
+        """Whether all was handed on."""
+        return self.head >= self.end
+
+    @property
+    def under_way(self) -> int:
+        """Parts that were asked for and not handed on."""
+        return len(self._asked)
+
+    def ask(self) -> Segment | None:
+        """Return the next part to ask for; None: nothing now."""
+        if self._left:  # what an answer left over; its part counted already
+            found = self._left.pop(0)
+        elif self._next < self.end and len(self._asked) < self._ahead:
+            found = Segment(self._next, min(self._next + self._step, self.end))
+            self._next = found.end
+        else:
+            return None
+        self._asked[found.begin] = found.end
+        return found
+
+    def answered(self, begin: int, reached: int) -> None:
+        """Take note that the answer to the part at ``begin`` covers the offsets below ``reached``; the rest is asked for next."""
+        end = self._asked[begin]
+        if reached < end:
+            self._asked[begin] = reached
+            self._left.append(Segment(reached, end))
+            self._left.sort()
+
+    def handed_on(self, begin: int) -> None:
+        """The part at ``begin``, which is the head, was handed on."""
+        assert begin == self.head
+        self.head = self._asked.pop(begin)
+
+    def again(self, head: int | None = None) -> None:
+        """Forget what is under way, and ask anew for everything from the head, or a new one, on."""
+        self._asked.clear()
+        self._left.clear()
+        self._next = self.head = self.head if head is None else head
+
+
+class Answer(NamedTuple):
+    """What the reply to a part says: it covers the offsets below ``reached``, and its body holds messages unless not ``found``.
+
+    ``ends`` is what the queue holds; ``whole``: the broker says that there is a message for every offset, and nothing else.
+    """
+
+    reached: int
+    found: bool
+    ends: tuple[int, int]
+    whole: bool = False
+
+
+def pull_request(queue: MessageQueue, part: Segment) -> PullMessage:
+    """Return the pull that asks for a part, or for its begin. The broker does not hold it."""
+    return PullMessage(
+        consumer_group=READER_GROUP, topic=queue.topic, queue_id=queue.queue_id, queue_offset=part.begin,
+        max_msg_nums=min(part.end - part.begin, COUNT_MAX), sys_flag=PULL_SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0,
+        sub_version=0, subscription="*", expression_type="TAG", broker_name=queue.broker_name,
+    )  # fmt: skip
+
+
+def range_request(queue: MessageQueue, part: Segment, max_bytes: int) -> ReadRange:
+    """Return the request of our own brokers that asks for as much of a part as one answer may hold."""
+    return ReadRange(
+        topic=queue.topic, queue_id=queue.queue_id, begin=part.begin, end=part.end, max_bytes=min(max_bytes, 2**31 - 1)
+    )
+
+
+def answer_of(reply: Command, part: Segment) -> Answer | None:
+    """Return what the reply to a pull says; None for a refusal. Raises PeerError when it makes no sense."""
+    code = reply.code
+    if code not in (FOUND, NOT_FOUND, RETRY_IMMEDIATELY, OFFSET_MOVED):
+        return None
+    long = "count" in reply.fields
+    header: ReadRangeReply | PullMessageReply = reply.header(ReadRangeReply) if long else reply.header(PullMessageReply)
+    ends = (header.min_offset, header.max_offset)
+    reached = header.next_begin_offset
+    if code == FOUND and reached <= part.begin:
+        raise PeerError(f"a pull at {part.begin} found messages and leads on to {reached}")
+    whole = isinstance(header, ReadRangeReply) and header.count == reached - part.begin and reached <= part.end
+    return Answer(min(max(reached, part.begin + 1), part.end), code == FOUND, ends, whole)
+
+
+def looked_through(body: memoryview, part: Segment) -> tuple[list[tuple[int, int]], list[Segment]]:
+    """Return where the messages of a part lie in an answer's body, as (from, to), and which of its offsets have none.
+
+    Costs about a third of a microsecond a message; for answers of a few. Raises BadMessage when sizes lead nowhere.
+    """
+    spans: list[tuple[int, int]] = []
+    missing: list[Segment] = []
+    at, size, expected = 0, len(body), part.begin
+    while at < size:
+        if size - at < RECORD_BYTES_MIN:
+            raise BadMessage(f"{size - at} bytes behind the last record")
+        size_bytes, offset = _SIZE(body, at)[0], _QUEUE_OFFSET(body, at + _QUEUE_OFFSET_AT)[0]
+        end = at + size_bytes
+        if size_bytes < RECORD_BYTES_MIN or end > size:
+            raise BadMessage(f"a record of {size_bytes} bytes, {size - at} bytes before the end")
+        if expected <= offset < part.end:
+            if offset > expected:
+                missing.append(Segment(expected, offset))
+            expected = offset + 1
+            if spans and spans[-1][1] == at:
+                spans[-1] = (spans[-1][0], end)
+            else:
+                spans.append((at, end))
+        at = end
+    if expected < part.end:
+        missing.append(Segment(expected, part.end))
+    return spans, missing
+
+
+def pause_ms(failures: int) -> int:
+    """Return how long to wait after so many failures in a row."""
+    return int(min(PAUSE_MS * 2 ** min(failures - 1, 16), PAUSE_MS_MAX))
+
+
+# ---------------------------------------------------------------- small requests
+
+
+class RangesCore:
+    """The small requests as operations. Names are the user's; a namespace is put before them here."""
+
+    def __init__(self, instance: Instance, settings: RangeSettings) -> None:
+        self._instance, self._settings = instance, settings
+        self.routes = instance.routes
+
+    def wire(self, topic: str) -> str:
+        """Return a topic as it is called on the wire. Raises UsageError for what cannot be one."""
+        check_topic(topic)
+        return self._instance.wire(topic)
+
+    def queues(self, topic: str) -> Op[list[MessageQueue]]:
+        """Return the readable queues of a topic, asked for anew.
+
+        Raises NoRoute: at once for a topic that was never heard of; else it may come back with its broker, and is waited for.
+        """
+        wire = self.wire(topic)
+        yield from self._again(lambda: self.routes.refresh(wire), patient=self.routes.known(wire) is not None)
+        found = yield from self.routes.read_queues(wire)
+        return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in sorted(found)]
+
+    def topics(self) -> Op[list[str]]:
+        """Return the names of all topics that the name servers know, those of the protocol included."""
+        reply = yield from self._again(lambda: self._instance.name_servers.ask(GetAllTopicListFromNameserver()))
+        return sorted(from_json(TopicList, bytes(reply.body)).topic_list)
+
+    def bounds(self, topic: str) -> Op[QueueEnds]:
+        """Return the ends of every readable queue of a topic, one request a broker. Raises NoRoute, NetworkError, BrokerError."""
+        queues = yield from self.queues(topic)
+        brokers = sorted({queue.broker_name for queue in queues})
+        tables = yield from _all([self._ends(self.wire(topic), broker) for broker in brokers])
+        found: QueueEnds = {}
+        for queue in queues:
+            found[queue.broker_name, queue.queue_id] = tables[brokers.index(queue.broker_name)].get(queue.queue_id, (0, 0))
+        return found
+
+    def offsets_at(self, topic: str, timestamp_ms: int, ends: QueueEnds) -> Op[dict[tuple[str, int], int]]:
+        """Return for every queue of ``ends`` the offset of the first message stored at a time or later; behind the last: none is.
+
+        Brokers answer the nearest message, each version in its own way; so the answer is where the search begins, and one or two
+        messages beside it are looked at.
+        """
+        keys = sorted(ends)
+        found = yield from _all([self._first_since(MessageQueue(self.wire(topic), *key), timestamp_ms, *ends[key]) for key in keys])
+        return dict(zip(keys, found))
+
+    def committed(self, group: str, topic: str, queues: list[MessageQueue]) -> Op[dict[tuple[str, int], int]]:
+        """Return the progress of a group; queues where it has none are left out."""
+        check_group(group)
+        found = yield from _all([self._committed(self._instance.wire(group), self.wire(topic), queue) for queue in queues])
+        return {(queue.broker_name, queue.queue_id): offset for queue, offset in zip(queues, found) if offset >= 0}
+
+    def commit(self, group: str, topic: str, offsets: Mapping[tuple[str, int], int]) -> Op[None]:
+        """Store the progress of a group: offsets of the next messages to read. Raises NetworkError, BrokerError."""
+        check_group(group)
+        yield from _all([self._commit(group, MessageQueue(self.wire(topic), *key), offsets[key]) for key in sorted(offsets)])
+
+    def address(self, queue: MessageQueue, *, anew: bool = False) -> Op[str]:
+        """Return where a queue, its topic called as on the wire, is read. Raises NetworkError, NoRoute."""
+        if anew or self.routes.reader(queue.broker_name) is None:
+            yield from self.routes.refresh(queue.topic)
+        found = self.routes.reader(queue.broker_name)
+        if found is None:
+            raise NetworkError(f"no broker {queue.broker_name} in the route of topic {queue.topic}")
+        return found[0]
+
+    # ------------------------------------------------------------ inside
+
+    def _again(self, attempt: Callable[[], Op[Any]], *, patient: bool = True) -> Op[Any]:
+        """Carry an operation out, again after failures that may pass, ``patient``: also of a missing route. Raises the last."""
+        failures = 0
+        while True:
+            try:
+                return (yield from attempt())
+            except HalfmoonError as exc:
+                failures += 1
+                hopeless = isinstance(exc, TopicNotFound) or (isinstance(exc, NoRoute) and not patient)
+                if not exc.retry or hopeless or failures > self._settings.retries_max:
+                    raise
+                yield from sleep(pause_ms(failures))
+
+    def _ask(self, queue: MessageQueue, request: Any) -> Op[Command]:
+        failed = False
+
+        def attempt() -> Op[Command]:
+            nonlocal failed
+            address = yield from self.address(queue, anew=failed)
+            failed = True
+            return (yield from ask(address, request, b"", self._settings.request_timeout_ms))
+
+        reply: Command = yield from self._again(attempt)
+        return reply
+
+    def _ends(self, topic: str, broker: str) -> Op[dict[int, tuple[int, int]]]:
+        reply = yield from self._ask(MessageQueue(topic, broker, 0), GetTopicStatsInfo(topic=topic))
+        table = from_json(TopicStatsTable, bytes(reply.body)).offset_table
+        return {queue.queue_id: (max(0, ends.min_offset), max(0, ends.max_offset)) for queue, ends in table.items()}
+
+    def _committed(self, group: str, topic: str, queue: MessageQueue) -> Op[int]:
+        request = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue.queue_id)
+        try:
+            reply = yield from self._ask(MessageQueue(topic, queue.broker_name, queue.queue_id), request)
+        except QueryNotFound:
+            return -1
+        return reply.header(OffsetReply).offset
+
+    def _commit(self, group: str, queue: MessageQueue, offset: int) -> Op[None]:
+        request = UpdateConsumerOffset(
+            consumer_group=self._instance.wire(group), topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        yield from self._ask(queue, request)
+
+    def _first_since(self, queue: MessageQueue, timestamp_ms: int, low: int, high: int) -> Op[int]:
+        """Search [low, high), from the broker's answer on in steps that double, then by halves."""
+        if low >= high:
+            return high
+        request = SearchOffsetByTimestamp(topic=queue.topic, queue_id=queue.queue_id, timestamp=max(0, timestamp_ms))
+        near = (yield from self._ask(queue, request)).header(OffsetReply).offset
+        near, step = min(max(near, low), high - 1), 1
+        if (yield from self._store_ms(queue, near)) >= timestamp_ms:
+            high = near
+            while high > low and (yield from self._store_ms(queue, max(low, high - step))) >= timestamp_ms:
+                high, step = max(low, high - step), step * 2
+            low = max(low, high - step)
+        else:
+            low = near + 1
+            while low < high and (yield from self._store_ms(queue, min(low + step, high) - 1)) < timestamp_ms:
+                low, step = min(low + step, high), step * 2
+            high = min(low + step, high)
+        while low < high:
+            middle = (low + high) // 2
+            if (yield from self._store_ms(queue, middle)) < timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _store_ms(self, queue: MessageQueue, offset: int) -> Op[int]:
+        """Return when the message at an offset was stored; before all times where there is none any more."""
+        part = Segment(offset, offset + 1)
+        reply = yield from self._ask_pull(queue, part)
+        answer = answer_of(reply, part)
+        if answer is None:
+            raise broker_error(reply.code, reply.remark)
+        if not answer.found or len(reply.body) < HEAD.size:
+            return -1
+        body = bytes(reply.body)
+        at = _STORE_MS_AT + (_V6_MORE if _SIZE(body, _SYS_FLAG_AT)[0] & BORN_HOST_V6 else 0)
+        return int.from_bytes(body[at : at + 8], "big")
+
+    def _ask_pull(self, queue: MessageQueue, part: Segment) -> Op[Command]:
+        address = yield from self.address(queue)
+        return (yield from call(address, pull_request(queue, part), b"", self._settings.request_timeout_ms))
+
+
+def _all(operations: list[Generator[Any, Any, Any]]) -> Op[list[Any]]:
+    """Run operations side by side, a bounded number at once; return their results. Raises the first error."""
+    found: list[Any] = []
+    for at in range(0, len(operations), ASKS_SIDE_BY_SIDE):
+        outcomes = yield from gather(operations[at : at + ASKS_SIDE_BY_SIDE])
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+            found.append(outcome)
+    return found

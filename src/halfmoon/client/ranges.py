@@ -1,0 +1,340 @@
+"""The blocking client that reads given ranges of queues as raw records: for jobs of many processes, with no group and no progress.
+
+Written by hand. Small questions go over the background loop; reading does not: it has connections of its own, and the thread that
+reads receives the bodies of answers as they came.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from halfmoon.client.blocking import Blocking
+from halfmoon.client.core.ranges import (
+    COUNT_MAX,
+    NOT_SUPPORTED,
+    Answer,
+    Missing,
+    OffsetsLost,
+    QueueEnds,
+    RangesCore,
+    RangeSettings,
+    Segment,
+    Window,
+    answer_of,
+    looked_through,
+    pause_ms,
+    pull_request,
+    range_request,
+)
+from halfmoon.client.quiet import Quiet, of_process
+from halfmoon.client.settings import settings_of
+from halfmoon.effects import Op
+from halfmoon.errors import HalfmoonError, NetworkError, TopicNotFound, UsageError, broker_error
+from halfmoon.model import MessageQueue
+from halfmoon.shell.bulk import Bulk
+from halfmoon.shell.threads import BackgroundLoop, background
+from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.headers.ranges import ReadRange
+
+MAX_BYTES = 4 * 1024 * 1024
+IDLE_MAX = 16
+"""Connections kept for the next read, over all brokers."""
+
+BEHIND_TRIES = 4
+"""How often a queue is looked at that ends before the range does, until its messages count as lost: 1.5 s."""
+
+T = TypeVar("T")
+
+log = logging.getLogger("halfmoon.client")
+
+__all__ = ["MAX_BYTES", "OffsetsLost", "RangeSettings", "Ranges", "ranges"]
+
+
+class Behind(NetworkError):
+    """The broker does not know the end of the range yet, or any more."""
+
+
+class Ranges(Blocking):
+    """Reads ranges of queues.
+
+    ::
+
+        with Ranges(nameserver="127.0.0.1:9876") as client:
+            for (broker, queue), (begin, end) in client.bounds("orders").items():
+                for raw in client.read(broker, "orders", queue, begin, end):
+                    records = decode_records(raw)
+
+    Settings are those of `RangeSettings`, by keyword. Safe to use from many threads. `ranges` gives the one of a process.
+    """
+
+    _client: Quiet[RangeSettings]
+
+    def __init__(self, settings: RangeSettings | None = None, **values: Any) -> None:
+        loop: BackgroundLoop = background()
+        super().__init__(loop.plain(Quiet, settings or settings_of(RangeSettings, values)), loop)
+        self._core = RangesCore(self._client._instance, self._client.settings)
+        self._idle: list[Bulk] = []
+        self._strangers: set[str] = set()
+        """Addresses of brokers that know no request of Halfmoon's own."""
+        self._closed = False
+
+    def close(self) -> None:
+        """Close all connections. Closing again does nothing."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+        super().close()
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics that the name servers know, those of the protocol included."""
+        return self._ask(self._core.topics())
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the readable queues of a topic, asked for anew. Raises NoRoute where there is none (any more)."""
+        return self._ask(self._core.queues(topic))
+
+    def bounds(self, topic: str) -> QueueEnds:
+        """Return (broker name, queue id) → (offset of the oldest message, offset behind the newest that readers may see).
+
+        One request a broker, side by side. Raises NoRoute, NetworkError, BrokerError; an answer has all brokers or there is none.
+        """
+        return self._ask(self._core.bounds(topic))
+
+    def offsets_at(self, topic: str, timestamp_ms: int, ends: QueueEnds | None = None) -> dict[tuple[str, int], int]:
+        """Return for every queue the offset of the first message stored at a time (ms since the epoch) or later.
+
+        Where there is none, that is the end of the queue. ``ends`` are `bounds` known already. A few requests a queue.
+        """
+        return self._ask(self._core.offsets_at(topic, timestamp_ms, self.bounds(topic) if ends is None else ends))
+
+    def committed(self, group: str, topic: str) -> dict[tuple[str, int], int]:
+        """Return the progress of a group in a topic; queues where it has none are left out."""
+        return self._ask(self._core.committed(group, topic, self.queues(topic)))
+
+    def commit(self, group: str, topic: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Store the progress of a group: for each queue the offset of the next message to read."""
+        self._ask(self._core.commit(group, topic, offsets))
+
+    def read(
+        self,
+        broker: str,
+        topic: str,
+        queue: int,
+        begin: int,
+        end: int,
+        max_bytes: int = MAX_BYTES,
+        *,
+        missing: Missing | None = None,
+    ) -> Iterator[bytes]:
+        """Yield the records of [begin, end) of a queue as stored, back to back, in order, each once.
+
+        Pieces are whole records, about ``max_bytes`` of them. What is in no piece was reported: ``missing(begin, end)`` is told
+        of offsets that hold no message, in order; without it they are an error. Failures that may pass (a broker that restarts, a
+        cut connection, a route that changed) are tried again, without a record lost or repeated.
+
+        Raises:
+            OffsetsLost: offsets hold no message and ``missing`` is None.
+            TopicNotFound: the broker has no such topic any more. NoRoute: name servers had none for too long.
+            NetworkError, BrokerError: it failed too often, or for good.
+            BadMessage: the broker sent what are no records.
+        """
+        if not 0 <= begin <= end or queue < 0 or max_bytes < 1:
+            raise UsageError(f"no range: queue {queue}, offsets {begin} to {end}, {max_bytes} bytes at once")
+        return self.read_wire(MessageQueue(self.on_wire(topic), broker, queue), begin, end, max_bytes, missing=missing)
+
+    def read_wire(
+        self, queue: MessageQueue, begin: int, end: int, max_bytes: int = MAX_BYTES, *, missing: Missing | None = None
+    ) -> Iterator[bytes]:
+        """Read as `read` does, from a queue whose topic is called as on the wire."""
+        return _Reading(self, queue, begin, end, max_bytes, missing).pieces()
+
+    def on_wire(self, topic: str) -> str:
+        """Return a topic as brokers call it: with the namespace. Raises UsageError for what cannot be one."""
+        return self._core.wire(topic)
+
+    # ------------------------------------------------------------ for reading
+
+    def _ask(self, operation: Op[T]) -> T:
+        return self._loop.call(self._client._run(operation))
+
+    def _open(self, address: str) -> Bulk:
+        """Return a connection that nobody uses, an idle one if there is."""
+        for link in list(self._idle):
+            if link.address == address:
+                try:
+                    self._idle.remove(link)
+                except ValueError:  # another thread was faster
+                    continue
+                if link.alive():
+                    return link
+                link.close()
+        settings = self._client.settings
+        return Bulk(address, settings.request_timeout_ms, serialization=ROCKETMQ if settings.serialization == "ROCKETMQ" else JSON)
+
+    def _give(self, link: Bulk) -> None:
+        self._idle.append(link)
+        while self._idle and (self._closed or len(self._idle) > IDLE_MAX):
+            self._idle.pop(0).close()
+
+
+class _Reading:
+    """One read of one range."""
+
+    def __init__(self, client: Ranges, queue: MessageQueue, begin: int, end: int, max_bytes: int, missing: Missing | None) -> None:
+        self._client, self._queue, self._max_bytes, self._missing = client, queue, max_bytes, missing
+        self._settings: RangeSettings = client.settings
+        self._window = Window(begin, end, end - begin, 1)
+        self._short = False
+        self._link: Bulk | None = None
+        self._asked: dict[int, Segment] = {}
+        self._held: dict[int, tuple[Answer, bytes]] = {}
+        self._failures = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield what is asked for, piece by piece."""
+        found: list[bytes] = []
+        size = 0
+        try:
+            while not self._window.done:
+                for body in self._step():
+                    if found and size + len(body) > self._max_bytes:
+                        yield found[0] if len(found) == 1 else b"".join(found)
+                        found, size = [], 0
+                    found.append(body)
+                    size += len(body)
+            if found:
+                yield found[0] if len(found) == 1 else b"".join(found)
+        finally:
+            self._leave()
+
+    def _step(self) -> list[bytes]:
+        """Send what may be asked now, take one answer, and return the bodies whose turn has come."""
+        try:
+            link = self._link
+            if link is None:
+                link = self._link = self._connected()
+                self._suit(link.address)
+            self._send(link)
+            reply = link.head()
+            part = self._asked.pop(reply.opaque, None)
+            answer = None if part is None else answer_of(reply, part)
+            if answer is not None and part is not None:
+                self._window.answered(part.begin, answer.reached)
+                self._send(link)  # before the body, so that the broker has something to do meanwhile
+            body = link.body()
+            if part is None:  # nobody asked for it
+                return []
+            if answer is None:
+                if reply.code == NOT_SUPPORTED and not self._short:
+                    self._client._strangers.add(link.address)
+                    self._suit(link.address)
+                    return []
+                raise broker_error(reply.code, reply.remark, link.address)
+            self._held[part.begin] = (answer, body)
+            return self._in_order()
+        except HalfmoonError as exc:
+            self._failed(exc)
+            return []
+
+    def _send(self, link: Bulk) -> None:
+        """Ask for what may be asked now; short answers are asked for by the dozen, since each write costs more than a request."""
+        if self._short and len(self._asked) > self._settings.in_flight // 2:
+            return
+        while (part := self._window.ask()) is not None:
+            request: Any = pull_request(self._queue, part) if self._short else self._long(part)
+            self._asked[link.ask(request)] = part
+        link.flush()
+
+    def _long(self, part: Segment) -> ReadRange:
+        return range_request(self._queue, part, self._max_bytes)
+
+    def _suit(self, address: str) -> None:
+        """Ask as the broker understands it: by long answers, one after the other, or by many pulls at once."""
+        self._short = address in self._client._strangers
+        window = self._window
+        step, ahead = (COUNT_MAX, self._settings.in_flight) if self._short else (window.end - window.head, 1)
+        self._window = Window(window.head, window.end, step, ahead)
+
+    def _in_order(self) -> list[bytes]:
+        """Take out of what is held what begins at the head, and so on."""
+        found: list[bytes] = []
+        window = self._window
+        while (held := self._held.pop(window.head, None)) is not None:
+            answer, body = held
+            part = Segment(window.head, answer.reached)
+            if not answer.found:
+                self._skip(answer)
+                break
+            found += self._checked(part, answer, body)
+            window.handed_on(part.begin)
+            self._failures = 0
+        return found
+
+    def _skip(self, answer: Answer) -> None:
+        """Go on behind offsets that are not there, all of them at once, and forget what was asked of them."""
+        window, (low, high) = self._window, answer.ends
+        if window.head >= high:
+            to = window.end
+            if self._failures < min(BEHIND_TRIES, self._settings.retries_max):  # a slave that stands in for its master may lag
+                raise Behind(f"queue {self._queue.queue_id} of {self._queue.topic} ends at {high}, before {window.head}")
+        else:
+            to = min(max(answer.reached, low), window.end)
+        self._tell(Segment(window.head, to), answer)
+        self._asked.clear()
+        self._held.clear()
+        window.again(to)
+
+    def _checked(self, part: Segment, answer: Answer, body: bytes) -> list[bytes]:
+        """Return the records of a part in an answer's body; nearly always that is the body itself."""
+        if answer.whole:
+            return [body]
+        spans, missing = looked_through(memoryview(body), part)
+        for gap in missing:
+            self._tell(gap, answer)
+        return [body] if spans == [(0, len(body))] else [body[begin:end] for begin, end in spans]
+
+    def _tell(self, gap: Segment, answer: Answer) -> None:
+        if self._missing is None:
+            raise OffsetsLost(self._queue, *gap, *answer.ends)
+        self._missing(*gap)
+
+    # ------------------------------------------------------------ failures
+
+    def _connected(self) -> Bulk:
+        return self._client._open(self._client._ask(self._client._core.address(self._queue, anew=self._failures > 0)))
+
+    def _failed(self, exc: HalfmoonError) -> None:
+        """Drop the connection and what is under way; pause before the next attempt. Raises what will not pass."""
+        self._drop()
+        self._failures += 1
+        if not exc.retry or isinstance(exc, TopicNotFound) or self._failures > self._settings.retries_max:
+            raise exc
+        log.info("read failed: queue=%s offset=%d reason=%s", self._queue, self._window.head, exc)
+        time.sleep(pause_ms(self._failures) / 1000)
+
+    def _drop(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        self._asked.clear()
+        self._held.clear()
+        self._window.again()
+
+    def _leave(self) -> None:
+        """The read is over or was given up: keep the connection if nothing is under way on it."""
+        link, self._link = self._link, None
+        if link is not None and not self._asked:
+            self._client._give(link)
+        elif link is not None:
+            link.close()
+
+
+def ranges(**values: Any) -> Ranges:
+    """Return the process's started client with these settings of `RangeSettings`; made at the first call, kept to the end.
+
+    A forked child gets one of its own. Raises SettingError, NoNameServer.
+    """
+    return of_process(Ranges, settings_of(RangeSettings, values))

@@ -1,0 +1,64 @@
+"""What administration finds out about groups and messages, as plain values: queues that move, a message's life. They do nothing."""
+
+from __future__ import annotations
+
+import msgspec
+
+from halfmoon.model import MessageQueue
+
+
+class OffsetMove(msgspec.Struct, frozen=True):
+    """One queue of a group that moves. ``now`` is its progress (None: it has none), ``then`` what it becomes.
+
+    ``members`` are the consumers of the group that are online; 0: the group sleeps.
+    """
+
+    queue: MessageQueue
+    now: int | None
+    then: int
+    members: int = 0
+
+    @property
+    def difference(self) -> int | None:
+        """How many messages are skipped; below 0: how many are consumed again. None without progress."""
+        return None if self.now is None else self.then - self.now
+
+
+class TraceEvent(msgspec.Struct):
+    """Something that happened. ``at_ms``: -1, nobody kept when. ``who`` is a client, a group or a broker, ``where`` a place in a
+    broker; ``told_by`` is broker or client (a trace record that a client sent)."""
+
+    at_ms: int = -1
+    what: str = ""
+    who: str = ""
+    where: str = ""
+    detail: str = ""
+    told_by: str = "broker"
+
+
+class GroupTrace(msgspec.Struct):
+    """How far a consumer group is with the message.
+
+    ``state``: waits (``behind`` messages before it in its queue), consumed (progress is beyond it), waits again (given back, not
+    consumed yet), dead letter, not begun (no progress in that queue). ``retries``: how often it was given back.
+    """
+
+    group: str = ""
+    state: str = ""
+    retries: int = 0
+    progress: int = -1
+    behind: int = 0
+    where: str = ""
+
+
+class MessageTrace(msgspec.Struct):
+    """A message's life: what happened in the order of time, how far each group is, and what nobody keeps."""
+
+    msg_id: str = ""
+    topic: str = ""
+    tag: str = ""
+    keys: str = ""
+    transaction: str = ""
+    events: list[TraceEvent] = msgspec.field(default_factory=list)
+    groups: list[GroupTrace] = msgspec.field(default_factory=list)
+    not_told: list[str] = msgspec.field(default_factory=list)

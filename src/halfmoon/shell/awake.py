@@ -1,0 +1,47 @@
+"""`Awake`: keeps an event loop from sleeping while one client, alone, asks again as soon as it is answered.
+
+To fall asleep and be woken costs such a client and its server more than the request itself does. A loop that is awake looks at its
+sockets a few hundred times a millisecond instead, and everything else goes on as ever. It falls asleep again when the next request
+does not come soon, so an idle or slow client costs nothing. Where client and server share one core, requests never follow each
+other so soon, and nothing is different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+AWAKE_NS = 500_000
+"""How long the loop stays awake for the next request. A request and its answer take 100 to 350 us, as fast as the machine is; a
+client that asks less than 2,000 times a second lets the loop sleep."""
+
+QUICK_MIN = 16
+"""Requests in a row, each at most `AWAKE_NS` behind the one before, after which the loop stays awake."""
+
+
+class Awake:
+    """Whether to sleep. ``call_soon`` is the loop's; ``clock`` gives nanoseconds."""
+
+    __slots__ = ("_call_soon", "_clock", "_quick", "_until", "is_awake")
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], Any], clock: Callable[[], int] = perf_counter_ns) -> None:
+        self._call_soon, self._clock = call_soon, clock
+        self._until = self._quick = 0
+        self.is_awake = False
+
+    def answered(self) -> None:
+        """A request of the one client that is heard was answered."""
+        now = self._clock()
+        self._quick = self._quick + 1 if now < self._until else 0
+        self._until = now + AWAKE_NS
+        if self._quick >= QUICK_MIN and not self.is_awake:
+            self.is_awake = True
+            self._call_soon(self._look)
+
+    def _look(self) -> None:
+        """Run in each round of the loop while it is awake."""
+        if self._quick >= QUICK_MIN and self._clock() < self._until:
+            self._call_soon(self._look)
+        else:
+            self.is_awake = False

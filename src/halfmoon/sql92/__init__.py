@@ -1,0 +1,17 @@
+"""SQL92 filters: an expression over a message's properties, parsed once and tested against many messages.
+
+Pure: bytes of properties in, yes or no out. For the broker, the simulation, the command line, and whoever reads a topic.
+
+    wanted = sql92.compile("amount > 100 AND region IN ('eu', 'us')")
+    wanted.matches(b"amount\\x01250\\x02region\\x01eu\\x02")           # True
+    wanted.matching([first, second, third])                          # places of those that match
+"""
+
+from __future__ import annotations
+
+from halfmoon.sql92.bloom import Bloom, Marks, may_match
+from halfmoon.sql92.filter import Filter, Outcome, Verdict, compile
+from halfmoon.sql92.lookups import stored
+from halfmoon.sql92.refusal import ExpressionRefused
+
+__all__ = ["Bloom", "ExpressionRefused", "Filter", "Marks", "Outcome", "Verdict", "compile", "may_match", "stored"]

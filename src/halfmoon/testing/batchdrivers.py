@@ -1,0 +1,290 @@
+"""Queries that write batches into a simulated cluster, as Spark does: tasks with attempts, a driver that commits, and restarts.
+
+A `Query` is what outlives its drivers: its input, which every try of a batch reads again, and the number of the last batch that it
+wrote down as done. A `BatchDriver` is one life of its driver. Tasks are tried again, finish twice, and go on as zombies when all is
+decided; requests are repeated, at once and much later. What queries promise is judged by `halfmoon.testing.batchcheckers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from halfmoon.effects import Call, Op, gather, sleep, spawn
+from halfmoon.errors import NetworkError
+from halfmoon.testing.cluster import Cluster
+from halfmoon.testing.ledger import Place
+from halfmoon.wire.batches import BatchDecision, BatchPromise, BatchPromises, coordinator_of, piece_checksum
+from halfmoon.wire.command import Command
+from halfmoon.wire.headers.batch import (
+    AbortBatch,
+    ApplyBatch,
+    ApplyBatchReply,
+    DecideBatch,
+    DecideBatchReply,
+    PrepareBatch,
+    PrepareBatchReply,
+    VoteBatch,
+    VoteBatchReply,
+)
+from halfmoon.wire.json import from_json, to_json
+from halfmoon.wire.properties import encode
+from halfmoon.wire.record import BatchItem, encode_batch
+
+TOPIC, QUEUES = "out", 2
+TIMEOUT_MS, TRIES = 2500, 5
+AGAIN = (2, 14)
+"""Codes after which a request is sent again."""
+
+
+class Failed(Exception):
+    """A batch cannot be committed in this life of the driver."""
+
+
+class Piece(NamedTuple):
+    """What one request carries of a task."""
+
+    place: Place
+    first_seq: int
+    bodies: tuple[bytes, ...]
+
+
+@dataclass
+class Query:
+    """One stream of batches. ``done`` is what its checkpoint says; ``target`` how many batches it has."""
+
+    id: str
+    brokers: dict[str, str]
+    """Name → address."""
+    partitions: int
+    rows: int
+    target: int
+    wandering: bool
+    """Whether each attempt sends a message elsewhere: then only whole attempts make a batch."""
+    done: int = -1
+    lives: int = 0
+    problems: list[str] = field(default_factory=list)
+    requests: int = 0
+    already: int = 0
+    refused: int = 0
+    noes: int = 0
+
+    @property
+    def coordinator(self) -> str:
+        """The broker that decides."""
+        return coordinator_of(self.id, self.brokers)
+
+    def input(self, batch: int, partition: int, attempt: str = "") -> Iterator[tuple[Place, bytes]]:
+        """Yield the messages of one task, the same at every try, and where they go."""
+        names = sorted(self.brokers)
+        begun = crc32(attempt.encode()) if self.wandering else 0
+        for row in range(self.rows):
+            body = f"{self.id}/{batch}/{partition}/{row}".encode()
+            chance = crc32(body, begun)
+            yield Place(names[chance % len(names)], TOPIC, chance // 7 % QUEUES), body
+
+    def pieces(self, batch: int, partition: int, attempt: str, most: int) -> list[Piece]:
+        """Return one task's requests, ``most`` messages in each."""
+        queues: dict[Place, list[bytes]] = {}
+        for place, body in self.input(batch, partition, attempt):
+            queues.setdefault(place, []).append(body)
+        return [
+            Piece(place, first, tuple(bodies[first : first + most]))
+            for place, bodies in queues.items()
+            for first in range(0, len(bodies), most)
+        ]
+
+    def expected(self) -> list[bytes]:
+        """Return all messages in their order: that of batches, of partitions, of rows."""
+        return [
+            body for batch in range(self.target) for partition in range(self.partitions) for _, body in self.input(batch, partition)
+        ]
+
+
+Written = dict[str, BatchPromise]
+"""What a task's commit message says: broker → what it was sent."""
+
+
+class BatchDriver:
+    """One life of a query's driver."""
+
+    def __init__(self, cluster: Cluster, query: Query, *, tidy: bool) -> None:
+        query.lives += 1
+        self.name = f"{query.id}.{query.lives}"
+        self._query, self._world, self._tidy = query, cluster.world, tidy
+        self._random: Random = cluster.world.split(f"driver {self.name}")
+        self._driver = cluster.driver(self.name)
+        self.task = self._driver.start(self._run(), self.name)
+        self._attempts = 0
+
+    def kill(self) -> None:
+        """End the process and all tasks that it runs."""
+        self._driver.kill()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has failed, or has nothing more to do."""
+        return self.task.done
+
+    # ------------------------------------------------------------ the driver
+
+    def _run(self) -> Op[None]:
+        query = self._query
+        while query.done + 1 < query.target:
+            batch = query.done + 1
+            yield from self._batch(batch)
+            yield from sleep(0 if self._tidy else self._random.choice((0, 0, 20, 900)))
+            query.done = max(query.done, batch)
+            if query.done > batch:
+                raise Failed("another driver is ahead")
+            yield from sleep(self._random.choice((0, 0, 5, 300)))
+
+    def _batch(self, batch: int) -> Op[None]:
+        tasks: list[Any] = yield from gather([self._task(batch, partition) for partition in range(self._query.partitions)])
+        for task in tasks:
+            if isinstance(task, Exception):
+                raise task
+        written: dict[str, Written] = {name: promises for found in tasks if found is not None for name, promises in [found]}
+        try:
+            yield from self._commit(batch, written)
+        except Failed:
+            if not self._tidy and self._random.random() < 0.5:
+                yield from self._abort(batch, written)
+            raise
+
+    def _commit(self, batch: int, written: dict[str, Written]) -> Op[None]:
+        parts: dict[str, dict[str, BatchPromise]] = {}
+        for attempt, promises in written.items():
+            for broker, promise in promises.items():
+                parts.setdefault(broker, {})[attempt] = promise
+        if len(written) == self._query.partitions:  # else a task heard that the batch is decided: the coordinator tells how
+            yield from self._votes(batch, parts)
+        else:
+            parts = {}
+        yield from sleep(0 if self._tidy else self._random.choice((0, 0, 0, 20, 900, 2500)))
+        decision = yield from self._decide(batch, parts)
+        yield from sleep(0 if self._tidy else self._random.choice((0, 0, 0, 20, 900, 2500)))
+        applied = yield from gather([self._apply(batch, broker, promises) for broker, promises in decision.items()])
+        for each in applied:
+            if isinstance(each, Exception):
+                raise each
+
+    def _votes(self, batch: int, parts: dict[str, dict[str, BatchPromise]]) -> Op[None]:
+        votes = yield from gather([self._vote(batch, broker, promises) for broker, promises in parts.items()])
+        for vote in votes:
+            if isinstance(vote, Exception):
+                raise vote
+            if vote.result != "YES":
+                self._query.noes += 1
+                raise Failed(f"a vote is {vote.result}: {vote.reason}")
+
+    def _vote(self, batch: int, broker: str, promises: dict[str, BatchPromise]) -> Op[VoteBatchReply]:
+        header = VoteBatch(transactional_id=self._query.id, batch_id=batch, coordinator=self._query.coordinator)
+        reply = yield from self._ask(broker, header, to_json(BatchPromises(promises)))
+        return reply.header(VoteBatchReply)
+
+    def _decide(self, batch: int, parts: dict[str, dict[str, BatchPromise]]) -> Op[dict[str, dict[str, BatchPromise]]]:
+        query, digest = self._query, f"digest {batch}"
+        header = DecideBatch(transactional_id=query.id, batch_id=batch, digest=digest)
+        reply = yield from self._ask(query.coordinator, header, to_json(BatchDecision(parts)))
+        said = reply.header(DecideBatchReply)
+        if said.result == "REFUSED":
+            query.refused += 1
+            raise Failed(f"refused: {said.reason}")
+        if said.result == "ALREADY":
+            query.already += 1
+        if said.digest not in (digest, None):
+            query.problems.append(f"batch {batch} of {query.id} has the digest {said.digest!r}")
+        return from_json(BatchDecision, reply.body).participants if reply.body else {}
+
+    def _apply(self, batch: int, broker: str, promises: dict[str, BatchPromise]) -> Op[None]:
+        header = ApplyBatch(transactional_id=self._query.id, batch_id=batch, coordinator=self._query.coordinator)
+        body = to_json(BatchPromises(promises))
+        reply = yield from self._ask(broker, header, body)
+        assert reply.header(ApplyBatchReply).result == "APPLIED"
+        if self._random.random() < 0.1:
+            yield from spawn(self._later(broker, header, body), "a late repeat")
+
+    def _abort(self, batch: int, written: dict[str, Written]) -> Op[None]:
+        body = to_json(BatchPromises({attempt: BatchPromise() for attempt in written}))
+        for broker in self._query.brokers:
+            try:
+                yield from self._ask(broker, AbortBatch(transactional_id=self._query.id, batch_id=batch), body)
+            except Failed:
+                continue
+
+    # ------------------------------------------------------------ tasks
+
+    def _task(self, batch: int, partition: int) -> Op[tuple[str, Written] | None]:
+        """Run the attempts of one task; return the one whose commit message counts, None when the batch is decided already."""
+        fate = "whole" if self._tidy else self._random.choice(("whole", "whole", "whole", "dies", "twice", "zombie"))
+        if fate == "zombie":
+            yield from spawn(self._zombie(batch, partition), "a zombie")
+        elif fate != "whole":
+            yield from self._attempt(batch, partition, until=0.5 if fate == "dies" else 1.0)
+        return (yield from self._attempt(batch, partition))
+
+    def _zombie(self, batch: int, partition: int) -> Op[None]:
+        yield from sleep(self._random.choice((0, 50, 800, 4000)))
+        try:
+            found = yield from self._attempt(batch, partition)
+            if found is None or self._random.random() < 0.5:
+                return
+            name, written = found
+            for broker, promise in written.items():
+                yield from self._vote(batch, broker, {name: promise})
+        except Failed:
+            return
+
+    def _attempt(self, batch: int, partition: int, until: float = 1.0) -> Op[tuple[str, Written] | None]:
+        """Send a task's messages under a new name; ``until``: a share of them."""
+        query = self._query
+        self._attempts += 1
+        name = f"{self.name}.{self._attempts}-{batch}.{partition}"
+        written: Written = {}
+        pieces = query.pieces(batch, partition, name, self._random.choice((1, 3, 100)))
+        for place, first_seq, bodies in pieces[: round(len(pieces) * until)]:
+            header = PrepareBatch(
+                transactional_id=query.id, batch_id=batch, attempt=name, partition=partition, first_seq=first_seq,
+                topic=place.topic, queue_id=place.queue_id, count=len(bodies), coordinator=query.coordinator,
+            )  # fmt: skip
+            body = encode_batch(BatchItem(each, encode({"KEYS": each.decode()})) for each in bodies)
+            reply = yield from self._ask(place.broker, header, body)
+            if reply.header(PrepareBatchReply).result == "DECIDED":
+                return None
+            before = written.get(place.broker, BatchPromise())
+            checksum = before.checksum + piece_checksum(place.topic, place.queue_id, first_seq, body) & 0xFFFFFFFF
+            written[place.broker] = BatchPromise(before.count + len(bodies), checksum)
+        return name, written
+
+    # ------------------------------------------------------------ requests
+
+    def _ask(self, broker: str, header: Any, body: bytes) -> Op[Command]:
+        """Ask until there is an answer; some requests are sent twice, or again much later. Raises Failed."""
+        address, problem = self._query.brokers[broker], "nothing"
+        if not self._tidy and self._random.random() < 0.06:
+            yield from spawn(self._later(broker, header, body), "a repeat")
+        for _ in range(TRIES):
+            self._query.requests += 1
+            try:
+                reply: Command = yield Call(address, header, body, TIMEOUT_MS)
+            except NetworkError as exc:
+                problem = str(exc)
+            else:
+                if reply.code == 0:
+                    return reply
+                problem = f"{reply.code} {reply.remark}"
+                if reply.code not in AGAIN:
+                    raise Failed(f"{broker} answers {type(header).__name__} {problem}")
+            yield from sleep(self._random.randint(5, 500))
+        raise Failed(f"{broker} does not answer {type(header).__name__}: {problem}")
+
+    def _later(self, broker: str, header: Any, body: bytes) -> Op[None]:
+        yield from sleep(self._random.choice((0, 10, 700, 3000)))
+        try:
+            yield Call(self._query.brokers[broker], header, body, TIMEOUT_MS)
+        except NetworkError:
+            return

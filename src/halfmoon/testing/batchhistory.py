@@ -1,0 +1,204 @@
+"""One simulated history of batch transactions from a seed: queries, faults of brokers and drivers, and the verdict.
+
+verdict = simulate_batches(seed=7)
+assert verdict.problems == []
+
+Nothing that a driver was answered may be lost by anything, in either flush mode: votes, decisions and applications are durable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from halfmoon.broker.batchrecords import SavedId
+from halfmoon.testing.asking import contents
+from halfmoon.testing.batchcheckers import check_batches, left_behind, sums_agree
+from halfmoon.testing.batchdrivers import QUEUES, TOPIC, BatchDriver, Query
+from halfmoon.testing.cluster import BrokerNode, Cluster
+from halfmoon.testing.faults import Faults
+from halfmoon.testing.history import BROKER, ErrorsLogged
+from halfmoon.testing.ledger import Ledger, Place
+from halfmoon.testing.workload import Plan
+
+STEPS = 8
+END_MS = 240_000
+"""Within so long after the last fault every query is done."""
+
+
+class BatchFaults(Faults):
+    """The faults of a history. ``queries`` have their present drivers; ``start`` gives one another."""
+
+    DRAWN = (
+        "kill", "power", "torn", "torn", "stop", "slow_disk", "stuck_disk", "failed_sync", "cut", "lose", "half_open", "clock",
+        "nameserver", "driver", "driver", "second",
+    )  # fmt: skip
+    KINDS = tuple(dict.fromkeys(DRAWN))
+
+    def __init__(
+        self, cluster: Cluster, ledger: Ledger, random: Random, drivers: list[BatchDriver], start: Callable[[int], None],
+        *, kinds: tuple[str, ...] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(cluster, ledger, random, kinds=kinds)
+        self.kinds = sorted(set(self.kinds))
+        self._drivers, self._start = drivers, start
+
+    def driver(self) -> None:
+        """Kill a query's driver with all its tasks, and start another one some time later."""
+        number = self._random.randrange(len(self._drivers))
+        self._drivers[number].kill()
+        self.cluster.world.note(self._drivers[number].name, "is killed")
+        self._later((1, 1500), lambda: self._start(number))
+
+    def second(self) -> None:
+        """Start another driver of a query while the first goes on."""
+        self._start(self._random.randrange(len(self._drivers)))
+
+
+@dataclass
+class BatchVerdict:
+    """What came of a history: ``problems`` is empty when everything held."""
+
+    seed: int
+    flush: str
+    kinds: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    messages: int = 0
+    lives: int = 0
+    already: int = 0
+    refused: int = 0
+    noes: int = 0
+    virtual_ms: int = 0
+    events: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    def summary(self) -> str:
+        """Return one line about it."""
+        said = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
+        return (
+            f"seed {self.seed}, batches: {said}; {self.flush} flush, {self.messages} messages, {self.lives} drivers,"
+            f" {self.already} decided already, {self.refused} refused, {self.noes} votes against,"
+            f" {self.virtual_ms / 1000:.1f} s, {self.events} events; {', '.join(self.kinds)}"
+        )
+
+
+def simulate_batches(
+    seed: int, *, steps: int = STEPS, flush: str | None = None, kinds: tuple[str, ...] | None = None, queries: int | None = None,
+    target: int | None = None, prepare: Callable[[Cluster], None] = lambda cluster: None, broker: dict[str, Any] | None = None,
+    **options: Any,
+) -> BatchVerdict:  # fmt: skip
+    """Run the history of a seed and judge it.
+
+    ``flush``, ``kinds`` (of `BatchFaults.KINDS`), the number of ``queries`` and how many batches each has are drawn from the seed
+    when not given; ``prepare`` is given the cluster before anything happens; ``options`` go to `Cluster`.
+    """
+    chance = Random(f"batches {seed}")
+    flush = flush or chance.choice(("sync", "async"))
+    options = {"brokers": chance.choice((1, 2, 3)), "nameservers": 1, **options}
+    settings = {**BROKER, "batch_timeout_ms": chance.choice((1500, 4000, 20_000)), **(broker or {})}
+    messages, verdict = Ledger(flush), BatchVerdict(seed, flush)
+    with ErrorsLogged(messages) as errors:
+        try:
+            cluster = errors.cluster = Cluster(seed, flush=flush, broker=settings, **options)
+            history = _History(cluster, messages, chance, kinds, queries or chance.choice((1, 2)), target or chance.randint(3, 7))
+            verdict.kinds = history.faults.kinds
+            prepare(cluster)
+            verdict.problems = history.run(steps)
+            history.count(verdict)
+        except Exception as exc:
+            verdict.problems = [*messages.unexpected, f"raised: {type(exc).__name__}: {exc}"]
+            logging.getLogger("halfmoon.simulation").info("seed %d", seed, exc_info=True)
+    if errors.cluster is not None:
+        world = errors.cluster.world
+        verdict.virtual_ms, verdict.events, verdict.lines = world.elapsed_ms, world.steps, list(world.history)
+    return verdict
+
+
+class _History:
+    def __init__(
+        self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: tuple[str, ...] | None, queries: int, target: int
+    ) -> None:
+        self.cluster, self.ledger, self._tidy = cluster, ledger, False
+        brokers = {broker.name: broker.address for broker in cluster.brokers}
+        self.queries = [
+            Query(f"query-{number}", brokers, chance.randint(1, 3), chance.choice((2, 7, 25)), target, chance.random() < 0.5)
+            for number in range(queries)
+        ]
+        self.drivers: list[BatchDriver] = []
+        self.faults = BatchFaults(
+            cluster, ledger, cluster.world.split("faults"), self.drivers, self._start, kinds=kinds
+        )  # fmt: skip
+        self.plan = Plan(brokers, ledger, lambda: cluster.world.now)
+
+    def run(self, steps: int) -> list[str]:
+        cluster = self.cluster
+        topics = [cluster.create_topic(TOPIC, queues=QUEUES, broker=number) for number in range(len(cluster.brokers))]
+        cluster.world.run_until(lambda: all(task.done for task in topics), 30_000)
+        self.drivers += [BatchDriver(cluster, query, tidy=False) for query in self.queries]
+        for number in range(len(self.queries)):
+            self._watch(number)
+        cluster.run(ms=50)
+        self.faults.begin(steps, (5, 900))
+        cluster.run(ms=steps * 700)
+        self.faults.end()
+        cluster.run(ms=4000)
+        self.faults.end()
+        self._tidy = True
+        done = cluster.world.run_until(lambda: all(query.done + 1 >= query.target for query in self.queries), END_MS)
+        cluster.run(ms=45_000)  # so long may an attempt wait, and what is told to the coordinator
+        places = [Place(broker.name, TOPIC, queue_id) for broker in cluster.brokers for queue_id in range(QUEUES)]
+        problems = list(self.ledger.unexpected) if done else [*self.ledger.unexpected, f"hangs: {self._why()}"]
+        problems += check_batches(self.queries, contents(cluster, self.plan, places))
+        for broker in cluster.brokers:
+            problems += [*left_behind(broker.name, broker.core), *sums_agree(broker.core)]
+        return problems + self._after_a_restart()
+
+    def _after_a_restart(self) -> list[str]:
+        """A clean restart finds in the log what was in memory."""
+        problems = []
+        for broker in self.cluster.brokers:
+            before = _known(broker)
+            self.cluster.stop(broker)
+            self.cluster.restart(broker)
+            after = _known(broker)
+            if before != after:
+                problems.append(f"restart: {broker.name} knew {before}, and now {after}")
+        return problems
+
+    def _why(self) -> str:
+        return "; ".join(f"{driver.name}: {driver.task.error!r}" for driver in self.drivers)
+
+    def _start(self, number: int) -> None:
+        """Give a query another driver; the one before goes on if it lives."""
+        self.drivers[number] = BatchDriver(self.cluster, self.queries[number], tidy=self._tidy)
+        self._watch(number)
+
+    def _watch(self, number: int) -> None:
+        """A query whose driver failed is started again, as somebody does who looks after it."""
+        driver, query = self.drivers[number], self.queries[number]
+
+        def ended() -> None:
+            if driver.task.error is not None:
+                self.cluster.world.note(driver.name, f"fails: {driver.task.error}")
+            if self.drivers[number] is driver and query.done + 1 < query.target:
+                self.cluster.world.after(200, lambda: self._start(number) if self.drivers[number] is driver else None)
+
+        driver.task.then(ended)
+
+    def count(self, verdict: BatchVerdict) -> None:
+        """Write down how much happened."""
+        verdict.messages = sum(len(query.expected()) for query in self.queries)
+        verdict.lives = sum(query.lives for query in self.queries)
+        verdict.already = sum(query.already for query in self.queries)
+        verdict.refused = sum(query.refused for query in self.queries)
+        verdict.noes = sum(query.noes for query in self.queries)
+
+
+def _known(broker: BrokerNode) -> list[SavedId]:
+    """Return what a broker knows of every id, but for when it was used last: a repeat writes nothing."""
+    return [replace(one, touched_ms=0) for one in broker.core.batches.streams.snapshot(0).ids]

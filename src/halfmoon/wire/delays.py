@@ -1,0 +1,90 @@
+"""Bodies and handles of messages that wait for their time. Holds shapes; decides nothing.
+
+`halfmoon.wire.bodies` gives the names of the bodies.
+"""
+
+# ruff: noqa: RUF012 - msgspec gives each value its own copy of an empty default
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+from typing import NamedTuple
+
+from halfmoon.wire.json import Body
+from halfmoon.wire.table import I32, I64
+
+_HANDLE_LENGTH_MAX = 4096
+_VERSION = "v1"
+
+
+class TimerOffset(Body):
+    """How far the timer is delivered, as ``timerOffset.json`` holds it: the last message's due time and queue offset, and the
+    queue offset below which none waits."""
+
+    due_ms: I64 = -1
+    offset: I64 = -1
+    low: I64 = 0
+
+
+class DelayedMessage(Body):
+    """A message that waits. ``level`` 0: for a point in time. ``handle`` cancels it; empty: it cannot be cancelled."""
+
+    due_ms: I64 = 0
+    look_ms: I64 = 0
+    """Its place in the order of the list: earlier than ``due_ms`` when the broker stores it anew before."""
+    level: I32 = 0
+    queue_offset: I64 = 0
+    topic: str = ""
+    queue_id: I32 = 0
+    msg_id: str = ""
+    offset_msg_id: str = ""
+    tag: str = ""
+    keys: str = ""
+    size_bytes: I32 = 0
+    born_ms: I64 = 0
+    parked_ms: I64 = 0
+    handle: str = ""
+
+
+class DelayedMessages(Body):
+    """Messages that wait, the next first. Counts are of the whole broker.
+
+    ``more``: others may wait behind the place ``last_…``, where the broker stopped; with a topic, perhaps before it found any.
+    """
+
+    now_ms: I64 = 0
+    by_level: dict[int, int] = {}
+    """How many wait, by level; 0: for a point in time."""
+    more: bool = False
+    last_ms: I64 = -1
+    last_level: I32 = -1
+    last_offset: I64 = -1
+    messages: list[DelayedMessage] = []
+
+
+class RecallHandle(NamedTuple):
+    """What names a message that can be recalled. ``deliver_ms`` is a millisecond behind its time, as 5.x has it."""
+
+    topic: str
+    broker_name: str
+    deliver_ms: int
+    key: str
+
+
+def recall_handle(topic: str, broker_name: str, deliver_ms: int, key: str) -> str:
+    """Return the handle of a message that is delivered at a time. Follows RecallMessageHandle (5.3.3)."""
+    return urlsafe_b64encode(f"{_VERSION} {topic} {broker_name} {deliver_ms + 1} {key}".encode()).decode()
+
+
+def parse_recall_handle(text: str) -> RecallHandle | None:
+    """Return what a handle says; None when it is none."""
+    if not text or len(text) > _HANDLE_LENGTH_MAX:
+        return None
+    try:
+        parts = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)).decode().split(" ")
+    except (Error, ValueError):
+        return None
+    if len(parts) != 5 or parts[0] != _VERSION or not parts[3].isdecimal() or len(parts[3]) > 18 or not all(parts):
+        return None
+    return RecallHandle(parts[1], parts[2], int(parts[3]), parts[4])

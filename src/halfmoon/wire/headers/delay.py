@@ -1,0 +1,39 @@
+"""Requests about messages that wait for their time. Declares fields, decides nothing."""
+
+from __future__ import annotations
+
+from halfmoon.wire.table import I32, I64, Header, request
+
+
+@request(45, "GET_ALL_DELAY_OFFSET")
+class GetAllDelayOffset(Header):
+    """Ask how far each delay level is delivered: reply body `DelayOffsetTable`."""
+
+
+class RecallMessageReply(Header):
+    """Which message was recalled: its unique key."""
+
+    msg_id: str
+
+
+@request(370, "RECALL_MESSAGE", reply=RecallMessageReply, since="5.x")
+class RecallMessage(Header, kw_only=True):
+    """Cancel a message that waits for a point in time, by the handle that its sender was given (`halfmoon.wire.delays`)."""
+
+    producer_group: str | None = None
+    topic: str
+    recall_handle: str
+
+
+# ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
+
+
+@request(31020, "LIST_DELAYED_MESSAGES", since="Halfmoon", admin=True)
+class ListDelayedMessages(Header):
+    """Ask for messages that wait for their time, the next first: reply body `DelayedMessages`."""
+
+    topic: str | None = None
+    count: I32 = 100
+    after_ms: I64 = -1  # begin behind the message with this look_ms, level and queue offset
+    after_level: I32 = -1
+    after_offset: I64 = -1

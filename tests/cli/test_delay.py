@@ -1,0 +1,28 @@
+"""`halfmoon delay` and the delays of `halfmoon produce` against a running broker."""
+
+from __future__ import annotations
+
+
+def test_what_waits_is_listed_and_cancelled(run, topic):
+    [sent] = run("produce", "--topic", topic, "--key", "k1", "--tag", "A", "--delay", "2d", "later", "--json").lines()
+    run("produce", "--topic", topic, "--delay-level", "18", "in two hours")
+
+    found = run("delay", "list", "--topic", topic, "--json").json()
+    assert [(one["level"], one["keys"], one["tag"]) for one in found["messages"]] == [(18, "", ""), (0, "k1", "A")]
+    assert found["messages"][1]["handle"] == sent["recall_handle"]
+    shown = run("delay", "list", "--topic", topic)
+    assert shown.code == 0
+    assert sent["msg_id"] in shown.out
+    assert "1d23h" in shown.out
+
+    assert run("delay", "cancel", "--topic", topic, sent["msg_id"], "--json").json() == {"cancelled": sent["msg_id"]}
+    again = run("delay", "cancel", "--topic", topic, sent["msg_id"])
+    assert (again.code, "604" in again.err) == (1, True)
+    assert [one["level"] for one in run("delay", "list", "--topic", topic, "--json").json()["messages"]] == [18]
+
+
+def test_a_time_to_deliver_at_is_read_as_a_time(run, topic):
+    assert run("produce", "--topic", topic, "--deliver-at", "2020-01-01T00:00:00Z", "now").code == 0
+    assert [each["body"] for each in run("consume", "--topic", topic, "--json").lines()] == ["now"]
+    assert run("produce", "--topic", topic, "--deliver-at", "soon", "x").code == 2
+    assert run("produce", "--topic", topic, "--delay", "1s", "--delay-level", "1", "x").code == 2

@@ -1,0 +1,281 @@
+"""`halfmoon events` with modules and declarations of a shop; running as a process of its own, against a running broker."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfmoon import Producer
+from halfmoon.model import Message
+
+pytestmark = pytest.mark.slow
+
+_NUMBERS = itertools.count(1)
+
+CONSUMERS = """
+import asyncio
+import sys
+import time
+
+from halfmoon.events import Publisher, on
+
+events = Publisher("P_shop", topics=["TP_ORDER", "TP_MAIL"])
+
+
+@on("S_mail", "{topic}", "EC_PAID")
+def send_mail(event, context):
+    print(f"mail {{event.payload}} attempt {{context.attempt}}", flush=True)
+    if event.payload == "slow":
+        time.sleep(1.5)
+    if event.payload == "stuck":
+        time.sleep(600)
+    print(f"mailed {{event.payload}}", flush=True)
+
+
+class Stock:
+    @on("S_stock", "{topic}", "EC_PAID", persistence=False)
+    async def paid(self, event):
+        await asyncio.sleep(0)
+        print(f"stock {{event.payload}}", flush=True)
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, with nothing in it; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+@pytest.fixture
+def name() -> str:
+    """The name of a module that no other test imports."""
+    return f"shop_consumers_{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def module(here: Path, name: str, topic: str) -> str:
+    (here / f"{name}.py").write_text(CONSUMERS.format(topic=topic))
+    return name
+
+
+def until(found: Callable[[], Any], within_s: float = 60) -> Any:
+    end = time.monotonic() + within_s
+    while not (value := found()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)
+    return value
+
+
+class Running:
+    """A process of `halfmoon events run`."""
+
+    def __init__(self, here: Path, nameserver: str, *arguments: str) -> None:
+        self._path = here / "out"
+        self._errors = here / "errors"
+        command = [sys.executable, "-m", "halfmoon.cli.main", "events", "run", *arguments]
+        environment = {**os.environ, "NAMESRV_ADDR": nameserver}
+        with self._path.open("wb") as out, self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(command, cwd=here, env=environment, stdout=out, stderr=errors)
+
+    @property
+    def lines(self) -> list[str]:
+        return self._path.read_text().splitlines()
+
+    @property
+    def ready(self) -> str:
+        """The line that says so; functions may write before it."""
+        return next((line for line in self.lines if '{"ready"' in line or "halfmoon ready" in line), "")
+
+    @property
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def start(here: Path, cluster) -> Iterator[Callable[..., Running]]:
+    made: list[Running] = []
+
+    def begin(*arguments: str) -> Running:
+        made.append(Running(here, cluster.nameserver, *arguments))
+        until(lambda: made[-1].ready or made[-1].process.poll() is not None)
+        return made[-1]
+
+    yield begin
+    for one in made:
+        one.process.kill()
+        one.process.wait()
+
+
+@pytest.fixture
+def send(cluster, topic) -> Iterator[Callable[[str], None]]:
+    with Producer(group="P_test", nameserver=cluster.nameserver) as producer:
+        yield lambda payload: producer.send(Message(topic, json.dumps(payload).encode(), tag="EC_PAID"))
+
+
+def test_consumers_of_a_module_run_until_sigterm_and_finish_what_is_in_hand(start, send, module):
+    send("before")
+    running = start(module, "--json")
+    ready = json.loads(running.ready)
+    send("slow")
+    until(lambda: "mail slow attempt 1" in running.lines and "stock slow" in running.lines)
+
+    assert (ready["ready"], ready["groups"], ready["consumers"]) == (True, ["S_mail", "S_stock"], 2)
+    assert ready["pid"] == running.process.pid
+    assert running.stop() == 0
+    assert running.lines[-1] == "mailed slow"
+    assert "stock before" not in running.lines
+    assert "mailed before" in running.lines
+    assert "Traceback" not in running.errors
+
+
+def test_people_read_a_line_when_it_is_ready(start, module):
+    running = start(module)
+
+    assert running.lines == ["halfmoon ready: 2 consumers in groups S_mail, S_stock"]
+    assert running.stop() == 0
+
+
+def test_a_name_server_that_does_not_answer_is_told_and_tried_again(start, module):
+    running = start(module, "--nameserver", "127.0.0.1:1")
+
+    assert "127.0.0.1:1" in running.errors
+    assert "it is tried again" in running.errors
+    assert running.process.poll() is None
+    assert running.stop() == 0
+
+
+def test_what_does_not_end_in_time_is_told_and_the_process_ends(start, send, module):
+    running = start(module, "--close-wait-ms", "300", "--group", "S_mail")
+    send("stuck")
+    until(lambda: "mail stuck attempt 1" in running.lines)
+    begin = time.monotonic()
+
+    assert running.stop() == 1
+    assert time.monotonic() - begin < 60
+    assert "1 functions did not end in time; their events are delivered again" in running.errors
+
+
+def test_only_one_group_runs_when_it_is_named(start, send, module):
+    running = start(module, "--group", "S_stock")
+    send("a box")
+    until(lambda: "stock a box" in running.lines)
+
+    assert running.ready == "halfmoon ready: 1 consumers in groups S_stock"
+    assert running.stop() == 0
+    assert not any(line.startswith("mail") for line in running.lines)
+
+
+def test_declarations_in_a_file_run_too(here, start, send, name, topic):
+    (here / f"{name}.py").write_text("def on_mail(event, context):\n    print('declared', event.payload, flush=True)\n")
+    (here / "events.toml").write_text(
+        f"""
+[classes]
+mail = "{name}:on_mail"
+
+[consumers.mail]
+group = "S_declared"
+listener = "mail"
+nameserver = "127.0.0.1:1"
+
+[consumers.mail.channels]
+{topic} = ["EC_PAID"]
+"""
+    )
+    running = start("events.toml")
+    send("by a file")
+    until(lambda: "declared by a file" in running.lines)
+
+    assert running.stop() == 0
+
+
+# ---------------------------------------------------------------- in this process
+
+
+def test_what_a_module_declares_is_listed(run_alone, module, topic):
+    ran = run_alone("events", "list", module)
+
+    assert ran.code == 0
+    assert [line.split() for line in ran.out.splitlines() if line.strip().startswith(("P_shop", "S_mail", "S_stock"))] == [
+        ["P_shop", "TP_MAIL,", "TP_ORDER", "-"],
+        ["S_mail", topic, "EC_PAID", f"{module}.send_mail", "-"],
+        ["S_stock", topic, "EC_PAID", f"{module}.Stock.paid", "async,", "not", "kept", "while", "offline"],
+    ]
+
+
+def test_the_list_is_json_for_programs(run_alone, module, topic):
+    found = run_alone("events", "list", module, "--json").json()
+
+    assert found["publishers"] == [{"group": "P_shop", "topics": ["TP_MAIL", "TP_ORDER"], "database": ""}]
+    assert found["consumers"][1] == {
+        "group": "S_stock",
+        "topic": topic,
+        "code": "EC_PAID",
+        "function": f"{module}.Stock.paid",
+        "event_type": "direct",
+        "persistence": False,
+        "dedup": False,
+        "async": True,
+    }
+
+
+@pytest.mark.parametrize("verb", ["run", "list"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "there is no module"),
+        ("import not_installed_here", "it needs not_installed_here, which is not installed"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        (
+            'from halfmoon.events import on\n@on("S_m", "T", "C")\ndef f(e, c): ...\n@on("S_m", "T", "C")\ndef g(e, c): ...',
+            "two functions consume T/C for group S_m",
+        ),
+        ('from halfmoon.events import on\n@on("S_m", "T", "C", event_type="copy")\ndef f(e, c): ...', "event type 'copy'"),
+    ],
+)
+def test_a_module_that_will_not_do_is_refused_with_the_reason(run_alone, here, name, verb, text, said):
+    if text is not None:
+        (here / f"{name}.py").write_text(text)
+    ran = run_alone("events", verb, name)
+
+    assert ran.code == 2
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_module_without_consumers_is_refused_by_run_and_listed_as_empty(run_alone, here, name):
+    (here / f"{name}.py").write_text("NUMBER = 7\n")
+    ran, listed = run_alone("events", "run", name), run_alone("events", "list", name)
+
+    assert (ran.code, listed.code) == (2, 0)
+    assert f"{name}: no consumer is declared there; decorate functions with @on" in ran.err
+    assert "Consumers: none" in listed.out
+
+
+def test_a_group_that_nothing_is_declared_for_is_refused(run_alone, module):
+    ran = run_alone("events", "run", module, "--group", "S_mall")
+
+    assert ran.code == 2
+    assert "--group S_mall: nothing is declared for it; there are S_mail, S_stock" in ran.err
+
+
+def test_errors_are_json_when_programs_ask(run_alone, here):
+    ran = run_alone("events", "list", "shop_missing", "--json")
+
+    assert ran.code == 2
+    assert json.loads(ran.err)["kind"] == "ModuleRefused"

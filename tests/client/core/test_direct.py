@@ -1,0 +1,105 @@
+"""A message that an operator has consumed at once (309): what the listener is given, what is answered, and what stays as it was."""
+
+import pytest
+
+from halfmoon.model import ConsumeStatus, MessageModel
+from halfmoon.wire.bodies import ConsumeDirectlyResult, from_json
+from halfmoon.wire.command import request_command
+from halfmoon.wire.headers.client import ConsumeMessageDirectly
+from halfmoon.wire.headers.send import ConsumerSendMsgBack
+from tests.client.messages import record
+from tests.client.queue_of import Queues, poll, push, started
+from tests.client.scripted import Scripted
+
+
+def consuming(listener, **values):
+    script = Scripted()
+    Queues(script)
+    core = push(script, **values)
+    core.on_message(listener)
+    started(script, core)
+    return script, core
+
+
+def asked(script, core, body, group="C"):
+    request = request_command(ConsumeMessageDirectly(consumer_group=group, client_id="c", broker_name="broker-a"), body, opaque=9)
+    return script.run(core.instance.asked("broker-a:1", request))
+
+
+def result(answer):
+    assert (answer.code, answer.opaque) == (0, 9)
+    return from_json(ConsumeDirectlyResult, answer.body)
+
+
+def test_the_listener_is_given_the_message_and_progress_stays_where_it_was():
+    seen = []
+    script, core = consuming(lambda messages, context: seen.append((messages[0], context.queue)))
+    before = dict(core.offsets.offsets)
+
+    found = result(asked(script, core, record(7, b"again", tag="A")))
+
+    [(message, queue)] = seen
+    assert (message.body, message.tag, message.queue_offset, queue.broker_name) == (b"again", "A", 7, "broker-a")
+    assert (found.consume_result, found.order, found.auto_commit) == ("CR_SUCCESS", False, True)
+    assert core.offsets.offsets == before
+    assert core.consumed_count == 0
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        (None, "CR_SUCCESS"),
+        (ConsumeStatus.CONSUME_SUCCESS, "CR_SUCCESS"),
+        (ConsumeStatus.RECONSUME_LATER, "CR_LATER"),
+        (7, "CR_LATER"),
+    ],
+)
+def test_what_the_listener_returns_is_told_and_nothing_is_given_back(returned, expected):
+    script, core = consuming(lambda messages: returned)
+
+    assert result(asked(script, core, record(0))).consume_result == expected
+    assert script.asked(ConsumerSendMsgBack) == []
+
+
+def test_what_the_listener_raises_is_told():
+    def broken(messages):
+        raise ValueError("no such order")
+
+    script, core = consuming(broken)
+
+    found = result(asked(script, core, record(0)))
+
+    assert (found.consume_result, found.remark) == ("CR_THROW_EXCEPTION", "ValueError: no such order")
+    assert script.asked(ConsumerSendMsgBack) == []
+
+
+def test_a_redelivered_message_is_shown_with_its_own_topic():
+    seen = []
+    script, core = consuming(lambda messages: seen.append(messages[0].topic), model=MessageModel.CLUSTERING)
+
+    asked(script, core, record(0, topic="%RETRY%C", RETRY_TOPIC="orders"))
+
+    assert seen == ["orders"]
+
+
+@pytest.mark.parametrize("body", [b"", b"nonsense", record(0)[:-1]])
+def test_a_message_that_does_not_decode_is_answered_with_a_reason(body):
+    script, core = consuming(lambda messages: None)
+
+    assert asked(script, core, body).code == 1
+
+
+def test_an_orderly_consumer_says_that_it_is_one():
+    script, core = consuming(lambda messages: None, orderly=True)
+
+    assert result(asked(script, core, record(0))).order
+
+
+def test_another_group_and_a_consumer_without_a_listener_consume_nothing():
+    script, core = consuming(lambda messages: None)
+    assert asked(script, core, record(0), group="X").code == 1
+
+    script = Scripted()
+    Queues(script)
+    asking = poll(script)
+    assert asked(script, asking, record(0)).remark == "The Consumer Group <C> not exist in this consumer"

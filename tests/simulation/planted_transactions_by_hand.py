@@ -1,0 +1,120 @@
+"""Brokers with a fault planted into what operators ask for, into giving up, or into what holds log files back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.broker.broker import Broker
+from halfmoon.broker.decisions import half_message, visible_draft
+from halfmoon.broker.request import Reply
+from halfmoon.store.parts import parts_of
+from halfmoon.store.statetable import State
+from halfmoon.wire.headers.transaction import DecideTransaction
+
+
+def obedient(*arguments: Any) -> Any:
+    """A broker that commits by hand also what was rolled back."""
+    broker = Broker(*arguments)
+    pending = broker.transactions.pending
+
+    def decide(request: Any) -> Any:
+        header = request.header(DecideTransaction)
+        half = pending._find(header.id, request.now)
+        if half.state is not State.ROLLED_BACK or not header.commit:
+            return pending.decide(request)
+        message = half_message(parts_of(broker.store.record(half.physical_offset)))
+        broker.sends.append(message.topic, message.queue_id, [visible_draft(message)], request.now)
+        return Reply()
+
+    broker._handlers[31004] = decide
+    return broker
+
+
+def nameless(*arguments: Any) -> Any:
+    """A broker that writes down nowhere who decided by hand."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    decide = decisions.decide
+    decisions.decide = lambda decided, now, *, by=b"": decide(decided, now)  # type: ignore[method-assign]
+    return broker
+
+
+def misnaming(*arguments: Any) -> Any:
+    """A broker that writes the operator's name into the op record of somebody else's decision."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    decide, last = decisions.decide, [b""]
+
+    def decided(those: Any, now: int, *, by: bytes = b"") -> None:
+        last[0] = by or last[0]
+        decide(those, now, by=last[0])
+
+    decisions.decide = decided  # type: ignore[method-assign]
+    return broker
+
+
+def stale(*arguments: Any) -> Any:
+    """A broker that tells of decided transactions as if they were pending."""
+    broker = Broker(*arguments)
+    pending = broker.transactions.pending
+    transaction = pending._transaction
+
+    def told(half: Any, now: int) -> Any:
+        found = transaction(half, now)
+        found.state = "PREPARED"
+        return found
+
+    pending._transaction = told  # type: ignore[method-assign]
+    return broker
+
+
+def unheeding(*arguments: Any) -> Any:
+    """A broker that answers a decision by hand, with sync flush, before it is durable."""
+    broker = Broker(*arguments)
+    broker.transactions.later.answer = lambda request, reply: reply  # type: ignore[method-assign]
+    return broker
+
+
+def generous(*arguments: Any) -> Any:
+    """A broker that resumes a copy as often as it is asked."""
+    broker = Broker(*arguments)
+    broker.transactions.given_up._check_resumable = lambda *given: None  # type: ignore[method-assign]
+    return broker
+
+
+def promising(*arguments: Any) -> Any:
+    """A broker that agrees to a resume and does nothing."""
+    broker = Broker(*arguments)
+    broker._handlers[323] = lambda request: Reply()
+    return broker
+
+
+def copying(*arguments: Any) -> Any:
+    """A broker that remembers over no start what it has copied."""
+    broker = Broker(*arguments)
+    broker.transactions.given_up._copied_before = set  # type: ignore[method-assign]
+    return broker
+
+
+def careless(*arguments: Any) -> Any:
+    """A broker that lets log files go with what is pending in them."""
+    broker = Broker(*arguments)
+    broker.store._upkeep.undecided_from = None
+    return broker
+
+
+def rash(*arguments: Any) -> Any:
+    """A broker that lets log files go before the decisions about what is in them are durable."""
+    broker = Broker(*arguments)
+    upkeep, file_bytes = broker.store._upkeep, broker.store.settings.commit_log_file_bytes
+    upkeep._without_undecided = lambda expired, undecided: min(  # type: ignore[method-assign]
+        expired, undecided // file_bytes * file_bytes
+    )
+    return broker
+
+
+def clockwise(*arguments: Any) -> Any:
+    """A broker that counts ages by the clock alone, as the original does."""
+    broker = Broker(*arguments)
+    broker.transactions.lifetime.age_ms = lambda stored_ms, now: now - stored_ms  # type: ignore[method-assign]
+    return broker

@@ -1,0 +1,59 @@
+"""The rules of batch transactions are needed: a broker without one of them is found out by the checkers.
+
+A fault needs its chance: each test runs seeds until the checkers have found it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from halfmoon.testing.batchhistory import simulate_batches
+
+from .planted_batches import Unfinished, changeable, forgetful, forgiving, presuming, repeating, trusting
+
+SEEDS = 40
+
+
+def found(*checkers: str, **planted: Any) -> bool:
+    """Whether some seed's history makes one of the checkers speak."""
+    for seed in range(SEEDS):
+        problems = simulate_batches(seed, **planted).problems
+        if any(problem.startswith(checkers) for problem in problems):
+            return True
+    return False
+
+
+def test_without_rule_1_and_6_a_batch_is_published_by_two_attempts_or_not_at_all() -> None:
+    assert found("lost", "twice", make_broker=changeable, kinds=("second", "driver"))
+
+
+def test_without_rule_2_a_crash_while_a_batch_is_published_repeats_messages() -> None:
+    assert found("twice", make_broker=repeating, kinds=("torn", "kill"))
+
+
+def test_without_rule_3_messages_that_are_not_there_are_voted_for() -> None:
+    assert found("lost", make_broker=trusting, kinds=("power",), flush="async")
+
+
+def test_without_rule_4_an_attempt_is_decided_that_was_given_up() -> None:
+    assert found("lost", make_broker=forgiving, kinds=(), steps=20, target=15, broker={"batch_timeout_ms": 1000})
+
+
+def test_without_rule_5_a_batch_that_was_published_in_part_stays_so() -> None:
+    assert found("lost", make_broker=Unfinished, kinds=("torn", "kill"))
+
+
+def test_without_rule_7_what_is_decided_is_dropped_when_its_time_is_over() -> None:
+    assert found("lost", make_broker=presuming, kinds=("driver",), broker={"batch_timeout_ms": 1000})
+
+
+def test_without_rule_8_a_participant_is_told_that_a_decided_attempt_is_none() -> None:
+    assert found("lost", make_broker=forgetful, kinds=("driver", "second"), broker={"batch_timeout_ms": 1000})
+
+
+@pytest.mark.parametrize("kinds", [("second", "driver"), ("torn", "kill"), ("power",)])
+def test_with_all_rules_the_same_seeds_hold(kinds: tuple[str, ...]) -> None:
+    for seed in range(5):
+        assert simulate_batches(seed, kinds=kinds).problems == []
