@@ -24,29 +24,35 @@ _NUMBERS = itertools.count(1)
 
 CONSUMERS = """
 import asyncio
-import sys
+import os
 import time
 
 from halfmoon.events import Publisher, on
+
+
+def say(line):
+    # Whole, whatever other threads write: print writes the end of a line apart.
+    os.write(1, (line + "\\n").encode())
+
 
 events = Publisher("P_shop", topics=["TP_ORDER", "TP_MAIL"])
 
 
 @on("S_mail", "{topic}", "EC_PAID")
 def send_mail(event, context):
-    print(f"mail {{event.payload}} attempt {{context.attempt}}", flush=True)
+    say(f"mail {{event.payload}} attempt {{context.attempt}}")
     if event.payload == "slow":
         time.sleep(1.5)
     if event.payload == "stuck":
         time.sleep(600)
-    print(f"mailed {{event.payload}}", flush=True)
+    say(f"mailed {{event.payload}}")
 
 
 class Stock:
     @on("S_stock", "{topic}", "EC_PAID", persistence=False)
     async def paid(self, event):
         await asyncio.sleep(0)
-        print(f"stock {{event.payload}}", flush=True)
+        say(f"stock {{event.payload}}")
 """
 
 
