@@ -22,9 +22,8 @@ except ImportError:  # comes with the extra `lake`
     DeltaTable = None  # type: ignore[assignment, misc]
 
 from halfmoon.errors import StoreError, UsageError
-from halfmoon.spark.lake.ledger import Ledger
+from halfmoon.spark.lake.ledger import TRIES, Ledger
 from halfmoon.spark.lake.manifest import DataFile, Manifest
-from halfmoon.spark.lake.table import TRIES
 
 
 class Delta:

@@ -22,11 +22,8 @@ except ImportError:  # comes with the extra `lake`
     load_catalog = None  # type: ignore[assignment]
 
 from halfmoon.errors import StoreError, UsageError
-from halfmoon.spark.lake.ledger import Ledger
+from halfmoon.spark.lake.ledger import TRIES, Ledger
 from halfmoon.spark.lake.manifest import DataFile, Manifest
-
-TRIES = 20
-"""Commits tried while others commit to the same table."""
 
 
 class Iceberg:
@@ -133,7 +130,7 @@ class Iceberg:
         return f"file://{self.root / path}"
 
     def _table(self) -> Table:
-        """Return the table as it is now. Commits of what is returned are not tried again by the library; the table is not changed."""
+        """Return the table as it is now, for one look or one commit: the library is not to try a commit again by itself."""
         try:
             table = self._catalog.load_table(self._name)
         except NoSuchTableError:

@@ -26,6 +26,9 @@ FOLDER = "_halfmoon"
 QUARANTINE = "_quarantine"
 """Directories of a table that begin with _ and so belong to no reader of the table."""
 
+TRIES = 20
+"""Commits tried while others commit to the same table."""
+
 _STEM = "{:020d}.json"
 
 
