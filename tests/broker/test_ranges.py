@@ -9,6 +9,7 @@ from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic
 from halfmoon.wire.record import decode_records
+from tests.broker.half import prepare
 from tests.broker.talk import send_header
 
 T = "BenchmarkTest"
@@ -21,8 +22,8 @@ def filled(talk, count=200, body=b"x"):
     return talk
 
 
-def asked(begin, end, *, topic=T, queue_id=0, max_bytes=1 << 20):
-    return ReadRange(topic=topic, queue_id=queue_id, begin=begin, end=end, max_bytes=max_bytes)
+def asked(begin, end, *, topic=T, queue_id=0, max_bytes=1 << 20, **more):
+    return ReadRange(topic=topic, queue_id=queue_id, begin=begin, end=end, max_bytes=max_bytes, **more)
 
 
 def offsets(reply):
@@ -81,6 +82,26 @@ def test_what_is_nobodys_to_pull_is_nobodys_to_read(talk, topic):
     filled(talk, 1)
     assert talk.ask(asked(0, 1, topic=topic)).code in (16, 17)
     assert talk.pull(topic).code in (16, 17)
+
+
+def test_an_audit_that_says_so_reads_half_messages_and_op_records_and_nothing_else(talk):
+    prepare(talk, body=b"half")
+
+    [one] = decode_records(bytes(talk.ask(asked(0, 1, topic=HALF_TOPIC, half_messages=True)).body))
+
+    assert (one.topic, one.properties["REAL_TOPIC"], one.body) == (HALF_TOPIC, T, b"half")
+    assert talk.ask(asked(0, 1, topic=OP_TOPIC, half_messages=True)).code == 19
+    assert talk.ask(asked(0, 1, topic=BATCH_TOPIC, half_messages=True)).code in (16, 17)
+    assert talk.ask(asked(0, 1, topic=HALF_TOPIC, half_messages=False)).code == 16
+
+
+def test_a_broker_may_be_told_to_let_no_audit_read(make_talk):
+    talk = make_talk(half_messages_readable=False)
+    prepare(talk, body=b"half")
+
+    reply = talk.ask(asked(0, 1, topic=HALF_TOPIC, half_messages=True))
+
+    assert (reply.code, "halfMessagesReadable=false" in reply.remark) == (16, True)
 
 
 def test_a_topic_that_may_not_be_read_an_unknown_one_and_queues_that_are_not_there_are_refused(talk):

@@ -259,12 +259,15 @@ class Pulls:
         codes = wanted if isinstance(wanted, frozenset) else None
         return Plan(topic.read_queue_nums, wanted, codes, by_properties=wanted is not codes)
 
-    def readable(self, name: str) -> TopicConfig:
-        """Return a topic that may be read here. Raises TopicNotFound, NoPermission."""
+    def readable(self, name: str, *, half_messages: bool = False) -> TopicConfig:
+        """Return a topic that may be read here, or by an audit of half messages. Raises TopicNotFound, NoPermission."""
         if not self._settings.permission & Perm.READ:
             raise NoPermission(f"the broker[{self._settings.address}] pulling message is forbidden")
         topic = self._topics.existing(name)
-        if not topic.perm & Perm.READ or name in (HALF_TOPIC, OP_TOPIC, BATCH_TOPIC):
+        audited = half_messages and name in (HALF_TOPIC, OP_TOPIC)
+        if audited and not self._settings.half_messages_readable:
+            raise NoPermission(f"the topic[{name}] may not be read by audits here: halfMessagesReadable=false")
+        if not topic.perm & Perm.READ or (name in (HALF_TOPIC, OP_TOPIC, BATCH_TOPIC) and not audited):
             raise NoPermission(f"the topic[{name}] pulling message is forbidden")
         return topic
 

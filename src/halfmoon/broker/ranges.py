@@ -1,6 +1,7 @@
 """Reads of ranges (31040): what a pull may bring in hundreds of answers, in one. For jobs that know which offsets they want.
 
-Who may read what is as with pulls. Never waits for messages, knows no group and no progress.
+Who may read what is as with pulls, but that an audit of transactions may ask for half messages and op records. Never waits for
+messages, knows no group and no progress.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class RangeReads:
         header = request.header(ReadRange)
         if not 0 <= header.begin < header.end or header.max_bytes < 1:
             raise InvalidParameter(f"no range: offsets {header.begin} to {header.end}, {header.max_bytes} bytes")
-        topic = self._pulls.readable(header.topic)
+        topic = self._pulls.readable(header.topic, half_messages=header.half_messages is True)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise BrokerError(f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {topic.read_queue_nums}")
         self._answer(request, self._found(header, request.peer.out_bytes))

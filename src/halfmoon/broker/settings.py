@@ -62,6 +62,10 @@ class BrokerSettings:
     )
     recall_enable: bool = setting(True, java="recallMessageEnable", why="Whether a producer may cancel such a message.")
     reject_transactions: bool = setting(False, java="rejectTransactionMessage", why="Refuses half messages.")
+    half_messages_readable: bool = setting(
+        True,
+        why="Audits may read half messages and op records if they say so; else nobody can. By its id anyone may see one anyway.",
+    )
     transaction_timeout_ms: int = setting(
         6000, java="transactionTimeOut", low=0, high=2**31 - 1, why="A half message is asked about once it is this old."
     )

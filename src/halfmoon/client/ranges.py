@@ -249,7 +249,7 @@ class _Reading:
         link.flush()
 
     def _long(self, part: Segment) -> ReadRange:
-        return range_request(self._queue, part, self._max_bytes)
+        return range_request(self._queue, part, self._max_bytes, half_messages=self._settings.half_messages)
 
     def _suit(self, address: str) -> None:
         """Ask as the broker understands it: by long answers, one after the other, or by many pulls at once."""

@@ -82,6 +82,9 @@ class SourceOptions:
     sql_filter: str = option("", kind=kinds.text, why="Messages for which this SQL92 expression is true.")
     include_properties: bool = option(False, kind=kinds.flag, why="With a column of all properties.")
     columns: tuple[str, ...] = option((), kind=kinds.words, why="Only these columns, joined by ','.")
+    half_messages: bool = option(
+        False, kind=kinds.flag, why="Read half messages and op records, too, where the broker lets audits (halfMessagesReadable)."
+    )
     access_key: str = option("", kind=kinds.text, secret=True, why="Name of the account at the brokers.")
     secret_key: str = option("", kind=kinds.text, secret=True, why="Its secret.")
     namespace: str = option("", kind=kinds.text, why="Prefix of topics and groups on the wire.")

@@ -64,6 +64,7 @@ def client_of(options: SourceOptions) -> Ranges:
         namespace=options.namespace,
         request_timeout_ms=options.request_timeout,
         retries_max=options.retries,
+        half_messages=options.half_messages,
     )
 
 

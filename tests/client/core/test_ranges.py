@@ -138,6 +138,8 @@ def test_what_is_asked_of_a_broker_fits_the_part():
     assert (pull.topic, pull.queue_id, pull.queue_offset, pull.max_msg_nums) == ("t", 3, 10, 5)
     assert many.max_msg_nums == 32
     assert (long.topic, long.queue_id, long.begin, long.end, long.max_bytes) == ("t", 3, 10, 1_000, 2**31 - 1)
+    assert long.half_messages is None
+    assert range_request(QUEUE, Segment(0, 1), 1, half_messages=True).half_messages is True
 
 
 def test_pauses_grow_to_a_bound():

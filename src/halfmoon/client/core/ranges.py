@@ -71,6 +71,7 @@ class RangeSettings(ClientSettings):
     retries_max: int = setting(
         8, why="Failures in a row, without a message between, after which a read fails: 16 s.", low=0, high=1_000
     )
+    half_messages: bool = setting(False, why="Read half messages and op records, too, as an audit of transactions does.")
     in_flight: int = setting(16, why="Pulls of one read under way at once, where answers are short.", low=1, high=1_024)
 
 
@@ -176,11 +177,12 @@ def pull_request(queue: MessageQueue, part: Segment) -> PullMessage:
     )  # fmt: skip
 
 
-def range_request(queue: MessageQueue, part: Segment, max_bytes: int) -> ReadRange:
+def range_request(queue: MessageQueue, part: Segment, max_bytes: int, *, half_messages: bool = False) -> ReadRange:
     """Return the request of our own brokers that asks for as much of a part as one answer may hold."""
     return ReadRange(
-        topic=queue.topic, queue_id=queue.queue_id, begin=part.begin, end=part.end, max_bytes=min(max_bytes, 2**31 - 1)
-    )
+        topic=queue.topic, queue_id=queue.queue_id, begin=part.begin, end=part.end, max_bytes=min(max_bytes, 2**31 - 1),
+        half_messages=half_messages or None,
+    )  # fmt: skip
 
 
 def answer_of(reply: Command, part: Segment) -> Answer | None:
@@ -387,8 +389,12 @@ class RangesCore:
         return int.from_bytes(body[at : at + 8], "big")
 
     def _ask_pull(self, queue: MessageQueue, part: Segment) -> Op[Command]:
-        address = yield from self.address(queue)
-        return (yield from call(address, pull_request(queue, part), b"", self._settings.request_timeout_ms))
+        address, timeout_ms = (yield from self.address(queue)), self._settings.request_timeout_ms
+        if self._settings.half_messages:  # which our own brokers give to this request alone
+            reply = yield from call(address, range_request(queue, part, 1, half_messages=True), b"", timeout_ms)
+            if reply.code != NOT_SUPPORTED:
+                return reply
+        return (yield from call(address, pull_request(queue, part), b"", timeout_ms))
 
 
 def _all(operations: list[Generator[Any, Any, Any]]) -> Op[list[Any]]:

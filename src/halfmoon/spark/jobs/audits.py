@@ -94,8 +94,13 @@ def transaction_audit(
 ) -> TransactionAudit:
     """Audit the transactions of all brokers: half x op x visible messages.
 
-    ``topics``: where commits go; None: those that half messages name. ``since_ms``: only what was stored since.
+    ``topics``: where commits go; None: those that half messages name. ``since_ms``: only what was stored since. Half messages and
+    op records are nobody's to consume: they are read with the option ``halfMessages`` of the source.
+
+    Raises:
+        NoPermission: a broker lets no audit read (its setting ``halfMessagesReadable``).
     """
+    place = place.with_half_messages()
     if topics is None:
         named = frame_of(session, place, ends_of(place, [transactions.HALF_TOPIC], since_ms=since_ms), ("properties",))
         topics = [row[0] for row in named.select(F.col("properties")["REAL_TOPIC"]).distinct().dropna().collect()]

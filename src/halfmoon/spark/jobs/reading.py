@@ -20,11 +20,19 @@ Ends = dict[tuple[str, str, int], tuple[int, int]]
 PLAIN = tuple(name for name in COLUMNS if name != "properties")
 
 
+HALF_MESSAGES = {"halfMessages": "true"}
+"""The option of the source by which an audit says that it reads half messages and op records."""
+
+
 class Place(NamedTuple):
     """Where messages are: name servers (``host:port`` joined by ``;``), and further options of the source, such as credentials."""
 
     endpoints: str
     options: Mapping[str, str] = {}
+
+    def with_half_messages(self) -> Place:
+        """Return the same place for an audit of transactions."""
+        return Place(self.endpoints, {**self.options, **HALF_MESSAGES})
 
     def client(self) -> Ranges:
         """Return this process's client for it. Raises UsageError for options that do not fit."""

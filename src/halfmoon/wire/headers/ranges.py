@@ -19,10 +19,14 @@ class ReadRangeReply(Header):
 
 @request(31040, "READ_RANGE", reply=ReadRangeReply, since="Halfmoon")
 class ReadRange(Header):
-    """Read the records of queue offsets [begin, end), as many as ``max_bytes`` hold, at least one. Never waits, has no group."""
+    """Read the records of queue offsets [begin, end), as many as ``max_bytes`` hold, at least one. Never waits, has no group.
+
+    Half messages and op records are read only by who says so (``half_messages``) at a broker that lets them be read.
+    """
 
     topic: str
     queue_id: I32
     begin: I64
     end: I64
     max_bytes: I32
+    half_messages: bool | None = None
