@@ -101,7 +101,7 @@ def test_a_broker_may_be_told_to_let_no_audit_read(make_talk):
 
     reply = talk.ask(asked(0, 1, topic=HALF_TOPIC, half_messages=True))
 
-    assert (reply.code, "halfMessagesReadable=false" in reply.remark) == (16, True)
+    assert (reply.code, "half_messages_readable=false" in reply.remark) == (16, True)
 
 
 def test_a_topic_that_may_not_be_read_an_unknown_one_and_queues_that_are_not_there_are_refused(talk):

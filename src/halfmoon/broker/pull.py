@@ -266,7 +266,7 @@ class Pulls:
         topic = self._topics.existing(name)
         audited = half_messages and name in (HALF_TOPIC, OP_TOPIC)
         if audited and not self._settings.half_messages_readable:
-            raise NoPermission(f"the topic[{name}] may not be read by audits here: halfMessagesReadable=false")
+            raise NoPermission(f"the topic[{name}] may not be read by audits here: half_messages_readable=false")
         if not topic.perm & Perm.READ or (name in (HALF_TOPIC, OP_TOPIC, BATCH_TOPIC) and not audited):
             raise NoPermission(f"the topic[{name}] pulling message is forbidden")
         return topic

@@ -83,7 +83,7 @@ class SourceOptions:
     include_properties: bool = option(False, kind=kinds.flag, why="With a column of all properties.")
     columns: tuple[str, ...] = option((), kind=kinds.words, why="Only these columns, joined by ','.")
     half_messages: bool = option(
-        False, kind=kinds.flag, why="Read half messages and op records, too, where the broker lets audits (halfMessagesReadable)."
+        False, kind=kinds.flag, why="Read half messages and op records, too, where the broker lets audits (half_messages_readable)."
     )
     access_key: str = option("", kind=kinds.text, secret=True, why="Name of the account at the brokers.")
     secret_key: str = option("", kind=kinds.text, secret=True, why="Its secret.")

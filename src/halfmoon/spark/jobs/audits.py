@@ -98,7 +98,7 @@ def transaction_audit(
     op records are nobody's to consume: they are read with the option ``halfMessages`` of the source.
 
     Raises:
-        NoPermission: a broker lets no audit read (its setting ``halfMessagesReadable``).
+        NoPermission: a broker lets no audit read (its setting ``half_messages_readable``).
     """
     place = place.with_half_messages()
     if topics is None:
