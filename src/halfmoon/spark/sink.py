@@ -94,7 +94,7 @@ class ExactlyBatchWriter(BatchWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Have the rows of a partition kept unseen."""
         context = TaskContext.get()
-        name = BatchName(self._owner, 0)
+        name = BatchName(self._owner, self._options.batch_number)
         return prepare(transactions_of(self._options), self._options, name, context.partitionId() if context else 0, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
