@@ -34,7 +34,9 @@ class SinkOptions:
         "", kind=kinds.text, why="Whose rows these are: the same in each run of a job, which repeats none."
     )
     batch_number: int = option(
-        0, kind=kinds.count(0, 1 << 62), why="exactly-once, of a batch: its number; up to the id's last one nothing is added any more."
+        0,
+        kind=kinds.count(0, 1 << 62),
+        why="exactly-once of a batch: its number; up to the last one of the id nothing is added.",
     )
     transaction_timeout: int = option(
         3_600_000, kind=kinds.duration(1_000, 7 * 86_400_000), why="exactly-once: what nobody decides is given up after this."
