@@ -116,10 +116,7 @@ class Dispatch:
                 consumer, event, context = self._prepared(message, attempt)
                 return await self._call_async(consumer, event, context)
         except BaseException as exc:
-            task = asyncio.current_task()
-            if isinstance(exc, GeneratorExit) or (
-                isinstance(exc, asyncio.CancelledError) and task is not None and task.cancelling()
-            ):
+            if isinstance(exc, GeneratorExit) or (isinstance(exc, asyncio.CancelledError) and _is_cancelled()):
                 raise
             return self._failed(event, attempt, exc)
 
@@ -144,7 +141,7 @@ class Dispatch:
             if ledger is None:
                 await handler.function(*consumer.arguments(event, context))
             else:
-                async with ledger.lend_async(self.group, event.id) as context.session:
+                async with ledger.lend(self.group, event.id) as context.session:
                     await handler.function(*consumer.arguments(event, context))
                     _undo_if_asked(context)
         except Consumed:

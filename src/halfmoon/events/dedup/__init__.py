@@ -40,18 +40,16 @@ class Ledger(Protocol):
     """Notes what was processed in one database. Safe to use from many threads."""
 
     is_async: bool
-    """Whether it lends transactions to coroutine functions (`lend_async`), or to plain ones (`lend`)."""
+    """Whether it lends transactions to coroutine functions, or to plain ones."""
 
     provider: Provider
 
     def lend(self, group: str, event_id: str) -> Any:
         """Return a block with a transaction in which the event is noted; it gives what the function works with.
 
-        Left without an exception it commits. Raises Consumed when the event was processed before, Busy, and what the driver raises.
+        It is for ``with``, or for ``async with`` where `is_async`. Left without an exception it commits. Raises Consumed when the
+        event was processed before, Busy, and what the driver raises.
         """
-
-    def lend_async(self, group: str, event_id: str) -> Any:
-        """As `lend`, an asynchronous block."""
 
 
 LOCK_WAIT_MS = 10_000
@@ -72,10 +70,6 @@ class ProviderLedger:
         with self.provider.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
             note(rows, group, event_id)
             yield rows
-
-    def lend_async(self, group: str, event_id: str) -> Any:
-        """It lends to plain functions only."""
-        raise NotImplementedError
 
 
 def ledger_of(dedup: Any) -> Ledger:

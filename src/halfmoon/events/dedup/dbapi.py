@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from halfmoon.events.database import Provider
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection
@@ -39,10 +38,6 @@ class ConnectionLedger:
                 connection.commit()
         finally:
             connection.close()
-
-    def lend_async(self, group: str, event_id: str) -> Any:
-        """It lends to plain functions only: drivers of PEP 249 block."""
-        raise NotImplementedError
 
 
 def _execute(connection: ProxyConnection, statement: str) -> None:

@@ -34,7 +34,3 @@ class DjangoLedger:
                 yield connections[self._using]
         finally:
             close_old_connections()
-
-    def lend_async(self, group: str, event_id: str) -> Any:
-        """It lends to plain functions only: transactions of Django are not asynchronous."""
-        raise NotImplementedError

@@ -35,10 +35,6 @@ class SessionLedger:
             with OwnCommit(self.provider, group, event_id).watching(transaction):
                 yield session
 
-    def lend_async(self, group: str, event_id: str) -> Any:
-        """It lends to plain functions only."""
-        raise NotImplementedError
-
 
 class AsyncSessionLedger:
     """Lends AsyncSessions of an async_sessionmaker, or AsyncConnections of an AsyncEngine, to coroutine functions."""
@@ -49,12 +45,8 @@ class AsyncSessionLedger:
         self.provider = found
         self._begin = begin
 
-    def lend(self, group: str, event_id: str) -> Any:
-        """It lends to coroutine functions only."""
-        raise NotImplementedError
-
     @asynccontextmanager
-    async def lend_async(self, group: str, event_id: str) -> AsyncIterator[Any]:
+    async def lend(self, group: str, event_id: str) -> AsyncIterator[Any]:
         """Lend an AsyncSession or AsyncConnection whose transaction has begun."""
         async with self._begin() as session:
             transaction = self.provider.current(session)
