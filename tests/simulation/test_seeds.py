@@ -50,5 +50,5 @@ def test_a_seed_is_one_history_in_every_process() -> None:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120).stdout
 
     first, second = printed("1"), printed("2")
-    assert "seed 7:" in first
+    assert "seed 7, messages:" in first
     assert first == second

@@ -11,7 +11,7 @@ from halfmoon.testing.history import simulate
 
 def test_a_verdict_says_what_happened_in_one_line() -> None:
     verdict = simulate(4, kinds=("lose",), flush="sync")
-    assert verdict.summary().startswith("seed 4: held; sync flush, ")
+    assert verdict.summary().startswith("seed 4, messages: held; sync flush, ")
     assert verdict.summary().endswith("; lose")
     assert min(verdict.acknowledged, verdict.read, verdict.events) > 50
     assert verdict.virtual_ms > 5_000

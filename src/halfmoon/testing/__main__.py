@@ -14,17 +14,17 @@ import sys
 import time
 from collections.abc import Callable
 
-from halfmoon.testing.batchhistory import BatchFaults, BatchVerdict, simulate_batches
-from halfmoon.testing.delayhistory import DelayFaults, DelayVerdict, simulate_delays
+from halfmoon.testing.batchhistory import BatchFaults, simulate_batches
+from halfmoon.testing.delayhistory import DelayFaults, simulate_delays
 from halfmoon.testing.faults import Faults
-from halfmoon.testing.history import STEPS, Verdict, simulate
-from halfmoon.testing.orderhistory import KINDS, OrderVerdict, simulate_order
-from halfmoon.testing.redeliveryhistory import RedeliveryFaults, RedeliveryVerdict, simulate_redelivery
+from halfmoon.testing.history import STEPS, simulate
+from halfmoon.testing.orderhistory import KINDS, simulate_order
+from halfmoon.testing.redeliveryhistory import RedeliveryFaults, simulate_redelivery
 from halfmoon.testing.txfaults import TxFaults
-from halfmoon.testing.txhistory import TxVerdict, simulate_transactions
+from halfmoon.testing.txhistory import simulate_transactions
+from halfmoon.testing.verdict import Verdict
 
-AnyVerdict = BatchVerdict | DelayVerdict | Verdict | TxVerdict | OrderVerdict | RedeliveryVerdict
-WORKLOADS: dict[str, Callable[..., AnyVerdict]] = {
+WORKLOADS: dict[str, Callable[..., Verdict]] = {
     "batches": simulate_batches, "delays": simulate_delays, "messages": simulate, "order": simulate_order,
     "redelivery": simulate_redelivery, "transactions": simulate_transactions,
 }  # fmt: skip
@@ -69,7 +69,7 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def _print(verdict: AnyVerdict, *, whole: bool) -> None:
+def _print(verdict: Verdict, *, whole: bool) -> None:
     if whole:
         print("\n".join(verdict.lines))
     print(verdict.summary())

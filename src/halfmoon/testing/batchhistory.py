@@ -8,9 +8,8 @@ Nothing that a driver was answered may be lost by anything, in either flush mode
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -22,8 +21,9 @@ from halfmoon.testing.batchcheckers import check_batches, left_behind, sums_agre
 from halfmoon.testing.batchdrivers import QUEUES, TOPIC, BatchDriver, Query
 from halfmoon.testing.cluster import BrokerNode, Cluster
 from halfmoon.testing.faults import Faults
-from halfmoon.testing.history import BROKER, ErrorsLogged
+from halfmoon.testing.history import BROKER
 from halfmoon.testing.ledger import Ledger, Place
+from halfmoon.testing.verdict import Verdict, judging
 from halfmoon.testing.workload import Plan
 
 STEPS = 8
@@ -61,29 +61,21 @@ class BatchFaults(Faults):
 
 
 @dataclass
-class BatchVerdict:
-    """What came of a history: ``problems`` is empty when everything held."""
+class BatchVerdict(Verdict):
+    """What came of a history of batches."""
 
-    seed: int
-    flush: str
-    kinds: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    workload = "batches"
     messages: int = 0
     lives: int = 0
     already: int = 0
     refused: int = 0
     noes: int = 0
-    virtual_ms: int = 0
-    events: int = 0
-    lines: list[str] = field(default_factory=list)
 
-    def summary(self) -> str:
-        """Return one line about it."""
-        said = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
+    def counted(self) -> str:
+        """Return how much happened, in words."""
         return (
-            f"seed {self.seed}, batches: {said}; {self.flush} flush, {self.messages} messages, {self.lives} drivers,"
-            f" {self.already} decided already, {self.refused} refused, {self.noes} votes against,"
-            f" {self.virtual_ms / 1000:.1f} s, {self.events} events; {', '.join(self.kinds)}"
+            f"{self.messages} messages, {self.lives} drivers, {self.already} decided already, {self.refused} refused,"
+            f" {self.noes} votes against"
         )
 
 
@@ -102,20 +94,13 @@ def simulate_batches(
     options = {"brokers": chance.choice((1, 2, 3)), "nameservers": 1, **options}
     settings = {**BROKER, "batch_timeout_ms": chance.choice((1500, 4000, 20_000)), **(broker or {})}
     messages, verdict = Ledger(flush), BatchVerdict(seed, flush)
-    with ErrorsLogged(messages) as errors:
-        try:
-            cluster = errors.cluster = Cluster(seed, flush=flush, broker=settings, **options)
-            history = _History(cluster, messages, chance, kinds, queries or chance.choice((1, 2)), target or chance.randint(3, 7))
-            verdict.kinds = history.faults.kinds
-            prepare(cluster)
-            verdict.problems = history.run(steps)
-            history.count(verdict)
-        except Exception as exc:
-            verdict.problems = [*messages.unexpected, f"raised: {type(exc).__name__}: {exc}"]
-            logging.getLogger("halfmoon.simulation").info("seed %d", seed, exc_info=True)
-    if errors.cluster is not None:
-        world = errors.cluster.world
-        verdict.virtual_ms, verdict.events, verdict.lines = world.elapsed_ms, world.steps, list(world.history)
+    with judging(verdict, messages) as judged:
+        cluster = judged.cluster = Cluster(seed, flush=flush, broker=settings, **options)
+        history = _History(cluster, messages, chance, kinds, queries or chance.choice((1, 2)), target or chance.randint(3, 7))
+        verdict.kinds = history.faults.kinds
+        prepare(cluster)
+        verdict.problems = history.run(steps)
+        history.count(verdict)
     return verdict
 
 

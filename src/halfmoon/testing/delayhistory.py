@@ -8,8 +8,7 @@ With power failures the flush is sync, so that nothing acknowledged may be lost;
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -20,8 +19,9 @@ from halfmoon.testing.asking import contents
 from halfmoon.testing.cluster import Cluster
 from halfmoon.testing.delaycheckers import DelayLedger, Delivered, Wish, check_delays
 from halfmoon.testing.faults import Faults
-from halfmoon.testing.history import BROKER, ErrorsLogged, windows
+from halfmoon.testing.history import BROKER, windows
 from halfmoon.testing.ledger import Ledger, Place
+from halfmoon.testing.verdict import Verdict, judging
 from halfmoon.testing.workload import Plan
 from halfmoon.wire import properties
 from halfmoon.wire.headers.delay import RecallMessage
@@ -42,29 +42,19 @@ class DelayFaults(Faults):
 
 
 @dataclass
-class DelayVerdict:
-    """What came of a history: ``problems`` is empty when everything held."""
+class DelayVerdict(Verdict):
+    """What came of a history of delays."""
 
-    seed: int
-    flush: str
-    kinds: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    workload = "delays"
     acknowledged: int = 0
     delivered: int = 0
     recalled: int = 0
     late_ms: int = 0
     """How late the last one was."""
-    virtual_ms: int = 0
-    events: int = 0
-    lines: list[str] = field(default_factory=list)
 
-    def summary(self) -> str:
-        """Return one line about it."""
-        said = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
-        return (
-            f"seed {self.seed}, delays: {said}; {self.flush} flush, {self.acknowledged} acknowledged, {self.delivered} delivered,"
-            f" {self.recalled} recalled, {self.virtual_ms / 1000:.1f} s, {self.events} events; {', '.join(self.kinds)}"
-        )
+    def counted(self) -> str:
+        """Return how much happened, in words."""
+        return f"{self.acknowledged} acknowledged, {self.delivered} delivered, {self.recalled} recalled"
 
 
 def simulate_delays(
@@ -79,22 +69,15 @@ def simulate_delays(
     messages = Ledger(flush)
     ledger = DelayLedger(messages, once="power" not in (kinds or ()))
     verdict = DelayVerdict(seed, flush)
-    with ErrorsLogged(messages) as errors:
-        try:
-            cluster = errors.cluster = Cluster(seed, flush=flush, broker={**BROKER, "delay_levels": LEVELS}, **options)
-            history = _History(cluster, ledger, kinds)
-            verdict.kinds = history.faults.kinds
-            messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
-            verdict.problems = history.run(steps)
-        except Exception as exc:
-            verdict.problems = [*messages.unexpected, f"raised: {type(exc).__name__}: {exc}"]
-            logging.getLogger("halfmoon.simulation").info("seed %d", seed, exc_info=True)
+    with judging(verdict, messages) as judged:
+        cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, "delay_levels": LEVELS}, **options)
+        history = _History(cluster, ledger, kinds)
+        verdict.kinds = history.faults.kinds
+        messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
+        verdict.problems = history.run(steps)
     verdict.acknowledged = sum(wish.acked for wish in ledger.wishes.values())
     verdict.recalled = sum(wish.recalled for wish in ledger.wishes.values())
     verdict.delivered = len(ledger.delivered)
-    if errors.cluster is not None:
-        world = errors.cluster.world
-        verdict.virtual_ms, verdict.events, verdict.lines = world.elapsed_ms, world.steps, list(world.history)
     return verdict
 
 

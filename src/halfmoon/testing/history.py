@@ -6,8 +6,7 @@ assert verdict.problems == []
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -18,6 +17,7 @@ from halfmoon.testing.drive import Task
 from halfmoon.testing.faults import SLOW_US, STUCK_US, Faults
 from halfmoon.testing.ledger import Contents, Ledger, Place, Queue, Seen
 from halfmoon.testing.rebuild import indexes_differ
+from halfmoon.testing.verdict import Verdict, judging
 from halfmoon.testing.workload import QUEUES, Plan, consumer, producer, puller
 from halfmoon.wire.bodies import ClusterInfo, from_json
 from halfmoon.wire.codes import JSON, ROCKETMQ
@@ -37,32 +37,22 @@ STEPS = 6
 
 
 @dataclass
-class Verdict:
-    """What came of a history: ``problems`` is empty when everything held."""
+class MessagesVerdict(Verdict):
+    """What came of a history of messages."""
 
-    seed: int
-    flush: str
-    kinds: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    workload = "messages"
     acknowledged: int = 0
     read: int = 0
     committed: int = 0
-    virtual_ms: int = 0
-    events: int = 0
-    lines: list[str] = field(default_factory=list)
 
-    def summary(self) -> str:
-        """Return one line about it."""
-        said = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
-        return (
-            f"seed {self.seed}: {said}; {self.flush} flush, {self.acknowledged} acknowledged, {self.read} read,"
-            f" {self.committed} commits, {self.virtual_ms / 1000:.1f} s, {self.events} events; {', '.join(self.kinds)}"
-        )
+    def counted(self) -> str:
+        """Return how much happened, in words."""
+        return f"{self.acknowledged} acknowledged, {self.read} read, {self.committed} commits"
 
 
 def simulate(
     seed: int, *, steps: int = STEPS, flush: str | None = None, kinds: tuple[str, ...] | None = None, **options: Any
-) -> Verdict:
+) -> MessagesVerdict:
     """Run the history of a seed and judge it.
 
     ``steps`` is the number of faults; ``flush`` and ``kinds`` (of `Faults.KINDS`) are drawn from the seed when not given;
@@ -72,21 +62,14 @@ def simulate(
     flush = flush or chance.choice(("sync", "async"))
     options = {"brokers": chance.choice((1, 1, 2)), "nameservers": chance.choice((1, 2)), "broker": BROKER, **options}
     ledger = Ledger(flush)
-    verdict = Verdict(seed, flush)
-    with ErrorsLogged(ledger) as errors:
-        try:
-            cluster = errors.cluster = Cluster(seed, flush=flush, **options)
-            history = _History(cluster, ledger, chance, kinds)
-            verdict.kinds = history.faults.kinds
-            ledger.flush_window_ms, ledger.save_window_ms = windows(verdict.kinds)
-            verdict.problems = history.run(steps, chance)
-        except Exception as exc:
-            verdict.problems = [*ledger.unexpected, f"raised: {type(exc).__name__}: {exc}"]
-            logging.getLogger("halfmoon.simulation").info("seed %d", seed, exc_info=True)
+    verdict = MessagesVerdict(seed, flush)
+    with judging(verdict, ledger) as judged:
+        cluster = judged.cluster = Cluster(seed, flush=flush, **options)
+        history = _History(cluster, ledger, chance, kinds)
+        verdict.kinds = history.faults.kinds
+        ledger.flush_window_ms, ledger.save_window_ms = windows(verdict.kinds)
+        verdict.problems = history.run(steps, chance)
     verdict.acknowledged, verdict.read, verdict.committed = len(ledger.acked), len(ledger.seen), len(ledger.commits)
-    if errors.cluster is not None:
-        world = errors.cluster.world
-        verdict.virtual_ms, verdict.events, verdict.lines = world.elapsed_ms, world.steps, list(world.history)
     return verdict
 
 
@@ -228,27 +211,3 @@ def _records(queue: Queue) -> dict[int, bytes]:
 
 def _brief(queue: Queue | None) -> str:
     return "missing" if queue is None else f"[{queue.min_offset}, {queue.max_offset}) with {len(queue.messages)} messages"
-
-
-class ErrorsLogged(logging.Handler):
-    """While it is entered, errors that the servers log become problems of the history."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__(logging.ERROR)
-        self.cluster: Cluster | None = None
-        self._ledger = ledger
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if record.exc_info and record.exc_info[1] is not None:
-            text += f" ({record.exc_info[1]!r})"
-        if self.cluster is not None:
-            self.cluster.world.note("log", text)
-        self._ledger.unexpected.append(f"logged: {text}")
-
-    def __enter__(self) -> ErrorsLogged:
-        logging.getLogger("halfmoon").addHandler(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        logging.getLogger("halfmoon").removeHandler(self)

@@ -10,8 +10,7 @@ and starts it again.
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -21,9 +20,10 @@ from halfmoon.errors import HalfmoonError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, MessageQueue, StoredMessage
 from halfmoon.testing.clients import SimProducer, SimPushConsumer
 from halfmoon.testing.cluster import Cluster
-from halfmoon.testing.history import BROKER, ErrorsLogged
+from halfmoon.testing.history import BROKER
 from halfmoon.testing.ledger import Ledger
 from halfmoon.testing.ordercheckers import Call, OrderLedger, check_order
+from halfmoon.testing.verdict import Verdict, judging
 
 TOPIC, GROUP, QUEUES, KEYS = "orders", "C_orderly", 4, 9
 KINDS = ("join", "leave", "crash", "lose", "cut", "broker")
@@ -35,13 +35,10 @@ CUT_MS = (500, 70_000)
 
 
 @dataclass
-class OrderVerdict:
-    """What came of a history: ``problems`` is empty when everything held."""
+class OrderVerdict(Verdict):
+    """What came of a history of order."""
 
-    seed: int
-    flush: str = "async"
-    kinds: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    workload = "order"
     acknowledged: int = 0
     calls: int = 0
     failed: int = 0
@@ -49,17 +46,12 @@ class OrderVerdict:
     """Calls of messages that had been consumed well before."""
     owners: int = 0
     """How often a queue had another consumer than before."""
-    virtual_ms: int = 0
-    events: int = 0
-    lines: list[str] = field(default_factory=list)
 
-    def summary(self) -> str:
-        """Return one line about it."""
-        said = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
+    def counted(self) -> str:
+        """Return how much happened, in words."""
         return (
-            f"seed {self.seed}, order: {said}; {self.acknowledged} acknowledged, {self.calls} calls, {self.failed} failed,"
-            f" {self.again} again, {self.owners} changes of owners, {self.virtual_ms / 1000:.1f} s, {self.events} events;"
-            f" {', '.join(self.kinds)}"
+            f"{self.acknowledged} acknowledged, {self.calls} calls, {self.failed} failed, {self.again} again,"
+            f" {self.owners} changes of owners"
         )
 
 
@@ -75,22 +67,15 @@ def simulate_order(
     drawn = sorted({"join", chance.choice(KINDS), chance.choice(KINDS), chance.choice(("leave", "crash"))})
     verdict = OrderVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
     errors_of, ledger = Ledger(verdict.flush), OrderLedger()
-    with ErrorsLogged(errors_of) as errors:
-        try:
-            forgets_ms = chance.choice((15_000, 120_000))  # a silent client: before its locks run out, or after
-            settings = {**BROKER, "client_expiry_ms": forgets_ms}
-            options = {"brokers": chance.choice((1, 2)), "broker": settings, **options}
-            cluster = errors.cluster = Cluster(seed, flush=verdict.flush, **options)
-            _History(cluster, ledger, chance, verdict.kinds).run(steps)
-            ledger.unexpected += errors_of.unexpected
-            verdict.problems = check_order(ledger)
-        except Exception as exc:
-            verdict.problems = [*errors_of.unexpected, f"raised: {type(exc).__name__}: {exc}"]
-            logging.getLogger("halfmoon.simulation").info("seed %d", seed, exc_info=True)
+    with judging(verdict, errors_of) as judged:
+        forgets_ms = chance.choice((15_000, 120_000))  # a silent client: before its locks run out, or after
+        settings = {**BROKER, "client_expiry_ms": forgets_ms}
+        options = {"brokers": chance.choice((1, 2)), "broker": settings, **options}
+        cluster = judged.cluster = Cluster(seed, flush=verdict.flush, **options)
+        _History(cluster, ledger, chance, verdict.kinds).run(steps)
+        ledger.unexpected += errors_of.unexpected
+        verdict.problems = check_order(ledger)
     _count(verdict, ledger)
-    if errors.cluster is not None:
-        world = errors.cluster.world
-        verdict.virtual_ms, verdict.events, verdict.lines = world.elapsed_ms, world.steps, list(world.history)
     return verdict
 
 

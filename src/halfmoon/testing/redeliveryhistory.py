@@ -8,9 +8,8 @@ Producers and consumers are our own client. Beside the faults of `Faults`, ``con
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -22,9 +21,10 @@ from halfmoon.testing.asking import contents
 from halfmoon.testing.clients import SimProducer, SimPushConsumer
 from halfmoon.testing.cluster import Cluster
 from halfmoon.testing.faults import Faults
-from halfmoon.testing.history import BROKER, ErrorsLogged, windows
+from halfmoon.testing.history import BROKER, windows
 from halfmoon.testing.ledger import Ledger, Place
 from halfmoon.testing.redeliverycheckers import FOR_EVER, Dead, Handed, RedeliveryLedger, check_redelivery
+from halfmoon.testing.verdict import Verdict, judging
 from halfmoon.testing.workload import Plan
 from halfmoon.wire.record import decode_record
 
@@ -50,29 +50,18 @@ class RedeliveryFaults(Faults):
 
 
 @dataclass
-class RedeliveryVerdict:
-    """What came of a history: ``problems`` is empty when everything held."""
+class RedeliveryVerdict(Verdict):
+    """What came of a history of redelivery."""
 
-    seed: int
-    flush: str
-    kinds: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    workload = "redelivery"
     acknowledged: int = 0
     handed: int = 0
     failed: int = 0
     dead: int = 0
-    virtual_ms: int = 0
-    events: int = 0
-    lines: list[str] = field(default_factory=list)
 
-    def summary(self) -> str:
-        """Return one line about it."""
-        said = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
-        return (
-            f"seed {self.seed}, redelivery: {said}; {self.flush} flush, {self.acknowledged} acknowledged, {self.handed} handed"
-            f" over, {self.failed} failed, {self.dead} dead, {self.virtual_ms / 1000:.1f} s, {self.events} events;"
-            f" {', '.join(self.kinds)}"
-        )
+    def counted(self) -> str:
+        """Return how much happened, in words."""
+        return f"{self.acknowledged} acknowledged, {self.handed} handed over, {self.failed} failed, {self.dead} dead"
 
 
 def simulate_redelivery(
@@ -89,21 +78,14 @@ def simulate_redelivery(
     ledger = RedeliveryLedger(messages, TOPIC, TIMES_MAX, LEVELS_MS)
     verdict = RedeliveryVerdict(seed, flush)
     options = {"brokers": chance.choice((1, 1, 2)), **options}
-    with ErrorsLogged(messages) as errors:
-        try:
-            cluster = errors.cluster = Cluster(seed, flush=flush, broker={**BROKER, "delay_levels": LEVELS}, **options)
-            history = _History(cluster, ledger, chance, kinds)
-            verdict.kinds = history.faults.kinds
-            messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
-            verdict.problems = history.run(steps)
-        except Exception as exc:
-            verdict.problems = [*messages.unexpected, f"raised: {type(exc).__name__}: {exc}"]
-            logging.getLogger("halfmoon.simulation").info("seed %d", seed, exc_info=True)
+    with judging(verdict, messages) as judged:
+        cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, "delay_levels": LEVELS}, **options)
+        history = _History(cluster, ledger, chance, kinds)
+        verdict.kinds = history.faults.kinds
+        messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
+        verdict.problems = history.run(steps)
     verdict.acknowledged, verdict.handed, verdict.dead = len(ledger.acked), len(ledger.handed), len(ledger.dead)
     verdict.failed = sum(not one.good for one in ledger.handed)
-    if errors.cluster is not None:
-        world = errors.cluster.world
-        verdict.virtual_ms, verdict.events, verdict.lines = world.elapsed_ms, world.steps, list(world.history)
     return verdict
 
 

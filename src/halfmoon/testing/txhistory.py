@@ -6,7 +6,6 @@ assert verdict.problems == []
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -19,7 +18,7 @@ from halfmoon.testing.asking import contents
 from halfmoon.testing.checkers import offsets_unique_and_dense, reads_stable
 from halfmoon.testing.cluster import SMALL, BrokerNode, Cluster
 from halfmoon.testing.drive import Task
-from halfmoon.testing.history import BROKER, STEPS, ErrorsLogged, durable, indexes_of, windows
+from halfmoon.testing.history import BROKER, STEPS, durable, indexes_of, windows
 from halfmoon.testing.ledger import Contents, Ledger, Place, Seen
 from halfmoon.testing.txbyhand import check_operators
 from halfmoon.testing.txcheckers import Logs, check_transactions
@@ -28,6 +27,7 @@ from halfmoon.testing.txledger import Ended, Gone, Resumed, TxLedger
 from halfmoon.testing.txlog import PREPARED, Device, read_log, table_differs
 from halfmoon.testing.txoperators import Operator
 from halfmoon.testing.txproducers import FATES, Producer, TxPlan
+from halfmoon.testing.verdict import Verdict, judging
 from halfmoon.testing.workload import Plan, puller
 
 TOPICS, QUEUES, GROUPS = ("orders", "payments"), 2, ("P_shop", "P_bank")
@@ -36,13 +36,10 @@ STORE: dict[str, Any] = {"flush_transactions_interval_ms": 700, "transaction_fil
 
 
 @dataclass
-class TxVerdict:
-    """What came of a history: ``problems`` is empty when everything held."""
+class TxVerdict(Verdict):
+    """What came of a history of transactions."""
 
-    seed: int
-    flush: str
-    kinds: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    workload = "transactions"
     halves: int = 0
     committed: int = 0
     rolled_back: int = 0
@@ -58,19 +55,12 @@ class TxVerdict:
     """Half messages whose log files went."""
     owed: int = 0
     """Commits that a start found without their op record."""
-    virtual_ms: int = 0
-    events: int = 0
-    lines: list[str] = field(default_factory=list)
 
-    def summary(self) -> str:
-        """Return one line about it."""
-        said = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
+    def counted(self) -> str:
+        """Return how much happened, in words."""
         return (
-            f"seed {self.seed}, transactions: {said}; {self.flush} flush, {self.halves} half, {self.committed} committed,"
-            f" {self.rolled_back} rolled back, {self.given_up} given up, {self.checks} checks, {self.refused} refused,"
-            f" {self.by_hand} by hand,"
-            f" {self.resumed} resumed,"
-            f" {self.virtual_ms / 1000:.1f} s, {self.events} events; {', '.join(self.kinds)}"
+            f"{self.halves} half, {self.committed} committed, {self.rolled_back} rolled back, {self.given_up} given up,"
+            f" {self.checks} checks, {self.refused} refused, {self.by_hand} by hand, {self.resumed} resumed"
         )
 
 
@@ -108,20 +98,13 @@ def simulate_transactions(
         settings["transaction_checks_per_second"],
     )  # fmt: skip
     verdict = TxVerdict(seed, flush)
-    with ErrorsLogged(messages) as errors:
-        try:
-            cluster = errors.cluster = Cluster(seed, flush=flush, broker={**BROKER, **settings}, **options)
-            history = _History(cluster, ledger, chance, kinds, fates or FATES, operators)
-            verdict.kinds = history.faults.kinds
-            messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
-            verdict.problems = history.run(steps)
-            history.count(verdict)
-        except Exception as exc:
-            verdict.problems = [*messages.unexpected, f"raised: {type(exc).__name__}: {exc}"]
-            logging.getLogger("halfmoon.simulation").info("seed %d", seed, exc_info=True)
-    if errors.cluster is not None:
-        world = errors.cluster.world
-        verdict.virtual_ms, verdict.events, verdict.lines = world.elapsed_ms, world.steps, list(world.history)
+    with judging(verdict, messages) as judged:
+        cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, **settings}, **options)
+        history = _History(cluster, ledger, chance, kinds, fates or FATES, operators)
+        verdict.kinds = history.faults.kinds
+        messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
+        verdict.problems = history.run(steps)
+        history.count(verdict)
     return verdict
 
 
