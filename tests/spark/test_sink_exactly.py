@@ -76,9 +76,11 @@ class Brokers:
         self._call("decide")
         if batch in self.decisions:
             recorded, first_digest = self.decisions[batch]
-            return Decision(
-                recorded, already=True, digest=first_digest, complete=all((batch, b) in self.published for b in recorded)
-            )
+            complete = all((batch, b) in self.published for b in recorded)
+            last = max(each.number for each in self.decisions if each.owner == batch.owner)
+            if complete and batch.number < last:  # of these one number is kept
+                return Decision({}, already=True, complete=True, last=last)
+            return Decision(recorded, already=True, digest=first_digest, complete=complete, last=last)
         if self.given_up & {name for attempts in parts.values() for name in attempts}:
             return Decision({}, refused="an attempt was given up")
         self.decisions[batch] = (parts, digest)
@@ -205,6 +207,19 @@ def test_other_rows_under_a_decided_number_are_an_error_unless_told_otherwise():
     run(brokers, [["b"], ["a"]])  # the same rows, shared out in another way
     run(brokers, [["a", "c"]], options=SinkOptions(endpoints="x:1", topic="orders", strict_replay=False))
     assert brokers.topic == [b"a", b"b"]
+
+
+def test_a_batch_that_later_ones_followed_is_an_error_unless_told_otherwise():
+    brokers, first, third = Brokers(), BatchName("query-1", 0), BatchName("query-1", 2)
+    for number in range(3):
+        run(brokers, [[f"row-{number}"]], BatchName("query-1", number))
+
+    with pytest.raises(UsageError, match=r"batch 0 of query-1 was written long ago, batch 2 after it.*backup.*transactionalId"):
+        run(brokers, [["row-0", "row-1", "row-2", "row-3"]], first)
+    run(brokers, [["row-2"]], third)
+    run(brokers, [["row-0"]], first, SinkOptions(endpoints="x:1", topic="orders", strict_replay=False))
+
+    assert brokers.topic == [b"row-0", b"row-1", b"row-2"]
 
 
 def test_a_broker_that_lost_a_piece_prevents_the_decision():

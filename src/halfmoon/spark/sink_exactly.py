@@ -187,7 +187,8 @@ def settle(transactions: Transactions, options: SinkOptions, messages: Iterable[
 
     Raises:
         NotDecided: a broker does not hold an attempt whole, or it was given up; nothing is visible, and the batch may run again.
-        UsageError: the batch was decided with other rows than these (``strictReplay``).
+        UsageError: the batch was decided with other rows than these, or so long ago that nobody knows with which
+            (``strictReplay``).
         NetworkError, BrokerError: brokers failed too often; what is decided is published without us, too.
     """
     said = [message for message in _prepared(messages) if message.rows]
@@ -204,14 +205,33 @@ def settle(transactions: Transactions, options: SinkOptions, messages: Iterable[
     decision = transactions.decide(batch, coordinator, parts, digest)
     if decision.refused is not None:
         raise NotDecided(f"batch {batch.number} of {batch.owner} is not decided: {decision.refused}")
-    if decision.already and digest and decision.digest not in (None, "", digest):
-        raise UsageError(
-            f"batch {batch.number} of {batch.owner} was written with other rows before ({decision.digest}, now {digest}): was the "
-            "checkpoint restored from a backup? A new transactionalId begins anew; strictReplay=false goes on behind what is there"
-        )
+    if decision.already and digest:
+        _check_content(batch, decision, digest)
     if not decision.complete:
         for broker, attempts in sorted(decision.parts.items()):
             transactions.apply(batch, broker, coordinator, attempts)
+
+
+def _check_content(batch: BatchName, decision: Decision, digest: str) -> None:
+    """Raise UsageError unless a batch that was decided before has these rows.
+
+    Spark never begins a batch before the one before it is done, and of the last one the coordinator knows the digest. So a batch
+    without one, with later ones behind it, is run by a query whose checkpoint is older than the topic.
+    """
+    what_to_do = (
+        "was the checkpoint restored from a backup? Go on with the newest checkpoint; a new transactionalId begins anew, and "
+        "writes a second time what the backup does not know of; strictReplay=false goes on behind what is there"
+    )
+    if decision.digest is None and decision.last > batch.number:
+        raise UsageError(
+            f"batch {batch.number} of {batch.owner} was written long ago, batch {decision.last} after it, and nobody knows any "
+            f"more with which rows: {what_to_do}"
+        )
+    if decision.digest not in (None, "", digest):
+        raise UsageError(
+            f"batch {batch.number} of {batch.owner} was written with other rows before ({decision.digest}, now {digest}): "
+            f"{what_to_do}"
+        )
 
 
 def give_up(transactions: Transactions, messages: Iterable[WriterCommitMessage | None]) -> None:
