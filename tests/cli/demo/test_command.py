@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib.image
 import pytest
 
-from halfmoon.cli.demo.ledgers import DELIVERIES, ORDERS, PAID, PLACED, REFUSED, connect, counts
+from halfmoon.cli.demo.ledgers import DELIVERIES, ORDERS, PAID, PLACED, REFUSED, REMINDERS, TOPIC, connect, counts
+from halfmoon.cli.demo.pipeline import Audit, Brought, compared
 from halfmoon.cli.demo.processes import Cast
 from halfmoon.cli.demo.story import Ending, Play
 
@@ -20,23 +23,26 @@ README = Path(__file__).resolve().parents[3] / "README.md"
 
 
 def words(output: str) -> set[str]:
-    """Return what is written on the lines of an output, whatever the numbers."""
-    return {" ".join(re.sub(r"[\d,.]+", " ", line).split()) for line in output.splitlines() if "─" not in line}
+    """Return what is written on the lines of an output, whatever the numbers and the picture's name."""
+    lines = re.sub(r"/\S+\.png", "PICTURE", output).splitlines()
+    return {" ".join(re.sub(r"[\d,.]+", " ", line).split()) for line in lines if "─" not in line}
 
 
-def demo(*options: str) -> subprocess.CompletedProcess[str]:
+def demo(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the demo in a process of its own, without a terminal."""
     command = [sys.executable, "-m", "halfmoon.cli.main", "demo", "--orders", "120", "--per-second", "200", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=400, env={**os.environ, **environment})
 
 
 @pytest.mark.slow
 @pytest.mark.mission("001-18", "001-20", "001-31")
-def test_it_ends_well_after_kills_and_says_so_to_programs(tmp_path):
-    ended = demo("--json", "--keep", str(tmp_path / "kept"))
+def test_it_ends_well_after_kills_and_says_so_to_programs_and_goes_on_without_java(tmp_path):
+    ended = demo("--json", "--keep", str(tmp_path / "kept"), JAVA_HOME=str(tmp_path / "nowhere"))
 
-    found = json.loads(ended.stdout)
     assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["spark"] is None
+    assert "nowhere/bin/java does not run" in found["no_spark"]
     assert found["agrees"]
     assert found["paid"] == found["paid_committed"] == found["paid_visible"] == found["paid_delivered"] > 0
     assert found["refused"] == found["refused_rolled_back"] > 0
@@ -52,14 +58,27 @@ def test_it_ends_well_after_kills_and_says_so_to_programs(tmp_path):
 
 
 @pytest.mark.slow
-def test_it_shows_a_table_without_a_terminal():
-    ended = demo()
+def test_it_shows_tables_without_a_terminal_and_a_picture(tmp_path):
+    picture = tmp_path / "audit.png"
+    ended = demo("--plot", str(picture))
 
     assert ended.returncode == 0, ended.stderr
     assert "Everything agrees" in ended.stdout
+    killed = re.search(r"killed when (\d+) of (\d+) copies were there; none is missing, none is there twice", ended.stdout)
+    assert killed is not None, ended.stdout
+    assert 0 < int(killed[1]) < int(killed[2])
+    assert str(picture) in ended.stdout
+    assert matplotlib.image.imread(picture).shape[:2] == (576, 1080)
     assert "\x1b" not in ended.stdout
     promised, said = words(README.read_text().split("$ make demo\n")[1].split("```")[0]), words(ended.stdout)
     assert not [line for line in promised if not any(other.startswith(line) for other in said)], ended.stdout
+
+
+def test_a_picture_that_cannot_be_drawn_is_a_usage_error_before_anything_begins(tmp_path):
+    ended = demo("--plot", str(tmp_path / "audit.svg"))
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "must end in .png" in ended.stderr
 
 
 def test_a_directory_that_is_not_empty_is_a_usage_error(tmp_path):
@@ -87,7 +106,7 @@ def order(name: str, cents: int = 100) -> bytes:
 def ending(
     tmp_path, orders: dict[str, str], halves: list[Half], log: list[bytes], delivered: dict[str, int], *, pending: int = 0,
     large: Sequence[str] = (), sent: Sequence[str] = ("a",), reminders: Sequence[str] = ("a",), late_ms: int = 5,
-    told: Sequence[str] = ("a",), cents: int = 100,
+    told: Sequence[str] = ("a",), cents: int = 100, brought: Brought | None = None,
 ) -> Ending:  # fmt: skip
     """Count what databases and broker hold; the transaction of order ``a`` is ``tx-a``."""
     play = Play(Cast(tmp_path), orders=len(orders), per_second=1, kills=0, watch=lambda what, now: None)
@@ -98,7 +117,7 @@ def ending(
     database.executemany("INSERT INTO deliveries VALUES (?, ?, ?)", [(name, cents, times) for name, times in delivered.items()])
     database.executemany("INSERT INTO large VALUES (?, ?, 1)", [(name, cents) for name in large])
     database.executemany("INSERT INTO reminders VALUES (?, ?, 1)", [(name, late_ms) for name in told])
-    return play.count(log, halves, pending, [order(name) for name in reminders])
+    return play.count(log, halves, pending, [order(name) for name in reminders], brought)
 
 
 BOTH = {"a": PAID, "b": REFUSED}
@@ -158,3 +177,71 @@ def test_counts_are_read_from_the_databases(tmp_path):
     ending(tmp_path, {"a": PAID, "b": PAID, "c": REFUSED, "d": PLACED}, [], [], {"a": 3})
 
     assert counts(connect(tmp_path, ORDERS), connect(tmp_path, DELIVERIES)) == (2, 1, 1)
+
+
+# ---------------------------------------------------------------- Spark's part
+
+
+EVENT, REMINDER = (TOPIC, "a", 100), (REMINDERS, "a", None)
+
+
+def brought(
+    rows: Sequence[tuple[str, str | None, int | None]] = (EVENT, REMINDER), copies: Sequence[bytes] = (order("a"),), *,
+    killed_at: int = 1, orphans: int = 0, **states: int,
+) -> Brought:  # fmt: skip
+    """What Spark found where all is well, but for what is given."""
+    told = states or {"COMMITTED": 1, "ROLLED_BACK": 1}
+    return Brought(rows, copies, killed_at, Audit(told, [], 0, orphans, "audit.png"), 1.0)
+
+
+def thrice(killed_at: int) -> Brought:
+    """What Spark found of an event that is there three times."""
+    return brought([EVENT] * 3 + [REMINDER], [order("a")] * 3, killed_at=killed_at)
+
+
+def with_spark(tmp_path: Path, found: Brought, copies: int = 1) -> Ending:
+    """Count with what Spark brought; order ``a`` is so often in the log."""
+    return ending(tmp_path, BOTH, DONE, [order("a")] * copies, {"a": copies}, brought=found)
+
+
+def test_what_spark_found_agrees_with_the_log(tmp_path):
+    found = with_spark(tmp_path, brought())
+
+    assert found.spark is not None
+    assert (found.spark.table["paid"], found.spark.copies["paid"], found.spark.table["reminders"]) == (1, 1, 1)
+    assert found.agrees
+
+
+def test_a_transaction_that_was_begun_again_is_in_the_state_of_its_last_half_message():
+    halves = [Half("tx-a", "ROLLED_BACK"), Half("tx-a"), Half("tx-b"), Half("tx-b", "ROLLED_BACK"), Half("tx-c", "ROLLED_BACK")]
+
+    found = compared(brought(), [order("a")], [], halves, {PAID: {"a"}, REFUSED: set(), PLACED: set()})
+
+    assert found.at_broker == {"COMMITTED": 2, "ROLLED_BACK": 1}
+
+
+@pytest.mark.parametrize(
+    ("what", "found", "copies"),
+    [
+        ("a row is missing in the table", brought([REMINDER]), 1),
+        ("a row is in the table twice", brought([EVENT, EVENT, REMINDER]), 1),
+        ("a row says another sum", brought([(TOPIC, "a", 101), REMINDER]), 1),
+        ("a refused order is in the table", brought([EVENT, (TOPIC, "b", 100), REMINDER]), 1),
+        ("a reminder is missing in the table", brought([EVENT]), 1),
+        ("the table has rows of another topic", brought([EVENT, REMINDER, ("other", "a", 100)]), 1),
+        ("a copy is missing", brought(copies=[]), 1),
+        ("a copy is there twice", brought(copies=[order("a"), order("a")]), 1),
+        ("a copy is another message", brought(copies=[order("a") + b" "]), 1),
+        ("the driver was killed before it had copied anything", thrice(killed_at=0), 3),
+        ("the driver was killed when all was copied", thrice(killed_at=3), 3),
+        ("the audit finds one transaction less", brought(COMMITTED=1), 1),
+        ("the audit finds one that is pending", brought(COMMITTED=1, ROLLED_BACK=1, PENDING=1), 1),
+        ("the audit finds a record of no transaction", brought(orphans=1), 1),
+    ],
+)  # fmt: skip
+def test_the_count_of_sparks_part_bites(tmp_path, what, found, copies):
+    assert not with_spark(tmp_path, found, copies).agrees, what
+
+
+def test_a_kill_in_the_middle_of_several_copies_agrees(tmp_path):
+    assert with_spark(tmp_path, thrice(killed_at=2), 3).agrees

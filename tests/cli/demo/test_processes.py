@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
 from halfmoon.cli.demo.processes import Cast, DemoFailed
@@ -32,3 +35,33 @@ def test_whoever_still_runs_at_the_end_is_stopped(tmp_path):
         (process,) = cast._running.values()
 
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("end", [Cast.kill, Cast.stop])
+def test_what_one_of_a_family_started_dies_with_it(tmp_path, end):
+    with Cast(tmp_path) as cast:
+        cast.start("parent", "tests.cli.demo.parent", family=True)
+        _until(lambda: bool(cast.lines("parent")))
+        child = cast.lines("parent")[0]["child"]
+        os.kill(child, 0)  # it lives
+
+        end(cast, "parent")
+
+        _until(lambda: not _lives(child))
+
+
+def _until(true) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _lives(process: int) -> bool:
+    """Whether a process is there and no zombie that nobody has waited for."""
+    try:
+        os.kill(process, 0)
+        with open(f"/proc/{process}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -18,10 +19,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from halfmoon.cli.demo.ledgers import Counts
+from halfmoon.cli.demo.pipeline import Pipeline, missing
 from halfmoon.cli.demo.processes import Cast
 from halfmoon.cli.demo.story import Ending, Play, Watch
 from halfmoon.cli.options import Json
 from halfmoon.cli.output import console, show_json, show_table
+from halfmoon.cli.spark_options import check_plot
 
 app = typer.Typer()
 
@@ -33,28 +36,40 @@ def demo(
     kills: Annotated[
         int, typer.Option("--kills", min=0, max=20, help="How often the broker is killed; 0 spares the order service too.")
     ] = 1,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="End with Spark: copy exactly once, table, audit.")] = True,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.png", help="Where Spark draws the audit; else a new temporary file.")
+    ] = None,
     keep: Annotated[
-        Path | None, typer.Option("--keep", metavar="DIR", file_okay=False, help="Keep store, databases and logs.")
+        Path | None, typer.Option("--keep", metavar="DIR", file_okay=False, help="Keep store, databases, Spark's table and logs.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Decide orders in a database while their messages are half, kill services and broker with -9, and count: all agree.
+    """Decide orders in a database while their messages are half, kill who takes part with -9, and count: all agree.
 
     An order service decides orders in an SQLite database: those paid are published, those refused never are, and of some it tells
     the broker nothing. It is killed, and another of its group takes over and answers the broker's checks; the broker is killed and
-    started again. One consumer group is given all orders, one what a filter chooses, one reminders at their time. All are real
-    processes. Exit code 1 when a line of the closing table does not agree.
+    started again. One consumer group is given all orders, one what a filter chooses, one reminders at their time. Then Spark copies
+    the events to another topic, exactly once, with its driver killed in the middle; makes a table of them; and audits the
+    transactions. All are real processes. Without Java or the extra halfmoon[lake] Spark's part is left out. Exit code 1 when
+    anything does not agree.
 
     Example: halfmoon demo --orders 5000 --kills 3
     """
+    check_plot(plot)
     directory = keep if keep is not None else Path(tempfile.mkdtemp(prefix="halfmoon-demo-"))
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise typer.BadParameter(f"--keep {directory}: must be empty")
+    no_spark = missing() if spark else "it was not asked for"
+    picture = None if no_spark else plot or _picture(keep)
     try:
         with Cast(directory) as cast, _screen(orders, as_json=as_json) as watch:
-            ending = Play(cast, orders=orders, per_second=per_second, kills=kills, watch=watch).run()
+            play = Play(cast, orders=orders, per_second=per_second, kills=kills, watch=watch, picture=picture, no_spark=no_spark)
+            ending = play.run()
     finally:
+        if picture is not None and picture.exists() and not picture.stat().st_size:
+            picture.unlink()  # nothing was drawn
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
     if as_json:
@@ -99,19 +114,34 @@ class _Acts:
             print(f"{what}: {now.paid:,} paid, {now.refused:,} refused, {now.delivered:,} delivered", flush=True)
 
 
+def _picture(keep: Path | None) -> Path:
+    """Return where the audit is drawn: beside what is kept, or into a new file that stays."""
+    if keep is not None:
+        return keep / "transactions.png"
+    handle, name = tempfile.mkstemp(prefix="halfmoon-demo-", suffix=".png")
+    os.close(handle)
+    return Path(name)
+
+
 def _show(ending: Ending) -> None:
+    """Write the closing table, and below it what it does not say."""
     e = ending
-    rows = [
-        ("paid", e.paid, f"{e.paid_committed:,} committed", e.paid_visible, e.paid_delivered, _word(e.paid_agrees)),
-        ("refused", e.refused, f"{e.refused_rolled_back:,} rolled back", e.refused_visible, e.refused_delivered,
-         _word(e.refused_agrees)),
-        ("cut short", 0, f"{e.left_behind_rolled_back:,} of {e.left_behind:,} rolled back", e.left_behind_visible,
-         e.left_behind_delivered, _word(e.left_behind_agrees)),
-        ("in doubt", e.in_doubt, f"{e.pending:,} pending", e.in_doubt_visible, e.in_doubt_delivered, _word(e.in_doubt_agrees)),
-        ("large, by a filter", e.large, "", e.large_visible, e.large_delivered, _word(e.large_agrees)),
-        ("reminders, later", e.reminders, "", e.reminders_visible, e.reminders_delivered, _word(e.reminders_agree)),
+    rows: list[tuple[str, str, object, object, object, object, bool]] = [
+        ("paid", "paid", e.paid, f"{e.paid_committed:,} committed", e.paid_visible, e.paid_delivered, e.paid_agrees),
+        ("refused", "refused", e.refused, f"{e.refused_rolled_back:,} rolled back", e.refused_visible, e.refused_delivered,
+         e.refused_agrees),
+        ("left_behind", "cut short", 0, f"{e.left_behind_rolled_back:,} of {e.left_behind:,} rolled back", e.left_behind_visible,
+         e.left_behind_delivered, e.left_behind_agrees),
+        ("in_doubt", "in doubt", e.in_doubt, f"{e.pending:,} pending", e.in_doubt_visible, e.in_doubt_delivered, e.in_doubt_agrees),
+        ("large", "large, by a filter", e.large, "", e.large_visible, e.large_delivered, e.large_agrees),
+        ("reminders", "reminders, later", e.reminders, "", e.reminders_visible, e.reminders_delivered, e.reminders_agree),
     ]  # fmt: skip
-    show_table("", ("outcome", "in the database", "half messages", "in the log", "delivered", "agrees"), rows)
+    spark = [{}, {}] if e.spark is None else [e.spark.table, e.spark.copies]
+    shown = [(*row[1:6], *(there.get(row[0], "") for there in spark if e.spark), _word(row[6])) for row in rows]
+    names = ("outcome", "database", "half messages", "log", "delivered", *(("Spark table", "copied") if e.spark else ()), "agrees")
+    show_table("", names, shown)
+    if e.spark is not None:
+        _show_spark(e.spark)
     print(f"Checks decided {e.by_check:,}: their second phase was lost, or somebody was killed.")
     if e.again_visible or e.again_delivered:
         print(f"{e.again_visible:,} messages are visible twice, {e.again_delivered:,} came again and were recognised.")
@@ -119,7 +149,32 @@ def _show(ending: Ending) -> None:
         print(f"No reminder came before its time; half of them at most {e.reminders_late_ms} ms after it.")
     again = ", ".join(f"{ms} ms" for ms in e.ready_ms[1:])
     print(f"The broker was ready in {e.ready_ms[0]} ms" + (f", and after kill -9 in {again}." if again else "."))
+    if e.no_spark:
+        print(f"Spark's part was left out: {e.no_spark}")
     print(f"{'Everything agrees' if e.agrees else 'IT DOES NOT AGREE'}, after {e.seconds} s.")
+
+
+def _show_spark(spark: Pipeline) -> None:
+    """Write the audit of the log beside the broker's own figures, and how the copying went."""
+    audit = spark.audit
+    took = {each.state: each for each in audit.decisions}
+    rows = [
+        (
+            state.lower().replace("_", " "),
+            audit.states.get(state, 0),
+            spark.at_broker.get(state, 0),
+            *(("", "", "") if (one := took.get(state)) is None else (round(one.p50), round(one.p95), round(one.max))),
+            _word(audit.states.get(state, 0) == spark.at_broker.get(state, 0)),
+        )
+        for state in sorted({*audit.states, *spark.at_broker})
+    ]
+    show_table("", ("transactions", "in the log", "at the broker", "p50 ms", "p95 ms", "longest ms", "agrees"), rows)
+    print(f"As a picture: {audit.picture}")
+    print(f"{audit.duplicates:,} transactions are visible twice, {audit.orphans:,} records of the log belong to none.")
+    differ = f"{spark.copies_differ:,} differ from the log" if spark.copies_differ else "none is missing, none is there twice"
+    print(f"Spark's driver was killed when {spark.killed_at:,} of {spark.copied:,} copies were there; {differ}.")
+    if spark.table_differs:
+        print(f"{spark.table_differs:,} rows of Spark's table differ from the log.")
 
 
 def _word(agrees: bool) -> str:

@@ -12,6 +12,10 @@ LARGE_GROUP, LARGE_CENTS = "S_audit", 5000
 LARGE = f"cents > {LARGE_CENTS}"
 """What a second group wants: a filter on properties, which the broker evaluates."""
 REMINDERS, REMINDERS_GROUP = "order_reminder", "S_reminders"
+COPIES = "TP_ORDER_copies"
+"""Where Spark streams what it finds in `TOPIC`."""
+PIPELINE, ROWS = "spark", "rows.json"
+"""Spark's directory, and the file in it with the rows of its table: topic, order, cents."""
 
 ORDERS, DELIVERIES = "orders.sqlite", "deliveries.sqlite"
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ class Cast:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._families: frozenset[str] = frozenset()
 
     def __enter__(self) -> Cast:
         return self
@@ -36,12 +40,13 @@ class Cast:
         for name in reversed(list(self._running)):
             self.stop(name)
 
-    def start(self, name: str, *arguments: str) -> None:
-        """Start a module of the package with arguments, under a name."""
+    def start(self, name: str, *arguments: str, family: bool = False) -> None:
+        """Start a module of the package with arguments, under a name. ``family``: what it starts itself dies with it."""
         with self._log(name).open("ab") as log, self._said(name).open("wb") as said:
-            self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", *arguments], stdin=subprocess.DEVNULL, stdout=said, stderr=log
-            )
+            command = [sys.executable, "-m", *arguments]
+            group = 0 if family else None  # 0: a process group of its own
+            self._running[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=log, process_group=group)
+        self._families = self._families | {name} if family else self._families - {name}
 
     def start_broker(self, nameserver_port: int, broker_port: int) -> dict[str, Any]:
         """Start `halfmoon serve` and return what it says once it is ready; port 0 takes a free one."""
@@ -60,6 +65,10 @@ class Cast:
             time.sleep(0.005)
         raise DemoFailed(f"the broker was not ready within {READY_S:.0f} s{self._last_words('broker')}")
 
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """Return what somebody has said so far, a JSON object a line; a line that is not whole is not said yet."""
+        return [json.loads(line) for line in self._said(name).read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
     def check(self, *names: str) -> None:
         """Raise DemoFailed when one of these has ended with an error."""
         for name in names:
@@ -70,7 +79,7 @@ class Cast:
     def kill(self, name: str) -> None:
         """Kill -9: no farewell, nothing is written any more."""
         process = self._running.pop(name)
-        process.kill()
+        self._kill(name, process)
         process.wait()
 
     def stop(self, name: str) -> int:
@@ -80,8 +89,18 @@ class Cast:
         try:
             return process.wait(STOP_S)
         except subprocess.TimeoutExpired:
+            return -signal.SIGKILL
+        finally:
+            self._kill(name, process)
+            process.wait()
+
+    def _kill(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        """Kill a process, or all of its family that is left."""
+        if name not in self._families:
             process.kill()
-            return process.wait()
+            return
+        with suppress(ProcessLookupError):  # none is left
+            os.killpg(process.pid, signal.SIGKILL)
 
     def _log(self, name: str) -> Path:
         return self.directory / f"{name.replace(' ', '-')}.log"

@@ -1,4 +1,4 @@
-"""What happens in the demo, and whether it ends well: orders, half messages, kills, and the count of everything afterwards."""
+"""What happens in the demo, and whether it ends well: orders, half messages, kills, Spark, and the count of it all."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from halfmoon import Admin
 from halfmoon.cli.demo.ledgers import (
+    COPIES,
     DELIVERIES,
     LARGE_CENTS,
     ORDERS,
@@ -26,6 +28,7 @@ from halfmoon.cli.demo.ledgers import (
     counts,
 )
 from halfmoon.cli.demo.orders import wants_reminder
+from halfmoon.cli.demo.pipeline import DRIVER, Brought, Driver, Half, Pipeline, compared
 from halfmoon.cli.demo.processes import Cast, DemoFailed
 from halfmoon.cli.looking import FIRST, read, starts_and_ends
 from halfmoon.errors import HalfmoonError, QueryNotFound
@@ -34,23 +37,12 @@ QUEUES = 4
 DOWN_S = 1.0
 """How long the broker is away after a kill: long enough for orders to pile up."""
 
-LATEST_S = 120.0
-"""After this the demo gives up."""
+LATEST_S, SPARK_LATEST_S = 120.0, 300.0
+"""After this the demo gives up, without Spark's part and in it."""
 
 LOOK_S = 0.05
 
 SERVICES = ("order service", "second order service")
-
-
-class Half(Protocol):
-    """A half message as the broker's table has it."""
-
-    msg_id: str
-    state: str
-
-    @property
-    def last_answer(self) -> str:
-        """What came back on the last check; empty when none was sent."""
 
 
 class Ending(msgspec.Struct):
@@ -62,7 +54,8 @@ class Ending(msgspec.Struct):
     the service or the broker was killed meanwhile; what no order explains is shown with them. ``by_check`` were decided by the
     answer to a check. ``wrong`` messages say something else than the order. ``large`` orders are paid ones that a filter chooses.
     Of the ``reminders`` that the service sent, how many the log shows and were delivered, each order once; how many came too early
-    or for no reason; and how late the later half of them were at least.
+    or for no reason; and how late the later half of them were at least. ``spark`` is what came of Spark's part; None: there was
+    none, and ``no_spark`` says why.
     """
 
     paid: int
@@ -97,42 +90,53 @@ class Ending(msgspec.Struct):
     kills: int
     ready_ms: list[int]
     seconds: float
+    spark: Pipeline | None = None
+    no_spark: str = ""
 
     @property
     def paid_agrees(self) -> bool:
-        """Whether every paid order was committed, is visible and was delivered, and says the same."""
-        return self.paid == self.paid_committed == self.paid_visible == self.paid_delivered and not self.wrong
+        """Whether every paid order was committed, is visible, was delivered, is in table and copies, and says the same."""
+        same = self.paid == self.paid_committed == self.paid_visible == self.paid_delivered
+        return same and not self.wrong and self._spark_has("paid", self.paid)
 
     @property
     def refused_agrees(self) -> bool:
         """Whether every refused order was rolled back, and none of them was ever seen."""
-        return self.refused == self.refused_rolled_back and not self.refused_visible and not self.refused_delivered
+        seen = self.refused_visible or self.refused_delivered
+        return self.refused == self.refused_rolled_back and not seen and self._spark_has("refused", 0)
 
     @property
     def left_behind_agrees(self) -> bool:
         """Whether half messages of transactions that never ended were rolled back, and no message belongs to no order."""
-        return self.left_behind == self.left_behind_rolled_back and not self.left_behind_visible and not self.left_behind_delivered
+        seen = self.left_behind_visible or self.left_behind_delivered
+        return self.left_behind == self.left_behind_rolled_back and not seen and self._spark_has("left_behind", 0)
 
     @property
     def in_doubt_agrees(self) -> bool:
         """Whether nothing is undecided on either side."""
-        return not (self.in_doubt or self.pending or self.in_doubt_visible or self.in_doubt_delivered)
+        open = self.in_doubt or self.pending or self.in_doubt_visible or self.in_doubt_delivered
+        return not open and self._spark_has("in_doubt", 0)
 
     @property
     def large_agrees(self) -> bool:
         """Whether the filter chose all large orders, and nothing else."""
-        return self.large == self.large_visible == self.large_delivered and not self.large_wrong
+        same = self.large == self.large_visible == self.large_delivered
+        return same and not self.large_wrong and self._spark_has("large", self.large)
 
     @property
     def reminders_agree(self) -> bool:
         """Whether every reminder came, and none before its time."""
-        return self.reminders == self.reminders_visible == self.reminders_delivered and not self.reminders_wrong
+        same = self.reminders == self.reminders_visible == self.reminders_delivered
+        return same and not self.reminders_wrong and self._spark_has("reminders", self.reminders)
 
     @property
     def agrees(self) -> bool:
         """Whether all of it agrees."""
         plain = self.paid_agrees and self.refused_agrees and self.left_behind_agrees and self.in_doubt_agrees
-        return plain and self.large_agrees and self.reminders_agree
+        return plain and self.large_agrees and self.reminders_agree and (self.spark is None or self.spark.agrees)
+
+    def _spark_has(self, outcome: str, count: int) -> bool:
+        return self.spark is None or self.spark.has(outcome, count)
 
 
 Watch = Callable[[str, Counts], None]
@@ -141,12 +145,17 @@ Watch = Callable[[str, Counts], None]
 
 class Play:
     """One performance. ``kills`` of the broker are spread over the orders; where there are any, the order service is killed too,
-    once, and a second one of its group takes over. ``watch`` is told of everything."""
+    once, and a second one of its group takes over. ``watch`` is told of everything. With a ``picture``, the file to draw, Spark
+    plays its part; else ``no_spark`` says why not."""
 
-    def __init__(self, cast: Cast, *, orders: int, per_second: int, kills: int, watch: Watch) -> None:
+    def __init__(
+        self, cast: Cast, *, orders: int, per_second: int, kills: int, watch: Watch, picture: Path | None = None, no_spark: str = ""
+    ) -> None:
         self._cast, self._orders, self._per_second, self._kills, self._watch = cast, orders, per_second, kills, watch
         self._decided, self._delivered = connect(cast.directory, ORDERS), connect(cast.directory, DELIVERIES)
+        self._picture, self._no_spark = picture, no_spark
         self._begin = time.monotonic()
+        self._latest = self._begin + LATEST_S
         self._ready_ms: list[int] = []
         self._service = SERVICES[0]
 
@@ -175,9 +184,25 @@ class Play:
                 halves = all_halves(admin)
                 log, reminders = bodies(nameserver, TOPIC), bodies(nameserver, REMINDERS)
                 still_pending = pending(admin)
-            for name in (self._service, "consumer", "broker"):
-                self._cast.stop(name)
-            return self.count(log, halves, still_pending, reminders)
+                for name in (self._service, "consumer"):
+                    self._cast.stop(name)
+                brought = None if self._picture is None else self._spark(admin, nameserver, len(log), self._picture)
+            self._cast.stop("broker")
+            return self.count(log, halves, still_pending, reminders, brought)
+
+    def _spark(self, admin: Admin, nameserver: str, total: int, picture: Path) -> Brought | None:
+        """Have Spark copy the events, fill its table and audit. None: it cannot, and `_no_spark` says why."""
+        begin = time.monotonic()
+        self._latest = begin + SPARK_LATEST_S
+        make_topic(nameserver, COPIES)
+        driver = Driver(self._cast, nameserver, total, picture)
+        came = driver.perform(lambda: sum(ends.max_offset for ends in admin.topic_stats(COPIES).values()), self._until)
+        if isinstance(came, str):
+            self._no_spark = came
+            return None
+        self._watch("counting what Spark made of it", self._counts())
+        copies = bodies(nameserver, COPIES)
+        return Brought(driver.rows(), copies, *came, seconds=round(time.monotonic() - begin, 1))
 
     def _start_broker(self, *ports: int) -> dict[str, Any]:
         begin = time.monotonic()
@@ -212,9 +237,9 @@ class Play:
     def _until(self, true: Callable[[], bool], what: str) -> None:
         self._watch(what, self._counts())
         while not true():
-            self._cast.check("broker", "consumer", self._service)
-            if time.monotonic() > self._begin + LATEST_S:
-                raise DemoFailed(f"it took over {LATEST_S:.0f} s; the last act was: {what}, {self._counts()}")
+            self._cast.check("broker", "consumer", self._service, DRIVER)
+            if time.monotonic() > self._latest:
+                raise DemoFailed(f"it took over {self._latest - self._begin:.0f} s; the last act was: {what}, {self._counts()}")
             self._watch(what, self._counts())
             time.sleep(LOOK_S)
 
@@ -233,8 +258,16 @@ class Play:
     def _rows(database: sqlite3.Connection, table: str) -> set[str]:
         return {row[0] for row in database.execute(f"SELECT id FROM {table}")}
 
-    def count(self, log: list[bytes], halves: Sequence[Half], still_pending: int, reminders: Sequence[bytes] = ()) -> Ending:
-        """Compare the databases with each other, with the broker's half messages, and with the bodies of all that is visible."""
+    def count(
+        self,
+        log: list[bytes],
+        halves: Sequence[Half],
+        still_pending: int,
+        reminders: Sequence[bytes] = (),
+        brought: Brought | None = None,
+    ) -> Ending:
+        """Compare the databases with each other, with the broker's half messages, with the bodies of all that is visible, and with
+        what Spark brought."""
         rows = self._decided.execute("SELECT id, cents, state, tx FROM orders").fetchall()
         cents_of = {order: cents for order, cents, _, _ in rows}
         orders = {state: {row[0] for row in rows if row[2] == state} for state in (PLACED, PAID, REFUSED)}
@@ -286,6 +319,8 @@ class Play:
             kills=self._kills,
             ready_ms=self._ready_ms,
             seconds=round(time.monotonic() - self._begin, 1),
+            spark=None if brought is None else compared(brought, log, reminders, halves, orders),
+            no_spark=self._no_spark,
         )
 
 
