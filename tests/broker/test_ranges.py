@@ -3,12 +3,14 @@
 import pytest
 
 from halfmoon.broker import ranges as ranges_module
-from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from halfmoon.store import arrays
 from halfmoon.wire.codes import JSON, ROCKETMQ
-from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply
+from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply, WeighRanges
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic
+from halfmoon.wire.json import from_json, to_json
 from halfmoon.wire.record import decode_records
+from halfmoon.wire.weights import STRETCHES_MAX, Stretch, Stretches, Weights
 from tests.broker.half import prepare
 from tests.broker.talk import send_header
 
@@ -132,3 +134,95 @@ def test_without_numpy_the_answer_is_as_short_as_that_to_a_pull(talk, monkeypatc
 
     assert offsets(reply) == list(range(reply.header(ReadRangeReply).count))
     assert reply.header(ReadRangeReply).next_begin_offset == 32
+
+
+def tagged(talk, count=60):
+    for k in range(count):
+        talk.post(send_header(T, properties=f"TAGS\x01{'red' if k % 3 == 0 else 'blue'}\x02size\x01{k}\x02"), bytes(100))
+    talk.turn()
+    return talk
+
+
+def selected(begin, end, expression, kind="TAG", **more):
+    return asked(begin, end, subscription=expression, expression_type=kind, **more)
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "passes"),
+    [
+        ("red", "TAG", lambda k: k % 3 == 0),
+        ("red || blue", "TAG", lambda k: True),
+        ("size > 40 AND TAGS = 'blue'", "SQL92", lambda k: k > 40 and k % 3),
+        ("nobody", "TAG", lambda k: False),
+    ],
+)
+def test_a_filter_leaves_out_records_and_tells_how_many(talk, expression, kind, passes):
+    tagged(talk)
+    at, found, passed_over, size = 5, [], 0, 0
+    while at < 50:
+        reply = talk.ask(selected(at, 50, expression, kind))
+        header = reply.header(ReadRangeReply)
+        assert reply.code == 0
+        assert header.count + header.passed_over == header.next_begin_offset - at
+        found, passed_over, size = found + offsets(reply), passed_over + header.passed_over, size + len(reply.body)
+        at = header.next_begin_offset
+
+    assert found == [k for k in range(5, 50) if passes(k)]
+    assert passed_over == 45 - len(found)
+    whole = talk.ask(asked(5, 50))
+    assert whole.header(ReadRangeReply).passed_over is None
+    assert len(found) < 45 or size == len(whole.body)
+    assert size <= len(whole.body) * len(found) / 45 + 45
+
+
+def test_a_filter_that_the_broker_does_not_take_is_refused(talk):
+    filled(talk, 5)
+
+    assert talk.ask(selected(0, 5, "a b c =", "SQL92")).code == 23
+    assert talk.ask(selected(0, 5, "x", "PASCAL")).code == 23
+    assert talk.ask(selected(0, 5, "x" * 40_000)).code == 23
+
+
+def test_topics_whose_entries_hold_no_hash_of_a_tag_are_not_filtered_by_it(talk):
+    talk.post(send_header(T, properties="TAGS\x01red\x02DELAY\x018\x02"), b"later")
+    talk.turn()
+
+    reply = talk.ask(selected(0, 1, "red", topic=SCHEDULE_TOPIC, queue_id=7))
+
+    assert [message.body for message in decode_records(reply.body)] == [b"later"]
+    assert reply.header(ReadRangeReply).passed_over is None
+
+
+def test_without_numpy_nothing_is_filtered_and_that_is_told(talk, monkeypatch):
+    tagged(talk)
+    arrays.load()
+    monkeypatch.setattr(arrays, "np", None)
+
+    reply = talk.ask(selected(0, 60, "red"))
+
+    assert reply.header(ReadRangeReply).passed_over is None
+    assert set(offsets(reply)) >= {k for k in range(reply.header(ReadRangeReply).next_begin_offset) if k % 3 == 0}
+
+
+def weights(talk, *stretches, topic=T):
+    return talk.ask(WeighRanges(topic=topic), to_json(Stretches([Stretch(*each) for each in stretches])))
+
+
+def test_ranges_are_weighed_in_parts(talk):
+    filled(talk, 64, bytes(500))
+    size = len(talk.ask(asked(0, 64)).body)
+
+    reply = weights(talk, (0, 0, 64), (0, 32, 64), (1, 0, 5))
+
+    assert from_json(Weights, reply.body).part_bytes == [[size // 16] * 16, [size // 32] * 16, [0] * 16]
+
+
+def test_weights_are_for_those_who_may_read_and_have_bounds(talk):
+    filled(talk, 1)
+
+    assert weights(talk, (0, 0, 1), topic="nobody").code == 17
+    assert weights(talk, (0, 0, 1), topic=BATCH_TOPIC).code in (16, 17)
+    assert weights(talk, (0, 5, 1)).code == 29
+    assert weights(talk, (1_000_000, 0, 1)).code == 29
+    assert weights(talk, *[(0, 0, 1)] * (STRETCHES_MAX + 1)).code == 29
+    assert talk.ask(WeighRanges(topic=T), b"[").code == 1

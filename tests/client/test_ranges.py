@@ -16,7 +16,7 @@ import pytest
 
 from halfmoon import Admin, Message, Producer
 from halfmoon.client import ranges as module
-from halfmoon.client.ranges import OffsetsLost, Ranges, ranges
+from halfmoon.client.ranges import OffsetsLost, Ranges, Selection, ranges
 from halfmoon.errors import NoRoute, SettingError, TopicNotFound, UsageError
 from halfmoon.shell.bulk import Bulk
 from halfmoon.testing.local import LocalCluster
@@ -180,12 +180,12 @@ def test_a_topic_that_was_deleted_is_an_error_that_names_it(cluster: LocalCluste
         client.bounds(topic)
 
 
-def test_a_topic_that_nobody_heard_of_is_an_error_at_once(client: Ranges):
+def test_a_topic_that_nobody_heard_of_is_an_error_at_once(cluster: LocalCluster):
     begin = time.monotonic()
-    with pytest.raises(NoRoute, match="nobody_heard_of_it"):
-        client.bounds("nobody_heard_of_it")
+    with Ranges(nameserver=cluster.nameserver, retries_max=20) as patient, pytest.raises(NoRoute, match="nobody_heard_of_it"):
+        patient.bounds("nobody_heard_of_it")
 
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 10
 
 
 def test_questions_wait_for_a_broker_that_starts_again(tmp_path: Path):
@@ -290,7 +290,7 @@ def test_a_read_that_fails_too_often_raises_what_failed(tmp_path: Path):
         with pytest.raises(Exception, match=r"connect to 127\.0\.0\.1"):
             list(here.read("broker-a", topic, 0, 0, 100))
 
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
 
 
 def test_an_unknown_request_is_answered_with_pulls_from_then_on(cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch):
@@ -300,6 +300,89 @@ def test_an_unknown_request_is_answered_with_pulls_from_then_on(cluster: LocalCl
     with Ranges(nameserver=cluster.nameserver) as here:
         assert offsets(here.read("broker-a", topic, 0, 0, 150)) == list(range(150))
         assert here._strangers == {cluster.broker}
+
+
+def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which the size of each body is added that comes from now on."""
+    sizes: list[int] = []
+    body = Bulk.body
+
+    def counted(link: Bulk) -> bytes:
+        found = body(link)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(Bulk, "body", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("selection", [Selection("rare"), Selection("number >= 980", "SQL92")])
+def test_what_a_selection_leaves_out_does_not_travel(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, selection: Selection):
+    topic = made(cluster, 1)
+    with Producer(group="P", nameserver=cluster.nameserver) as producer:
+        for at in range(0, 1_000, 50):
+            tag = "rare" if at == 950 else "usual"
+            batch = [Message(topic, bytes(500), tag=tag, properties={"number": str(k)}) for k in range(at, at + 50)]
+            producer.send_batch(batch)
+    sizes = received(monkeypatch)
+    with Ranges(nameserver=cluster.nameserver) as here:
+        everything = list(here.read("broker-a", topic, 0, 0, 1_000))
+        whole = sum(sizes)
+        sizes.clear()
+        found = offsets(here.read("broker-a", topic, 0, 0, 1_000, selection=selection))
+
+    assert offsets(everything) == list(range(1_000))
+    assert found == list(range(950 if selection.kind == "TAG" else 980, 1_000))
+    assert sum(sizes) * 1_000 <= whole * len(found) * 1.1
+    assert len(sizes) < 50
+
+
+def test_a_selection_at_brokers_that_filter_nothing_brings_everything(cluster: LocalCluster, client: Ranges):
+    topic = made(cluster, 1)
+    fill(cluster, topic, 100)
+
+    for selection in (Selection("this is no expression", "SQL92"), Selection("x" * 40_000)):
+        assert offsets(client.read("broker-a", topic, 0, 0, 100, selection=selection)) == list(range(100))
+
+
+def test_a_selection_hides_no_message_that_is_gone(tmp_path: Path):
+    with LocalCluster(tmp_path, {"mappedFileSizeCommitLog": 5 * 1024**2, "maxMessageSize": 4 * 1024**2}) as cluster:
+        topic = made(cluster, 1)
+        fill(cluster, topic, 2_000, 5_000)
+        cluster.stop()
+        sorted((tmp_path / "commitlog").iterdir())[0].unlink()
+        cluster.start()
+        missing: list[tuple[int, int]] = []
+        with Ranges(nameserver=cluster.nameserver) as here:
+            low, _ = here.bounds(topic)["broker-a", 0]
+            found = list(
+                here.read(
+                    "broker-a",
+                    topic,
+                    0,
+                    3,
+                    2_000,
+                    missing=lambda begin, end: missing.append((begin, end)),
+                    selection=Selection("x"),
+                )
+            )
+
+    assert (found, missing) == ([], [(3, low)])
+
+
+def test_ranges_are_weighed_by_entries_or_by_a_few_messages(cluster: LocalCluster, client: Ranges, monkeypatch: pytest.MonkeyPatch):
+    topic = made(cluster, 2)
+    fill(cluster, topic, 1_000, 300)
+    if client._strangers:
+        monkeypatch.delitem(cluster._parts[1].broker._handlers, 31041)
+    ends = client.bounds(topic)
+    true = {key: sum(map(len, client.read(key[0], topic, key[1], *ends[key]))) for key in ends}
+
+    found = client.weigh(topic, ends)
+
+    assert found.keys() == ends.keys()
+    assert all(len(parts) == 16 for parts in found.values())
+    assert all(0.95 * true[key] < sum(found[key]) < 1.05 * true[key] for key in ends)
 
 
 def test_connections_are_kept_for_the_next_read_unless_it_was_given_up(cluster: LocalCluster, client: Ranges):
@@ -353,7 +436,7 @@ def test_a_process_has_one_client_for_the_same_settings_and_a_forked_child_its_o
     child.start()
 
     assert answers.get(timeout=30) == 100
-    child.join(30)
+    child.join(60)
 
 
 def test_a_wrong_setting_is_named(cluster: LocalCluster):

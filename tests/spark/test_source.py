@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,8 +14,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfmoon import Admin
+from halfmoon.client.core.ranges import RangesCore
 from halfmoon.errors import NoRoute, UsageError
-from halfmoon.spark import pushdown
+from halfmoon.shell.bulk import Bulk
+from halfmoon.spark import positions, pushdown
+from halfmoon.spark.reading import Wanted
+from halfmoon.spark.rows import schema_of
 from halfmoon.spark.source import BatchReader, FilteringReader, HalfmoonSource, RocketmqSource
 from halfmoon.testing.local import LocalCluster
 from pyspark_halfmoon import DefaultSource
@@ -45,6 +50,23 @@ def ranges(found: BatchReader) -> list[tuple[int, int, int]]:
 def bodies(found: BatchReader) -> list[str]:
     batches = [batch for share in found.partitions() for batch in found.read(share)]
     return [body.decode() for batch in batches for body in batch.column("body").to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("texts", "sql", "told"),
+    [
+        ({}, "", None),
+        ({"tags": frozenset({"b", "a"})}, "", ("a||b", "TAG")),
+        ({"tags": frozenset({"a"})}, "x = 1", ("a", "TAG")),
+        ({"keys": frozenset({"a"})}, "x = 1", ("x = 1", "SQL92")),
+        ({"tags": frozenset({"a||b"})}, "", None),  # one tag of a query's own, which no expression can say
+        ({"tags": frozenset({" a"})}, "", None),
+        ({"tags": frozenset({"*"})}, "", None),
+        ({"tags": frozenset()}, "", None),
+    ],
+)
+def test_brokers_are_told_what_an_expression_can_say(texts: dict[str, frozenset[str]], sql: str, told: tuple[str, str] | None):
+    assert Wanted(schema_of(["body"]), texts, sql).selection() == told
 
 
 def test_a_batch_is_what_is_there_when_it_is_planned(given: dict[str, str], topic: str, send):
@@ -97,6 +119,62 @@ def test_partitions_are_as_many_as_asked_for(given: dict[str, str]):
     assert len(reader(given, minPartitions="5").partitions()) == 5
     shares = reader(given, maxRecordsPerPartition="3").partitions()
     assert max(sum(part.count for part in share.ranges) for share in shares) == 3
+
+
+def test_partitions_are_balanced_by_bytes(given: dict[str, str], topic: str, send):
+    send(topic, [Random(1).randbytes(20_000).hex()], queue=0)  # beside some 1.5 kB in each queue
+    shares = reader(given, minPartitions="5", maxPartitions="5").partitions()
+    heavy = [part for share in shares for part in share.ranges if (part.queue, part.end) == (0, 11)]
+
+    assert len(shares) == 5
+    assert [share.ranges for share in shares if heavy[0] in share.ranges] == [(heavy[0],)]
+    assert heavy[0].count == 1
+
+
+@pytest.mark.parametrize("backlog", [10, 10**12])
+def test_a_plan_takes_as_many_questions_whatever_the_messages(given: dict[str, str], backlog: int, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    ask = RangesCore.asked
+
+    def counted(core: RangesCore, queue: Any, request: Any, body: bytes = b"") -> Any:
+        asked.append(type(request).__name__)
+        return ask(core, queue, request, body)
+
+    monkeypatch.setattr(RangesCore, "asked", counted)
+    monkeypatch.setattr(positions, "stops", lambda *_: dict.fromkeys(positions.bounds(*_[:2]), backlog))
+    found = reader(given, maxPartitions="2")
+    found.partitions()
+
+    assert asked.count("WeighRanges") == 1
+    assert len(asked) <= 3
+
+
+@pytest.mark.parametrize("more", [{"tags": "rare"}, {"sqlFilter": "TAGS = 'rare'"}])
+def test_what_tags_and_expressions_leave_out_does_not_travel(
+    given: dict[str, str], topic: str, send, monkeypatch: pytest.MonkeyPatch, more: dict[str, str]
+):
+    send(topic, ["y" * 500] * 200, tag="usual")
+    send(topic, ["rare-1", "rare-2"], tag="rare")
+    sizes: list[int] = []
+    body = Bulk.body
+    monkeypatch.setattr(Bulk, "body", lambda link: (found := body(link), sizes.append(len(found)))[0])
+    assert len(bodies(reader(given))) == 222
+    whole = sum(sizes)
+    sizes.clear()
+
+    assert sorted(bodies(reader(given, **more))) == ["rare-1", "rare-2"]
+    assert sum(sizes) < whole / 50
+    if "tags" in more:
+        sizes.clear()
+        assert sorted(bodies(reader(given, EqualTo(("tags",), "rare")))) == ["rare-1", "rare-2"]
+        assert sum(sizes) < whole / 50
+
+
+def test_tags_of_the_same_hash_are_told_apart(given: dict[str, str], topic: str, send):
+    send(topic, ["one"], tag="Aa")
+    send(topic, ["other"], tag="BB")  # Java's hash of both is 2112
+
+    assert bodies(reader(given, tags="Aa")) == ["one"]
 
 
 def test_the_ends_of_a_batch_are_taken_and_checked(given: dict[str, str], topic: str):

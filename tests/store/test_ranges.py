@@ -114,3 +114,114 @@ def test_without_numpy_there_is_no_such_read(store: Store, monkeypatch):
     monkeypatch.setattr(arrays, "np", None)
 
     assert store.ranges.read("t", 0, 0, 1, 1) is None
+
+
+class Even:
+    """A test of properties that wants those of an even length, and looks at a few at a time."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+
+    def possible(self, topic: str, queue_id: int, offset: int, count: int) -> None:
+        """Any may match."""
+
+    def matching(self, blocks) -> tuple[list[int], int]:
+        """Return what matches of the first few."""
+        looked = blocks[: self.at_once]
+        return [at for at, block in enumerate(looked) if len(block) % 2 == 0], len(looked)
+
+
+def tagged(store: Store, count: int) -> None:
+    for k in range(count):
+        store.append("t", 0, [draft(bytes(100), b"a\x01" + b"b" * (k % 3) + b"\x02", tag=k % 5)], NOW)
+
+
+def test_a_filter_by_tags_leaves_out_the_others_and_says_how_far_it_has_looked(store: Store):
+    tagged(store, 250)
+
+    found = store.ranges.read("t", 0, 3, 200, 1 << 20, frozenset({1, 4}))
+
+    assert offsets(found) == [k for k in range(3, 200) if k % 5 in (1, 4)]
+    assert (found.status, found.next_offset, found.count, found.size_bytes) == (
+        FoundStatus.FOUND,
+        200,
+        len(offsets(found)),
+        len(joined(found)),
+    )
+
+
+def test_an_answer_that_is_full_ends_before_the_next_message_that_passes(store: Store):
+    tagged(store, 250)
+    size = len(joined(store.ranges.read("t", 0, 1, 2, 1 << 20)))
+
+    found = store.ranges.read("t", 0, 0, 250, 2 * size + 10, frozenset({1}))
+
+    assert (offsets(found), found.next_offset) == ([1, 6], 11)
+    one = store.ranges.read("t", 0, 0, 250, 1, frozenset({1}))
+    assert (offsets(one), one.next_offset) == ([1], 6)
+
+
+def test_a_filter_that_nothing_passes_leads_on_without_a_record(store: Store):
+    tagged(store, 50)
+
+    found = store.ranges.read("t", 0, 0, 50, 1 << 20, frozenset({77}))
+
+    assert (found.status, found.next_offset, found.count, found.pieces) == (FoundStatus.FOUND, 50, 0, [])
+
+
+def test_a_record_that_is_gone_ends_a_filtered_read_as_well(store: Store):
+    tagged(store, 9)
+    store._queues["t", 0].segments.write(4 * 20 + 8, (0x7FFFFFFF).to_bytes(4, "big"))  # a filler: no message
+
+    before, hole = (store.ranges.read("t", 0, at, 9, 1 << 20, frozenset({77})) for at in (0, 4))
+
+    assert (before.next_offset, before.count) == (4, 0)
+    assert (hole.status, hole.next_offset) == (FoundStatus.MESSAGE_WAS_REMOVING, 5)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 1_000])
+def test_a_test_of_properties_that_takes_its_time_is_gone_on_with(store: Store, at_once: int):
+    tagged(store, 60)
+    at, found, answers = 0, [], 0
+    while at < 60:
+        answer = store.ranges.read("t", 0, at, 60, 1 << 20, Even(at_once))
+        found, at, answers = found + offsets(answer), answer.next_offset, answers + 1
+
+    assert found == [k for k in range(60) if (3 + k % 3) % 2 == 0]
+    assert answers == -(-60 // at_once)
+
+
+@pytest.mark.parametrize("count", [1, 5, 200, 290])
+def test_a_short_range_is_weighed_exactly(store: Store, count: int):
+    for k in range(300):
+        store.append("t", 0, [draft(bytes(1 + 37 * k % 900))], NOW)
+
+    weighed = store.ranges.weigh("t", 0, 10, 10 + count)
+
+    assert len(weighed) == 16
+    assert sum(weighed) == len(joined(store.ranges.read("t", 0, 10, 10 + count, 1 << 30)))
+
+
+def test_a_long_range_is_weighed_by_a_sample_that_shows_where_its_bytes_are(store: Store):
+    for k in range(8_000):
+        store.append("t", 0, [draft(bytes(10 if k < 4_000 else 300))], NOW)
+    looked = []
+    queue = store._queues["t", 0]
+    entries = type(queue).entries
+    try:
+        type(queue).entries = lambda self, at, count: looked.append(count) or entries(self, at, count)
+        weighed = store.ranges.weigh("t", 0, 0, 8_000)
+    finally:
+        type(queue).entries = entries
+
+    small, large = (len(joined(store.ranges.read("t", 0, at, at + 1, 1 << 20))) for at in (0, 7_999))
+    assert weighed == [500 * small] * 8 + [500 * large] * 8
+    assert sum(looked) <= 16 * ranges_module.SAMPLE
+
+
+def test_what_is_not_there_weighs_nothing(store: Store):
+    store.append("t", 0, [draft()] * 16, NOW)
+    one = len(joined(store.ranges.read("t", 0, 0, 1, 1)))
+
+    assert store.ranges.weigh("nobody", 0, 0, 100) == [0] * 16
+    assert sum(store.ranges.weigh("t", 0, 0, 32)) == 16 * one

@@ -126,7 +126,7 @@ class Broker:
     def _table(self) -> dict[int, Handler]:
         send, queries, membership, progress, admin = self.sends.send, self.queries, self.membership, self.progress, self.admin
         decisions, given_up, pending = self.transactions.decisions, self.transactions.given_up, self.transactions.pending
-        batches = self.batches
+        batches, range_reads = self.batches, RangeReads(self.store, self.pulls, self.peers)
         return {
             31030: batches.prepare, 31031: batches.vote, 31032: batches.coordinator.decide, 31033: batches.apply,
             31034: batches.coordinator.resolve, 31035: batches.abort, 31036: batches.listing.list,
@@ -140,7 +140,7 @@ class Broker:
             34: membership.heartbeat, 35: membership.unregister, 38: membership.consumer_ids, 46: membership.check_client,
             203: membership.consumer_connections, 204: membership.producer_connections, 328: membership.producers,
             14: progress.query, 15: progress.update, 43: progress.everything, 208: progress.consume_stats, 222: self.resets.reset,
-            31010: self.resets.move, 31040: RangeReads(self.store, self.pulls, self.peers).read,
+            31010: self.resets.move, 31040: range_reads.read, 31041: range_reads.weigh,
             300: progress.groups_of_topic, 303: progress.time_span, 317: progress.all_consume_stats,
             17: self._create_topic, 215: admin.delete_topic, 21: admin.topics, 351: admin.topic, 202: admin.topic_stats,
             305: admin.system_topics, 200: admin.create_group, 207: admin.delete_group, 201: admin.groups, 352: admin.group,

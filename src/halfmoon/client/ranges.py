@@ -22,6 +22,7 @@ from halfmoon.client.core.ranges import (
     RangesCore,
     RangeSettings,
     Segment,
+    Selection,
     Window,
     answer_of,
     looked_through,
@@ -29,10 +30,18 @@ from halfmoon.client.core.ranges import (
     pull_request,
     range_request,
 )
+from halfmoon.client.core.weighing import Weighed, weigh
 from halfmoon.client.quiet import Quiet, of_process
 from halfmoon.client.settings import settings_of
 from halfmoon.effects import Op
-from halfmoon.errors import HalfmoonError, NetworkError, TopicNotFound, UsageError, broker_error
+from halfmoon.errors import (
+    BrokerError,
+    HalfmoonError,
+    NetworkError,
+    TopicNotFound,
+    UsageError,
+    broker_error,
+)
 from halfmoon.model import MessageQueue
 from halfmoon.shell.bulk import Bulk
 from halfmoon.shell.threads import BackgroundLoop, background
@@ -46,11 +55,14 @@ IDLE_MAX = 16
 BEHIND_TRIES = 4
 """How often a queue is looked at that ends before the range does, until its messages count as lost: 1.5 s."""
 
+MAY_NOT_FILTER = (1, 23)
+"""What a broker answers that filters nothing by SQL92, or does not take the expression."""
+
 T = TypeVar("T")
 
 log = logging.getLogger("halfmoon.client")
 
-__all__ = ["MAX_BYTES", "OffsetsLost", "RangeSettings", "Ranges", "ranges"]
+__all__ = ["MAX_BYTES", "OffsetsLost", "RangeSettings", "Ranges", "Selection", "Weighed", "ranges"]
 
 
 class Behind(NetworkError):
@@ -110,6 +122,14 @@ class Ranges(Blocking):
         """
         return self._ask(self._core.offsets_at(topic, timestamp_ms, self.bounds(topic) if ends is None else ends))
 
+    def weigh(self, topic: str, ranges: QueueEnds) -> Weighed:
+        """Return about how many bytes ranges have: for each the bytes of its parts, which have equal numbers of offsets.
+
+        ``ranges`` are offsets [begin, end) by broker name and queue id. It takes a few requests a broker, however long they are;
+        brokers that are not ours are asked for a few messages of each queue.
+        """
+        return self._ask(weigh(self._core, topic, ranges))
+
     def committed(self, group: str, topic: str) -> dict[tuple[str, int], int]:
         """Return the progress of a group in a topic; queues where it has none are left out."""
         return self._ask(self._core.committed(group, topic, self.queues(topic)))
@@ -128,12 +148,16 @@ class Ranges(Blocking):
         max_bytes: int = MAX_BYTES,
         *,
         missing: Missing | None = None,
+        selection: Selection | None = None,
     ) -> Iterator[bytes]:
         """Yield the records of [begin, end) of a queue as stored, back to back, in order, each once.
 
         Pieces are whole records, about ``max_bytes`` of them. What is in no piece was reported: ``missing(begin, end)`` is told
         of offsets that hold no message, in order; without it they are an error. Failures that may pass (a broker that restarts, a
         cut connection, a route that changed) are tried again, without a record lost or repeated.
+
+        ``selection`` has our own brokers leave out what it does not select, where they can: what comes is to be looked at again.
+        Offsets of what is left out are not missing.
 
         Raises:
             OffsetsLost: offsets hold no message and ``missing`` is None.
@@ -143,13 +167,22 @@ class Ranges(Blocking):
         """
         if not 0 <= begin <= end or queue < 0 or max_bytes < 1:
             raise UsageError(f"no range: queue {queue}, offsets {begin} to {end}, {max_bytes} bytes at once")
-        return self.read_wire(MessageQueue(self.on_wire(topic), broker, queue), begin, end, max_bytes, missing=missing)
+        return self.read_wire(
+            MessageQueue(self.on_wire(topic), broker, queue), begin, end, max_bytes, missing=missing, selection=selection
+        )
 
     def read_wire(
-        self, queue: MessageQueue, begin: int, end: int, max_bytes: int = MAX_BYTES, *, missing: Missing | None = None
+        self,
+        queue: MessageQueue,
+        begin: int,
+        end: int,
+        max_bytes: int = MAX_BYTES,
+        *,
+        missing: Missing | None = None,
+        selection: Selection | None = None,
     ) -> Iterator[bytes]:
         """Read as `read` does, from a queue whose topic is called as on the wire."""
-        return _Reading(self, queue, begin, end, max_bytes, missing).pieces()
+        return _Reading(self, queue, Segment(begin, end), max_bytes, missing, selection).pieces()
 
     def on_wire(self, topic: str) -> str:
         """Return a topic as brokers call it: with the namespace. Raises UsageError for what cannot be one."""
@@ -183,8 +216,13 @@ class Ranges(Blocking):
 class _Reading:
     """One read of one range."""
 
-    def __init__(self, client: Ranges, queue: MessageQueue, begin: int, end: int, max_bytes: int, missing: Missing | None) -> None:
+    def __init__(
+        self, client: Ranges, queue: MessageQueue, part: Segment, max_bytes: int, missing: Missing | None,
+        selection: Selection | None,
+    ) -> None:  # fmt: skip
         self._client, self._queue, self._max_bytes, self._missing = client, queue, max_bytes, missing
+        self._selection = selection
+        begin, end = part
         self._settings: RangeSettings = client.settings
         self._window = Window(begin, end, end - begin, 1)
         self._short = False
@@ -232,7 +270,7 @@ class _Reading:
                     self._client._strangers.add(link.address)
                     self._suit(link.address)
                     return []
-                raise broker_error(reply.code, reply.remark, link.address)
+                return self._refused(broker_error(reply.code, reply.remark, link.address))
             self._held[part.begin] = (answer, body)
             return self._in_order()
         except HalfmoonError as exc:
@@ -249,7 +287,17 @@ class _Reading:
         link.flush()
 
     def _long(self, part: Segment) -> ReadRange:
-        return range_request(self._queue, part, self._max_bytes, half_messages=self._settings.half_messages)
+        audit = self._settings.half_messages
+        return range_request(self._queue, part, self._max_bytes, half_messages=audit, selection=self._selection)
+
+    def _refused(self, refusal: BrokerError) -> list[bytes]:
+        """A broker that does not want to filter, as its settings may say, sends everything; what else it refuses is an error."""
+        if self._selection is None or self._short or refusal.code not in MAY_NOT_FILTER:
+            raise refusal
+        log.info("the broker does not filter: queue=%s reason=%s", self._queue, refusal)
+        self._selection = None
+        self._drop()
+        return []
 
     def _suit(self, address: str) -> None:
         """Ask as the broker understands it: by long answers, one after the other, or by many pulls at once."""
@@ -290,7 +338,7 @@ class _Reading:
     def _checked(self, part: Segment, answer: Answer, body: bytes) -> list[bytes]:
         """Return the records of a part in an answer's body; nearly always that is the body itself."""
         if answer.whole:
-            return [body]
+            return [body] if body else []
         spans, missing = looked_through(memoryview(body), part)
         for gap in missing:
             self._tell(gap, answer)

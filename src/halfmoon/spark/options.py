@@ -78,8 +78,12 @@ class SourceOptions:
     report_offsets: bool | None = option(
         None, kind=kinds.flag, only="stream", why="Tell the group's progress to the brokers; true where a group is given."
     )
-    tags: str = option("*", kind=kinds.text, why="Messages with one of these tags, joined by '||'.")
-    sql_filter: str = option("", kind=kinds.text, why="Messages for which this SQL92 expression is true.")
+    tags: str = option(
+        "*", kind=kinds.text, why="Messages with one of these tags, joined by '||'; Halfmoon's brokers send no others."
+    )
+    sql_filter: str = option(
+        "", kind=kinds.text, why="Messages for which this SQL92 expression is true; Halfmoon's brokers send no others."
+    )
     include_properties: bool = option(False, kind=kinds.flag, why="With a column of all properties.")
     columns: tuple[str, ...] = option((), kind=kinds.words, why="Only these columns, joined by ','.")
     half_messages: bool = option(

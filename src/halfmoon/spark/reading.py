@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from halfmoon import sql92
-from halfmoon.client.ranges import Ranges, ranges
+from halfmoon.client.ranges import Ranges, Selection, ranges
 from halfmoon.spark.files import Files
 from halfmoon.spark.options import SourceOptions
 from halfmoon.spark.plan import Range
@@ -55,6 +55,13 @@ class Wanted:
         """Return the columns to decode: those of the schema, and behind them what only the filters look at."""
         extra = [*self.texts, *(["properties"] if self.sql else [])]
         return [*self.schema.names, *(name for name in extra if name not in self.schema.names)]
+
+    def selection(self) -> Selection | None:
+        """Return what brokers are told, so that they send less; None: nothing. Rows are looked at again when they have come."""
+        tags = sorted(self.texts.get("tags", ()))
+        if tags and all(tag and tag == tag.strip() and tag != "*" and "||" not in tag for tag in tags):
+            return Selection("||".join(tags))
+        return Selection(self.sql, "SQL92") if self.sql else None
 
 
 def client_of(options: SourceOptions) -> Ranges:
@@ -100,12 +107,19 @@ def rows(options: SourceOptions, wanted: Wanted, found: Sequence[Range]) -> Iter
     schema = wanted.schema if columns == wanted.schema.names else schema_of(columns)
     for part in found:
         lost = _Lost(part, options.fail_on_data_loss)
-        for raw in source.read(part.broker, part.topic, part.queue, part.begin, part.end, options.fetch_bytes, missing=lost.told):
+        for raw in _raw(source, options, wanted, part, lost):
             batch = batch_of(raw, broker=part.broker, begin=part.begin, end=part.end, columns=columns, schema=schema)
             batch = _passing(batch, wanted)
             if batch.num_rows:
                 yield batch
         lost.done()
+
+
+def _raw(source: Ranges | Files, options: SourceOptions, wanted: Wanted, part: Range, lost: _Lost) -> Iterator[bytes]:
+    asked = (part.broker, part.topic, part.queue, part.begin, part.end, options.fetch_bytes)
+    if isinstance(source, Files):
+        return source.read(*asked, missing=lost.told)
+    return source.read(*asked, missing=lost.told, selection=wanted.selection())
 
 
 def range_rows(found: Sequence[Range]) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark import positions
 from halfmoon.spark.options import SourceOptions, source_options
-from halfmoon.spark.plan import Range, plan
+from halfmoon.spark.plan import Range, Sizes, plan
 from halfmoon.spark.pushdown import Pushed, pushed
 from halfmoon.spark.reading import RANGE_SCHEMA, RangesPartition, Wanted, client_of, cores, rows
 from halfmoon.spark.rows import COLUMNS, schema_of
@@ -119,14 +119,29 @@ class BatchReader(DataSourceReader):
         ends = positions.stops(options, client, at)
         found = [Range(*_names(queue), begin, ends[queue]) for queue, begin in sorted(begins.items())]
         kept = [part for each in found if (part := self._pushed.cut(each)) is not None]
+        kept = self._between(kept)
         shares = plan(
-            self._between(kept),
+            kept,
             cores=cores(),
             min_partitions=options.min_partitions,
             max_partitions=options.max_partitions,
             max_records=options.max_records_per_partition,
+            sizes=self._sizes(kept),
         )
         return [RangesPartition(share) for share in shares]
+
+    def _sizes(self, found: list[Range]) -> Sizes | None:
+        """Ask how many bytes the ranges hold; None where the plan does not depend on it."""
+        options = self._options
+        most = max(options.max_partitions or cores(), options.min_partitions)
+        if options.max_records_per_partition or most < 2 or (len(found) < 2 and options.min_partitions < 2):
+            return None
+        sizes: dict[Range, Sequence[int]] = {}
+        for topic in sorted({part.topic for part in found}):
+            parts = {(part.broker, part.queue): part for part in found if part.topic == topic}
+            weighed = client_of(options).weigh(topic, {key: (part.begin, part.end) for key, part in parts.items()})
+            sizes |= {parts[key]: part_bytes for key, part_bytes in weighed.items()}
+        return sizes
 
     def _between(self, found: list[Range]) -> list[Range]:
         """Return ranges cut to the times that filters allow."""

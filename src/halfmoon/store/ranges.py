@@ -1,19 +1,23 @@
 """Reading much of one queue at once: whole stretches of entries, and the records that they point at. Answers no consumer's pull.
 
-`halfmoon.store.reading` has the rules of those. Nothing here looks at what records say. Needs numpy (`halfmoon.store.arrays`).
+`halfmoon.store.reading` has the rules of those. Of what records say, a filter by properties alone is told. Reading needs numpy
+(`halfmoon.store.arrays`).
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from halfmoon.store import arrays
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
-from halfmoon.store.layout import ENTRY_BYTES, FILLER_SIZE
-from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, outside
+from halfmoon.store.layout import ENTRY, ENTRY_BYTES, FILLER_SIZE
+from halfmoon.store.matching import PropertyTest, property_blocks
+from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Wanted, outside
 from halfmoon.store.recovery import Queues
 from halfmoon.wire.record import RECORD_BYTES_MIN
+from halfmoon.wire.weights import PARTS
 
 ENTRIES_MAX = 16_384
 """Entries that one read looks at: some 3 ms of work where every record lies apart from the one before."""
@@ -21,7 +25,16 @@ ENTRIES_MAX = 16_384
 PIECES_MAX = 64
 """More pieces than this are joined: they would cost the socket more than a copy does."""
 
-_FIELDS = {"names": ["place", "size"], "formats": [">i8", ">i4"], "offsets": [0, 8], "itemsize": ENTRY_BYTES}
+FILTERED_MAX = 65_536
+"""Entries that one read looks at for their tags: about 2 ms."""
+
+TESTED_MAX = 4_096
+"""Records whose properties one read takes out of the log."""
+
+SAMPLE = 64
+"""Entries that tell how long the records of a part are."""
+
+_FIELDS = {"names": ["place", "size", "tag"], "formats": [">i8", ">i4", ">i8"], "offsets": [0, 8, 12], "itemsize": ENTRY_BYTES}
 
 
 class RangeReader:
@@ -30,11 +43,12 @@ class RangeReader:
     def __init__(self, log: CommitLog, queues: Queues) -> None:
         self._log, self._queues = log, queues
 
-    def read(self, topic: str, queue_id: int, offset: int, end: int, max_bytes: int) -> Found | None:
+    def read(self, topic: str, queue_id: int, offset: int, end: int, max_bytes: int, wanted: Wanted = None) -> Found | None:
         """Return the records of a queue from an offset on, below ``end``, as many as ``max_bytes`` hold, but one at least.
 
         They have the offsets from ``offset`` to ``next_offset`` without a gap. An offset whose record is gone ends them; a read
-        that begins there finds nothing and leads on to the next that is there. None: there is no numpy.
+        that begins there finds nothing and leads on to the next that is there. ``wanted`` leaves records out, all of them perhaps;
+        the offsets that it has looked at are those to ``next_offset`` all the same. None: there is no numpy.
         """
         arrays.load()
         if arrays.np is None:
@@ -45,26 +59,54 @@ class RangeReader:
         low, high = queue.min_offset, queue.max_offset
         if not low <= offset < high:
             return outside(offset, low, high)
-        size = queue.entry(offset)[1]
-        likely = RECORD_BYTES_MIN if size == FILLER_SIZE else max(size, RECORD_BYTES_MIN)
-        fitting = 2 * max_bytes // likely + 1  # where the others are about as long as the first
-        count = min(end - offset, ENTRIES_MAX, fitting, queue.per_file - offset % queue.per_file)
-        return self._taken(queue, offset, count, max_bytes)
+        room = min(end - offset, queue.per_file - offset % queue.per_file)
+        if wanted is None:
+            size = queue.entry(offset)[1]
+            likely = RECORD_BYTES_MIN if size == FILLER_SIZE else max(size, RECORD_BYTES_MIN)
+            room = min(room, ENTRIES_MAX, 2 * max_bytes // likely + 1)  # enough where the others are about as long as the first
+        return self._taken(queue, offset, min(room, FILTERED_MAX), max_bytes, wanted)
 
-    def _taken(self, queue: ConsumeQueue, offset: int, count: int, max_bytes: int) -> Found:
+    def _taken(self, queue: ConsumeQueue, offset: int, count: int, max_bytes: int, wanted: Wanted) -> Found:
         np = arrays.np
         low, high = queue.min_offset, queue.max_offset
-        entries = np.frombuffer(queue.entries(offset, count), np.dtype(_FIELDS))
+        view = queue.entries(offset, count)
+        entries = np.frombuffer(view, np.dtype(_FIELDS))
         places, sizes = entries["place"].astype(np.int64), entries["size"].astype(np.int64)
         there = (sizes > 0) & (sizes != FILLER_SIZE) & (places >= self._log.first) & (places + sizes <= self._log.end)
         if not there[0]:
             gone = int(np.argmax(there)) or len(there)
             return Found(FoundStatus.MESSAGE_WAS_REMOVING, offset + gone, low, high, [], 0, 0)
-        whole = len(there) if there.all() else int(np.argmin(there))
-        fitting = int(np.searchsorted(np.cumsum(sizes[:whole]), max_bytes, "right"))
-        taken = max(1, min(whole, fitting))
-        pieces = self._pieces(places[:taken], sizes[:taken])
-        return Found(FoundStatus.FOUND, offset + taken, low, high, pieces, taken, int(sizes[:taken].sum()))
+        reached = len(there) if there.all() else int(np.argmin(there))
+        chosen = np.arange(reached)
+        if wanted is not None:
+            chosen, reached = self._chosen(entries["tag"], view, reached, wanted)
+        fitting = int(np.searchsorted(np.cumsum(sizes[chosen]), max_bytes, "right"))
+        taken = min(len(chosen), ENTRIES_MAX, max(1, fitting))
+        if taken < len(chosen):
+            reached, chosen = int(chosen[taken]), chosen[:taken]
+        pieces = self._pieces(places[chosen], sizes[chosen]) if taken else []
+        return Found(FoundStatus.FOUND, offset + reached, low, high, pieces, taken, int(sizes[chosen].sum()))
+
+    def _chosen(self, tags: Any, view: memoryview, count: int, wanted: frozenset[int] | PropertyTest) -> tuple[Any, int]:
+        """Return which of the first entries a filter selects, all of whose records are there, and how many it has looked at."""
+        np = arrays.np
+        if isinstance(wanted, frozenset):
+            return np.flatnonzero(np.isin(tags[:count], np.array(sorted(wanted), np.int64))), count
+        _, blocks, _ = property_blocks(self._log, view[: min(count, TESTED_MAX) * ENTRY_BYTES])
+        found, looked = wanted.matching(blocks)
+        return np.array(found, np.int64), looked
+
+    def weigh(self, topic: str, queue_id: int, begin: int, end: int) -> list[int]:
+        """Return about how many bytes the records of offsets [begin, end) have, by parts: see `halfmoon.wire.weights.PARTS`.
+
+        Looks at up to `SAMPLE` entries in the middle of each part. What is not there, or not any more, weighs nothing.
+        """
+        queue = self._queues.get((topic, queue_id))
+        edges = [begin + (end - begin) * part // PARTS for part in range(PARTS + 1)]
+        if queue is None:
+            return [0] * PARTS
+        low, high = queue.min_offset, queue.max_offset
+        return [_weight(queue, max(a, low), min(b, high)) for a, b in pairwise(edges)]
 
     def _pieces(self, places: Any, sizes: Any) -> list[memoryview]:
         """Return the records, neighbours of the log as one piece; neighbours lie in one file, as 8 bytes part those of two."""
@@ -89,3 +131,14 @@ class RangeReader:
                 whole = segments.view(base, file_bytes)
             found.append(whole[begin - base : stop - base])
         return found
+
+
+def _weight(queue: ConsumeQueue, begin: int, end: int) -> int:
+    """Return about how many bytes the records of offsets that are in a queue have."""
+    count = min(end - begin, SAMPLE)
+    if count <= 0:
+        return 0
+    view = queue.entries(begin + (end - begin - count) // 2, count)
+    looked = len(view) // ENTRY_BYTES
+    sizes = [size for _, size, _ in ENTRY.iter_unpack(view) if 0 < size != FILLER_SIZE]
+    return sum(sizes) * (end - begin) // looked if looked else 0

@@ -6,7 +6,17 @@ from random import Random
 
 import pytest
 
-from halfmoon.client.core.ranges import Answer, Segment, Window, answer_of, looked_through, pause_ms, pull_request, range_request
+from halfmoon.client.core.ranges import (
+    Answer,
+    Segment,
+    Selection,
+    Window,
+    answer_of,
+    looked_through,
+    pause_ms,
+    pull_request,
+    range_request,
+)
 from halfmoon.errors import BadMessage, PeerError
 from halfmoon.model import MessageQueue
 from halfmoon.wire.command import Command
@@ -112,6 +122,21 @@ def test_a_long_answer_is_whole_when_it_has_a_message_for_every_offset(count: in
     assert answer_of(command, Segment(10, 20)) == Answer(15, True, (0, 100), whole)
 
 
+@pytest.mark.parametrize(("count", "passed_over"), [(5, 0), (2, 3), (0, 5)])
+def test_offsets_that_a_filter_passed_over_are_no_gaps(count: int, passed_over: int):
+    header = ReadRangeReply(next_begin_offset=15, min_offset=0, max_offset=100, count=count, passed_over=passed_over)
+    command = Command(code=0, flag=1, fields=fields_of(header))
+
+    assert answer_of(command, Segment(10, 20)) == Answer(15, True, (0, 100), True)
+
+
+def test_an_answer_with_gaps_that_were_not_told_is_an_error():
+    header = ReadRangeReply(next_begin_offset=15, min_offset=0, max_offset=100, count=2, passed_over=2)
+
+    with pytest.raises(PeerError, match="of 5 offsets 2 are sent and 2 passed over"):
+        answer_of(Command(code=0, flag=1, fields=fields_of(header)), Segment(10, 20))
+
+
 def test_messages_of_a_part_lie_together_unless_some_are_missing_or_strange():
     body = records(10, 11, 12)
     size = len(body) // 3
@@ -140,6 +165,13 @@ def test_what_is_asked_of_a_broker_fits_the_part():
     assert (long.topic, long.queue_id, long.begin, long.end, long.max_bytes) == ("t", 3, 10, 1_000, 2**31 - 1)
     assert long.half_messages is None
     assert range_request(QUEUE, Segment(0, 1), 1, half_messages=True).half_messages is True
+
+
+def test_a_selection_is_told_to_the_broker():
+    told = range_request(QUEUE, Segment(0, 1), 1, selection=Selection("a||b"))
+
+    assert (told.subscription, told.expression_type) == ("a||b", "TAG")
+    assert range_request(QUEUE, Segment(0, 1), 1).subscription is None
 
 
 def test_pauses_grow_to_a_bound():

@@ -156,10 +156,21 @@ class Window:
         self._next = self.head = self.head if head is None else head
 
 
+class Selection(NamedTuple):
+    """Which messages a reader wants, as brokers are told: an expression, and its kind, ``TAG`` or ``SQL92``.
+
+    Brokers may send others, too: Apache's are not told, and tags are compared by their hash.
+    """
+
+    expression: str
+    kind: str = "TAG"
+
+
 class Answer(NamedTuple):
     """What the reply to a part says: it covers the offsets below ``reached``, and its body holds messages unless not ``found``.
 
-    ``ends`` is what the queue holds; ``whole``: the broker says that there is a message for every offset, and nothing else.
+    ``ends`` is what the queue holds; ``whole``: the broker says that there is a message for every offset, and that
+    the body holds them and nothing else, but for those that a filter left out.
     """
 
     reached: int
@@ -177,11 +188,14 @@ def pull_request(queue: MessageQueue, part: Segment) -> PullMessage:
     )  # fmt: skip
 
 
-def range_request(queue: MessageQueue, part: Segment, max_bytes: int, *, half_messages: bool = False) -> ReadRange:
+def range_request(
+    queue: MessageQueue, part: Segment, max_bytes: int, *, half_messages: bool = False, selection: Selection | None = None
+) -> ReadRange:
     """Return the request of our own brokers that asks for as much of a part as one answer may hold."""
     return ReadRange(
         topic=queue.topic, queue_id=queue.queue_id, begin=part.begin, end=part.end, max_bytes=min(max_bytes, 2**31 - 1),
-        half_messages=half_messages or None,
+        half_messages=half_messages or None, subscription=selection.expression if selection else None,
+        expression_type=selection.kind if selection else None,
     )  # fmt: skip
 
 
@@ -196,7 +210,11 @@ def answer_of(reply: Command, part: Segment) -> Answer | None:
     reached = header.next_begin_offset
     if code == FOUND and reached <= part.begin:
         raise PeerError(f"a pull at {part.begin} found messages and leads on to {reached}")
-    whole = isinstance(header, ReadRangeReply) and header.count == reached - part.begin and reached <= part.end
+    whole = False
+    if isinstance(header, ReadRangeReply):
+        whole = header.count + (header.passed_over or 0) == reached - part.begin and reached <= part.end
+        if header.passed_over is not None and not whole and code == FOUND:
+            raise PeerError(f"of {reached - part.begin} offsets {header.count} are sent and {header.passed_over} passed over")
     return Answer(min(max(reached, part.begin + 1), part.end), code == FOUND, ends, whole)
 
 
@@ -241,7 +259,7 @@ class RangesCore:
     """The small requests as operations. Names are the user's; a namespace is put before them here."""
 
     def __init__(self, instance: Instance, settings: RangeSettings) -> None:
-        self._instance, self._settings = instance, settings
+        self._instance, self.settings = instance, settings
         self.routes = instance.routes
 
     def wire(self, topic: str) -> str:
@@ -268,7 +286,7 @@ class RangesCore:
         """Return the ends of every readable queue of a topic, one request a broker. Raises NoRoute, NetworkError, BrokerError."""
         queues = yield from self.queues(topic)
         brokers = sorted({queue.broker_name for queue in queues})
-        tables = yield from _all([self._ends(self.wire(topic), broker) for broker in brokers])
+        tables = yield from side_by_side([self._ends(self.wire(topic), broker) for broker in brokers])
         found: QueueEnds = {}
         for queue in queues:
             found[queue.broker_name, queue.queue_id] = tables[brokers.index(queue.broker_name)].get(queue.queue_id, (0, 0))
@@ -281,19 +299,23 @@ class RangesCore:
         messages beside it are looked at.
         """
         keys = sorted(ends)
-        found = yield from _all([self._first_since(MessageQueue(self.wire(topic), *key), timestamp_ms, *ends[key]) for key in keys])
+        found = yield from side_by_side(
+            [self._first_since(MessageQueue(self.wire(topic), *key), timestamp_ms, *ends[key]) for key in keys]
+        )
         return dict(zip(keys, found))
 
     def committed(self, group: str, topic: str, queues: list[MessageQueue]) -> Op[dict[tuple[str, int], int]]:
         """Return the progress of a group; queues where it has none are left out."""
         check_group(group)
-        found = yield from _all([self._committed(self._instance.wire(group), self.wire(topic), queue) for queue in queues])
+        found = yield from side_by_side([self._committed(self._instance.wire(group), self.wire(topic), queue) for queue in queues])
         return {(queue.broker_name, queue.queue_id): offset for queue, offset in zip(queues, found) if offset >= 0}
 
     def commit(self, group: str, topic: str, offsets: Mapping[tuple[str, int], int]) -> Op[None]:
         """Store the progress of a group: offsets of the next messages to read. Raises NetworkError, BrokerError."""
         check_group(group)
-        yield from _all([self._commit(group, MessageQueue(self.wire(topic), *key), offsets[key]) for key in sorted(offsets)])
+        yield from side_by_side(
+            [self._commit(group, MessageQueue(self.wire(topic), *key), offsets[key]) for key in sorted(offsets)]
+        )
 
     def address(self, queue: MessageQueue, *, anew: bool = False) -> Op[str]:
         """Return where a queue, its topic called as on the wire, is read. Raises NetworkError, NoRoute."""
@@ -315,31 +337,32 @@ class RangesCore:
             except HalfmoonError as exc:
                 failures += 1
                 hopeless = isinstance(exc, TopicNotFound) or (isinstance(exc, NoRoute) and not patient)
-                if not exc.retry or hopeless or failures > self._settings.retries_max:
+                if not exc.retry or hopeless or failures > self.settings.retries_max:
                     raise
                 yield from sleep(pause_ms(failures))
 
-    def _ask(self, queue: MessageQueue, request: Any) -> Op[Command]:
+    def asked(self, queue: MessageQueue, request: Any, body: bytes = b"") -> Op[Command]:
+        """Ask the broker of a queue, its topic called as on the wire; again after failures that may pass. Raises the last."""
         failed = False
 
         def attempt() -> Op[Command]:
             nonlocal failed
             address = yield from self.address(queue, anew=failed)
             failed = True
-            return (yield from ask(address, request, b"", self._settings.request_timeout_ms))
+            return (yield from ask(address, request, body, self.settings.request_timeout_ms))
 
         reply: Command = yield from self._again(attempt)
         return reply
 
     def _ends(self, topic: str, broker: str) -> Op[dict[int, tuple[int, int]]]:
-        reply = yield from self._ask(MessageQueue(topic, broker, 0), GetTopicStatsInfo(topic=topic))
+        reply = yield from self.asked(MessageQueue(topic, broker, 0), GetTopicStatsInfo(topic=topic))
         table = from_json(TopicStatsTable, bytes(reply.body)).offset_table
         return {queue.queue_id: (max(0, ends.min_offset), max(0, ends.max_offset)) for queue, ends in table.items()}
 
     def _committed(self, group: str, topic: str, queue: MessageQueue) -> Op[int]:
         request = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue.queue_id)
         try:
-            reply = yield from self._ask(MessageQueue(topic, queue.broker_name, queue.queue_id), request)
+            reply = yield from self.asked(MessageQueue(topic, queue.broker_name, queue.queue_id), request)
         except QueryNotFound:
             return -1
         return reply.header(OffsetReply).offset
@@ -348,14 +371,14 @@ class RangesCore:
         request = UpdateConsumerOffset(
             consumer_group=self._instance.wire(group), topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
-        yield from self._ask(queue, request)
+        yield from self.asked(queue, request)
 
     def _first_since(self, queue: MessageQueue, timestamp_ms: int, low: int, high: int) -> Op[int]:
         """Search [low, high), from the broker's answer on in steps that double, then by halves."""
         if low >= high:
             return high
         request = SearchOffsetByTimestamp(topic=queue.topic, queue_id=queue.queue_id, timestamp=max(0, timestamp_ms))
-        near = (yield from self._ask(queue, request)).header(OffsetReply).offset
+        near = (yield from self.asked(queue, request)).header(OffsetReply).offset
         near, step = min(max(near, low), high - 1), 1
         if (yield from self._store_ms(queue, near)) >= timestamp_ms:
             high = near
@@ -389,15 +412,15 @@ class RangesCore:
         return int.from_bytes(body[at : at + 8], "big")
 
     def _ask_pull(self, queue: MessageQueue, part: Segment) -> Op[Command]:
-        address, timeout_ms = (yield from self.address(queue)), self._settings.request_timeout_ms
-        if self._settings.half_messages:  # which our own brokers give to this request alone
+        address, timeout_ms = (yield from self.address(queue)), self.settings.request_timeout_ms
+        if self.settings.half_messages:  # which our own brokers give to this request alone
             reply = yield from call(address, range_request(queue, part, 1, half_messages=True), b"", timeout_ms)
             if reply.code != NOT_SUPPORTED:
                 return reply
         return (yield from call(address, pull_request(queue, part), b"", timeout_ms))
 
 
-def _all(operations: list[Generator[Any, Any, Any]]) -> Op[list[Any]]:
+def side_by_side(operations: list[Generator[Any, Any, Any]]) -> Op[list[Any]]:
     """Run operations side by side, a bounded number at once; return their results. Raises the first error."""
     found: list[Any] = []
     for at in range(0, len(operations), ASKS_SIDE_BY_SIDE):

@@ -1,6 +1,6 @@
-"""The request that reads much of one queue at once. Declares fields, decides nothing.
+"""The requests that read much of one queue at once, and that tell how much there is. Declare fields, decide nothing.
 
-Halfmoon's own; an Apache broker answers 3.
+Halfmoon's own; an Apache broker answers 3. Bodies stand in `halfmoon.wire.weights`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ from halfmoon.wire.table import I32, I64, Header, request
 
 
 class ReadRangeReply(Header):
-    """Codes are those of a pull. The body has ``count`` records, those of the offsets below ``next_begin_offset``."""
+    """Codes are those of a pull. The body has ``count`` records, those of the offsets below ``next_begin_offset``.
+
+    ``passed_over`` is there when the broker has filtered: so many offsets below ``next_begin_offset`` hold a message that the
+    filter leaves out. An answer that found messages and passed over all of them has code 0 and no body.
+    """
 
     next_begin_offset: I64
     min_offset: I64
     max_offset: I64
     count: I32
+    passed_over: I32 | None = None
 
 
 @request(31040, "READ_RANGE", reply=ReadRangeReply, since="Halfmoon")
@@ -22,6 +27,8 @@ class ReadRange(Header):
     """Read the records of queue offsets [begin, end), as many as ``max_bytes`` hold, at least one. Never waits, has no group.
 
     Half messages and op records are read only by who says so (``half_messages``) at a broker that lets them be read.
+    ``subscription`` and ``expression_type`` are a filter as in a pull, ``TAG`` or ``SQL92``: what it leaves out is not sent. Tags
+    are compared by their hash, and a broker may leave the filter out: who asks must look again.
     """
 
     topic: str
@@ -29,4 +36,17 @@ class ReadRange(Header):
     begin: I64
     end: I64
     max_bytes: I32
+    half_messages: bool | None = None
+    subscription: str | None = None
+    expression_type: str | None = None
+
+
+@request(31041, "WEIGH_RANGES", since="Halfmoon")
+class WeighRanges(Header):
+    """Ask how many bytes the records of ranges have, by a sample: body `Stretches`, reply body `Weights`.
+
+    Costs some 0.1 ms a range, however long it is. Who may ask is who may read.
+    """
+
+    topic: str
     half_messages: bool | None = None
