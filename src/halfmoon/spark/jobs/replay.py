@@ -1,0 +1,206 @@
+"""Topic or table to topic, each message once: what was chosen is sent again through the sink ``exactly-once``, at a rate if wanted.
+
+A copy says in REPLAY_OF what it is a copy of (``topic/broker/queue/offset``) and in REPLAY_ID in which replay. The batches of a
+replay are numbered, and its last one is `LAST`, so brokers know whether a replay is complete. One that was cut off goes on: what
+lies in the target already is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from halfmoon.client.batches import BatchName, batch_transactions
+from halfmoon.client.sync_admin import Admin
+from halfmoon.errors import UsageError
+from halfmoon.model import RESERVED_PROPERTIES
+from halfmoon.spark.jobs.reading import Place, ends_of, frame_of
+from halfmoon.spark.lake.table import LakeTable
+
+REPLAY_ID, REPLAY_OF = "REPLAY_ID", "REPLAY_OF"
+LAST = 10**15
+"""The number of a replay's last batch."""
+
+BEAT_S = 1.0
+"""With a rate the messages of so long become visible together."""
+BATCHES_MAX = 100_000
+"""Most batches of one replay; beyond it they grow. Each takes Spark about a tenth of a second."""
+
+PLACE = ("topic", "brokerName", "queueId", "queueOffset")
+Told = Callable[[int, int], object]
+"""Told of progress: how many messages are visible, of how many."""
+
+
+class Outcome(NamedTuple):
+    """What a replay did: messages sent (or that would be), in how many batches, and whether it was complete before it began."""
+
+    rows: int
+    batches: int
+    complete_before: bool = False
+
+
+class Earlier(NamedTuple):
+    """What brokers know of a transactional id: its last decided batch (-1: none), and who coordinates it."""
+
+    last: int = -1
+    coordinator: str = ""
+
+
+def replay(
+    session: SparkSession,
+    place: Place,
+    source: str | LakeTable,
+    to: str,
+    *,
+    id: str,
+    where: str | None = None,
+    since_ms: int | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
+    on_progress: Told = lambda done, total: None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Outcome:
+    """Send the messages of a topic, or of a table with the column body, to another topic; return what was done.
+
+    ``id`` is the transactional id: a replay that is complete is not repeated under it, one that was cut off goes on. Brokers
+    remember ids for a week of disuse. ``where`` is SQL on the columns of topic or table; ``since_ms``: only what was stored since.
+    Without ``rate`` all becomes visible at once (and is read twice, to be counted first); with it so many a second, in the order of
+    storing, and the messages lie on the disks of Spark meanwhile. Those of one queue stay in one queue, in their order.
+
+    Raises:
+        UsageError: the source has not what is needed, or is the target; brokers cannot write exactly once.
+        NoRoute: the target is not there.
+    """
+    place.client().queues(to)
+    earlier = _earlier(place, id)
+    if earlier.last >= LAST:
+        return Outcome(0, 0, complete_before=True)
+    chosen = _copies(_rows(session, place, source, to, since_ms), where, id)
+    if earlier.last >= 0:
+        _carry_out(place, id, earlier)
+        chosen = chosen.join(_sent(session, place, to, id), REPLAY_OF, "left_anti")
+    if dry_run:
+        return Outcome(chosen.count(), 0)
+    sink = {"endpoints": place.endpoints, "topic": to, "delivery": "exactly-once", "transactionalId": id}
+    if rate is None:
+        return _all_at_once(chosen, sink, on_progress)
+    rows = _numbered(chosen).persist(StorageLevel.DISK_ONLY)
+    try:
+        return _paced(rows, sink, earlier, rate, on_progress, wait)
+    finally:
+        rows.unpersist()
+
+
+def _rows(session: SparkSession, place: Place, source: str | LakeTable, to: str, since_ms: int | None) -> DataFrame:
+    """Return what the source holds now. Raises UsageError."""
+    if isinstance(source, LakeTable):
+        topics, found = {topic for topic, _, _ in source.ends()}, source.read(session)
+        if missing := {*PLACE, "storeTimestamp", "body"} - set(found.columns):
+            raise UsageError(f"{source.root}: the table has no {', '.join(sorted(missing))}, which a replay needs")
+        if since_ms is not None:
+            found = found.where(F.unix_millis("storeTimestamp") >= since_ms)
+    else:
+        ends = ends_of(place, [source], since_ms=since_ms)
+        if not ends:
+            raise UsageError(f"there is no topic {source}")
+        topics, found = {source}, frame_of(session, place, ends)
+    if to in topics:
+        raise UsageError(f"topic {to} would be replayed to itself")
+    return found
+
+
+def _copies(rows: DataFrame, where: str | None, id: str) -> DataFrame:
+    """Return the columns of the sink, and beside them those of `PLACE`, storeTimestamp and REPLAY_OF."""
+    rows = rows if where is None else rows.where(where)
+    of = F.concat_ws("/", *(F.col(name).cast("string") for name in PLACE))
+    own = F.col("properties") if "properties" in rows.columns else F.lit(None)
+    own = F.coalesce(own.cast("map<string,string>"), F.create_map().cast("map<string,string>"))
+    ours = F.create_map(F.lit(REPLAY_ID), F.lit(id), F.lit(REPLAY_OF), of)
+    optional = [F.col(name) for name in ("tags", "keys", "commitOffset") if name in rows.columns]
+    return rows.select(
+        "body",
+        *optional,
+        F.map_concat(F.map_filter(own, _may_be_sent), ours).alias("properties"),
+        F.concat_ws("/", *(F.col(name).cast("string") for name in PLACE[:3])).alias("shardingKey"),
+        *PLACE,
+        "storeTimestamp",
+        of.alias(REPLAY_OF),
+    )
+
+
+def _may_be_sent(name: Column, value: Column) -> Column:
+    """Whether a property is a user's, which a sender may give."""
+    return ~name.isin([*sorted(RESERVED_PROPERTIES), REPLAY_ID, REPLAY_OF]) & name.rlike(r"(?U)\S") & value.rlike(r"(?U)\S")
+
+
+# ---------------------------------------------------------------- sending
+
+
+def _all_at_once(rows: DataFrame, sink: dict[str, str], on_progress: Told) -> Outcome:
+    count = rows.count()
+    if count:
+        on_progress(0, count)
+        _write(rows, {**sink, "batchNumber": str(LAST)})
+        on_progress(count, count)
+    return Outcome(count, 1 if count else 0)
+
+
+def _numbered(chosen: DataFrame) -> DataFrame:
+    """Number messages from 0 in the order of storing. A clock that was set back takes no message of a queue before another."""
+    queue = Window.partitionBy(*PLACE[:3]).orderBy("queueOffset")
+    stored = chosen.withColumn("_stored", F.max("storeTimestamp").over(queue))
+    log = [name for name in ("brokerName", "commitOffset") if "commitOffset" in chosen.columns]
+    return stored.withColumn("_number", F.row_number().over(Window.orderBy("_stored", *log, *PLACE)) - 1)
+
+
+def _paced(
+    rows: DataFrame, sink: dict[str, str], earlier: Earlier, rate: float, on_progress: Told, wait: Callable[[float], None]
+) -> Outcome:
+    """Write a batch a beat; the first at once."""
+    total = rows.count()
+    size = max(1, math.ceil(rate * BEAT_S), math.ceil(total / BATCHES_MAX))
+    begun, batches = time.monotonic(), math.ceil(total / size)
+    for index in range(batches):
+        low, high = index * size, min((index + 1) * size, total)
+        wait(max(0.0, begun + low / rate - time.monotonic()))
+        number = LAST if high == total else earlier.last + 1 + index
+        _write(rows.where(F.col("_number").between(low, high - 1)), {**sink, "batchNumber": str(number)})
+        on_progress(high, total)
+    return Outcome(total, batches)
+
+
+def _write(rows: DataFrame, options: dict[str, str]) -> None:
+    """Write one batch: a queue in one task, in its order."""
+    ordered = rows.repartition(*PLACE[:3]).sortWithinPartitions(*PLACE)
+    columns = [name for name in ("body", "tags", "keys", "properties", "shardingKey") if name in rows.columns]
+    ordered.select(*columns).write.format("halfmoon").options(**options).mode("append").save()
+
+
+# ---------------------------------------------------------------- what was done before
+
+
+def _earlier(place: Place, id: str) -> Earlier:
+    with Admin(nameserver=place.endpoints) as admin:
+        known = [one for broker in admin.batches(id) for one in broker.ids]
+    return max((Earlier(one.decided, one.coordinator) for one in known), default=Earlier())
+
+
+def _carry_out(place: Place, id: str, earlier: Earlier) -> None:
+    """See that the last batch is visible: who decided it may have died before it was applied."""
+    transactions, batch = batch_transactions(nameserver=place.endpoints), BatchName(id, earlier.last)
+    decision = transactions.decide(batch, earlier.coordinator, {}, "")
+    for broker, attempts in {} if decision.complete else sorted(decision.parts.items()):
+        transactions.apply(batch, broker, earlier.coordinator, attempts)
+
+
+def _sent(session: SparkSession, place: Place, to: str, id: str) -> DataFrame:
+    """Return what the target holds of a replay, as REPLAY_OF. Reads all of the target."""
+    target = frame_of(session, place, ends_of(place, [to]), ("properties",))
+    ours = target.where(F.col("properties")[REPLAY_ID] == id)
+    return ours.select(F.col("properties")[REPLAY_OF].alias(REPLAY_OF)).distinct()

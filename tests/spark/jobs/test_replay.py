@@ -1,0 +1,192 @@
+"""A replay against a running broker: copies and their order, a rate, what was cut off, a second run, tables, refusals."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+
+from halfmoon import Admin
+from halfmoon.client.batches import BatchName, BatchTransactions
+from halfmoon.errors import NoRoute, UsageError
+from halfmoon.spark.jobs.reading import Place
+from halfmoon.spark.jobs.replay import Outcome, replay
+from halfmoon.spark.lake import schemas
+from halfmoon.spark.lake.files import layout_for
+from halfmoon.spark.lake.ingest import ingest
+from halfmoon.spark.lake.table import LakeTable
+from halfmoon.spark.sink_exactly import prepare
+from halfmoon.spark.sink_options import sink_options
+from halfmoon.wire.record import decode_records
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def place(cluster):
+    """Where the messages are."""
+    return Place(cluster.nameserver)
+
+
+@pytest.fixture
+def made(cluster, topic):
+    """A topic with two queues and its target with three."""
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic(topic, queue_count=2)
+        admin.create_topic(f"{topic}_again", queue_count=3)
+    return topic, f"{topic}_again"
+
+
+@pytest.fixture
+def held(place):
+    """``held(topic)`` gives what consumers of a topic see, queue by queue in order."""
+
+    def look(topic):
+        client = place.client()
+        return [
+            message
+            for (broker, queue), ends in sorted(client.bounds(topic).items())
+            for raw in client.read(broker, topic, queue, *ends)
+            for message in decode_records(raw)
+        ]
+
+    return look
+
+
+def bodies(messages):
+    return sorted(one.body.decode() for one in messages)
+
+
+def test_what_is_chosen_is_sent_once_with_what_users_gave_it_in_the_order_of_its_queue(spark, place, made, send, held):
+    source, target = made
+    send(source, [f"a{i}" for i in range(5)], queue=0, tag="paid", keys=["k1", "k2"], properties={"shop": "berlin"})
+    send(source, [f"b{i}" for i in range(5)], queue=1, tag="open")
+    told = []
+
+    found = replay(spark, place, source, target, id=f"id-{source}", where="body != 'b2'", on_progress=lambda *one: told.append(one))
+    again = replay(spark, place, source, target, id=f"id-{source}")
+
+    there = held(target)
+    assert (found, again) == (Outcome(9, 1), Outcome(0, 0, complete_before=True))
+    assert told == [(0, 9), (9, 9)]
+    for letter, wanted in (("a", ["a0", "a1", "a2", "a3", "a4"]), ("b", ["b0", "b1", "b3", "b4"])):
+        mine = [one for one in there if one.body.decode()[0] == letter]
+        assert [one.body.decode() for one in mine] == wanted
+        assert len({one.queue_id for one in mine}) == 1
+    first = next(one for one in there if one.body == b"a3")
+    assert (first.tag, sorted(first.keys), first.properties["shop"]) == ("paid", ["k1", "k2"], "berlin")
+    assert (first.properties["REPLAY_ID"], first.properties["REPLAY_OF"]) == (f"id-{source}", f"{source}/broker-a/0/3")
+
+
+def test_a_rate_is_kept_batch_by_batch_in_the_order_of_storing(spark, place, made, send, held):
+    source, target = made
+    send(source, [f"{i}" for i in range(7)])
+    waits, told = [], []
+
+    found = replay(
+        spark, place, source, target, id=f"id-{source}", rate=3.0, wait=waits.append,
+        on_progress=lambda *one: told.append((*one, bodies(held(target)))),
+    )  # fmt: skip
+
+    assert found == Outcome(7, 3)
+    assert told == [(3, 7, ["0", "1", "2"]), (6, 7, ["0", "1", "2", "3", "4", "5"]), (7, 7, [str(i) for i in range(7)])]
+    assert (len(waits), waits[0]) == (3, 0.0)
+    assert all(0 <= wait <= due for wait, due in zip(waits[1:], (1.0, 2.0)))
+
+
+def until(true):
+    """Wait until something holds."""
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+class CutOff(Exception):
+    """The process dies."""
+
+
+def test_a_replay_that_was_cut_off_goes_on_and_sends_nothing_twice(spark, place, made, send, held):
+    source, target = made
+    send(source, [f"{i}" for i in range(8)])
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise CutOff
+
+    with pytest.raises(CutOff):
+        replay(spark, place, source, target, id=f"id-{source}", rate=3.0, wait=wait)
+    assert bodies(held(target)) == ["0", "1", "2", "3", "4", "5"]
+    send(source, ["late"])
+    to_do = replay(spark, place, source, target, id=f"id-{source}", dry_run=True)
+    found = replay(spark, place, source, target, id=f"id-{source}", rate=3.0)
+
+    assert (to_do, found) == (Outcome(3, 0), Outcome(3, 1))
+    assert bodies(held(target)) == [*"01234567", "late"]
+    assert replay(spark, place, source, target, id=f"id-{source}", rate=3.0).complete_before
+
+
+def test_what_was_decided_and_not_shown_when_the_driver_died_is_shown_first_and_not_sent_again(
+    spark, cluster, place, made, send, held
+):
+    source, target = made
+    send(source, ["a", "b", "c"], queue=0)
+    options = sink_options({"endpoints": cluster.nameserver, "topic": target, "delivery": "exactly-once"})
+    of = [{"REPLAY_ID": f"id-{source}", "REPLAY_OF": f"{source}/broker-a/0/{offset}"} for offset in (0, 1)]
+    rows = pa.table({"body": ["a", "b"], "properties": pa.array(of, pa.map_(pa.string(), pa.string()))})
+    with BatchTransactions(nameserver=cluster.nameserver) as transactions:
+        said = prepare(transactions, options, BatchName(f"id-{source}", 0), 0, rows.to_batches())
+        (broker,), (coordinator,) = said.counts, said.coordinators
+        attempts = {said.attempt: said.parts()[broker]}
+        assert transactions.vote(said.batch, broker, coordinator, attempts) is None
+        assert not transactions.decide(said.batch, coordinator, {broker: attempts}, "").already
+    assert held(target) == []
+
+    found = replay(spark, place, source, target, id=f"id-{source}")
+
+    assert found == Outcome(1, 1)
+    assert bodies(held(target)) == ["a", "b", "c"]
+
+
+def test_a_table_is_replayed_from_a_time_on_and_its_copies_name_their_messages(spark, cluster, place, made, send, held, tmp_path):
+    source, target = made
+    send(source, ["old"], queue=0)
+    table, layout = LakeTable(tmp_path / "lake", kind="parquet"), layout_for(tmp_path / "lake")
+    until(lambda: time.time_ns() // 1_000_000 > held(source)[0].store_ms)
+    since = time.time_ns() // 1_000_000
+    send(source, ["new", "other"], queue=1)
+    ingest(spark, table, layout, {"endpoints": cluster.nameserver, "topic": source})
+
+    found = replay(spark, place, table, target, id=f"id-{source}", since_ms=since, where="cast(body as string) like 'n%'")
+
+    [one] = held(target)
+    assert (found, one.body, one.properties["REPLAY_OF"]) == (Outcome(1, 1), b"new", f"{source}/broker-a/1/0")
+
+
+def test_a_replay_of_nothing_leaves_its_id_free(spark, place, made, send, held):
+    source, target = made
+    send(source, ["a"])
+
+    assert replay(spark, place, source, target, id=f"id-{source}", where="body = 'b'") == Outcome(0, 0)
+    assert replay(spark, place, source, target, id=f"id-{source}", where="body = 'b'", rate=1.0) == Outcome(0, 0)
+    assert replay(spark, place, source, target, id=f"id-{source}") == Outcome(1, 1)
+
+
+def test_what_cannot_be_replayed_is_refused(spark, place, made, send, tmp_path, cluster):
+    source, target = made
+    send(source, ['{"n": 1}'])
+    table = LakeTable(tmp_path / "lake", kind="parquet")
+    layout = layout_for(tmp_path / "lake", decode="json", schema=schemas.from_ddl("n bigint"))
+    ingest(spark, table, layout, {"endpoints": cluster.nameserver, "topic": source})
+
+    with pytest.raises(NoRoute):
+        replay(spark, place, source, f"{target}_no", id="x")
+    with pytest.raises(UsageError, match="there is no topic"):
+        replay(spark, place, f"{source}_no", target, id="x")
+    with pytest.raises(UsageError, match="to itself"):
+        replay(spark, place, source, source, id="x")
+    with pytest.raises(UsageError, match="the table has no body"):
+        replay(spark, place, table, target, id="x")
