@@ -103,6 +103,7 @@ LAZY = {
     ("halfmoon.cli.outbox", "halfmoon.cli.outbox_database"): "SQLAlchemy is an extra, and 300 ms that other commands need not wait",
     ("halfmoon.cli.spark", "halfmoon.cli.spark_work"): "PySpark is an extra, and a second that --help need not wait",
     ("halfmoon.cli.spark", "halfmoon.cli.spark_lake"): "as above",
+    ("halfmoon.cli.spark_upkeep", "halfmoon.cli.spark_tables"): "as above",
     ("halfmoon.cli.spark", "halfmoon.spark.jobs.plots"): "matplotlib is an extra, and half a second",
     ("halfmoon.store.arrays", "numpy"): "a start without keys to index need not wait 60 ms for it; it is optional besides",
 }

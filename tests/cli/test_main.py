@@ -21,7 +21,10 @@ NOUNS = {
     "delay": ("list", "cancel"),
     "events": ("run", "list"),
     "outbox": ("relay", "status", "list", "retry"),
-    "spark": ("lag", "txn audit", "delay audit", "dlq report", "dlq replay", "trace", "sql", "ingest"),
+    "spark": (
+        *("lag", "txn audit", "delay audit", "dlq report", "dlq replay", "trace", "sql"),
+        *("ingest", "compact", "dedup", "verify", "replay"),
+    ),
 }
 EVERY = [(name,) for name in COMMANDS] + [(noun, *verb.split()) for noun, verbs in NOUNS.items() for verb in verbs]
 

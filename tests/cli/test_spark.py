@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from halfmoon.cli import spark as commands
-from halfmoon.cli.spark_options import facts
+from halfmoon.cli.spark_options import facts, missing
 
 
 def test_the_help_loads_no_pyspark():
@@ -33,6 +32,13 @@ def test_the_help_loads_no_pyspark():
         (("txn", "audit", "--plot", "no/such/x.png"), "there is no directory"),
         (("dlq", "replay"), "choose dead letters"),
         (("dlq", "replay", "--group", "C"), "without a terminal give --yes"),
+        (("replay", "T", "--topic", "S"), "without a terminal give --yes"),
+        (("replay", "T", "--yes"), "exactly one of --topic and --table"),
+        (("replay", "T", "--yes", "--topic", "S", "--table", "D"), "exactly one of --topic and --table"),
+        (("compact", "no/such/table"), "holds no table of Halfmoon"),
+        (("dedup", "no/such/table"), "holds no table of Halfmoon"),
+        (("verify", "no/such/table"), "holds no table of Halfmoon"),
+        (("compact", ".", "--file-size", "big"), "must be a size"),
     ],
     ids=" ".join,
 )
@@ -51,7 +57,7 @@ def test_a_missing_extra_is_told_with_how_to_get_it(run_alone, monkeypatch, modu
         name for name in sys.modules if name.split(".")[0] == module or name.startswith(("halfmoon.spark", "halfmoon.cli.spark_"))
     ]:
         monkeypatch.delitem(sys.modules, name)
-    for package, name in (("halfmoon.cli", "spark_work"), ("halfmoon.cli", "spark_lake")):
+    for package, name in (("halfmoon.cli", "spark_work"), ("halfmoon.cli", "spark_lake"), ("halfmoon.cli", "spark_tables")):
         monkeypatch.delattr(f"{package}.{name}", raising=False)
     monkeypatch.setitem(sys.modules, module, None)
 
@@ -63,7 +69,7 @@ def test_a_missing_extra_is_told_with_how_to_get_it(run_alone, monkeypatch, modu
 def test_a_module_of_our_own_that_is_missing_is_no_missing_extra():
     mine = ModuleNotFoundError("No module named 'halfmoon.x'", name="halfmoon.x")
 
-    assert commands._missing(mine, "spark") is mine
+    assert missing(mine, "spark") is mine
 
 
 def test_values_of_rows_are_told_as_json_has_them():

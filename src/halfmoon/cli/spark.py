@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from halfmoon.cli import spark_upkeep
 from halfmoon.cli.options import LOCAL, Json, NameServer, age_ms, pairs, time_ms
-from halfmoon.cli.spark_options import Limit, Master, Options, Plot, Since, Topics, asked, check_plot
+from halfmoon.cli.spark_options import Limit, Master, Options, Plot, Since, Topics, asked, check_plot, missing
 from halfmoon.errors import UsageError
 
 app = typer.Typer(
@@ -25,6 +26,8 @@ dlq = typer.Typer(no_args_is_help=True, help="Dead letters as tables.\n\nExample
 app.add_typer(txn, name="txn")
 app.add_typer(delay, name="delay")
 app.add_typer(dlq, name="dlq")
+for command in (spark_upkeep.compact, spark_upkeep.dedup, spark_upkeep.verify, spark_upkeep.replay):
+    app.command()(command)
 
 Groups = Annotated[list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group; repeatable.")]
 
@@ -77,10 +80,7 @@ def txn_audit(
     pictures = _pictures(plot)
     found = asked(nameserver, master, option, as_json=as_json)
     drawn = _work().audit_transactions(found, topic, _since(since), limit, curve=plot is not None)
-    if pictures is not None:
-        pictures.latency_plot(plot, drawn.curves, drawn.counts)
-    if not drawn.sound:
-        raise typer.Exit(1)
+    _end(drawn, plot, pictures and pictures.latency_plot)
 
 
 @delay.command("audit")
@@ -101,10 +101,7 @@ def delay_audit(
     pictures = _pictures(plot)
     found = asked(nameserver, master, option, as_json=as_json)
     drawn = _work().audit_delays(found, topic, _since(since), limit, curve=plot is not None)
-    if pictures is not None:
-        pictures.lateness_plot(plot, drawn.curves, drawn.counts)
-    if not drawn.sound:
-        raise typer.Exit(1)
+    _end(drawn, plot, pictures and pictures.lateness_plot)
 
 
 @dlq.command("report")
@@ -222,6 +219,14 @@ def ingest(
     _tables().fill(found, topic, lake, kind, decode, schema, partition)
 
 
+def _end(drawn: Any, plot: Path | None, draw: Any) -> None:
+    """Draw the picture of an audit, if one is wanted. Raises typer.Exit (1) when something is wrong."""
+    if draw is not None:
+        draw(plot, drawn.curves, drawn.counts)
+    if not drawn.sound:
+        raise typer.Exit(1)
+
+
 def _since(text: str | None) -> int | None:
     return None if text is None else time_ms(text)
 
@@ -230,7 +235,7 @@ def _work() -> Any:
     try:
         from halfmoon.cli import spark_work
     except ModuleNotFoundError as exc:
-        raise _missing(exc, "spark") from None
+        raise missing(exc, "spark") from None
     return spark_work
 
 
@@ -238,7 +243,7 @@ def _tables() -> Any:
     try:
         from halfmoon.cli import spark_lake
     except ModuleNotFoundError as exc:
-        raise _missing(exc, "spark") from None
+        raise missing(exc, "spark") from None
     return spark_lake
 
 
@@ -250,11 +255,5 @@ def _pictures(plot: Path | None) -> Any:
     try:
         from halfmoon.spark.jobs import plots
     except ModuleNotFoundError as exc:
-        raise _missing(exc, "lake") from None
+        raise missing(exc, "lake") from None
     return plots
-
-
-def _missing(exc: ModuleNotFoundError, extra: str) -> Exception:
-    """Return what to say of a module that is not installed; one of our own is our own mistake."""
-    name = (exc.name or "").partition(".")[0]
-    return exc if name == "halfmoon" else UsageError(f"{name} is not installed: pip install 'halfmoon[{extra}]'")

@@ -48,6 +48,12 @@ def asked(nameserver: str, master: str | None, options: Sequence[str] | None, *,
     return Asked(nameserver=nameserver, master=master, options=found, as_json=as_json)
 
 
+def missing(exc: ModuleNotFoundError, extra: str) -> Exception:
+    """Return what to say of a module that is not installed; one of our own is our own mistake."""
+    name = (exc.name or "").partition(".")[0]
+    return exc if name == "halfmoon" else UsageError(f"{name} is not installed: pip install 'halfmoon[{extra}]'")
+
+
 def check_plot(path: Path | None) -> None:
     """Refuse a picture that cannot be written, before the work is begun. Raises UsageError."""
     if path is None:

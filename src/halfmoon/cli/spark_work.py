@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -43,22 +44,29 @@ def running(asked: Asked, what: str) -> Iterator[tuple[SparkSession, Place, Prog
     """Give a session and a place, and tell progress meanwhile; errors of Spark become ours."""
     place = Place(asked.nameserver, asked.options)
     place.client()  # wrong options and missing name servers are told before Spark starts
+    with working(asked, what) as (spark, progress):
+        yield spark, place, progress
+
+
+@contextmanager
+def working(asked: Asked, what: str) -> Iterator[tuple[SparkSession, Progress]]:
+    """The same for work on tables, which asks no broker."""
     spark = session(f"halfmoon {what}", master=asked.master, settings=SETTINGS)
     with Progress(spark, what, quiet=asked.as_json) as progress:
         try:
-            yield spark, place, progress
-        except PySparkException as exc:
+            yield spark, progress
+        except (PySparkException, Py4JJavaError) as exc:
             raise _ours(exc) from None
 
 
-def _ours(exc: PySparkException) -> HalfmoonError:
+def _ours(exc: PySparkException | Py4JJavaError) -> HalfmoonError:
     """Return an error of Spark's as ours: what a data source said, else the first line of what Spark says."""
     text = str(exc)
     for line in reversed(text.splitlines()):
         name, colon, said = line.strip().partition(": ")
         if colon and name.startswith("halfmoon."):
             return HalfmoonError(said)
-    condition = exc.getCondition() or ""
+    condition = exc.getCondition() or "" if isinstance(exc, PySparkException) else ""
     first = next((line for line in text.splitlines() if line.strip()), type(exc).__name__)
     return UsageError(first) if condition.startswith(_WRONG) else HalfmoonError(first)
 
