@@ -27,9 +27,8 @@ SMALL = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10",
 }
-"""Settings of a driver that starts quickly; the last has rows come to the sink a few at a time."""
+"""Settings of a driver that starts quickly."""
 
 
 @dataclass

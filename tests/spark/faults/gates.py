@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from halfmoon.spark import sink, stream
 from halfmoon.spark.source import HalfmoonSource
 
-BOUND_S = 120.0
+BOUND_S = 240.0
 """Nobody waits longer for anything; then the test fails."""
 
 
@@ -118,14 +118,16 @@ class GatedWriter(DataSourceStreamArrowWriter):
         self._writer, self._place = writer, place
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write, with the gate ``write`` behind the first rows and ``wrote`` behind the last."""
+        """Write, with the gate ``write`` in the middle of the rows and ``wrote`` behind the last."""
         gates, batch = Gates(Path(self._place)), sink.stream_task().batch
 
         def rows() -> Iterator[pa.RecordBatch]:
-            for number, batch in enumerate(iterator):
-                if number == 1:
+            for each in iterator:
+                half = each.num_rows // 2
+                if half:
+                    yield each.slice(0, half)
                     gates.pass_by(f"write {batch}")
-                yield batch
+                yield each.slice(half)
 
         said = self._writer.write(rows())
         gates.pass_by(f"wrote {batch}")

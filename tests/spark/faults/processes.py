@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from random import SystemRandom
 
 import pyspark
 
@@ -28,7 +29,13 @@ class Process:
 
     def __init__(self, command: Sequence[str], log: Path, **environment: str) -> None:
         self._command, self._log = list(command), log
-        self._environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": str(SPARK), **environment}
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "SPARK_HOME": str(SPARK),
+            "SPARK_SCALA_VERSION": "2.13",
+            **environment,
+        }
         self.start()
 
     def start(self) -> None:
@@ -42,6 +49,11 @@ class Process:
     def pid(self) -> int:
         """The process that was started; its session has this number, too."""
         return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
 
     def printed(self, pattern: str) -> re.Match[str]:
         """Wait until it has printed something; fail when it ended."""
@@ -106,11 +118,16 @@ def stop(process: Process, job: Job) -> None:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of 127.0.0.1 that nobody listens on, of those that the system gives to no connection by itself."""
+    chance = SystemRandom()
+    while True:
+        port = chance.randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class Servers:
