@@ -13,10 +13,16 @@ from halfmoon.wire.headers.batch import ApplyBatch, VoteBatch, VoteBatchReply
 
 
 def changeable(*arguments: Any) -> Any:
-    """Rules 1 and 6: a broker that records every decision anew, and takes pieces, votes and applications of what was decided."""
+    """Rule 1: a coordinator that records every decision anew."""
     broker = Broker(*arguments)
+    broker.batches.coordinator.is_recorded = lambda stream, batch: False  # type: ignore[method-assign]
+    return broker
+
+
+def reopening(*arguments: Any) -> Any:
+    """Rule 6: a participant that takes pieces and votes of what was decided, and then applies what there is as if it were new."""
+    broker = trusting_apply(*arguments)
     batches = broker.batches
-    batches.coordinator.is_recorded = lambda stream, batch: False  # type: ignore[method-assign]
     batches.is_decided = lambda stream, batch: False  # type: ignore[method-assign]
     take_piece, apply = batches.streams.piece, batches.apply
 

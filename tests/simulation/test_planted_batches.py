@@ -11,7 +11,7 @@ import pytest
 
 from halfmoon.testing.batchhistory import simulate_batches
 
-from .planted_batches import Unfinished, changeable, forgetful, forgiving, presuming, repeating, trusting
+from .planted_batches import Unfinished, changeable, forgetful, forgiving, presuming, reopening, repeating, trusting
 
 SEEDS = 40
 
@@ -25,7 +25,7 @@ def found(*checkers: str, **planted: Any) -> bool:
     return False
 
 
-def test_without_rule_1_and_6_a_batch_is_published_by_two_attempts_or_not_at_all() -> None:
+def test_without_rule_1_brokers_publish_parts_of_different_decisions() -> None:
     assert found("lost", "twice", make_broker=changeable, kinds=("second", "driver"))
 
 
@@ -43,6 +43,10 @@ def test_without_rule_4_an_attempt_is_decided_that_was_given_up() -> None:
 
 def test_without_rule_5_a_batch_that_was_published_in_part_stays_so() -> None:
     assert found("lost", make_broker=Unfinished, kinds=("torn", "kill"))
+
+
+def test_without_rule_6_what_comes_after_the_decision_is_published_too() -> None:
+    assert found("twice", make_broker=reopening, kinds=("driver", "second"))
 
 
 def test_without_rule_7_what_is_decided_is_dropped_when_its_time_is_over() -> None:
