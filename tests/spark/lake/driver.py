@@ -1,6 +1,6 @@
 """A driver that ingests a topic and may kill itself: before a batch is published, between decision and table, or after both.
 
-Run as ``python driver.py NAMESERVER TOPIC DIRECTORY KIND WHERE``; WHERE is never, before, between or after, and holds for batch 1.
+Run as ``python driver.py NAMESERVER TOPIC DIRECTORY KIND WHERE BATCH``; WHERE is never, before, between or after.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from halfmoon.spark.lake.table import LakeTable
 
 
 class DyingLedger(Ledger):
-    """A ledger whose driver dies before or after it decides batch 1."""
+    """A ledger whose driver dies before or after it decides a batch."""
 
-    where = "never"
+    where, number = "never", -1
 
     def decide(self, manifest: Manifest) -> Manifest | None:
         """Decide, and die."""
-        if manifest.batch == 1 and self.where == "before":
+        if manifest.batch == self.number and self.where == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         found = super().decide(manifest)
-        if manifest.batch == 1 and self.where == "between":
+        if manifest.batch == self.number and self.where == "between":
             os.kill(os.getpid(), signal.SIGKILL)
         return found
 
 
-def main(nameserver: str, topic: str, place: str, kind: str, where: str) -> None:
+def main(nameserver: str, topic: str, place: str, kind: str, where: str, number: str) -> None:
     """Ingest what is there now, ten messages a batch."""
     session = halfmoon.spark.session("driver", master="local[2]", warehouse=Path(place, "warehouse"))
     table, layout = LakeTable(Path(place, "table"), kind=kind), layout_for(Path(place, "table"))
-    table.ledger = DyingLedger(table.root)
-    table.ledger.where = where
+    table.ledger = ledger = DyingLedger(table.root)
+    ledger.where, ledger.number = where, int(number)
 
     def progress(manifest: Manifest) -> None:
-        if manifest.batch == 1 and where == "after":
+        if manifest.batch == ledger.number and where == "after":
             os.kill(os.getpid(), signal.SIGKILL)
 
     options = {"endpoints": nameserver, "topic": topic, "maxOffsetsPerTrigger": "10"}

@@ -15,9 +15,11 @@ pytest.importorskip("pyiceberg")
 
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake import schemas
+from halfmoon.spark.lake.arrivals import Dedup
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import Ingested, ingest, ingest_stream
 from halfmoon.spark.lake.table import LakeTable
+from halfmoon.spark.lake.verify import verify
 from halfmoon.testing.local import LocalCluster
 
 pytestmark = pytest.mark.slow
@@ -131,3 +133,64 @@ def test_an_ingest_refuses_a_filter(spark: Any, cluster: LocalCluster, topic: st
 
     with pytest.raises(UsageError, match="whole topics"):
         ingest(spark, table, layout, {**options(cluster, topic), "tags": "paid"})
+
+
+def test_copies_are_left_out_while_a_topic_goes_into_a_table(
+    spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path
+):
+    table, layout = table_of("delta", tmp_path), layout_for(tmp_path / "table", partition="hour")
+    for number in range(12):
+        send(topic, [f"a{number:02}"], queue=number % 3, keys=[f"k{number % 6}"])
+    send(topic, ["b0", "b1"], queue=0)  # without keys: no copies
+
+    found = ingest(spark, table, layout, options(cluster, topic), batch_offsets=4, dedup=Dedup(by="keys"))
+    send(topic, ["c0"], keys=["k0"])
+    send(topic, ["c1", "c2"], queue=1, keys=["k9"])
+    more = ingest(spark, table, layout, options(cluster, topic), dedup=Dedup(by="keys"))
+
+    assert (found.rows, found.dropped, found.batches > 2, more.rows, more.dropped) == (8, 6, True, 1, 2)
+    assert bodies(table.read(spark)) == ["a00", "a01", "a02", "a03", "a04", "a05", "b0", "b1", "c1"]
+    source = spark.read.format("halfmoon").options(**options(cluster, topic)).load()
+    assert {verdict.queue[2]: (verdict.wrong, verdict.dropped) for verdict in verify(spark, table, source)} == {
+        0: ((), 3), 1: ((), 3), 2: ((), 2)
+    }  # fmt: skip
+
+
+def test_a_stream_joins_its_small_files_and_leaves_copies_out(
+    spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, checkpoint: str
+):
+    table, layout = table_of("iceberg", tmp_path), layout_for(tmp_path / "table")
+    for number in range(25):
+        send(topic, [f"a{number:02}"], queue=0, keys=[f"k{number % 20}"])
+    wanted = [f"a{number:02}" for number in range(20)]
+
+    def run() -> None:
+        ingest_stream(
+            spark, table, layout, {**options(cluster, topic), "maxOffsetsPerTrigger": "5"}, checkpoint,
+            available_now=True, dedup=Dedup(by="keys"), compact_every=2,
+        ).awaitTermination()  # fmt: skip
+
+    run()
+    first = table.state()
+    newest = max((Path(checkpoint) / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()  # as a driver leaves it that dies between publishing and Spark's commit log
+    run()
+
+    assert first.snapshot is not None
+    assert (first.snapshot.number, [batch.batch for batch in first.batches], first.copies[0].rows) == (2, [4], 5)
+    assert len(table.files()) == 1  # four batches in one file, and the fifth is copies alone
+    assert (bodies(table.read(spark)), table.state().copies) == (wanted, first.copies)
+
+
+def test_what_an_ingest_cannot_do_is_refused_before_a_table_is_made(
+    spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path
+):
+    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+    send(topic, ["a"])
+
+    with pytest.raises(UsageError, match="msgId, keys"):
+        ingest(spark, table, layout, options(cluster, topic), dedup=Dedup(by="body"))
+    with pytest.raises(UsageError, match="0 for never"):
+        ingest(spark, table, layout, options(cluster, topic), compact_every=-1)
+
+    assert not table.root.exists()

@@ -22,21 +22,24 @@ pytestmark = pytest.mark.slow
 DRIVER = Path(__file__).parent / "driver.py"
 
 
-@pytest.mark.parametrize(("kind", "where"), [("delta", "between")])
-def test_a_driver_killed_around_publishing_leaves_every_message_once(
-    spark: Any, cluster: LocalCluster, topic: str, send: Callable[..., None], tmp_path: Path, kind: str, where: str
+def test_drivers_killed_before_between_and_after_the_steps_of_publishing_leave_every_message_once(
+    spark: Any, cluster: LocalCluster, topic: str, send: Callable[..., None], tmp_path: Path
 ):
-    wanted = [f"{i:03}" for i in range(40)]
+    wanted = [f"{i:03}" for i in range(50)]
     send(topic, wanted)
 
-    def drive(where: str) -> int:
-        command = [sys.executable, str(DRIVER), cluster.nameserver, topic, str(tmp_path), kind, where]
-        return subprocess.run(command, timeout=240, capture_output=True, check=False).returncode
+    def drive(where: str, number: int) -> tuple[int, int, int]:
+        """Return how a driver ended, and how many batches were decided and were in the table then."""
+        command = [sys.executable, str(DRIVER), cluster.nameserver, topic, str(tmp_path), "delta", where, str(number)]
+        code = subprocess.run(command, timeout=240, capture_output=True, check=False).returncode
+        rows = sum(file.rows for file in LakeTable(tmp_path / "table", kind="delta").live())
+        return code, len(LakeTable(tmp_path / "table", kind="delta").state().batches), rows
 
-    killed, finished = drive(where), drive("never")
+    ends = [drive("before", 1), drive("between", 2), drive("after", 3), drive("never", 0)]
 
-    table = LakeTable(tmp_path / "table", kind=kind)
-    assert (killed, finished) == (-signal.SIGKILL, 0)
+    table = LakeTable(tmp_path / "table", kind="delta")
+    killed = -signal.SIGKILL
+    assert ends == [(killed, 1, 10), (killed, 3, 20), (killed, 4, 40), (0, 5, 50)]
     assert sorted(bytes(row.body).decode() for row in table.read(spark).select("body").collect()) == wanted
     source = spark.read.format("halfmoon").options(endpoints=cluster.nameserver, topic=topic).load()
     assert [verdict.wrong for verdict in verify(spark, table, source) if verdict.wrong] == []

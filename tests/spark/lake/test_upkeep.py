@@ -11,18 +11,26 @@ import pytest
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
+import json
+import os
 from datetime import UTC, datetime, timedelta
+
+from deltalake import DeltaTable
 
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.files import Layout, layout_for, write
+from halfmoon.spark.lake.iceberg import Iceberg
+from halfmoon.spark.lake.ledger import FOLDER, TableChanged, now_ms
 from halfmoon.spark.lake.manifest import Span, joined, manifest_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.upkeep import compact, dedup, vacuum
+from halfmoon.spark.lake.verify import verify
 from halfmoon.spark.rows import schema_of
 
 pytestmark = pytest.mark.slow
 
 KINDS = ["parquet", "delta", "iceberg"]
+HOUR_MS = 3_600_000
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
@@ -59,6 +67,12 @@ def filled(kind: str, place: Path, **values: Any) -> tuple[LakeTable, Layout]:
     return table, layout
 
 
+def source(spark: Any, count: int = 20) -> Any:
+    """Return what the topic holds of which `put` makes batches."""
+    rows = [("orders", "broker-a", 0, offset, f"{offset}".encode()) for offset in range(count)]
+    return spark.createDataFrame(rows, "topic string, brokerName string, queueId int, queueOffset bigint, body binary")
+
+
 def offsets(frame: Any) -> list[int]:
     """Return the queue offsets of a table, sorted."""
     return sorted(row.queueOffset for row in frame.select("queueOffset").collect())
@@ -87,9 +101,25 @@ def test_copies_go_and_the_first_offset_stays(spark: Any, tmp_path: Path, kind: 
     removed, again = dedup(spark, table, "msgId"), dedup(spark, table, "msgId")
 
     kept = [offset for offset in range(20) if not 8 <= offset < 12]
+    (verdict,) = verify(spark, table, source(spark))
     assert (removed, again, view) == (4, 0, kept)
     assert offsets(table.read(spark)) == kept
     assert len(before & set(table.files())) == 8
+    assert (verdict.wrong, verdict.rows, verdict.dropped) == ((), 16, 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_copies_that_came_after_a_dedup_go_with_the_next_and_all_are_counted(spark: Any, tmp_path: Path, kind: str):
+    table, layout = filled(kind, tmp_path)
+    dedup(spark, table, "msgId")
+    put(table, layout, 5, 20, ["e0", "e1", "f0"])
+    compact(spark, table)
+
+    assert dedup(spark, table, "msgId") == 2
+    assert table.copies() == {("orders", "broker-a", 0): 6}
+    (wrong,) = verify(spark, table, source(spark, 22))  # one offset that the topic lacks
+    assert len(wrong.wrong) == 1
+    assert wrong.wrong[0].startswith("messages (and their checksum): 16 (")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,12 +136,79 @@ def test_vacuum_removes_what_no_table_knows_and_nothing_else(spark: Any, tmp_pat
     assert offsets(table.read(spark)) == list(range(20))
 
 
-def test_vacuum_removes_what_compaction_replaced_once_it_is_old(spark: Any, tmp_path: Path):
-    table, _ = filled("parquet", tmp_path)
-    compact(spark, table)
+def aged(table: LakeTable, paths: set[str], by_ms: int) -> None:
+    """Make files as old as that."""
+    for path in paths:
+        os.utime(table.root / path, ((now_ms() - by_ms) / 1000,) * 2)
 
-    assert vacuum(table) == []
+
+def test_vacuum_removes_what_compaction_replaced_once_it_is_old(spark: Any, tmp_path: Path):
+    table, layout = filled("parquet", tmp_path)
+    first = {file.path for file in table.live()}
+    aged(table, first, 5 * HOUR_MS)
     compact(spark, table)
+    young = vacuum(table, keep_ms=HOUR_MS)  # old files, but replaced just now
+    snapshot = next((table.root / FOLDER / "snapshots").iterdir())
+    written = json.loads(snapshot.read_text())
+    for each in written["replaced"]:
+        each["at_ms"] -= 2 * HOUR_MS
+    snapshot.write_text(json.dumps(written))
+    put(table, layout, 5, 20, ["f0", "f1"])
+    second = {file.path for file in table.live()}
+    aged(table, second, 5 * HOUR_MS)
+    compact(spark, table)  # the files of the first one keep their time
+
+    old = vacuum(table, keep_ms=HOUR_MS)
+
+    assert (young, set(old), len(first)) == ([], first, 10)
+    assert all((table.root / path).exists() for path in second)
+    assert offsets(table.read(spark)) == list(range(22))
+    assert set(vacuum(table, keep_ms=-1000)) == second
+    assert offsets(table.read(spark)) == list(range(22))
+
+
+def test_files_that_an_earlier_version_replaced_count_from_its_snapshot_on(spark: Any, tmp_path: Path):
+    table, _ = filled("parquet", tmp_path)
+    before = {file.path for file in table.live()}
+    aged(table, before, 5 * HOUR_MS)
+    compact(spark, table)
+    snapshot = next((table.root / FOLDER / "snapshots").iterdir())
+    written = json.loads(snapshot.read_text())
+    written |= {"replaced": [each["path"] for each in written["replaced"]], "dropped": 3}
+    del written["copies"]
+
+    found = {}
+    for age_ms in (0, 2 * HOUR_MS):
+        snapshot.write_text(json.dumps({**written, "made_ms": now_ms() - age_ms}))
+        found[age_ms] = set(vacuum(table, keep_ms=HOUR_MS))
+
+    assert found == {0: set(), 2 * HOUR_MS: before}
+    assert (table.state().dropped, table.copies()) == (3, {})
+    assert offsets(table.read(spark)) == list(range(20))
+
+
+def test_vacuum_frees_what_a_delta_table_keeps_no_longer(spark: Any, tmp_path: Path):
+    table, _ = filled("delta", tmp_path)
+    before = {file.path for file in table.live()}
+    aged(table, before, 5 * HOUR_MS)
+    compact(spark, table)
+    young = vacuum(table, keep_ms=HOUR_MS)  # Delta's week is not over
+    DeltaTable(table.root).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+
+    assert (young, set(vacuum(table, keep_ms=HOUR_MS))) == ([], before)
+    assert offsets(table.read(spark)) == list(range(20))
+
+
+def test_vacuum_frees_what_no_snapshot_of_an_iceberg_table_has(spark: Any, tmp_path: Path):
+    table, _ = filled("iceberg", tmp_path)
+    before = {file.path for file in table.live()}
+    aged(table, before, 5 * HOUR_MS)
+    compact(spark, table)
+    young = vacuum(table, keep_ms=HOUR_MS)  # older snapshots have them
+    assert isinstance(table.format, Iceberg)
+    table.format._table().maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+
+    assert (young, set(vacuum(table, keep_ms=HOUR_MS))) == ([], before)
     assert offsets(table.read(spark)) == list(range(20))
 
 
@@ -127,11 +224,11 @@ def test_compaction_beside_a_batch_loses_neither(spark: Any, tmp_path: Path):
     state = table.state()
     put(table, layout, 5, 20, ["f0"])
 
-    table.format.replace(table.ledger, [file.path for file in state.files], state.files[:1], 0)
+    table.format.replace(table.ledger, [file.path for file in state.files], state.files[:1], ())
 
     assert len(table.files()) == 2
-    with pytest.raises(UsageError, match="changed meanwhile"):
-        table.format.replace(table.ledger, [state.files[3].path], [], 0)
+    with pytest.raises(TableChanged, match="changed meanwhile"):
+        table.format.replace(table.ledger, [state.files[3].path], [], ())
 
 
 def test_an_unknown_way_to_tell_copies_is_refused(spark: Any, tmp_path: Path):

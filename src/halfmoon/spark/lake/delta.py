@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -22,8 +22,8 @@ except ImportError:  # comes with the extra `lake`
     DeltaTable = None  # type: ignore[assignment, misc]
 
 from halfmoon.errors import StoreError, UsageError
-from halfmoon.spark.lake.ledger import TRIES, Ledger
-from halfmoon.spark.lake.manifest import DataFile, Manifest
+from halfmoon.spark.lake.ledger import TRIES, Ledger, TableChanged
+from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Queue, summed
 
 
 class Delta:
@@ -78,16 +78,10 @@ class Delta:
 
     def live(self, ledger: Ledger) -> list[DataFile]:
         """Return the files of the table with their rows and partitions."""
-        actions = pa.table(DeltaTable(self.root).get_add_actions(flatten=True)).to_pylist()
-        found = []
-        for action in actions:
-            partition = {name[10:]: str(value) for name, value in action.items() if name.startswith("partition.")}
-            path, rows, size = unquote(action["path"]), action["num_records"], action["size_bytes"]
-            found.append(DataFile(path=path, rows=rows, size_bytes=size, partition=partition))
-        return found
+        return _files(DeltaTable(self.root))
 
-    def known(self, ledger: Ledger) -> set[str]:
-        """Return the paths of all files that some version of the table has, as far back as its log goes."""
+    def known(self, ledger: Ledger, since_ms: int) -> set[str]:
+        """Return the paths of all files that some version of the table has, as far back as its log goes: `free` is for them."""
         found: set[str] = set()
         for entry in sorted((self.root / "_delta_log").glob("*.json")):
             for line in entry.read_text().splitlines():
@@ -95,19 +89,57 @@ class Delta:
                 found |= {unquote(action[name]["path"]) for name in ("add", "remove") if name in action}
         return found | {file.path for file in self.live(ledger)}
 
-    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], dropped: int) -> None:
-        """Put files in the place of others by one commit."""
+    def free(self) -> list[str]:
+        """Remove files that are no longer in the table since longer than it keeps them; return their paths.
+
+        It keeps them for its property ``delta.deletedFileRetentionDuration``, a week unless set. Older versions can then no longer
+        be read.
+        """
+        return [unquote(path) for path in DeltaTable(self.root).vacuum(dry_run=False)]
+
+    def copies(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """Return how many rows `replace` left out, by queue."""
         table = DeltaTable(self.root)
-        have = {file.path: file for file in self.live(ledger)}
+        return {queue: table.transaction_version(_copies_of(queue)) or 0 for queue in queues}
+
+    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
+        """Put files in the place of others by one commit, which tells the rows left out so far as application transactions."""
+        table = DeltaTable(self.root)
+        have = {file.path: file for file in _files(table)}
         if not set(old) <= have.keys():
-            raise UsageError(f"the table in {self.root} changed meanwhile: files are no longer in it. Run this again")
-        table.create_write_transaction(
-            [*(_removed(have[path], changes=dropped > 0) for path in old), *(_added(file, changes=dropped > 0) for file in new)],
-            mode="append",
-            schema=table.schema(),
-            partition_by=table.metadata().partition_columns,
-            commit_properties=CommitProperties(custom_metadata={"halfmoon.dropped": str(dropped)}),
-        )
+            raise self._changed()
+        totals = []
+        for each in summed(copies):
+            name = _copies_of((each.topic, each.broker, each.queue))
+            totals.append(Transaction(name, (table.transaction_version(name) or 0) + each.rows))
+        changes = bool(totals)
+        try:
+            table.create_write_transaction(
+                [*(_removed(have[path], changes=changes) for path in old), *(_added(file, changes=changes) for file in new)],
+                mode="append",
+                schema=table.schema(),
+                partition_by=table.metadata().partition_columns,
+                commit_properties=CommitProperties(app_transactions=totals),
+            )
+        except CommitFailedError:
+            raise self._changed() from None
+
+    def _changed(self) -> TableChanged:
+        return TableChanged(f"the table in {self.root} changed meanwhile: files are no longer in it. Run this again")
+
+
+def _copies_of(queue: Queue) -> str:
+    """Return the application that counts the rows of a queue that were left out. No `ID` of an ingest has a colon."""
+    return f"halfmoon:copies:{json.dumps(queue)}"
+
+
+def _files(table: DeltaTable) -> list[DataFile]:
+    found = []
+    for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        partition = {name[10:]: str(value) for name, value in action.items() if name.startswith("partition.")}
+        path, rows, size = unquote(action["path"]), action["num_records"], action["size_bytes"]
+        found.append(DataFile(path=path, rows=rows, size_bytes=size, partition=partition))
+    return found
 
 
 def _added(file: DataFile, *, changes: bool = True) -> AddAction:

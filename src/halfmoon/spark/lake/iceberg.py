@@ -6,7 +6,8 @@ the look for the batch and the commit. The library would try such a commit again
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ except ImportError:  # comes with the extra `lake`
     load_catalog = None  # type: ignore[assignment]
 
 from halfmoon.errors import StoreError, UsageError
-from halfmoon.spark.lake.ledger import TRIES, Ledger
-from halfmoon.spark.lake.manifest import DataFile, Manifest
+from halfmoon.spark.lake.ledger import TRIES, Ledger, TableChanged
+from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Queue, summed
 
 
 class Iceberg:
@@ -105,26 +106,42 @@ class Iceberg:
                 )
         return found
 
-    def known(self, ledger: Ledger) -> set[str]:
-        """Return the paths of all files that some snapshot of the table has."""
+    def known(self, ledger: Ledger, since_ms: int) -> set[str]:
+        """Return the paths of all files that some snapshot of the table has. Whoever expires snapshots gives their files free."""
         paths = self._table().inspect.all_data_files().column("file_path").to_pylist()
         return {path.removeprefix(f"file://{self.root}/") for path in paths}
 
-    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], dropped: int) -> None:
-        """Put files in the place of others by one snapshot. The library refuses it when the table changed meanwhile."""
+    def free(self) -> list[str]:
+        """There is nothing beside what `vacuum` does for every format: which snapshots go is for the table's owner to say."""
+        return []
+
+    def copies(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """Return how many rows `replace` left out, by queue."""
+        properties = self._table().properties
+        return {queue: int(properties.get(_copies_of(queue), "0")) for queue in queues}
+
+    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
+        """Put files in the place of others by one commit, which sets the rows left out so far as properties of the table.
+
+        The library refuses it when the table changed meanwhile.
+        """
         table = self._table()
         gone = {self._place(path) for path in old}
         files = [task.file for task in table.scan().plan_files() if task.file.file_path in gone]
         try:
             if len(files) < len(gone):
                 raise CommitFailedException
-            with table.transaction() as change, change.update_snapshot({"halfmoon.dropped": str(dropped)}).overwrite() as step:
-                for file in files:
-                    step.delete_data_file(file)
-                for made in _parquet_files_to_data_files(table.metadata, [self._place(file.path) for file in new], table.io):
-                    step.append_data_file(made)
+            with table.transaction() as change:
+                for each in summed(copies):
+                    name = _copies_of((each.topic, each.broker, each.queue))
+                    change.set_properties({name: str(int(table.properties.get(name, "0")) + each.rows)})
+                with change.update_snapshot().overwrite() as step:
+                    for file in files:
+                        step.delete_data_file(file)
+                    for made in _parquet_files_to_data_files(table.metadata, [self._place(file.path) for file in new], table.io):
+                        step.append_data_file(made)
         except CommitFailedException:
-            raise UsageError(f"{self._name} changed meanwhile: files are no longer in it. Run this again") from None
+            raise TableChanged(f"{self._name} changed meanwhile: files are no longer in it. Run this again") from None
 
     def _place(self, path: str) -> str:
         return f"file://{self.root / path}"
@@ -137,3 +154,8 @@ class Iceberg:
             raise UsageError(f"the catalog has no table {self._name}") from None
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         return table
+
+
+def _copies_of(queue: Queue) -> str:
+    """Return the property that counts the rows of a queue that were left out."""
+    return f"halfmoon.copies.{json.dumps(queue)}"

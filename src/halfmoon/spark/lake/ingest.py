@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,10 +19,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark import positions
+from halfmoon.spark.lake.arrivals import Dedup, without_copies
 from halfmoon.spark.lake.files import Layout
-from halfmoon.spark.lake.manifest import Manifest, Part, check_id, manifest_of, read
+from halfmoon.spark.lake.ledger import TableChanged
+from halfmoon.spark.lake.manifest import Copies, Manifest, Part, check_id, manifest_of, read, span_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.tasks import report
+from halfmoon.spark.lake.upkeep import compact
 from halfmoon.spark.options import SourceOptions, source_options
 from halfmoon.spark.plan import Range, plan
 from halfmoon.spark.reading import client_of, cores
@@ -32,12 +35,13 @@ BATCH_OFFSETS = 4_000_000
 
 
 class Ingested(NamedTuple):
-    """What an ingest put into a table."""
+    """What an ingest put into a table; ``dropped`` rows were left out as copies of others."""
 
     batches: int
     rows: int
     refused: int
     gaps: int
+    dropped: int = 0
 
     def plus(self, manifest: Manifest) -> Ingested:
         """Return the sums with one more batch."""
@@ -46,6 +50,7 @@ class Ingested(NamedTuple):
             self.rows + manifest.rows,
             self.refused + sum(manifest.refused.values()),
             self.gaps + sum(gap.end - gap.begin for gap in manifest.gaps),
+            self.dropped + manifest.dropped,
         )
 
 
@@ -57,28 +62,29 @@ def ingest(
     *,
     id: str = "ingest",
     batch_offsets: int = BATCH_OFFSETS,
+    dedup: Dedup | None = None,
+    compact_every: int = 0,
     progress: Callable[[Manifest], object] | None = None,
 ) -> Ingested:
     """Put what topics hold now into a table, from where the table ends, batch after batch; return what came in.
 
     ``options`` are those of the source. Only new queues begin where they say. Killed at any point, a further run goes on and
-    nothing is twice in the table. Two runs at once with the same ``id`` do no harm: one of them ends with an error.
+    nothing is twice in the table. Two runs at once with the same ``id`` do no harm: one of them ends with an error. ``dedup``:
+    copies of messages are left out. ``compact_every``: small files are joined after so many batches; 0: never.
 
     Raises:
         UsageError: options or table do not fit. DataLoss: messages are gone, unless ``failOnDataLoss=false``.
     """
-    table.create(layout)
     found = _source(options, "batch")
+    filling = _Filling(table, layout, found, check_id(id), dedup, compact_every, progress)
+    filling.begin()
     todo = _todo(table, found)
     done = Ingested(0, 0, 0, 0)
     while todo:
         now, todo = _cut(todo, batch_offsets)
-        last = table.state().last.get(check_id(id))
-        manifest = table.publish(manifest_of(id, last.batch + 1 if last else 0, _parts(session, layout, found, now)))
-        if manifest is not None:
-            done = done.plus(manifest)
-            if progress is not None:
-                progress(manifest)
+        last = table.state().last.get(id)
+        manifest = filling.put(session, last.batch + 1 if last else 0, now)
+        done = done if manifest is None else done.plus(manifest)
     return done
 
 
@@ -92,24 +98,26 @@ def ingest_stream(
     id: str = "stream",
     available_now: bool = False,
     every: str = "1 second",
+    dedup: Dedup | None = None,
+    compact_every: int = 0,
     progress: Callable[[Manifest], object] | None = None,
 ) -> StreamingQuery:
     """Start a streaming query that fills a table, one manifest a batch; return it.
 
     A batch that Spark runs again after a crash is in the table once. A checkpoint that is not the one that filled the table is an
     error of its first batch. With a new checkpoint the query begins where the table ends, unless the options say otherwise.
+    ``dedup`` and ``compact_every`` are those of `ingest`.
     """
-    check_id(id)
-    table.create(layout)
     found = _source(options, "stream")
+    filling = _Filling(table, layout, found, check_id(id), dedup, compact_every, progress)
+    filling.begin()
     given = {name: value for name, value in options.items() if name.lower() != "emit"}
     if found.starting_offsets is None and found.starting_timestamp is None:
         given["startingOffsets"] = _starting(table, found)
     frame = session.readStream.format("halfmoon").options(**given, emit="ranges").load()
-    put = partial(_put, table=table, layout=layout, options=found, id=id, progress=progress)
     trigger = {"availableNow": True} if available_now else {"processingTime": every}
     return (
-        frame.writeStream.foreachBatch(put)
+        frame.writeStream.foreachBatch(filling.put_frame)
         .option("checkpointLocation", str(checkpoint))
         .queryName(f"{id}-{table.root.name}")
         .trigger(**trigger)
@@ -117,21 +125,50 @@ def ingest_stream(
     )
 
 
-def _put(
-    frame: DataFrame,
-    number: int,
-    *,
-    table: LakeTable,
-    layout: Layout,
-    options: SourceOptions,
-    id: str,
-    progress: Callable[[Manifest], object] | None,
-) -> None:
-    """Run one batch of a stream."""
-    found = [Range(*row) for row in frame.collect()]
-    manifest = table.publish(manifest_of(id, number, _parts(frame.sparkSession, layout, options, found)))
-    if manifest is not None and progress is not None:
-        progress(manifest)
+@dataclass(frozen=True)
+class _Filling:
+    """How one driver fills a table."""
+
+    table: LakeTable
+    layout: Layout
+    options: SourceOptions
+    id: str
+    dedup: Dedup | None
+    compact_every: int
+    progress: Callable[[Manifest], object] | None
+
+    def begin(self) -> None:
+        """Make the table, and refuse what cannot be."""
+        if self.compact_every < 0:
+            raise UsageError(f"compact_every={self.compact_every}: a number of batches, or 0 for never")
+        if self.dedup is not None:
+            self.dedup.check(self.layout)
+        self.table.create(self.layout)
+
+    def put_frame(self, frame: DataFrame, number: int) -> None:
+        """Run one batch of a stream."""
+        self.put(frame.sparkSession, number, [Range(*row) for row in frame.collect()])
+
+    def put(self, session: SparkSession, number: int, ranges: list[Range]) -> Manifest | None:
+        """Run a batch and return what is in the table of it; None: it is long in."""
+        manifest = self.table.publish(self._manifest(session, number, ranges))
+        if manifest is not None and self.progress is not None:
+            self.progress(manifest)
+        if self.compact_every and (number + 1) % self.compact_every == 0:
+            try:
+                compact(session, self.table, file_bytes=self.layout.file_bytes, compression=self.layout.compression)
+            except TableChanged:
+                pass  # somebody else keeps the table up just now; the next time will do
+        return manifest
+
+    def _manifest(self, session: SparkSession, number: int, ranges: list[Range]) -> Manifest:
+        last = self.table.state().last.get(self.id)
+        if last is not None and number <= last.batch:  # its files are decided; only whether the ranges are the same is to be seen
+            return manifest_of(self.id, number, [Part(attempt="", spans=tuple(map(span_of, ranges)))])
+        parts, copies = _parts(session, self.layout, self.options, ranges), tuple[Copies, ...]()
+        if self.dedup is not None:
+            parts, copies = without_copies(session, self.table, self.layout, self.dedup, parts)
+        return manifest_of(self.id, number, parts, copies=copies)
 
 
 # ---------------------------------------------------------------- in the driver

@@ -20,7 +20,7 @@ import msgspec
 
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake import manifest as manifests
-from halfmoon.spark.lake.manifest import DataFile, Manifest, Span, check_id, read, text
+from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Span, check_id, read, summed, text
 
 FOLDER = "_halfmoon"
 QUARANTINE = "_quarantine"
@@ -30,6 +30,10 @@ TRIES = 20
 """Commits tried while others commit to the same table."""
 
 _STEM = "{:020d}.json"
+
+
+class TableChanged(UsageError):
+    """Files were not replaced, for the table changed meanwhile. Nothing has happened; another run may work."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +53,19 @@ class Last(msgspec.Struct, frozen=True):
     digest: str
 
 
+class Replaced(msgspec.Struct, frozen=True):
+    """A file that others stand for since a time, ms since the epoch. Queries begun before may still read it."""
+
+    path: str
+    at_ms: int
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a table holds after some batches. ``replaced`` are files of earlier states that nothing names any more."""
+    """Everything that a table holds after some batches. ``replaced`` are files of earlier states that nothing names any more.
+
+    Snapshots of earlier versions name replaced files without a time, and with ``dropped`` how many rows were left out, but not of
+    which queue.
+    """
 
     version: int = manifests.VERSION
     number: int
@@ -61,8 +76,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     gaps: tuple[Span, ...] = ()
     refused: dict[str, int] = {}
     dropped: int = 0
-    replaced: tuple[str, ...] = ()
+    copies: tuple[Copies, ...] = ()
+    replaced: tuple[Replaced | str, ...] = ()
     made_ms: int = 0
+
+    def replaced_since(self, since_ms: int) -> tuple[Replaced, ...]:
+        """Return the files that were replaced then or later; those without a time count as replaced with this snapshot."""
+        timed = (each if isinstance(each, Replaced) else Replaced(each, self.made_ms) for each in self.replaced)
+        return tuple(each for each in timed if each.at_ms >= since_ms)
 
 
 class State(NamedTuple):
@@ -104,9 +125,14 @@ class State(NamedTuple):
         return found
 
     @property
+    def copies(self) -> tuple[Copies, ...]:
+        """Rows left out as copies of others, by queue."""
+        return summed(each for part in self._whole() for each in part.copies)
+
+    @property
     def dropped(self) -> int:
-        """Rows left out as copies of others."""
-        return sum(part.dropped for part in self._whole())
+        """Further rows left out as copies, of queues that nobody knows any more."""
+        return self.snapshot.dropped if self.snapshot else 0
 
     @property
     def last(self) -> dict[str, Last]:

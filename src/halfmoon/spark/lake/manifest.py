@@ -26,6 +26,8 @@ MANIFEST_BYTES_MAX = 64 << 20
 """A manifest or snapshot is read whole. One file of a table costs about 200 bytes, so this is some 300,000 files."""
 
 T = TypeVar("T")
+Queue = tuple[str, str, int]
+"""Topic, broker, queue."""
 
 
 class Span(msgspec.Struct, frozen=True, order=True):
@@ -36,6 +38,15 @@ class Span(msgspec.Struct, frozen=True, order=True):
     queue: int
     begin: int
     end: int
+
+
+class Copies(msgspec.Struct, frozen=True, order=True):
+    """How many rows of a queue were left out as copies of others."""
+
+    topic: str
+    broker: str
+    queue: int
+    rows: int
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +70,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch: everything of its parts, in order, so that the text depends on the parts alone."""
+    """One batch: everything of its parts, in order, so that the text depends on the parts alone, and what was left out."""
 
     version: int = VERSION
     id: str
@@ -70,16 +81,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     quarantine: tuple[DataFile, ...] = ()
     gaps: tuple[Span, ...] = ()
     refused: dict[str, int] = {}
-    dropped: int = 0
+    copies: tuple[Copies, ...] = ()
 
     @property
     def rows(self) -> int:
         """Rows of its data files."""
         return sum(file.rows for file in self.files)
 
+    @property
+    def dropped(self) -> int:
+        """Rows left out as copies of others."""
+        return sum(each.rows for each in self.copies)
 
-def manifest_of(id: str, batch: int, parts: Iterable[Part], *, dropped: int = 0) -> Manifest:
-    """Return the manifest of a batch from what its tasks report. ``dropped`` counts rows left out as copies of others.
+
+def manifest_of(id: str, batch: int, parts: Iterable[Part], *, copies: Iterable[Copies] = ()) -> Manifest:
+    """Return the manifest of a batch from what its tasks report. ``copies`` are rows left out after that.
 
     Raises:
         UsageError: the name or number cannot be.
@@ -103,8 +119,17 @@ def manifest_of(id: str, batch: int, parts: Iterable[Part], *, dropped: int = 0)
         quarantine=tuple(sorted((file for part in whole for file in part.quarantine), key=lambda file: file.path)),
         gaps=tuple(sorted(gap for part in whole for gap in part.gaps)),
         refused=dict(sorted(refused.items())),
-        dropped=dropped,
+        copies=summed(copies),
     )
+
+
+def summed(copies: Iterable[Copies]) -> tuple[Copies, ...]:
+    """Return one entry a queue, in order, with the sum of its rows."""
+    found: dict[Queue, int] = {}
+    for each in copies:
+        key = (each.topic, each.broker, each.queue)
+        found[key] = found.get(key, 0) + each.rows
+    return tuple(Copies(*key, rows) for key, rows in sorted(found.items()) if rows)
 
 
 def joined(spans: Iterable[Span], *, overlaps: bool = False) -> tuple[Span, ...]:
@@ -135,7 +160,7 @@ def digest(spans: Iterable[Span]) -> str:
     return hashlib.sha256(msgspec.json.encode(list(spans))).hexdigest()
 
 
-def ends(spans: Iterable[Span], known: Mapping[tuple[str, str, int], int] | None = None) -> dict[tuple[str, str, int], int]:
+def ends(spans: Iterable[Span], known: Mapping[Queue, int] | None = None) -> dict[Queue, int]:
     """Return how far each queue is covered: the largest end, of these spans and of what is known."""
     found = dict(known or {})
     for span in spans:

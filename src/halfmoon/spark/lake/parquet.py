@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
-from halfmoon.errors import UsageError
-from halfmoon.spark.lake.ledger import Ledger
-from halfmoon.spark.lake.manifest import DataFile, Manifest
+from halfmoon.spark.lake.ledger import Ledger, Replaced, TableChanged
+from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Queue, summed
 from halfmoon.spark.lake.snapshots import folded
 
 
@@ -37,23 +36,35 @@ class Parquet:
         """Return the table's files."""
         return list(ledger.state().files)
 
-    def known(self, ledger: Ledger) -> set[str]:
-        """Return the paths of the table's files, and of those that the newest snapshot replaced as long as it is kept beside."""
+    def known(self, ledger: Ledger, since_ms: int) -> set[str]:
+        """Return the paths of the table's files, and of those that were replaced then or later."""
         state = ledger.state()
-        return {file.path for file in state.files} | set(state.snapshot.replaced if state.snapshot else ())
+        replaced = state.snapshot.replaced_since(since_ms) if state.snapshot else ()
+        return {file.path for file in state.files} | {each.path for each in replaced}
 
-    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], dropped: int) -> None:
+    def free(self) -> list[str]:
+        """There is nothing beside what `vacuum` does for every format."""
+        return []
+
+    def copies(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """There is nothing beside what the snapshots say."""
+        return {}
+
+    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
         """Put files in the place of others by a snapshot, into which all batches go."""
         state = ledger.state()
         gone = set(old)
         if not gone <= {file.path for file in state.files}:
-            raise UsageError(f"the table in {self.root} changed meanwhile: files are no longer in it. Run this again")
+            raise TableChanged(f"the table in {self.root} changed meanwhile: files are no longer in it. Run this again")
         whole = folded(state)
         snapshot = msgspec.structs.replace(
             whole,
             files=(*(file for file in whole.files if file.path not in gone), *new),
-            replaced=(*(path for path in whole.replaced if (self.root / path).exists()), *sorted(gone)),
-            dropped=whole.dropped + dropped,
+            replaced=(
+                *(each for each in whole.replaced_since(0) if (self.root / each.path).exists()),
+                *(Replaced(path, whole.made_ms) for path in sorted(gone)),
+            ),
+            copies=summed((*whole.copies, *copies)),
         )
         if not ledger.take(snapshot):
-            raise UsageError(f"the table in {self.root} is being kept up by somebody else. Run this again")
+            raise TableChanged(f"the table in {self.root} is being kept up by somebody else. Run this again")

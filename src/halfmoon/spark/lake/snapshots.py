@@ -18,6 +18,7 @@ def folded(state: State) -> Snapshot:
         gaps=joined(state.gaps, overlaps=True),
         refused=state.refused,
         dropped=state.dropped,
-        replaced=before.replaced if before else (),
+        copies=state.copies,
+        replaced=before.replaced_since(0) if before else (),
         made_ms=now_ms(),
     )

@@ -6,29 +6,27 @@ Either step may be repeated, by the same driver or by another, and a table opene
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfmoon.errors import UsageError
+from halfmoon.spark.lake.copies import first_of_copies
 from halfmoon.spark.lake.delta import Delta
 from halfmoon.spark.lake.files import QUARANTINE_SCHEMA, Layout
 from halfmoon.spark.lake.iceberg import Iceberg
 from halfmoon.spark.lake.ledger import Ledger, State
 from halfmoon.spark.lake.ledger import Table as Described
-from halfmoon.spark.lake.manifest import DataFile, Manifest, ends
+from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Queue, ends
 from halfmoon.spark.lake.parquet import Parquet
 from halfmoon.spark.lake.snapshots import folded
 
 KINDS = ("parquet", "delta", "iceberg")
-COPIES = {"msgId": ("topic", "msgId"), "keys": ("topic", "keys")}
-"""What makes two rows copies of one message."""
 
 
 class Format(Protocol):
@@ -53,12 +51,27 @@ class Format(Protocol):
         """Return those of them that lie in the table's directory."""
         ...
 
-    def known(self, ledger: Ledger) -> set[str]:
-        """Return the paths, in the table's directory, of files that the table or an older state of it still names."""
+    def known(self, ledger: Ledger, since_ms: int) -> set[str]:
+        """Return the paths, in the table's directory, of files that the table names, or an older state of it that is kept.
+
+        Where the format keeps no older states itself, these are the files replaced at ``since_ms`` or later.
+        """
         ...
 
-    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], dropped: int) -> None:
-        """Put files in the place of others, in one step. Raises UsageError when one of those is no longer there."""
+    def free(self) -> list[str]:
+        """Remove files of older states that the format keeps no longer, by its own rules; return their paths."""
+        ...
+
+    def copies(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """Return how many rows `replace` left out of these queues, where the ledger does not know it."""
+        ...
+
+    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
+        """Put files in the place of others, in one step; ``copies`` are the rows left out.
+
+        Raises:
+            TableChanged: one of those is no longer there, or somebody else changed the table at that moment.
+        """
         ...
 
 
@@ -105,7 +118,7 @@ class LakeTable:
         """Return what the manifests say."""
         return self.ledger.state()
 
-    def ends(self) -> dict[tuple[str, str, int], int]:
+    def ends(self) -> dict[Queue, int]:
         """Return for each (topic, broker, queue) the offset behind what the table has."""
         return ends(self.state().spans)
 
@@ -121,11 +134,20 @@ class LakeTable:
         """Return the files with the table's rows that lie in its directory."""
         return self.format.live(self.ledger)
 
-    def known(self) -> set[str]:
-        """Return the paths of all files that something of the table names."""
+    def known(self, since_ms: int) -> set[str]:
+        """Return the paths of all files that something of the table names; see `Format.known`."""
         state = self.ledger.state()
         mine = {file.path for file in state.quarantine}
-        return mine | {file.path for batch in state.batches for file in batch.files} | self.format.known(self.ledger)
+        return mine | {file.path for batch in state.batches for file in batch.files} | self.format.known(self.ledger, since_ms)
+
+    def copies(self) -> dict[Queue, int]:
+        """Return for each queue how many of its rows were left out as copies of others."""
+        state = self.ledger.state()
+        found = self.format.copies({(span.topic, span.broker, span.queue) for span in state.spans})
+        for each in state.copies:
+            queue = (each.topic, each.broker, each.queue)
+            found[queue] = found.get(queue, 0) + each.rows
+        return found
 
     def fold(self) -> bool:
         """Take all batches up into one snapshot; False: there is nothing to take up, or another driver was faster."""
@@ -139,45 +161,17 @@ class LakeTable:
         fields = list(from_arrow_schema(self.schema()))
         if described.partition and self.kind != "iceberg":
             fields += list(StructType().add(described.partition, "string"))
-        frame = _frame(session, self.root, self.files(), StructType(fields))
+        frame = frame_of(session, self.root, self.files(), StructType(fields))
         return first_of_copies(frame, dedup) if dedup else frame
 
     def quarantine(self, session: SparkSession) -> DataFrame:
         """Return the messages that could not be decoded, each with the kind of fault and the reason."""
         paths = [str(self.root / file.path) for file in self.state().quarantine]
-        return _frame(session, self.root, paths, from_arrow_schema(QUARANTINE_SCHEMA))
+        return frame_of(session, self.root, paths, from_arrow_schema(QUARANTINE_SCHEMA))
 
 
-def first_of_copies(frame: DataFrame, by: str) -> DataFrame:
-    """Return rows without copies: of those with the same id or keys the one with the first offset. Rows without any are kept.
-
-    Offsets of different queues are told apart by the time of storing, then by broker and queue.
-    """
-    return _numbered(frame, by).where((F.col("_copy") == 1) | ~_named(by)).drop("_copy")
-
-
-def copies(frame: DataFrame, by: str) -> DataFrame:
-    """Return the rows that `first_of_copies` leaves out."""
-    return _numbered(frame, by).where((F.col("_copy") > 1) & _named(by)).drop("_copy")
-
-
-def _named(by: str) -> Column:
-    return F.col(by).isNotNull() & (F.col(by) != "")
-
-
-def _numbered(frame: DataFrame, by: str) -> DataFrame:
-    if by not in COPIES:
-        raise UsageError(f"dedup={by!r} is unknown; there are {', '.join(COPIES)}")
-    missing = [
-        name for name in (*COPIES[by], "brokerName", "queueId", "queueOffset", "storeTimestamp") if name not in frame.columns
-    ]
-    if missing:
-        raise UsageError(f"dedup={by} needs the columns {', '.join(missing)}, which the table leaves out")
-    order = Window.partitionBy(*COPIES[by]).orderBy("storeTimestamp", "brokerName", "queueId", "queueOffset")
-    return frame.withColumn("_copy", F.row_number().over(order))
-
-
-def _frame(session: SparkSession, root: Path, paths: list[str], schema: StructType) -> DataFrame:
+def frame_of(session: SparkSession, root: Path, paths: Sequence[str], schema: StructType) -> DataFrame:
+    """Return the rows of Parquet files of a table."""
     if not paths:
         return session.createDataFrame([], schema)
     return session.read.schema(schema).option("basePath", str(root)).parquet(*paths)

@@ -9,22 +9,25 @@ from itertools import pairwise
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from halfmoon.spark.lake.manifest import Span, joined
+from halfmoon.spark.lake.copies import PLACE
+from halfmoon.spark.lake.manifest import Queue, Span, joined
 from halfmoon.spark.lake.table import LakeTable
-
-Queue = tuple[str, str, int]
-"""Topic, broker, queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueVerdict:
-    """What was found of one queue. Offsets are [begin, end); ``wrong`` says in words what is not as it should be."""
+    """What was found of one queue. Offsets are [begin, end); ``wrong`` says in words what is not as it should be.
+
+    ``rows`` are in the table, ``refused`` in quarantine, ``dropped`` were left out as copies of others. ``topic_checksum`` is that
+    of the messages of the topic that the table should have.
+    """
 
     queue: Queue
     begin: int
     end: int
     rows: int
     refused: int
+    dropped: int
     table_checksum: int
     topic_checksum: int | None
     wrong: tuple[str, ...]
@@ -33,9 +36,10 @@ class QueueVerdict:
 def verify(session: SparkSession, table: LakeTable, source: DataFrame | None = None) -> list[QueueVerdict]:
     """Return a verdict for each queue that the table covers.
 
-    Without ``source`` the table is compared with its own manifests: every offset of their ranges once, but for known gaps and
-    copies taken out. ``source`` are the topic's messages, with the columns topic, brokerName, queueId, queueOffset and body: then
-    count and checksum of what both hold are compared, too. The checksum is a sum over rows, so order plays no part in it.
+    Without ``source`` the table is compared with its own manifests: every offset of their ranges once, but for known gaps and as
+    many as were left out as copies. ``source`` are the topic's messages, with the columns topic, brokerName, queueId, queueOffset
+    and body: then count and checksum are compared, too; the checksum of those messages whose offset the table has, where copies
+    were left out. The checksum is a sum over rows, so order plays no part in it.
     """
     table.settle()
     state = table.state()
@@ -49,9 +53,26 @@ def verify(session: SparkSession, table: LakeTable, source: DataFrame | None = N
     rows, refused = table.read(session), table.quarantine(session)
     with_body = source is not None and "body" in rows.columns
     have, kept = _figures(rows, with_body=with_body), _figures(refused, with_body=with_body)
-    there = _figures(_within(source, spans), with_body=with_body) if source is not None else None
+    dropped = table.copies()
+    there, same = None, None
+    if source is not None:
+        inside = _within(source, spans)
+        there = same = _figures(inside, with_body=with_body)
+        if state.dropped or any(dropped.values()):
+            places = rows.select(*PLACE).unionByName(refused.select(*PLACE))
+            same = _figures(inside.join(places, list(PLACE), "left_semi"), with_body=with_body)
     return [
-        verdict(queue, found, lost.get(queue, 0), state.dropped > 0, have.get(queue), kept.get(queue), there)
+        verdict(
+            queue,
+            found,
+            have.get(queue, NONE),
+            kept.get(queue, NONE),
+            lost=lost.get(queue, 0),
+            dropped=dropped.get(queue, 0),
+            unplaced=state.dropped,
+            there=None if there is None else there.get(queue, NONE),
+            same=None if same is None else same.get(queue, NONE),
+        )
         for queue, found in sorted(spans.items())
     ]
 
@@ -67,7 +88,7 @@ class Figures:
     checksum: int
 
 
-_NONE = Figures(0, 0, 0, 0, 0)
+NONE = Figures(0, 0, 0, 0, 0)
 
 
 def _figures(frame: DataFrame, *, with_body: bool) -> dict[Queue, Figures]:
@@ -97,14 +118,20 @@ def _within(source: DataFrame, spans: Mapping[Queue, Iterable[Span]]) -> DataFra
 def verdict(
     queue: Queue,
     found: list[Span],
-    lost: int,
-    deduplicated: bool,
-    have: Figures | None,
-    kept: Figures | None,
-    there: Mapping[Queue, Figures] | None,
+    rows: Figures,
+    bad: Figures,
+    *,
+    lost: int = 0,
+    dropped: int = 0,
+    unplaced: int = 0,
+    there: Figures | None = None,
+    same: Figures | None = None,
 ) -> QueueVerdict:
-    """Return the verdict on one queue from the spans of its batches, how many offsets were gone, and the figures of all sides."""
-    rows, bad = have or _NONE, kept or _NONE
+    """Return the verdict on one queue from the spans of its batches, and the figures of the table and its quarantine.
+
+    ``lost`` offsets were gone when they were read, ``dropped`` rows were left out as copies, and up to ``unplaced`` more, of this
+    or of other queues. ``there`` and ``same`` are the topic's figures: of the ranges, and of the offsets that the table has.
+    """
     pieces = sorted(found)
     wrong = []
     for left, right in pairwise(pieces):
@@ -114,24 +141,26 @@ def verdict(
             wrong.append(f"offsets {left.end} to {right.begin - 1} are in no batch")
     if twice := rows.count - rows.offsets:
         wrong.append(f"{twice} rows have an offset that another row has")
-    expected = _covered(pieces) - lost
-    if (missing := expected - rows.offsets - bad.offsets) > 0 and not deduplicated:
+    missing = _covered(pieces) - lost - dropped - rows.offsets - bad.offsets
+    if missing > unplaced:
         wrong.append(f"{missing} rows of the batches are missing")
     if missing < 0:
         wrong.append(f"{-missing} rows are in no batch")
-    live = there.get(queue, _NONE) if there is not None else None
-    checksum = rows.checksum + bad.checksum
-    if live is not None and not deduplicated and (live.count, live.checksum) != (rows.count + bad.count, checksum):
-        there_text, here_text = f"{live.count} ({live.checksum})", f"{rows.count + bad.count} ({checksum})"
-        wrong.append(f"messages (and their checksum): {there_text} in the topic, {here_text} in the table")
+    count, checksum = rows.count + bad.count, rows.checksum + bad.checksum
+    if there is not None and same is not None:
+        expected = there.count - dropped
+        if not 0 <= expected - count <= unplaced or same.checksum != checksum:
+            topic, without = f"{expected} ({same.checksum})", f" without {dropped} copies" if dropped else ""
+            wrong.append(f"messages (and their checksum): {topic} in the topic{without}, {count} ({checksum}) in the table")
     return QueueVerdict(
         queue=queue,
         begin=pieces[0].begin,
         end=max(span.end for span in pieces),
         rows=rows.count,
         refused=bad.count,
+        dropped=dropped,
         table_checksum=checksum,
-        topic_checksum=live.checksum if live is not None else None,
+        topic_checksum=None if same is None else same.checksum,
         wrong=tuple(wrong),
     )
 

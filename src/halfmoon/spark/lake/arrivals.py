@@ -1,0 +1,97 @@
+"""Copies among the rows of a batch before it enters a table: left out of its files, and counted.
+
+Of copies within a batch the first offset stays; of copies of rows that are in the table none. Exact within these bounds: rows that
+were stored more than some hours before the first row of the batch are not looked at, nor what another driver puts in at the same
+time, nor quarantine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from halfmoon.errors import UsageError
+from halfmoon.spark.lake.copies import COPIES, PLACE, check_copies, copies, counted, named, places_by_file
+from halfmoon.spark.lake.files import PARTITIONS, Layout
+from halfmoon.spark.lake.manifest import Copies, DataFile, Part
+from halfmoon.spark.lake.rewrite import Work, rewritten
+from halfmoon.spark.lake.table import LakeTable, frame_of
+
+HOURS_MAX = 24 * 3660
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dedup:
+    """Leave copies out, told ``by`` msgId or keys, of rows stored up to ``hours`` before the batch; 0: within batches alone."""
+
+    by: str
+    hours: int = 24
+
+    def check(self, layout: Layout) -> None:
+        """Raise UsageError for what cannot be."""
+        check_copies(self.by, layout.columns)
+        if not 0 <= self.hours <= HOURS_MAX:
+            raise UsageError(f"copies are looked for among 0 to {HOURS_MAX} hours, not {self.hours}")
+
+
+def without_copies(
+    session: SparkSession, table: LakeTable, layout: Layout, dedup: Dedup, parts: Sequence[Part]
+) -> tuple[list[Part], tuple[Copies, ...]]:
+    """Return what tasks wrote without the copies, and how many went. Only files with copies are written anew.
+
+    Costs a Spark job that reads ids (or keys) of the batch and of the table's last ``hours``. The driver holds the offsets of the
+    copies, a few dozen bytes each.
+    """
+    files = {file.path.rpartition("/")[2]: file for part in parts for file in part.files}
+    first = _first_stored(table, files.values())
+    if first is None:
+        return list(parts), ()
+    names = list(dict.fromkeys([*COPIES[dedup.by], *PLACE, "storeTimestamp"]))
+    paths = [str(table.root / file.path) for file in files.values()]
+    fresh = frame_of(
+        session, table.root, paths, from_arrow_schema(pa.schema([layout.table_schema().field(name) for name in names]))
+    )
+    fresh = fresh.select(*names).withColumn("_file", F.input_file_name())
+    found = copies(fresh, dedup.by).select("_file", *PLACE)
+    if dedup.hours and table.files():
+        old = _since(table, table.read(session), first - timedelta(hours=dedup.hours), layout.partition)
+        ids = list(COPIES[dedup.by])
+        found = found.union(fresh.where(named(dedup.by)).join(old.select(*ids), ids, "left_semi").select("_file", *PLACE))
+    places = places_by_file(found)
+    works = [Work((files[name].path,), offsets, files[name].partition) for name, offsets in sorted(places.items())]
+    made = dict(zip(sorted(places), rewritten(session, table.root, works, layout.compression), strict=True)) if works else {}
+    for name in made:
+        (table.root / files[name].path).unlink()  # no manifest names it yet, and none will
+    return [_with(part, made) for part in parts], counted(places)
+
+
+def _with(part: Part, made: dict[str, DataFile]) -> Part:
+    """Return a part with the files that stand for others; those without rows are left out."""
+    files = [made.get(file.path.rpartition("/")[2], file) for file in part.files]
+    return msgspec.structs.replace(part, files=tuple(file for file in files if file.rows))
+
+
+def _first_stored(table: LakeTable, files: Iterable[DataFile]) -> datetime | None:
+    """Return when the first row of some files was stored, by the statistics of their row groups; None without any row."""
+    found: list[datetime] = []
+    for file in files:
+        groups = pq.read_metadata(table.root / file.path)
+        column = groups.schema.names.index("storeTimestamp")
+        for number in range(groups.num_row_groups):
+            found.append(groups.row_group(number).column(column).statistics.min.astimezone(UTC))
+    return min(found, default=None)
+
+
+def _since(table: LakeTable, frame: DataFrame, begin: datetime, partition: str) -> DataFrame:
+    """Return the rows stored since a time. Spark passes over older directories and row groups."""
+    if partition and table.kind != "iceberg":
+        frame = frame.where(F.col(partition) >= begin.strftime(PARTITIONS[partition]))
+    return frame.where(F.col("storeTimestamp") >= F.lit(begin))
