@@ -45,7 +45,7 @@ class Running(NamedTuple):
 
     def feed(self, close: str = "", count: int = 1) -> str:
         """Send the next batch, with a gate closed in it; return the gate's name."""
-        name = f"{close} {self.at.count(self.job.origin) // ROWS}"
+        name = f"{close} {self.at.sent // ROWS}"
         if close:
             self.gates.close(name, count)
         self.at.feed(self.job.origin, ROWS)
@@ -53,7 +53,7 @@ class Running(NamedTuple):
 
     def check(self) -> None:
         """All is there once, in order, when the stream has come to its end."""
-        self.at.wait_for(self.job.target, self.at.count(self.job.origin))
+        self.at.wait_for(self.job.target, self.at.sent)
         assert self.at.contents(self.job.target) == self.at.contents(self.job.origin)
 
 
