@@ -26,9 +26,12 @@ from halfmoon.spark.lake.ingest import ingest
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.sessions import check_java, session
 
-SETTINGS = {"spark.sql.shuffle.partitions": "1", "spark.sql.session.timeZone": "UTC", "spark.log.level": "ERROR"}
-"""Thousands of rows need no more than one task a step."""
-
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "1",  # thousands of rows need no more than one task a step
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a JVM of some seconds: half its processor time
+}
 EVERY = "1 second"
 """A batch each second: so the driver can be killed in the middle of them."""
 
