@@ -274,6 +274,25 @@ def test_a_deleted_topic_is_waited_for_and_then_the_query_fails_with_what_to_do(
         found.plan()
 
 
+def test_a_topic_that_is_deleted_while_a_batch_waits_to_be_run_fails_the_query_with_what_to_do(
+    query, cluster: LocalCluster, made: str, send: Send
+):
+    send(made, ["a"], queue=0)
+    found = query(startingOffsets="earliest", failOnDataLoss="false", retries="1")
+    assert found.plan()
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.delete_topic(made)
+
+        with pytest.raises(UsageError, match=rf"topic {made} is not there any more.*is it deleted\? Created again"):
+            found.run()
+        admin.create_topic(made, queue_count=4)
+    send(made, ["again"], queue=1)
+
+    assert found.run() == []
+    found.commit()
+    assert found.batch() == ["again"]
+
+
 def test_a_topic_that_never_was_is_refused_at_once(cluster: LocalCluster, topic: str):
     with pytest.raises(NoRoute, match=topic):
         Query(cluster.nameserver, topic=topic, retries="0").plan()

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from halfmoon import sql92
 from halfmoon.client.ranges import Ranges, Selection, ranges
+from halfmoon.errors import TopicNotFound, UsageError
 from halfmoon.spark.files import Files
 from halfmoon.spark.options import SourceOptions
 from halfmoon.spark.plan import Range
@@ -96,7 +97,8 @@ def rows(options: SourceOptions, wanted: Wanted, found: Sequence[Range]) -> Iter
     """Yield the messages of ranges as rows, about ``fetchBytes`` of log at a time.
 
     Raises:
-        OffsetsLost: some of them are gone, unless ``failOnDataLoss=false``; the text says what to do.
+        DataLoss: some of them are gone, unless ``failOnDataLoss=false``; the text says what to do.
+        UsageError: the topic is deleted.
     """
     if options.emit == "ranges":
         if found:
@@ -107,11 +109,17 @@ def rows(options: SourceOptions, wanted: Wanted, found: Sequence[Range]) -> Iter
     schema = wanted.schema if columns == wanted.schema.names else schema_of(columns)
     for part in found:
         lost = _Lost(part, options.fail_on_data_loss)
-        for raw in _raw(source, options, wanted, part, lost):
-            batch = batch_of(raw, broker=part.broker, begin=part.begin, end=part.end, columns=columns, schema=schema)
-            batch = _passing(batch, wanted)
-            if batch.num_rows:
-                yield batch
+        try:
+            for raw in _raw(source, options, wanted, part, lost):
+                batch = batch_of(raw, broker=part.broker, begin=part.begin, end=part.end, columns=columns, schema=schema)
+                batch = _passing(batch, wanted)
+                if batch.num_rows:
+                    yield batch
+        except TopicNotFound as exc:
+            raise UsageError(
+                f"topic {part.topic} is not there any more, and {part} is still to be read: is it deleted? Created again, "
+                "failOnDataLoss=false goes on with what is in it then; or begin anew with another checkpoint location"
+            ) from exc
         lost.done()
 
 
