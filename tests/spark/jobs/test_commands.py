@@ -1,0 +1,256 @@
+"""Every command of `halfmoon spark`, run whole in this process against a running broker and tables in a directory."""
+
+from __future__ import annotations
+
+import struct
+import time
+from types import SimpleNamespace
+
+import pytest
+from matplotlib import image
+
+from halfmoon import (
+    Admin,
+    ConsumeFrom,
+    LocalTransactionState,
+    Message,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    TransactionProducer,
+)
+from halfmoon.client.ranges import Ranges
+from halfmoon.spark.lake.table import LakeTable
+from halfmoon.testing.local import LocalCluster
+from tests.cli.conftest import run_alone  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.slow
+
+GROUP, GIVEN_UP = "C_shop", "C_mail"
+
+
+def until(found):
+    """Ask until something holds, and return it."""
+    end = time.monotonic() + 90
+    while not (value := found()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)
+    return value
+
+
+def count(cluster, topic):
+    """Return how many messages a topic has."""
+    with Ranges(nameserver=cluster.nameserver) as client:
+        return sum(high - low for low, high in client.bounds(topic).values())
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A broker that asks nobody about half messages meanwhile."""
+    with LocalCluster(tmp_path_factory.mktemp("commands") / "store", {"transactionCheckInterval": 600_000}) as found:
+        with Admin(nameserver=found.nameserver) as admin:
+            for topic, queues in (("orders", 2), ("mails", 1), ("later", 1), ("orders_again", 2), ("dead_again", 1)):
+                admin.create_topic(topic, queue_count=queues)
+        yield found
+
+
+def unknown(message):
+    """Nobody is asked here."""
+    return LocalTransactionState.UNKNOWN
+
+
+@pytest.fixture(scope="module")
+def shop(cluster):
+    """What there is to be found: six orders, two delayed messages, two dead letters, and the ids of the transactions."""
+    ids = SimpleNamespace(committed=[], rolled_back="", pending="")
+    with TransactionProducer(group="P_shop", nameserver=cluster.nameserver, trace=True, check=unknown) as producer:
+        for number in range(4):
+            message = Message("orders", b"%d" % number, tag="paid", keys=[f"o-{number}"])
+            with producer.half(message) as half:
+                ids.committed.append(half.message_id)
+        with producer.half(Message("orders", b"no", keys=["no"])) as half:
+            half.rollback()
+            ids.rolled_back = half.message_id
+        with producer.half(Message("orders", b"open", keys=["open"])) as half:
+            half.leave()
+            ids.pending = half.message_id
+    with Producer(group="P_plain", nameserver=cluster.nameserver) as producer:
+        for name in ("a", "b"):
+            producer.send(Message("orders", name.encode(), tag="open"), queue=MessageQueue("orders", "broker-a", 1))
+            producer.send(Message("later", name.encode(), delay_level=1))
+            producer.send(Message("mails", name.encode(), keys=[f"m-{name}"]))
+
+    def fail(messages, context):
+        context.delay_level = -1
+        raise TimeoutError(f"no server for {messages[0].keys[0]} after 30 s")
+
+    mailer = PushConsumer(group=GIVEN_UP, nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET)
+    mailer.subscribe("mails")
+    mailer.on_message(fail)
+    with mailer:
+        until(lambda: any(name == f"%DLQ%{GIVEN_UP}" for name in topics(cluster)) and count(cluster, f"%DLQ%{GIVEN_UP}") == 2)
+    with PullConsumer(group=GROUP, nameserver=cluster.nameserver, auto_commit=False) as consumer:
+        queue = MessageQueue("orders", "broker-a", 1)
+        consumer.assign([queue])
+        consumer.commit({queue: 1})
+    until(lambda: count(cluster, "later") == 2 and count(cluster, "orders") == 6)
+    until(lambda: count(cluster, "RMQ_SYS_TRACE_TOPIC") >= 1)
+    return ids
+
+
+def topics(cluster):
+    with Ranges(nameserver=cluster.nameserver) as client:
+        return client.topics()
+
+
+@pytest.fixture
+def run(run_alone, spark, shop, cluster, monkeypatch):  # noqa: F811 - the fixture
+    """Run a command against the cluster, with the session of this process."""
+    monkeypatch.setenv("NAMESRV_ADDR", cluster.nameserver)
+    return lambda *words, **more: run_alone("spark", *words, **more)
+
+
+def size_of(picture):
+    """Return width and height of a PNG in pixels. Raises what matplotlib says of a damaged one."""
+    pixels = image.imread(picture)
+    width, height = struct.unpack(">II", picture.read_bytes()[16:24])
+    assert pixels.shape[:2] == (height, width)
+    assert pixels[..., :3].std() > 0.02  # something is drawn
+    return width, height
+
+
+def test_the_audit_of_transactions_finds_every_state_on_our_own_broker_and_draws_them(run, shop, tmp_path):
+    ran = run("txn", "audit", "--plot", tmp_path / "txn.png", "--json")
+
+    found = ran.json()
+    assert (ran.code, found["sound"]) == (0, True)
+    assert found["states"] == {"COMMITTED": 4, "PENDING": 1, "ROLLED_BACK": 1}
+    assert found["brokers"] == [{"broker": "broker-a", "log": 1, "told": 1}]
+    assert found["latencies"]["COMMITTED"]["count"] == 4
+    assert found["latencies"]["COMMITTED"]["max"] < 600_000
+    assert (found["duplicate_commits"], found["orphan_records"], found["not_read"]) == ([], [], [])
+    assert size_of(tmp_path / "txn.png") == (1080, 576)
+
+
+def test_the_audit_of_transactions_is_a_table_and_may_begin_at_a_time(run):
+    ran = run("txn", "audit", "--topic", "orders", "--since", "1h")
+    late = run("txn", "audit", "--since", "0s")
+
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "sound")
+    assert "COMMITTED" in ran.out
+    assert (late.code, "transactions: none" in late.out) == (0, True)
+
+
+def test_the_audit_of_delays_tells_how_late_messages_came_and_draws_it(run, tmp_path):
+    ran = run("delay", "audit", "--plot", tmp_path / "delay.png", "--json")
+
+    found = ran.json()
+    assert (ran.code, found["states"], found["early"], found["missing"]) == (0, {"DELIVERED": 2}, 0, 0)
+    assert (found["levels"]["1"]["count"], found["levels"]["1"]["p50"] >= 0) == (2, True)
+    assert size_of(tmp_path / "delay.png") == (1080, 576)
+
+
+def test_the_lag_of_a_group_is_told_by_queue_and_drawn_over_time(run, tmp_path):
+    ran = run("lag", GROUP, "--json")
+    watched = run("lag", GROUP, "--watch", "1s", "--every", "300ms", "--plot", tmp_path / "lag.png", "--json")
+
+    queues = {one["queueId"]: one for one in ran.json()["queues"]}
+    assert (ran.code, queues[1]["progress"], queues[1]["messages"] + queues[0]["messages"]) == (0, 1, 5)
+    assert queues[1]["seconds"] > 0
+    samples = watched.lines()
+    assert (watched.code, len(samples) >= 2) == (0, True)
+    assert {(one["topic"], one["messages"]) for one in samples} == {("orders", 5)}
+    assert size_of(tmp_path / "lag.png") == (1080, 768)
+
+
+def test_traces_become_spans(run, shop):
+    ran = run("trace", shop.committed[0], "--json")
+    none = run("trace", "nobody")
+
+    spans = ran.json()["spans"]
+    assert ran.code == 0
+    assert {one["span"] for one in spans} == {"half", "commit"}
+    assert {one["who"] for one in spans} == {"P_shop"}
+    assert (none.code, "spans: none" in none.out) == (1, True)
+
+
+def test_dead_letters_are_reported_and_sent_again_each_once_with_a_row_for_every_outcome(run, spark, cluster, tmp_path):
+    audit, what = tmp_path / "audit", ("--group", GIVEN_UP, "--to", "dead_again", "--audit", tmp_path / "audit")
+    report = run("dlq", "report", "--json").json()["reasons"]
+
+    dry = run("dlq", "replay", *what, "--dry-run", "--json").json()
+    begun = time.monotonic()
+    sent = run("dlq", "replay", *what, "--yes", "--rate", "2", "--where", "reason like '%m-%'", "--json")
+    took = time.monotonic() - begun
+    again = run("dlq", "replay", *what, "--yes")
+
+    assert [(one["reason"], one["source"], one["count"]) for one in report] == [
+        ("TimeoutError: no server for m-a after N s", "mails", 1),
+        ("TimeoutError: no server for m-b after N s", "mails", 1),
+    ]
+    assert (dry["outcomes"], dry["dry_run"]) == ({"would be sent": 2}, True)
+    assert (sent.code, sent.json()["outcomes"], took >= 0.5) == (0, {"sent": 2}, True)
+    assert (again.code, again.out.splitlines()[-1]) == (0, "2 replayed before")
+    assert count(cluster, "dead_again") == 2
+    rows = spark.read.parquet(str(audit)).groupBy("outcome").count().collect()
+    assert {row.outcome: row["count"] for row in rows} == {"would be sent": 2, "sent": 2, "replayed before": 2}
+    copies = {one["copy"] for one in sent.json()["replays"]}
+    assert len(copies) == 2
+    assert all(len(copy) == 32 for copy in copies)
+
+
+def test_a_replay_of_dead_letters_that_are_not_there_fails_and_a_wrong_condition_is_refused(run):
+    none = run("dlq", "replay", "--group", GIVEN_UP, "--where", "reason = 'no such'", "--yes")
+    wrong = run("dlq", "replay", "--group", GIVEN_UP, "--where", "no_such_column = 1", "--yes")
+
+    assert (none.code, none.out.splitlines()[-1]) == (1, "there are none")
+    assert (wrong.code, "no_such_column" in wrong.err) == (2, True)
+
+
+def test_a_table_is_filled_compacted_cleared_of_copies_verified_queried_and_replayed(run, cluster, tmp_path):
+    lake = tmp_path / "lake"
+    first = run("ingest", "orders", lake, "--json").json()
+    with Producer(group="P_plain", nameserver=cluster.nameserver) as producer:
+        for body in (b"copy", b"copy"):
+            producer.send(Message("orders", body, tag="twice", keys=["same"]))
+    second = run("ingest", "orders", lake, "--json").json()
+    assert (first["rows"], second["rows"]) == (6, 2)
+
+    assert run("verify", lake, "--live", "--json").json()["sound"] is True
+    joined = run("compact", lake, "--vacuum", "1d", "--json").json()
+    assert (joined["joined"] >= 2, joined["files"], joined["removed"]) == (True, 1, [])
+    assert run("dedup", lake, "--by", "keys", "--json").json() == {"by": "keys", "rows": 1}
+    checked = run("verify", lake)
+    assert (checked.code, checked.out.splitlines()[-1]) == (0, "sound")
+
+    said = run(
+        "sql", "select tags, count(*) n from topic.orders group by tags order by tags", "--archive", f"orders={lake}", "--json"
+    )
+    assert [(one["tags"], one["n"]) for one in said.json()["rows"]] == [("open", 2), ("paid", 4), ("twice", 1)]
+
+    replayed = ("replay", "orders_again", "--table", lake, "--where", "tags = 'paid'", "--id", "copy-of-paid", "--yes")
+    dry = run(*replayed, "--dry-run", "--json").json()
+    done = run(*replayed, "--json").json()
+    again = run(*replayed)
+    assert (dry["rows"], done["rows"], done["batches"], done["id"]) == (4, 4, 1, "copy-of-paid")
+    assert (again.code, again.out) == (0, "copy-of-paid was complete before: nothing was sent\n")
+    assert count(cluster, "orders_again") == 4
+    none = run("replay", "orders_again", "--topic", "orders", "--where", "tags = 'nobody'", "--yes")
+    assert none.code == 1
+    assert "the replay's id is replay-" in none.err
+
+
+def test_a_table_that_lost_a_file_is_found_out(run, tmp_path):
+    lake = tmp_path / "lake"
+    assert run("ingest", "orders", lake).code == 0
+    table = LakeTable(lake)
+    [*_, gone] = sorted(table.live(), key=lambda file: file.path)
+    table.format.replace(table.ledger, [gone.path], [], ())
+
+    ran = run("verify", lake, "--json")
+
+    found = ran.json()
+    assert (ran.code, found["sound"]) == (1, False)
+    assert any("missing" in text for one in found["queues"] for text in one["wrong"])
+    assert run("verify", lake, "--live").code == 1
