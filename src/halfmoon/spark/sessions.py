@@ -14,10 +14,12 @@ from pyspark.sql import SparkSession
 
 from halfmoon.errors import UsageError
 from halfmoon.spark.archive import cache, java_options
+from halfmoon.spark.daemon import MODULE
 from halfmoon.spark.source import RocketmqSource
 
 JAVA_MIN = 17
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+PYTHON = "spark.pyspark.python"
 
 ALWAYS = {
     "spark.python.unix.domain.socket.enabled": "true",  # TCP on loopback stalls each Python task for tens of ms
@@ -69,6 +71,8 @@ def session(
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the one that has pyarrow and halfmoon
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        if os.environ["PYSPARK_PYTHON"] == sys.executable and PYTHON not in chosen:
+            chosen.setdefault("spark.python.daemon.module", MODULE)  # a worker starts in half of the processor time
     if width := cores_of(master):
         os.environ["PYSPARK_HALFMOON_CORES"] = str(width)
     builder = SparkSession.builder.appName(name).master(master)

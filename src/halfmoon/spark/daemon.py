@@ -1,0 +1,42 @@
+"""What Spark starts in the place of its own ``pyspark.daemon``, from which it forks Python workers: the same, with a shorter path.
+
+Spark puts the archive that holds its Python part before everything else on the path of its workers. Python keeps no compiled form
+of what it imports from an archive, so each worker would compile PySpark anew, which is more than half of the processor time that it
+takes to start. Where the same PySpark is installed as plain files, they are used. Nothing else is imported here: workers are forks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+MODULE = "halfmoon.spark.daemon"
+"""The value of ``spark.python.daemon.module``."""
+
+
+def without_archives(path: Sequence[str]) -> list[str]:
+    """Return a module path without the archives of PySpark and Py4J, unless they are the only ones, or of another PySpark.
+
+    The archive lies within the package that it was made of: ``pyspark/python/lib/pyspark.zip``.
+    """
+    kept = list(path)
+    for entry in path:
+        file = Path(entry)
+        if file.name != "pyspark.zip" or len(file.parents) < 4:
+            continue
+        package, libraries = file.parents[2], file.parent
+        if package.name != "pyspark" or not (package / "__init__.py").is_file() or str(package.parent) not in path:
+            continue
+        rest = [each for each in kept if Path(each).parent != libraries]
+        if PathFinder.find_spec("py4j", rest) is not None:
+            kept = rest
+    return kept
+
+
+if __name__ == "__main__":
+    sys.path[:] = without_archives(sys.path)
+    from pyspark.daemon import manager
+
+    manager()
