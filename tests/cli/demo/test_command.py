@@ -31,7 +31,7 @@ def words(output: str) -> set[str]:
 def demo(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the demo in a process of its own, without a terminal."""
     command = [sys.executable, "-m", "halfmoon.cli.main", "demo", "--orders", "120", "--per-second", "200", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=400, env={**os.environ, **environment})
+    return subprocess.run(command, capture_output=True, text=True, timeout=500, env={**os.environ, **environment})
 
 
 @pytest.mark.slow

@@ -1,0 +1,165 @@
+# %% [markdown]
+# # A tour of topics in Spark
+#
+# From nothing to topics as tables, streams, a join, a lake table, a copy made exactly once and a picture of lag.
+#
+# Run it cell by cell in an editor that knows `# %%`, or whole: `python spark_tour.py [DIRECTORY]`. It needs
+# `pip install 'halfmoon[lake]'` and a Java from 17 on, starts a broker of its own, and leaves its files in the directory.
+#
+# Imports stand in the first cell that uses them.
+# ruff: noqa: E402
+
+# %% A broker, in this process. In earnest: `halfmoon serve --data DIR`, or any RocketMQ cluster.
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from halfmoon import Admin, ConsumeFrom, Message, Producer, PullConsumer
+from halfmoon.testing.local import LocalCluster
+
+place = Path(sys.argv[1] if len(sys.argv) > 1 and "ipykernel" not in sys.argv[0] else tempfile.mkdtemp(prefix="spark-tour-"))
+broker = LocalCluster(place / "store")
+broker.start()
+nameserver = broker.nameserver
+print("files lie in", place)
+
+# %% Two topics: sixty orders, every third of them paid.
+with Admin(nameserver=nameserver) as admin:
+    for topic in ("orders", "payments", "large_orders"):
+        admin.create_topic(topic, queue_count=2)
+
+with Producer(group="P_shop", nameserver=nameserver) as producer:
+    for number in range(60):
+        order = {"id": number, "customer": f"c-{number % 7}", "cents": 100 * number}
+        producer.send(Message("orders", json.dumps(order).encode(), tag="web" if number % 2 else "shop", keys=[f"o-{number}"]))
+        if number % 3 == 0:
+            producer.send(Message("payments", json.dumps({"order_id": number}).encode()))
+
+# %% A session. With `master="spark://…"` or `yarn` the same code runs on a cluster.
+from pyspark.sql import functions as F
+
+from halfmoon.spark import session
+
+spark = session("tour", warehouse=place / "warehouse", settings={"spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"})
+
+
+def topic(name):
+    """Return a topic as it is now, as a table."""
+    return spark.read.format("halfmoon").options(endpoints=nameserver, topic=name).load()
+
+
+# %% A topic is a table.
+topic("orders").select("queueId", "queueOffset", "tags", "keys", F.col("body").cast("string")).orderBy("keys").show(
+    5, truncate=False
+)
+print("orders by tag:", {row.tags: row["count"] for row in topic("orders").groupBy("tags").count().orderBy("tags").collect()})
+
+# %% Bodies are JSON here: give them columns, and join two topics.
+orders = (
+    topic("orders")
+    .select(F.from_json(F.col("body").cast("string"), "id int, customer string, cents long").alias("o"))
+    .select("o.*")
+)
+payments = topic("payments").select(F.from_json(F.col("body").cast("string"), "order_id int").alias("p")).select("p.*")
+paid = orders.join(payments, orders.id == payments.order_id)
+print("paid:", paid.count(), "orders,", paid.agg(F.sum("cents")).first()[0], "cents")
+
+
+# %% The same as a stream: it goes on where its checkpoint ends. `availableNow` takes what is there and ends; leave it out for ever.
+def totals(batch, number):
+    """Add one batch to a table of totals."""
+    batch.groupBy("customer").agg(F.sum("cents").alias("cents")).write.mode("append").parquet(str(place / "totals"))
+
+
+def stream(name, **options):
+    """Return a topic as a stream, from its oldest message."""
+    return (
+        spark.readStream.format("halfmoon").options(endpoints=nameserver, topic=name, startingOffsets="earliest", **options).load()
+    )
+
+
+query = (
+    stream("orders", maxOffsetsPerTrigger="20")
+    .select(F.from_json(F.col("body").cast("string"), "id int, customer string, cents long").alias("o"))
+    .select("o.*")
+    .writeStream.foreachBatch(totals)
+    .option("checkpointLocation", str(place / "checkpoints" / "totals"))
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+print(
+    "streamed:",
+    len(query.recentProgress),
+    "batches,",
+    spark.read.parquet(str(place / "totals")).agg(F.sum("cents")).first()[0],
+    "cents",
+)
+
+
+# %% A topic to a topic, exactly once: each batch is a transaction of the brokers. Run it again, and nothing is there twice.
+def copy_large():
+    """Copy orders over 40 euros that were not copied yet."""
+    copying = (
+        stream("orders")
+        .where(F.get_json_object(F.col("body").cast("string"), "$.cents").cast("long") > 4000)
+        .select("body", "keys", "tags")
+        .writeStream.format("halfmoon")
+        .options(endpoints=nameserver, topic="large_orders", delivery="exactly-once")
+        .option("checkpointLocation", str(place / "checkpoints" / "large"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    copying.awaitTermination()
+
+
+copy_large()
+copy_large()
+print(
+    "copied:", topic("large_orders").count(), "large orders,", topic("large_orders").select("keys").distinct().count(), "different"
+)
+
+# %% A lake table: Parquet here; `kind="delta"` or `"iceberg"` are as good. Tasks write the files themselves; run again, it goes on.
+from halfmoon.spark.lake import schemas
+from halfmoon.spark.lake.files import layout_for
+from halfmoon.spark.lake.ingest import ingest
+from halfmoon.spark.lake.table import LakeTable
+
+table = LakeTable(place / "lake", kind="parquet")
+layout = layout_for(table.root, decode="json", schema=schemas.from_ddl("id int, customer string, cents long"), partition="day")
+source = {"endpoints": nameserver, "topic": "orders"}
+print("ingested:", ingest(spark, table, layout, source).rows, "and again:", ingest(spark, table, layout, source).rows)
+
+# %% The table holds the past, the log the present; SQL sees both as one, and no message twice.
+with Producer(group="P_shop", nameserver=nameserver) as producer:
+    producer.send(Message("orders", json.dumps({"id": 60, "customer": "c-4", "cents": 6000}).encode(), tag="web", keys=["o-60"]))
+
+from halfmoon.spark.jobs.query import sql
+from halfmoon.spark.jobs.reading import Place
+
+both = sql(spark, Place(nameserver), "select count(*), count(distinct keys) from topic.orders", archives={"orders": table})
+print("table and log:", tuple(both.first()))
+
+# %% How far behind is a group? A picture of it while it catches up.
+from halfmoon.spark.jobs.lag import lag, samples
+from halfmoon.spark.jobs.plots import lag_plot
+
+seen = []
+with PullConsumer(group="C_slow", nameserver=nameserver, consume_from=ConsumeFrom.FIRST_OFFSET, batch_max=8) as consumer:
+    consumer.assign(consumer.queues("orders"))
+    for queue in consumer.queues("orders"):
+        consumer.commit({queue: 0})
+    for sample in samples(Place(nameserver), "C_slow", "orders", every_s=0.2, for_s=60):
+        seen.append(sample)
+        if sample.messages == 0:
+            break
+        consumer.poll(timeout_ms=1000)
+        consumer.commit()
+lag_plot(place / "lag.png", "C_slow", seen)
+print("lag:", seen[0].messages, "to", seen[-1].messages, "messages, drawn in", place / "lag.png")
+print("and by queue:", [row.messages for row in lag(spark, Place(nameserver), "C_slow", "orders").collect()])
+
+# %% The end.
+spark.stop()
+broker.stop()
