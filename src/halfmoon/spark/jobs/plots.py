@@ -5,19 +5,39 @@ Draws numbers it is given; needs matplotlib, of the extra ``lake``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.dates import AutoDateLocator
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from halfmoon.spark.jobs.lag import Sample
 
 COLOURS = ("#3b6fb6", "#d1662f", "#4a9a64", "#8a5fa8", "#b03a48", "#7f7f7f")
 STATE_COLOURS = {"COMMITTED": COLOURS[0], "ROLLED_BACK": COLOURS[1], "GIVEN_UP": COLOURS[4], "DECIDED": COLOURS[5]}
+MANY_COLOURS = tuple(to_hex(each) for each in colormaps["tab20"].colors)  # type: ignore[attr-defined]
+ENTRIES = 5
+"""Lines of a legend that stand one below the other."""
+
+UNITS = (("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("days", 86_400_000))
+SECONDS = UNITS[1:]
+TICKS = {
+    1: "1 ms", 10: "10 ms", 100: "100 ms", 1_000: "1 s", 10_000: "10 s", 60_000: "1 min", 600_000: "10 min", 3_600_000: "1 h",
+    36_000_000: "10 h", 360_000_000: "100 h", 3_600_000_000: "1,000 h",
+}  # fmt: skip
+"""Where a logarithmic axis of times in ms is marked, and how."""
+
+SPAN_MS_MIN = 10_000
+"""The axis of times is at least so long, so that seconds tell its marks apart."""
+
 MARKS = (50, 95, 99)
 """Percentiles whose values are written into the picture."""
 _DAY_MS = 86_400_000
@@ -26,52 +46,73 @@ _DAY_MS = 86_400_000
 def lag_plot(path: Path, group: str, found: Sequence[Sample]) -> None:
     """Draw the lag of a group over time, one line a topic: messages above, time below."""
     figure, (above, below) = _figure(2, f"Lag of {group}")
+    unit, unit_ms = _unit(max((one.behind_ms for one in found), default=0), SECONDS)
     for number, topic in enumerate(sorted({one.topic for one in found})):
         mine = [one for one in found if one.topic == topic]
         times = [one.at_ms / _DAY_MS for one in mine]
-        colour = COLOURS[number % len(COLOURS)]
-        above.plot(times, [one.messages for one in mine], color=colour, label=topic, marker="o", markersize=3)
-        below.plot(times, [one.behind_ms / 1000 for one in mine], color=colour, marker="o", markersize=3)
+        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 3, "clip_on": False}
+        above.plot(times, [one.messages for one in mine], label=topic, **look)
+        below.plot(times, [one.behind_ms / unit_ms for one in mine], **look)
     above.set_ylabel("messages waiting")
     above.yaxis.set_major_locator(MaxNLocator(integer=True))
-    above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    below.set_ylabel("seconds behind")
-    long = bool(found) and found[-1].at_ms - found[0].at_ms > 86_400_000
+    above.set_ylim(0, max(1, 1.08 * max((one.messages for one in found), default=0)))
+    below.set_ylabel(f"behind ({unit})")
+    below.set_ylim(0, max(0.1, 1.08 * max((one.behind_ms for one in found), default=0) / unit_ms))
     for axes in (above, below):
-        axes.set_ylim(bottom=0)
-        axes.xaxis_date()
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda day, _: f"{_time(day):{'%m-%d %H:%M' if long else '%H:%M:%S'}}"))
-    above.tick_params(labelbottom=False)
-    day = f", {_time(found[0].at_ms / _DAY_MS):%Y-%m-%d}" if found else ""
-    below.set_xlabel(f"UTC{day}")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    figure.align_ylabels()
+    _times(above, below, found)
     if len(above.lines) > 1:
-        above.legend(frameon=False)
+        above.legend(frameon=False, ncols=min(4, len(above.lines)), loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
     _save(figure, path)
 
 
+def _times(above: Axes, below: Axes, found: Sequence[Sample]) -> None:
+    """Make time of the axis that both share."""
+    first, last = (found[0].at_ms, found[-1].at_ms) if found else (0, 0)
+    room = max((last - first) * 0.02, (SPAN_MS_MIN - (last - first)) / 2)
+    form = "%m-%d %H:%M" if last - first > _DAY_MS else "%H:%M:%S"
+    for axes in (above, below):
+        axes.xaxis_date()
+        axes.set_xlim((first - room) / _DAY_MS, (last + room) / _DAY_MS)
+        axes.xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=7))  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda day, _: f"{_time(day):{form}}"))
+    above.tick_params(labelbottom=False)
+    below.set_xlabel(f"UTC, {_time(first / _DAY_MS):%Y-%m-%d}" if found else "UTC")
+    if not found:
+        _nothing(above, below)
+
+
 def latency_plot(path: Path, curves: Mapping[str, Sequence[float]], counts: Mapping[str, int]) -> None:
-    """Draw how long decisions took: a curve of percentiles a state, ms on a logarithmic scale, p50, p95 and p99 written at it."""
-    figure, (axes,) = _figure(1, "From half message to decision")
+    """Draw how long decisions took: a curve of percentiles a state, on a logarithmic scale, p50, p95 and p99 written at it."""
+    figure, (axes,) = _figure(1, "From half message to decision", entries=len(curves))
     for number, (state, curve) in enumerate(sorted(curves.items())):
         colour = STATE_COLOURS.get(state, COLOURS[number % len(COLOURS)])
         label = f"{state.lower().replace('_', ' ')} ({counts.get(state, 0):,})"
         _curve(axes, [max(each, 0.5) for each in curve], curve, colour, label)
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _span(value)))
+    low, high = max(0.5, min((curve[0] for curve in curves.values()), default=1)), max(map(max, curves.values()), default=1)
+    axes.set_ylim(max(each for each in (0.4, *TICKS) if each < low), min(each for each in (*TICKS, 10 * high) if each > high))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(FixedLocator(list(TICKS)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: TICKS.get(round(value), "")))
     axes.set_ylabel("time to decision")
     _percentiles(axes)
     _save(figure, path)
 
 
 def lateness_plot(path: Path, curves: Mapping[int, Sequence[float]], counts: Mapping[int, int]) -> None:
-    """Draw how late delayed messages came: a curve of percentiles a level, ms; below 0 is before their time."""
-    figure, (axes,) = _figure(1, "Delayed messages: delivered minus due")
+    """Draw how late delayed messages came: a curve of percentiles a level; below 0 is before their time."""
+    figure, (axes,) = _figure(1, "Delayed messages: delivered minus due", entries=len(curves))
+    unit, unit_ms = _unit(max((abs(each) for curve in curves.values() for each in curve), default=0), UNITS)
     for number, (level, curve) in enumerate(sorted(curves.items())):
         name = "point in time" if level == 0 else f"level {level}"
-        _curve(axes, curve, curve, COLOURS[number % len(COLOURS)], f"{name} ({counts.get(level, 0):,})")
+        palette = COLOURS if len(curves) <= len(COLOURS) else MANY_COLOURS
+        drawn = [each / unit_ms for each in curve]
+        _curve(axes, drawn, curve, palette[number % len(palette)], f"{name} ({counts.get(level, 0):,})")
     axes.axhline(0, color="#999999", linewidth=0.8)
-    axes.set_ylabel("lateness (ms)")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_ylabel(f"lateness ({unit})")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     _percentiles(axes)
     _save(figure, path)
 
@@ -88,10 +129,25 @@ def _percentiles(axes: Axes) -> None:
     axes.set_xlim(0, 100)
     axes.set_xticks([0, 25, 50, 75, 95, 99])
     axes.set_xlabel("percentile")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.3, fontsize=9)
+    if entries := len(axes.get_legend_handles_labels()[0]):
+        columns = 1 if entries <= ENTRIES else 2
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.3, fontsize=9, ncols=columns)
     else:
+        _nothing(axes)
+
+
+def _nothing(*where: Axes) -> None:
+    """Say that there is nothing to draw."""
+    for axes in where:
+        axes.set_xticks([])
+        axes.set_yticks([], minor=False)
+        axes.set_yticks([], minor=True)
         axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", color="#777777")
+
+
+def _unit(ms: float, units: Sequence[tuple[str, int]]) -> tuple[str, int]:
+    """Return the largest unit of which a time has two at least, else the first: its name, and how many ms it has."""
+    return next((each for each in reversed(units) if ms >= 2 * each[1]), units[0])
 
 
 def _time(day: float) -> datetime:
@@ -113,8 +169,10 @@ def _span(ms: float) -> str:
     )
 
 
-def _figure(rows: int, title: str) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(9, 3.2 * rows if rows > 1 else 4.8), layout="constrained")
+def _figure(rows: int, title: str, *, entries: int = 0) -> tuple[Figure, list[Axes]]:
+    """Return a figure with as much more height as a long legend takes."""
+    height = 3.2 * rows if rows > 1 else 4.8 + 0.2 * max(0, math.ceil(entries / 2) - ENTRIES)
+    figure = Figure(figsize=(9, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = [figure.add_subplot(rows, 1, number + 1) for number in range(rows)]
     for one in axes:
