@@ -44,6 +44,7 @@ class Job:
     sink: dict[str, str] = field(default_factory=dict)
     master: str = "local[1]"
     settings: dict[str, str] = field(default_factory=dict)
+    available_now: bool = False
 
     def text(self) -> str:
         """Return the job as JSON."""
@@ -57,7 +58,8 @@ def started(spark: Any, job: Job) -> Any:
     source = {**at, "topic": job.origin, "startingOffsets": "earliest", "retries": "20", **job.source}
     rows = spark.readStream.format("gated").options(**source).load().select("queueId", "body")
     sink = {**at, "topic": job.target, "delivery": "exactly-once", "gates": job.gates, "retries": "20", **job.sink}
-    return rows.writeStream.format("gated").options(**sink).option("checkpointLocation", job.checkpoint).start()
+    writing = rows.writeStream.format("gated").options(**sink).option("checkpointLocation", job.checkpoint)
+    return (writing.trigger(availableNow=True) if job.available_now else writing).start()
 
 
 def main(job: Job) -> None:

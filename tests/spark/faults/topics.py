@@ -30,10 +30,10 @@ class Topics:
         for name in names:
             self.admin.create_topic(name, queue_count=QUEUES)
 
-    def feed(self, topic: str, count: int) -> None:
+    def feed(self, topic: str, count: int, queues: int = QUEUES) -> None:
         """Send so many messages, to all queues in turn. Their bodies are numbers that count on."""
         for _ in range(count):
-            queue = MessageQueue(topic, "broker-a", self.sent % QUEUES)
+            queue = MessageQueue(topic, "broker-a", self.sent % queues)
             self._producer.send(Message(topic, f"{self.sent:06}".encode()), queue=queue)
             self.sent += 1
 
@@ -67,6 +67,6 @@ def topics(nameserver: str) -> Iterator[Topics]:
     with (
         Admin(nameserver=nameserver) as admin,
         Producer(group="P_faults", nameserver=nameserver) as producer,
-        Ranges(nameserver=nameserver) as ranges,
+        Ranges(nameserver=nameserver, retries_max=4) as ranges,
     ):
         yield Topics(nameserver, admin, producer, ranges)

@@ -1,0 +1,86 @@
+"""Servers and topics that go in mid-stream: the query waits, or fails and says what to do; nothing is passed over in silence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.spark.faults.conftest import job_of
+from tests.spark.faults.driver import Job, started
+from tests.spark.faults.gates import BOUND_S, until
+from tests.spark.faults.processes import Servers
+from tests.spark.faults.topics import Topics, topics
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    """A name server and a broker of the test's own; the broker tells the name server of itself as often as may be."""
+    found = Servers(tmp_path, {"registerNameServerPeriod": 10_000})
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def test_a_query_waits_for_a_name_server_and_a_broker_that_are_gone(spark: Any, servers: Servers, tmp_path: Path):
+    with topics(servers.nameserver) as at:
+        copy = job_of(at, "orders", tmp_path)
+        at.feed(copy.origin, 40)
+        query = started(spark, copy)
+        try:
+            until(lambda: at.count(copy.target) == 40, "the first batch")
+            servers.names.kill()
+            at.feed(copy.origin, 40)  # the producer knows the way
+            servers.broker.kill()
+            until(lambda: at.count(copy.target) == -1, "us to give up, which takes seconds; the query does not")
+            servers.names.start()
+            servers.names.printed("ready")
+            servers.broker.start()
+            servers.broker.printed("ready")
+            until(lambda: not query.isActive or at.count(copy.target) == 80, "the second batch")
+            assert query.isActive, query.exception()
+        finally:
+            query.stop()
+        assert at.contents(copy.target) == at.contents(copy.origin)
+
+
+def test_a_topic_that_is_deleted_in_mid_stream_ends_the_query_with_what_to_do(spark: Any, at: Topics, job: Callable[..., Job]):
+    copy = job(outage="2", retries="1")
+    at.feed(copy.origin, 40)
+    query = started(spark, copy)
+    try:
+        query.processAllAvailable()
+        begun = time.monotonic()
+        at.admin.delete_topic(copy.origin)
+        with pytest.raises(StreamingQueryException, match=rf"{copy.origin}.*is the topic deleted\? Create it again"):
+            query.awaitTermination(BOUND_S)
+        assert time.monotonic() - begun >= 2
+    finally:
+        query.stop()
+    assert at.count(copy.target) == 40
+
+    at.make(copy.origin)
+    at.feed(copy.origin, 8)
+    query = started(spark, copy)
+    try:
+        with pytest.raises(StreamingQueryException, match=r"messages are gone that this query has not read.*failOnDataLoss=false"):
+            query.awaitTermination(BOUND_S)
+    finally:
+        query.stop()
+    copy.source["failOnDataLoss"] = "false"
+    query = started(spark, copy)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    again = at.contents(copy.origin)
+    assert {queue: bodies[10:] for queue, bodies in at.contents(copy.target).items()} == again
+    assert sum(map(len, again.values())) == 8
