@@ -201,11 +201,25 @@ def ingest(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     lake: Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory; made when it is missing.")],
     kind: Annotated[str, typer.Option("--format", metavar="KIND", help="parquet, delta or iceberg.")] = "parquet",
-    decode: Annotated[str, typer.Option("--decode", metavar="KIND", help="What bodies are: binary, text or json.")] = "binary",
+    decode: Annotated[
+        str, typer.Option("--decode", metavar="KIND", help="What bodies are: binary, text, json or avro.")
+    ] = "binary",
     schema: Annotated[
         str | None, typer.Option("--schema", metavar="DDL", help="Fields of JSON bodies: id bigint, total double.")
     ] = None,
+    avro: Annotated[Path | None, typer.Option("--avro", metavar="FILE", help="The schema of Avro bodies, as JSON (.avsc).")] = None,
     partition: Annotated[str, typer.Option("--partition", metavar="UNIT", help="A folder for each day or hour.")] = "",
+    dedup: Annotated[
+        str, typer.Option("--dedup", metavar="COLUMN", help="Leave copies of messages out, told by msgId or keys; the first stays.")
+    ] = "",
+    dedup_hours: Annotated[
+        int, typer.Option("--dedup-hours", min=0, help="Copies of rows stored up to so long before; 0: within a batch.")
+    ] = 24,
+    compact_every: Annotated[
+        int, typer.Option("--compact-every", min=0, metavar="BATCHES", help="Join small files after so many batches; 0: never.")
+    ] = 0,
+    name: spark_upkeep.Name = "",
+    catalog: spark_upkeep.Catalog = None,
     master: Master = None,
     option: Options = None,
     nameserver: NameServer = LOCAL,
@@ -213,10 +227,11 @@ def ingest(
 ) -> None:
     """Put what a topic holds now into a table, from where the table ends. Killed at any point, the next run goes on.
 
-    Example: halfmoon spark ingest orders lake/orders --format delta --partition day
+    Example: halfmoon spark ingest orders lake/orders --format delta --partition day --dedup msgId
     """
-    found = asked(nameserver, master, option, as_json=as_json)
-    _tables().fill(found, topic, lake, kind, decode, schema, partition)
+    found, tables = asked(nameserver, master, option, as_json=as_json), _tables()
+    directory = (lake, name, pairs(catalog or [], "--catalog"))
+    tables.fill(found, topic, directory, tables.Wanted(kind, decode, schema, avro, partition, dedup, dedup_hours, compact_every))
 
 
 def _end(drawn: Any, plot: Path | None, draw: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -179,6 +181,90 @@ def test_avro_bodies_become_columns_with_and_without_their_header():
     }  # fmt: skip
 
 
+def one_field(kind: Any) -> str:
+    """Return the schema of a record with one field ``x``."""
+    return json.dumps({"type": "record", "name": "R", "namespace": "shop", "fields": [{"name": "x", "type": kind}]})
+
+
+def written(schema: str, *values: Any) -> list[bytes]:
+    """Return records with ``x`` as these values."""
+    fastavro = pytest.importorskip("fastavro")
+    found = []
+    for value in values:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(schema)), {"x": value})
+        found.append(out.getvalue())
+    return found
+
+
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "n", "type": "int"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "column", "kept"),
+    [
+        ("boolean", True, pa.bool_(), True),
+        ({"type": "string", "logicalType": "uuid"}, UUID(int=7), pa.string(), str(UUID(int=7))),
+        ({"type": "array", "items": {"type": "string", "logicalType": "uuid"}}, [UUID(int=7)], None, [str(UUID(int=7))]),
+        ({"type": "map", "values": ["null", "int"]}, {"a": None, "b": 2}, None, [("a", None), ("b", 2)]),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", pa.string(), "B"),
+        ({"type": "fixed", "name": "F", "size": 2}, b"ab", pa.binary(), b"ab"),
+        ({"type": "fixed", "name": "F", "size": 8, "logicalType": "decimal", "precision": 9, "scale": 2}, Decimal("-1.25"), None,
+         Decimal("-1.25")),
+        ({"type": "int", "logicalType": "date"}, date(2026, 1, 31), pa.date32(), date(2026, 1, 31)),
+        ({"type": "long", "logicalType": "timestamp-millis"}, datetime(2026, 1, 31, 8, tzinfo=UTC), pa.timestamp("us", "UTC"),
+         datetime(2026, 1, 31, 8, tzinfo=UTC)),
+        ({"type": "string", "logicalType": "colour"}, "red", pa.string(), "red"),
+        ({"type": "array", "items": NODE}, [{"n": 1}], None, [{"n": 1}]),
+        (["null", NODE], None, None, None),
+    ],
+)  # fmt: skip
+def test_each_avro_type_becomes_a_column(kind: Any, value: Any, column: pa.DataType | None, kept: Any):
+    schema = one_field(kind)
+    decoder = bodies.Avro(schema)
+
+    found = decoder.decode(pa.array(written(schema, value)))
+
+    assert (found.columns.column("x").to_pylist(), found.bad) == ([kept], {})
+    assert column is None or decoder.schema.field("x").type == column
+
+
+def test_a_type_that_was_named_before_is_known_by_its_name():
+    schema = json.dumps(
+        {"type": "record", "name": "R", "namespace": "shop", "fields": [{"name": "a", "type": NODE}, {"name": "b", "type": "Node"}]}
+    )
+
+    assert bodies.Avro(schema).schema.field("b").type == bodies.Avro(schema).schema.field("a").type
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "raw"),
+    [
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, Decimal("1.25"), b"\x10" + b"\x7f" * 8),
+        ("int", 5, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+    ],
+    ids=["decimal", "int"],
+)
+def test_a_value_too_large_for_its_column_makes_its_body_bad_and_no_other(kind: Any, right: Any, raw: bytes):
+    schema = one_field(kind)
+    (body,) = written(schema, right)
+
+    found = bodies.Avro(schema).decode(pa.array([body, raw, body, body, b"", raw, body]))
+
+    assert (found.columns.column("x").to_pylist(), found.good.tolist()) == ([right] * 4, [0, 2, 3, 6])
+    assert {place: kind for place, (kind, _) in found.bad.items()} == {1: "wrong type", 4: "not Avro", 5: "wrong type"}
+
+
+@given(st.lists(st.binary(max_size=24), max_size=6))
+def test_no_bytes_make_the_avro_decoder_raise_or_lose_a_body(values: list[bytes]):
+    pytest.importorskip("fastavro")
+
+    found = bodies.Avro(AVRO).decode(pa.array(values, pa.binary()))
+
+    assert sorted([*found.good.tolist(), *found.bad]) == list(range(len(values)))
+    assert found.columns.num_rows == len(found.good)
+
+
 def test_text_bodies_are_checked():
     found = bodies.Text().decode(pa.array([b"gr\xc3\xbcn", b"\xff", b""]))
 
@@ -193,6 +279,11 @@ def test_text_bodies_are_checked():
         ("avro", None, "{"),
         ("avro", None, '"string"'),
         ("avro", None, '{"type": "record", "name": "X", "fields": [{"name": "x", "type": "null"}]}'),
+        ("avro", None, one_field({"type": "int", "logicalType": "time-millis"})),
+        ("avro", None, one_field({"type": "fixed", "name": "F", "size": 0})),
+        ("avro", None, one_field({"type": "bytes", "logicalType": "decimal", "precision": 39})),
+        ("avro", None, one_field({"type": "record", "name": "A", "fields": [{"name": "a", "type": ["null", "A"]}]})),
+        ("avro", None, one_field(["string", "long"])),
         ("json", pa.schema([("x", pa.map_(pa.string(), pa.string()))]), ""),
         ("json", pa.schema([("x", pa.list_(pa.date32()))]), ""),
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -62,7 +63,7 @@ def decoder(kind: str, schema: pa.Schema | None, avro: str = "") -> Bodies | Non
     if kind == "text":
         return Text()
     if kind == "json":
-        if schema is None:
+        if schema is None or not len(schema):
             raise UsageError("decode=json needs a schema: fields with types, or a sample to read them from")
         return Json(schema)
     if kind == "avro":
@@ -162,19 +163,42 @@ class Avro:
             fastavro.schema.UnknownType,
         ) as exc:
             raise UsageError(f"the Avro schema cannot be read: {exc}") from None
-        self.schema = pa.schema([_avro_field(field) for field in fields])
+        self._uuids = '"uuid"' in text
+        known: dict[str, pa.DataType | None] = {parsed["name"]: None}
+        self.schema = pa.schema([_avro_field(field, known) for field in fields])
 
     def decode(self, bodies: pa.BinaryArray) -> Decoded:
         """Return the fields of the bodies, read one after the other."""
-        rows, good, bad = [], [], {}
+        rows: dict[int, Any] = {}
+        bad: dict[int, tuple[str, str]] = {}
         for i, body in enumerate(bodies.to_pylist()):
             try:
-                rows.append(self._record(body or b""))
-                good.append(i)
+                rows[i] = self._record(body or b"")
             except _Bad as exc:
                 bad[i] = (exc.kind, exc.text)
-        columns = [pa.array([row[field.name] for row in rows], field.type) for field in self.schema]
-        return Decoded(pa.RecordBatch.from_arrays(columns, schema=self.schema), np.array(good, np.int64), bad)
+        places, made = list(rows), []
+        waiting = [places] if places else []
+        while waiting:  # a value may be right for Avro's writer and too large for its column; then its row is looked for
+            run = waiting.pop()
+            try:
+                made.append(self._columns([rows[i] for i in run]))
+            except _Bad as exc:
+                if len(run) == 1:
+                    bad[run[0]] = (exc.kind, exc.text)
+                else:
+                    waiting += [run[len(run) // 2 :], run[: len(run) // 2]]
+        good = np.array([i for i in places if i not in bad], np.int64)
+        return Decoded(_one(made, self.schema), good, dict(sorted(bad.items())))
+
+    def _columns(self, rows: list[Any]) -> pa.RecordBatch:
+        try:
+            values = [[row[field.name] for row in rows] for field in self.schema]
+            if self._uuids:
+                values = [[_plain(each) for each in column] for column in values]
+            columns = [pa.array(column, field.type) for column, field in zip(values, self.schema, strict=True)]
+            return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        except (pa.ArrowException, OverflowError, ValueError, TypeError) as exc:
+            raise _Bad("wrong type", f"a value does not fit its column: {exc}") from None
 
     def _record(self, body: bytes) -> Any:
         at = io.BytesIO(body)
@@ -219,10 +243,12 @@ def _by_runs(bodies: pa.BinaryArray, schema: pa.Schema, run: Callable[[pa.Binary
             else:
                 middle = (begin + end) // 2
                 waiting += [(middle, end), (begin, middle)]
-    table = pa.Table.from_batches(made, schema=schema).combine_chunks()
-    batches = table.to_batches()
-    columns = batches[0] if batches else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-    return Decoded(columns, np.concatenate(good) if good else np.empty(0, np.int64), bad)
+    return Decoded(_one(made, schema), np.concatenate(good) if good else np.empty(0, np.int64), bad)
+
+
+def _one(made: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    batches = pa.Table.from_batches(made, schema=schema).combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
 
 
 def _stretches(bodies: pa.BinaryArray) -> list[tuple[int, int]]:
@@ -297,9 +323,18 @@ _AVRO = {
 }
 
 
-def _avro_field(field: Any) -> pa.Field:
+def _plain(value: Any) -> Any:
+    """Return a value that Arrow takes: of what Avro's reader gives, it only does not know UUIDs."""
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _avro_field(field: Any, known: dict[str, pa.DataType | None]) -> pa.Field:
     kind, nullable = _without_null(field["type"])
-    return pa.field(field["name"], _avro_type(field["name"], kind), nullable)
+    return pa.field(field["name"], _avro_type(field["name"], kind, known), nullable)
 
 
 def _without_null(kind: Any) -> tuple[Any, bool]:
@@ -309,25 +344,44 @@ def _without_null(kind: Any) -> tuple[Any, bool]:
     return (others[0] if len(others) == 1 else kind), "null" in kind
 
 
-def _avro_type(name: str, kind: Any) -> pa.DataType:
-    if isinstance(kind, str) and kind in _AVRO:
-        return _AVRO[kind]
-    if isinstance(kind, dict):
-        base = kind.get("type")
-        if base == "record" and kind["fields"]:
-            return pa.struct([_avro_field(field) for field in kind["fields"]])
-        if base == "array":
-            return pa.list_(_avro_type(f"{name}[]", _without_null(kind["items"])[0]))
-        if base == "map":
-            return pa.map_(pa.string(), _avro_type(f"{name}{{}}", _without_null(kind["values"])[0]))
-        if base == "enum":
-            return pa.string()
-        if base == "bytes" and kind.get("logicalType") == "decimal":
-            return pa.decimal128(kind["precision"], kind.get("scale", 0))
-        logical = f"{base}-{kind['logicalType']}" if "logicalType" in kind else str(base)
-        if logical in _AVRO:
-            return _AVRO[logical]
-    raise UsageError(f"Avro field {name}: type {str(kind)[:100]} has no column type here")
+def _avro_type(name: str, kind: Any, known: dict[str, pa.DataType | None]) -> pa.DataType:
+    """Return the column type of an Avro type. ``known``: the types named so far, None while one is not complete."""
+    if isinstance(kind, str):
+        found = _AVRO.get(kind) or known.get(kind)
+    elif isinstance(kind, dict):
+        if "name" in kind:
+            known[kind["name"]] = None
+        found = _avro_complex(name, kind, known)
+        if "name" in kind:
+            known[kind["name"]] = found
+    else:
+        found = None
+    if found is None:
+        raise UsageError(f"Avro field {name}: type {str(kind)[:100]} has no column type here")
+    return found
+
+
+def _avro_complex(name: str, kind: dict[str, Any], known: dict[str, pa.DataType | None]) -> pa.DataType | None:
+    base = str(kind.get("type"))
+    if base == "record" and kind["fields"]:
+        return pa.struct([_avro_field(field, known) for field in kind["fields"]])
+    if base == "array":
+        return pa.list_(_avro_type(f"{name}[]", _without_null(kind["items"])[0], known))
+    if base == "map":
+        return pa.map_(pa.string(), _avro_type(f"{name}{{}}", _without_null(kind["values"])[0], known))
+    if base == "enum":
+        return pa.string()
+    if base in ("bytes", "fixed") and kind.get("logicalType") == "decimal":
+        precision, scale = kind.get("precision"), kind.get("scale", 0)
+        if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= 38 and precision):
+            raise UsageError(f"Avro field {name}: decimals have a precision of 1 to 38 and a scale up to it")
+        return pa.decimal128(precision, scale)
+    logical = f"{base}-{kind.get('logicalType', '')}"
+    if logical in _AVRO or logical in fastavro.read.LOGICAL_READERS:
+        return _AVRO.get(logical)
+    if base == "fixed":
+        return pa.binary() if kind["size"] else None  # of nothing there may be as many as a body likes to say
+    return _AVRO.get(base)  # logical types that the reader does not know are passed over
 
 
 def names_of(schema: pa.Schema, taken: Sequence[str]) -> None:

@@ -202,10 +202,7 @@ class _Files:
 
     def discard(self) -> None:
         for file in self._open.values():
-            try:
-                file.sink.close()
-            except OSError:
-                pass
+            file.abandon()
         for path in self._made:
             path.unlink(missing_ok=True)
 
@@ -232,6 +229,14 @@ class _File:
         self.path, self.name, self.rows = path, name, 0
         self.sink = path.open("xb")
         self.writer = pq.ParquetWriter(self.sink, schema, compression=compression, use_dictionary=_repeating(schema))
+
+    def abandon(self) -> None:
+        """Let go of the file, whatever state it is in."""
+        for each in (self.writer, self.sink):
+            try:
+                each.close()
+            except (OSError, pa.ArrowException):
+                pass  # it is to be removed
 
     def close(self) -> int:
         """Finish the file, on the device, and return its size in bytes."""

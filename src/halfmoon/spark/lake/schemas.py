@@ -21,8 +21,8 @@ def from_ddl(text: str) -> pa.Schema:
     """
     try:
         found = StructType.fromDDL(text)
-        if not isinstance(found, StructType):
-            raise UsageError(f"the schema {text[:200]!r} is one type; it must name fields")
+        if not isinstance(found, StructType) or not found.fields:
+            raise UsageError(f"the schema {text[:200]!r} must name fields")
         return from_spark(found)
     except UsageError:
         raise
