@@ -12,9 +12,9 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 
 from halfmoon import PullConsumer
 from halfmoon.errors import ConnectionLost, MessageIllegal, UsageError
-from halfmoon.model import MessageQueue
+from halfmoon.model import RECONSUME_REASON, MessageQueue
 from halfmoon.spark import sink
-from halfmoon.spark.sink import Sending, Sent, Task, batch_writer, stream_task, write
+from halfmoon.spark.sink import BatchWriter, Sending, Sent, Task, batch_writer, stream_task, write
 from halfmoon.spark.sink_options import SinkOptions, sink_options
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_batch
@@ -148,6 +148,30 @@ def test_idempotent_other_batches_partitions_and_queries_are_other_rows(cluster:
     assert bodies(stored(cluster, topic)) == ["x"] * 4
 
 
+@pytest.mark.parametrize("delivery", ["at-least-once", "idempotent"])
+def test_rows_that_are_too_large_become_dead_letters(cluster: LocalCluster, topic: str, delivery: str, caplog):
+    options = SinkOptions(
+        endpoints=cluster.nameserver, topic=topic, delivery=delivery, message_bytes=2_048, on_too_large="dlq",
+        dlq_topic=f"{topic}_dead",
+    )  # fmt: skip
+    batch = rows(["a", "large" * 1_000, "c"])
+    for _ in range(2):
+        done = write(options, TASK, iter([batch]))
+
+    times = 1 if delivery == "idempotent" else 2
+    assert bodies(stored(cluster, topic)) == sorted(["a", "c"] * times)
+    dead = [message for messages in stored(cluster, f"{topic}_dead").values() for message in messages]
+    assert len(dead) == times
+    assert dead[0].properties[RECONSUME_REASON].startswith("row 1 of its task is a message of 5")
+    assert done == Sent(3, done.requests, 1)
+    with caplog.at_level("INFO", "halfmoon.spark"):
+        BatchWriter(options).commit([done, None, done])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"rows written: delivery={delivery} rows=6 tasks=2",
+        f"messages too large, sent as dead letters: count=2 topic={topic}_dead",
+    ]
+
+
 def test_delayed_rows_travel_alone_and_idempotent_refuses_them(cluster: LocalCluster, topic: str, options: SinkOptions):
     batch = rows(["now", "later", "then"], delayLevel=[0, 1, None])
 
@@ -240,6 +264,8 @@ def test_outside_of_spark_there_is_no_task():
         ({"delivry": "x"}, "did you mean delivery"),
         ({"delivery": "twice"}, "delivery"),
         ({"onTooLarge": "drop"}, "onTooLarge"),
+        ({"onTooLarge": "dlq"}, "onTooLarge=dlq and dlqTopic=TOPIC belong together"),
+        ({"dlqTopic": "dead"}, "onTooLarge=dlq and dlqTopic=TOPIC belong together"),
         ({"inFlight": "0"}, "inFlight"),
         ({"secretKey": "hunter2"}, "secretKey"),
         ({"batchBytes": "8m"}, "batchBytes"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -108,3 +111,38 @@ def test_a_broker_that_is_killed_and_comes_back_holds_each_row_once(
     settle(transactions, options(own), [prepare(transactions, options(own), BATCH, 0, [rows(names)])])
 
     assert sorted(message.body.decode() for messages in stored(own).values() for message in messages) == names
+
+
+def test_delayed_rows_come_at_their_time_behind_the_others_and_dead_letters_with_the_batch(
+    own: LocalCluster, transactions: BatchTransactions
+):
+    with Admin(nameserver=own.nameserver) as admin:
+        admin.create_topic("dead", queue_count=1)
+    wanted = replace(options(own), on_too_large="dlq", dlq_topic="dead", message_bytes=2_048)
+    at = datetime.now(UTC) + timedelta(seconds=2)
+    batch = rows(["now", "by level", "by time", "large" * 1_000], delayLevel=[0, 1, None, None], deliverAt=[None, None, at, None])
+    said = prepare(transactions, wanted, BATCH, 0, [batch])
+    assert (said.rows, said.too_large) == (4, 1)
+
+    settle(transactions, wanted, [said])
+    settle(transactions, wanted, [prepare(transactions, wanted, BATCH, 0, [batch])])  # run again, it adds nothing
+
+    found = until(lambda: [message for messages in stored(own).values() for message in messages], lambda each: len(each) == 3)
+    assert sorted(message.body.decode() for message in found) == ["by level", "by time", "now"]
+    times = {message.body.decode(): message.store_ms for message in found}
+    assert times["by level"] >= times["now"] + 1_000
+    assert times["by time"] >= int(at.timestamp() * 1000)
+    with PullConsumer(group="C_dead", nameserver=own.nameserver) as consumer:
+        consumer.assign(consumer.queues("dead"))
+        consumer.seek_to_begin(consumer.queues("dead")[0])
+        (dead,) = consumer.poll(timeout_ms=60_000)
+    assert dead.properties["TOO_LARGE_BYTES"] == "5000"
+
+
+def until(look, holds, bound_s: float = 60.0):
+    """Look again until what is seen holds."""
+    end = time.monotonic() + bound_s
+    while not holds(found := look()):
+        assert time.monotonic() < end, found
+        time.sleep(0.1)
+    return found

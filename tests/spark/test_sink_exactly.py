@@ -16,6 +16,7 @@ from halfmoon.model import MessageQueue
 from halfmoon.spark.sink_exactly import NotDecided, Prepared, give_up, prepare, settle
 from halfmoon.spark.sink_options import SinkOptions
 from halfmoon.wire.batches import BatchPromise, piece_checksum, sum_of
+from halfmoon.wire.properties import value_of
 from halfmoon.wire.record import decode_batch
 
 BATCH = BatchName("query-1", 0)
@@ -309,6 +310,23 @@ def test_promises_are_what_the_broker_was_sent():
     assert sum(said.counts.values()) == said.rows == 51
 
 
-def test_delayed_rows_are_refused():
-    with pytest.raises(UsageError, match="no delayed rows"):
-        prepare(Brokers(), OPTIONS, BATCH, 0, [pa.RecordBatch.from_pydict({"body": ["a"], "delayLevel": [3]})])
+def test_delayed_rows_travel_with_the_others():
+    brokers = Brokers()
+    batch = pa.RecordBatch.from_pydict({"body": ["a", "b", "c"], "delayLevel": [3, 0, None]})
+
+    said = prepare(brokers, OPTIONS, BATCH, 0, [batch])
+
+    (piece,) = [piece for pieces in brokers.held.values() for piece in pieces]
+    assert said.rows == piece[3] == 3
+    delays = [value_of(item.properties, b"DELAY") for item in decode_batch(piece[5])]
+    assert delays == [b"3", None, None]
+
+
+def test_rows_that_are_too_large_go_as_dead_letters_and_are_counted():
+    brokers = Brokers()
+    options = SinkOptions(endpoints="x:1", topic="orders", message_bytes=2_048, on_too_large="dlq", dlq_topic="dead")
+
+    said = prepare(brokers, options, BATCH, 0, [rows(["small", "x" * 5_000, "also small"])])
+
+    topics = {piece[1].topic: piece[3] for pieces in brokers.held.values() for piece in pieces}
+    assert (topics, said.rows, said.too_large) == ({"orders": 2, "dead": 1}, 3, 1)

@@ -17,9 +17,10 @@ from halfmoon.broker.batchcoordinator import Coordinator
 from halfmoon.broker.batchdoubt import Doubt
 from halfmoon.broker.batchdurable import Durable, refused
 from halfmoon.broker.batchlist import Listing
-from halfmoon.broker.batchpublishing import Publishing, count_of, drafts_of
+from halfmoon.broker.batchpublishing import Publishing, count_of, drafts_of, may_wait
 from halfmoon.broker.batchrecords import PIECES, Applied, Dropped, Finished, Forgotten, Journal, PieceFound, Snapshot, Step, Voted
 from halfmoon.broker.batchstate import Application, Attempt, Stream, Streams
+from halfmoon.broker.delay import Delays
 from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.names import BATCH_TOPIC, FORBIDDEN_TO_SEND, TEMPLATE_TOPIC, check_topic
@@ -59,8 +60,8 @@ class Batches:
     """All of it. ``start`` has an operation driven in the background; ``host`` and ``name_servers`` are this broker's."""
 
     def __init__(
-        self, settings: BrokerSettings, store: Store, topics: Topics, sends: Sends, peers: Peers, name_servers: Iterable[str],
-        start: Callable[[Op[None], str], None], now: int,
+        self, settings: BrokerSettings, store: Store, topics: Topics, sends: Sends, delays: Delays, peers: Peers,
+        name_servers: Iterable[str], start: Callable[[Op[None], str], None], now: int,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._topics, self._sends = settings, store, topics, sends
         self._fewer = Fewer(logging.getLogger("halfmoon.broker.batches"), now)
@@ -69,7 +70,7 @@ class Batches:
         self._journal = Journal(store, sends)
         self.durable = Durable(store, peers)
         self._firsts = Firsts(store, self._prepare_again, self._refuse)
-        self.publishing = Publishing(store, sends, topics, self._fewer.warning)
+        self.publishing = Publishing(store, sends, topics, delays, self._fewer.warning)
         self.coordinator = Coordinator(self.streams, self.durable, self.write, self._stream, self.counters)
         self.doubt = Doubt(self, settings.name, list(name_servers), start, self._fewer.warning)
         self.listing = Listing(settings.name, self.streams, self.publishing, self.counters)
@@ -169,7 +170,7 @@ class Batches:
         if known is None:
             self._check_room(attempt, len(body))
             sys_flag = BORN_HOST_V6 if len(host) > 8 else 0
-            count = count_of(self._sends, body) or len(drafts_of(self._sends, body, sys_flag, now, host))
+            count = count_of(self._sends, body) or self._looked_at(h, body, sys_flag, host, now)
             if count != h.count:
                 raise MessageRefused(f"the piece holds {count} messages, its header says {h.count}")
             limit_ms = self._settings.batch_timeout_ms
@@ -182,6 +183,13 @@ class Batches:
         elif known.checksum != checksum or known.count != h.count:
             raise MessageRefused(f"another piece of attempt {h.attempt} begins at {h.first_seq} of this queue")
         return Reply(header=PrepareBatchReply(result="STORED", coordinator=stream.coordinator))
+
+    def _looked_at(self, h: PrepareBatch, body: bytes, sys_flag: int, host: bytes, now: int) -> int:
+        """Return how many messages a piece holds whose messages are not all ordinary. Raises what says that one is illegal."""
+        drafts = drafts_of(self._sends, body, sys_flag, now, host)
+        if may_wait(body):
+            self.publishing.check(h.topic, h.queue_id, drafts, now)
+        return len(drafts)
 
     def _check_place(self, topic: str, queue_id: int, now: int) -> None:
         check_topic(topic)

@@ -2,13 +2,16 @@
 
 A visible record carries who it is in its prepared-transaction offset: the physical offset of its piece plus its number in it, from
 1 on, for 0 is nobody. What a start found in the log may be published in part: then the queues behind it tell which messages are
-there already.
+there already. A message that asks to come later is parked when it is published: its delay begins then, and its parked record
+carries who it is.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from struct import Struct
 
 import msgspec
@@ -16,7 +19,9 @@ from msgspec import structs
 
 from halfmoon.broker.batchrecords import Piece
 from halfmoon.broker.batchstate import Application
-from halfmoon.broker.send import BATCH_MAX, Sends, may_be_delayed
+from halfmoon.broker.delay import Delays, Wish
+from halfmoon.broker.delayplace import with_place
+from halfmoon.broker.send import BATCH_MAX, Sends
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import CorruptRecord, MessageRefused
 from halfmoon.hot import batch_drafts, batch_items
@@ -32,7 +37,9 @@ MESSAGES_A_TURN, BYTES_A_TURN = 4096, 4 * 1024 * 1024
 
 
 _UNUSUAL = (b"DELAY", b"TIMER_DEL", b"TRAN_MSG")
-"""What stands in properties that a message of a batch cannot have."""
+"""What stands in properties that are looked at one by one."""
+_LONGEST = b"TIMER_OUT_MS\x01%d\x02TIMER_LOOK_MS\x01%d\x02" % (10**15, 10**15)
+"""The most that parking adds to a message's properties, beside its place."""
 _ITEM = Struct(">i12xi")
 
 
@@ -46,8 +53,8 @@ class Lane(msgspec.Struct):
 class Publishing:
     """The lanes of one broker, by id and batch. ``published`` and ``skipped`` count messages since the start."""
 
-    def __init__(self, store: Store, sends: Sends, topics: Topics, warn: Callable[..., None]) -> None:
-        self._store, self._sends, self._topics, self._warn = store, sends, topics, warn
+    def __init__(self, store: Store, sends: Sends, topics: Topics, delays: Delays, warn: Callable[..., None]) -> None:
+        self._store, self._sends, self._topics, self._delays, self._warn = store, sends, topics, delays, warn
         self._lanes: dict[tuple[str, int], Lane] = {}
         self.published = self.skipped = 0
 
@@ -84,10 +91,40 @@ class Publishing:
             if identity not in already
         ]
         self._make_readable(piece.topic, piece.queue_id, now)
-        if named:
+        if may_wait(parts.body):
+            self._append(piece, named, already, now)
+        elif named:
             self._sends.append(piece.topic, piece.queue_id, named, now)
         self.published += len(named)
         self.skipped += len(drafts) - len(named)
+
+    def _append(self, piece: Piece, named: Sequence[Draft], already: set[int], now: int) -> None:
+        """Park the messages that ask to come later and store the others, in order.
+
+        Should the store refuse one, those before it are in ``already``, and are not stored again.
+        """
+        for wish, group in groupby(((self._wish(draft, now), draft) for draft in named), key=itemgetter(0)):
+            drafts = [draft for _, draft in group]
+            if wish is None:
+                self._sends.append(piece.topic, piece.queue_id, drafts, now)
+                already.update(draft[7] for draft in drafts)
+                continue
+            for draft in drafts:
+                self._delays.put(piece.topic, piece.queue_id, wish, draft, now, identity=draft[7])
+                already.add(draft[7])
+
+    def _wish(self, draft: Draft, now: int) -> Wish | None:
+        try:
+            return self._delays.wanted(draft[1], now)
+        except MessageRefused as exc:  # it was taken when the piece came; the settings are others now
+            self._warn("a message of a batch is published without its delay: %s", exc)
+            return None
+
+    def check(self, topic: str, queue_id: int, drafts: Iterable[Draft], now: int) -> None:
+        """See whether messages that ask to come later can be parked. Raises MessageRefused (13), BrokerError 1."""
+        for draft in drafts:
+            if (wish := self._delays.wanted(draft[1], now)) is not None:
+                with_place(draft[1], topic, queue_id, _LONGEST, keep_asked=wish.deliver_ms is not None)
 
     def _already(self, application: Application) -> set[int]:
         """Return who of a batch is published: nobody, unless a start found some of its attempts in the log."""
@@ -102,6 +139,8 @@ class Publishing:
                 record = self._store.record(entry.physical_offset, entry.size)
                 if record is not None and (identity := prepared_offset(record)):
                     found.add(identity)
+        if lowest:
+            found |= {prepared_offset(record) for record in self._delays.parked_behind(min(lowest.values()))} - {0}
         return found
 
     def _make_readable(self, topic: str, queue_id: int, now: int) -> None:
@@ -120,6 +159,11 @@ def in_order(application: Application) -> list[Piece]:
     pieces = [(piece, attempt.name) for attempt in application.attempts.values() for piece in attempt.pieces.values()]
     pieces.sort(key=lambda each: (each[0].topic, each[0].queue_id, each[0].partition, each[1], each[0].first_seq))
     return [piece for piece, _ in pieces]
+
+
+def may_wait(body: bytes) -> bool:
+    """Whether a piece may hold a message that asks to come later."""
+    return b"DELAY\x01" in body or b"TIMER_DEL" in body
 
 
 def count_of(sends: Sends, body: bytes) -> int | None:
@@ -163,8 +207,6 @@ def _plainly(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: bytes
         raise MessageRefused(f"a piece of a batch holds 1 to {BATCH_MAX} messages, not {len(items)}")
     drafts: list[Draft] = []
     for item_body, properties, flag in items:
-        if may_be_delayed(properties.decode("utf-8", "replace")):
-            raise MessageRefused("the message is illegal: a message of a batch transaction cannot be delayed")
         text, code, _ = sends.prepare(properties)
         drafts.append((item_body, text, flag, sys_flag, born_ms, host, 0, 0, code))
     return drafts

@@ -114,8 +114,9 @@ class Broker:
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._told, self.topics.text)
         self._starts: list[CoreEffect] = []
         self.batches = Batches(
-            settings, self.store, self.topics, self.sends, self.peers, self.registration.name_servers, self._start, now
-        )
+            settings, self.store, self.topics, self.sends, self.delays, self.peers, self.registration.name_servers, self._start,
+            now,
+        )  # fmt: skip
         self._handlers = self._table()
         self._stopping = False
         self._next_save_ms = now + settings.save_offsets_ms

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +29,7 @@ from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import IllegalOperation, MessageRefused, NoPermission
 from halfmoon.ports import Disk
+from halfmoon.store.journal import entries_behind
 from halfmoon.store.store import Appended, Draft, Store
 from halfmoon.store.timerprogress import TIMER
 from halfmoon.wire import properties as wire_properties
@@ -41,6 +44,13 @@ A_TICK = 128
 """Messages that one tick delivers, about: so much is done before connections are looked at again."""
 
 _LEVEL = re.compile(r"-?[0-9]{1,10}")
+
+
+class Wish(NamedTuple):
+    """How a message asks to come later: by a level from 1 on, or at a time (ms since the epoch)."""
+
+    level: int
+    deliver_ms: int | None
 
 
 class Delays:
@@ -153,7 +163,40 @@ class Delays:
         appended, key = self.cancel(handle.topic, handle.key, request.peer.host, request.now)
         self._sends.stored(request, 0, appended, wait=True, other=RecallMessageReply(msg_id=key))
 
-    def park(self, topic: str, queue_id: int, level: int, draft: Draft, now: int) -> Appended:
+    def wanted(self, properties: bytes, now: int) -> Wish | None:
+        """Return how a message that is stored with these properties asks to come later; None: it does not, or its time is over.
+
+        Raises MessageRefused (13): no such level or time, or it cancels another; BrokerError 1: timers are switched off.
+        """
+        found = wire_properties.decode(properties)
+        level = asked_level(found.get("DELAY", "0"))
+        if level > 0:
+            return Wish(self.capped(level), None)
+        if CANCEL_KEY in found:
+            raise MessageRefused("the message is illegal: a message of a batch cancels no other")
+        deliver_ms = self.timer.asked(found, now)
+        return None if deliver_ms is None or deliver_ms <= now else Wish(0, deliver_ms)
+
+    def put(self, topic: str, queue_id: int, wish: Wish, draft: Draft, now: int, identity: int) -> None:
+        """Park a message as it wishes, its record marked with ``identity`` as its prepared-transaction offset.
+
+        Raises what `park` and `Timer.park` do.
+        """
+        if wish.deliver_ms is None:
+            self.park(topic, queue_id, wish.level, draft, now, identity=identity)
+        else:
+            self.timer.park(topic, queue_id, wish.deliver_ms, draft, now, identity=identity)
+
+    def parked_behind(self, physical_offset: int) -> Iterator[memoryview]:
+        """Yield all records of parked messages that lie behind a place of the log, delivered or not."""
+        queues = [(SCHEDULE_TOPIC, queue_id) for queue_id in self._store.queue_ids(SCHEDULE_TOPIC)]
+        for topic, queue_id in [*queues, (TIMER_TOPIC, 0)]:
+            for entry in entries_behind(self._store, topic, queue_id, physical_offset):
+                record = self._store.record(entry.physical_offset, entry.size)
+                if record is not None:
+                    yield record
+
+    def park(self, topic: str, queue_id: int, level: int, draft: Draft, now: int, *, identity: int = 0) -> Appended:
         """Store a message so that it is delivered to a queue of a topic once the delay of its level is over.
 
         ``draft`` is the message as it would be stored there; ways in which it was parked before are forgotten. A level above the
@@ -167,7 +210,7 @@ class Delays:
         properties = with_place(properties, topic, queue_id, b"DELAY\x01%d\x02" % level)
         due = now + self.levels.delay_ms(level)
         sys_flag &= ~TRANSACTION_MASK
-        stored = (body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, 0, due)
+        stored = (body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, identity, due)
         appended = self._sends.append(SCHEDULE_TOPIC, level - 1, [stored], now)
         self.lanes[level].parked(appended.queue_offset + 1, due)
         return appended

@@ -82,7 +82,9 @@ class Timer:
             return deliver_ms
         return None
 
-    def park(self, topic: str, queue_id: int, deliver_ms: int, draft: Draft, now: int) -> tuple[Appended, int]:
+    def park(
+        self, topic: str, queue_id: int, deliver_ms: int, draft: Draft, now: int, *, identity: int = 0
+    ) -> tuple[Appended, int]:
         """Store a message so that it is delivered at a time; return where it lies and that time.
 
         A time before what was delivered already, after the clock was set back, is that of the next message. Raises what
@@ -97,7 +99,7 @@ class Timer:
             more += b"%s\x01%d\x02" % (LOOK_MS.encode(), look_ms)
         body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, _, _ = draft
         properties = with_place(properties, topic, queue_id, more, keep_asked=True)
-        stored = (body, properties, flag, sys_flag & ~TRANSACTION_MASK, born_ms, born_host, reconsume_times, 0, look_ms)
+        stored = (body, properties, flag, sys_flag & ~TRANSACTION_MASK, born_ms, born_host, reconsume_times, identity, look_ms)
         appended = self._sends.append(TIMER_TOPIC, 0, [stored], now)
         self.index.insert(look_ms, appended.queue_offset)
         return appended, deliver_ms

@@ -7,7 +7,7 @@ Columns: ``body`` (binary or string) is required; ``topic``, ``tags``, ``keys``,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from halfmoon.model import RESERVED_PROPERTIES, MessageQueue, java_hash
+from halfmoon.spark.too_large import DeadLetters, buried
 from halfmoon.wire.record import ITEM_BYTES_MIN
 
 Ints = NDArray[np.int64]
@@ -62,7 +63,8 @@ class Encoding:
     """How rows are encoded.
 
     ``topic`` overrides the column; ``batch_bytes`` bounds a piece and ``message_bytes_max`` a message with its properties;
-    ``repeat``: each message says that it may have come before. ``queues`` gives those of a topic, sorted, and is asked only where
+    ``repeat``: each message says that it may have come before. ``dead`` takes what is over the bound, None: that is an error.
+    ``delayed_alone``: brokers take delayed messages singly only. ``queues`` gives those of a topic, sorted, and is asked only where
     a row has a queueId or a shardingKey; ``partition`` spreads equal queue numbers over brokers.
     """
 
@@ -70,6 +72,8 @@ class Encoding:
     batch_bytes: int = 1024 * 1024
     message_bytes_max: int = BODY_BYTES_MAX
     repeat: bool = False
+    dead: DeadLetters | None = None
+    delayed_alone: bool = True
     queues: Callable[[str], Sequence[MessageQueue]] = no_queues
     partition: int = 0
 
@@ -140,8 +144,15 @@ def pieces_of(batch: pa.RecordBatch, ids: Ids, first: int, encoding: Encoding) -
         yield from pieces_of(batch.slice(half), ids, first + half, encoding)
     elif batch.num_rows:
         rows = _Rows(batch, first)
-        items = _items(rows, ids, encoding)
-        yield from _cut(rows, items, encoding)
+        found = _measured(rows, ids, encoding)
+        limit, dead = encoding.message_bytes_max, encoding.dead
+        over = found.sizes > limit
+        if dead is None or not over.any():
+            rows.refuse(over, f"the message is larger than {limit} bytes with its properties (onTooLarge)")
+            yield from _cut(rows, _items(rows, found), encoding)
+        else:
+            batch = buried(batch, over, found.sizes, first=first, limit=limit, topic=encoding.topic, dead=dead)
+            yield from pieces_of(batch, ids, first, replace(encoding, topic=None, dead=None))
 
 
 class _Rows:
@@ -172,7 +183,17 @@ class _Items(NamedTuple):
     body_bytes: Ints
 
 
-def _items(rows: _Rows, ids: Ids, encoding: Encoding) -> _Items:
+class _Measured(NamedTuple):
+    """What messages are made of, and how long each is: its body, its properties, all of it."""
+
+    body: pa.BinaryArray
+    parts: list[_Part]
+    body_bytes: Ints
+    lengths: Ints
+    sizes: Ints
+
+
+def _measured(rows: _Rows, ids: Ids, encoding: Encoding) -> _Measured:
     body = rows.column("body")
     rows.refuse(rows.batch.column("body").is_null(), "the body is null")
     assert body is not None
@@ -182,9 +203,11 @@ def _items(rows: _Rows, ids: Ids, encoding: Encoding) -> _Items:
     parts = [*_named(rows, "keys", "KEYS"), *_named(rows, "tags", "TAGS"), *_given(rows), *_times(rows), _tail(rows, ids, encoding)]
     lengths = sum((part.lengths for part in parts), np.zeros(rows.count, np.int64))
     rows.refuse(lengths > PROPERTIES_BYTES_MAX, f"the properties are longer than {PROPERTIES_BYTES_MAX} bytes")
-    sizes = ITEM_BYTES_MIN + body_bytes + lengths
-    over = f"the message is larger than {encoding.message_bytes_max} bytes with its properties (onTooLarge)"
-    rows.refuse(sizes > encoding.message_bytes_max, over)
+    return _Measured(body, parts, body_bytes, lengths, ITEM_BYTES_MIN + body_bytes + lengths)
+
+
+def _items(rows: _Rows, found: _Measured) -> _Items:
+    body, parts, body_bytes, lengths, sizes = found
     head = np.zeros((rows.count, 5), ">i4")
     head[:, 0], head[:, 4] = sizes, body_bytes
     front, middle = _fixed(head.view(np.uint8)), _fixed(lengths.astype(">i2").view(np.uint8).reshape(-1, 2))
@@ -298,7 +321,7 @@ def _tail(rows: _Rows, ids: Ids, encoding: Encoding) -> _Part:
 
 def _cut(rows: _Rows, items: _Items, encoding: Encoding) -> Iterator[Piece]:
     """Yield the items as pieces: rows of one topic and queue together, in their order, up to the size of a batch."""
-    single = _is_delayed(rows)
+    single = _is_delayed(rows) if encoding.delayed_alone else np.zeros(rows.count, np.bool_)
     lanes = _lanes(rows, encoding)
     if len(lanes.places) == 1 and not single.any():
         yield from _ranges(*lanes.places[0], items.array, items.offsets, encoding)

@@ -7,8 +7,9 @@ each once; for that the query must give the same rows in the same order again. `
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from secrets import token_hex
@@ -24,11 +25,13 @@ from halfmoon.client.batches import BatchName
 from halfmoon.client.bulk import BulkProducer, Encoded, bulk
 from halfmoon.errors import UsageError
 from halfmoon.model import UNIQ_KEY, MessageQueue
-from halfmoon.spark.encode import Encoding, Ids, Piece, check_columns, pieces_of
-from halfmoon.spark.sink_exactly import give_up, prepare, settle, transactions_of
-from halfmoon.spark.sink_options import EXACTLY, SinkOptions, sink_options
+from halfmoon.spark.encode import Ids, Piece, check_columns, pieces_of
+from halfmoon.spark.sink_exactly import Prepared, give_up, prepare, settle, transactions_of
+from halfmoon.spark.sink_options import EXACTLY, SinkOptions, encoding_of, sink_options
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.record import decode_batch
+
+log = logging.getLogger("halfmoon.spark")
 
 SINGLES = 64
 """Single messages under way for each request of ``inFlight``: a batch has about as many and more."""
@@ -39,10 +42,11 @@ QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task says when it is done: how many rows it sent, in how many requests."""
+    """What a task says when it is done: how many rows it sent, in how many requests, and how many of them as dead letters."""
 
     rows: int
     requests: int
+    too_large: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,10 @@ class BatchWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         return write(self._options, Task(self._owner, 0, context.partitionId() if context else 0), iterator)
 
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log what was sent."""
+        report(self._options, messages)
+
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of each batch of a stream."""
@@ -86,6 +94,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Send the rows of a partition of a batch."""
         task = stream_task()
         return write(self._options, Task(self._options.transactional_id or task.owner, task.batch, task.partition), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Log what was sent."""
+        report(self._options, messages)
 
 
 class ExactlyBatchWriter(BatchWriter):
@@ -100,6 +112,7 @@ class ExactlyBatchWriter(BatchWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all of them visible."""
         settle(transactions_of(self._options), self._options, messages)
+        report(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Tell the brokers that they may forget them."""
@@ -118,6 +131,7 @@ class ExactlyStreamWriter(StreamWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch visible."""
         settle(transactions_of(self._options), self._options, messages)
+        report(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Tell the brokers that they may forget these attempts: a hint, for the batch may be decided."""
@@ -142,6 +156,15 @@ def _checked(given: Mapping[str, str], schema: StructType, overwrite: bool) -> S
         raise UsageError("what a topic holds cannot be overwritten; take the mode append")
     check_columns(to_arrow_schema(schema, timezone="UTC"), topic=options.topic or None)
     return options
+
+
+def report(options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Log how rows were written, and as a warning how many were too large."""
+    said = [message for message in messages if isinstance(message, (Sent, Prepared))]
+    rows, too_large = sum(message.rows for message in said), sum(message.too_large for message in said)
+    log.info("rows written: delivery=%s rows=%d tasks=%d", options.delivery, rows, len(said))
+    if too_large:
+        log.warning("messages too large, sent as dead letters: count=%d topic=%s", too_large, options.dlq_topic)
 
 
 def write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Sent:
@@ -174,13 +197,7 @@ class Sending:
         self._producer, self._options, self._task = producer, options, task
         self._single = options.delivery == "idempotent"
         self._ids = Ids.of(task.owner, task.batch, task.partition) if self._single else Ids.of(token_hex(16))
-        self._encoding = Encoding(
-            topic=options.topic or None,
-            batch_bytes=options.batch_bytes,
-            repeat=self._single,
-            queues=self._queues,
-            partition=task.partition,
-        )
+        self._encoding = encoding_of(options, self._queues, task.partition)
         self._known: dict[str, list[MessageQueue]] = {}
         self._waiting: deque[Future[Any]] = deque()
         self._rows = self._requests = 0
@@ -198,7 +215,7 @@ class Sending:
         """Wait for all answers."""
         while self._waiting:
             self._waiting.popleft().result()
-        return Sent(self._rows, self._requests)
+        return Sent(self._rows, self._requests, self._encoding.dead.count if self._encoding.dead else 0)
 
     def leave(self) -> None:
         """Give up what is under way, where something failed."""

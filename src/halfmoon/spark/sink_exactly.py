@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Protocol
 from zlib import crc32
@@ -22,8 +22,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from halfmoon.client.batches import Attempts, BatchName, Decision, Stored, batch_transactions
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.encode import Encoding, Ids, Piece, pieces_of
-from halfmoon.spark.sink_options import SinkOptions
+from halfmoon.spark.encode import Ids, Piece, pieces_of
+from halfmoon.spark.sink_options import SinkOptions, encoding_of
 from halfmoon.wire.batches import BatchPromise, sum_of
 
 log = logging.getLogger("halfmoon.spark")
@@ -63,7 +63,8 @@ class NotDecided(HalfmoonError):
 class Prepared(WriterCommitMessage):
     """What a task says when it is done: O(brokers), whatever the rows.
 
-    ``checksums`` and ``counts`` by broker name; ``crc_sum`` adds the CRC32 of all bodies, None where nobody asks for it.
+    ``checksums`` and ``counts`` by broker name; ``too_large`` rows went as dead letters; ``crc_sum`` adds the CRC32 of all bodies,
+    None where nobody asks for it.
     """
 
     batch: BatchName
@@ -74,6 +75,7 @@ class Prepared(WriterCommitMessage):
     counts: dict[str, int] = field(default_factory=dict)
     checksums: dict[str, int] = field(default_factory=dict)
     crc_sum: int | None = None
+    too_large: int = 0
 
     def parts(self) -> dict[str, BatchPromise]:
         """Return what each broker was promised."""
@@ -116,9 +118,7 @@ class _Preparing:
         self._said = Prepared(batch, token_hex(16), crc_sum=0 if options.strict_replay else None)
         self._ids = Ids.of(*batch, partition)
         self._known: dict[str, list[MessageQueue]] = {}
-        self._encoding = Encoding(
-            topic=options.topic or None, batch_bytes=options.batch_bytes, queues=self._queues, partition=partition
-        )
+        self._encoding = replace(encoding_of(options, self._queues, partition), repeat=False, delayed_alone=False)
         self._waiting: deque[tuple[str, int, Future[Stored]]] = deque()
         self._next: dict[MessageQueue, int] = {}
         self._pieces = 0
@@ -138,6 +138,7 @@ class _Preparing:
         """Wait for all answers."""
         while self._waiting:
             self._answered()
+        self._said.too_large = self._encoding.dead.count if self._encoding.dead else 0
         return self._said
 
     def leave(self) -> None:
@@ -146,8 +147,6 @@ class _Preparing:
             self._waiting.popleft()[2].cancel()
 
     def _send(self, piece: Piece) -> None:
-        if piece.single is not None:
-            raise UsageError("delivery=exactly-once takes no delayed rows: brokers do not delay messages of a batch transaction")
         queue = piece.queue or self._any(piece.topic)
         first = self._next.get(queue, 0)
         while len(self._waiting) >= self._options.in_flight:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from halfmoon.errors import UsageError
 from halfmoon.limits import BODY_BYTES_MAX
-from halfmoon.model import split_addresses
+from halfmoon.model import MessageQueue, split_addresses
 from halfmoon.spark import kinds
+from halfmoon.spark.encode import Encoding
 from halfmoon.spark.options import option, parse
+from halfmoon.spark.too_large import DeadLetters
 
 SPARKS = frozenset({"checkpointlocation"})
 """Options of the stream itself that Spark hands to its sink, too."""
@@ -47,7 +49,15 @@ class SinkOptions:
     in_flight: int = option(4, kind=kinds.count(1, 64), why="Requests of a task under way.")
     request_timeout: int = option(30_000, kind=kinds.duration(100, 3_600_000), why="Longest wait for one answer.")
     retries: int = option(20, kind=kinds.count(0, 1_000), why="Further attempts, 75 s of pauses in all: a broker may be restarted.")
-    on_too_large: str = option("fail", kind=kinds.one_of("fail"), why="What becomes of a message over the limit: the task fails.")
+    on_too_large: str = option(
+        "fail",
+        kind=kinds.one_of("fail", "dlq"),
+        why="A message over messageBytes: the task fails; dlq: dlqTopic gets its begin, and why.",
+    )
+    dlq_topic: str = option("", kind=kinds.text, why="Where onTooLarge=dlq sends. exactly-once: it must be there.")
+    message_bytes: int = option(
+        BODY_BYTES_MAX, kind=kinds.size(1 << 10, BODY_BYTES_MAX), why="Most bytes of a message, as the brokers' maxMessageSize."
+    )
     access_key: str = option("", kind=kinds.text, secret=True, why="Name of the account at the brokers.")
     secret_key: str = option("", kind=kinds.text, secret=True, why="Its secret.")
     namespace: str = option("", kind=kinds.text, why="Prefix of topics and groups on the wire.")
@@ -57,6 +67,22 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink, checked one by one and against each other. Raises UsageError."""
     found = parse(SinkOptions, {name: text for name, text in given.items() if name.lower() not in SPARKS}, "sink")
     split_addresses(found.endpoints)
+    if (found.on_too_large == "dlq") != bool(found.dlq_topic):
+        raise UsageError("onTooLarge=dlq and dlqTopic=TOPIC belong together")
     if found.access_key or found.secret_key:
         raise UsageError("accessKey and secretKey: this client does not sign requests yet, so a broker that asks for it refuses it")
     return found
+
+
+def encoding_of(options: SinkOptions, queues: Callable[[str], Sequence[MessageQueue]], partition: int) -> Encoding:
+    """Return how a task encodes its rows. Its ``dead`` counts for this task alone."""
+    return Encoding(
+        topic=options.topic or None,
+        batch_bytes=options.batch_bytes,
+        message_bytes_max=options.message_bytes,
+        repeat=options.delivery == "idempotent",
+        dead=DeadLetters(options.dlq_topic) if options.on_too_large == "dlq" else None,
+        delayed_alone=options.delivery != EXACTLY,
+        queues=queues,
+        partition=partition,
+    )
