@@ -1,12 +1,13 @@
 # %% [markdown]
-# # A tour of topics in Spark
-#
-# From nothing to topics as tables, streams, a join, a lake table, a copy made exactly once and a picture of lag.
-#
-# Run it cell by cell in an editor that knows `# %%`, or whole: `python spark_tour.py [DIRECTORY]`. It needs
-# `pip install 'halfmoon[lake]'` and a Java from 17 on, starts a broker of its own, and leaves its files in the directory.
-#
-# Imports stand in the first cell that uses them.
+"""
+# A tour of topics in Spark
+
+From nothing to topics as tables, streams, a join, a lake table, a copy made exactly once and a picture of lag.
+
+Run it cell by cell in an editor that knows `# %%`, or whole: `python spark_tour.py [DIRECTORY]`. It needs
+`pip install 'halfmoon[lake]'` and a Java from 17 on, starts a broker of its own, and leaves its files in the directory.
+Imports stand in the first cell that uses them.
+"""
 # ruff: noqa: E402
 
 # %% A broker, in this process. In earnest: `halfmoon serve --data DIR`, or any RocketMQ cluster.
