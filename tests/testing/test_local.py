@@ -21,7 +21,7 @@ from halfmoon.wire.headers.route import GetRouteinfoByTopic
 def ask(address: str, request: Any, body: bytes = b"") -> Command:
     """Send a request over a socket of its own and return the reply."""
     inbox = Inbox()
-    with socket.create_connection(split_address(address), timeout=10) as connection:
+    with socket.create_connection(split_address(address), timeout=60) as connection:
         connection.sendall(encode(request_command(request, body, opaque=1)))
         while True:
             inbox.feed(connection.recv(65536))
@@ -67,6 +67,15 @@ def test_a_kill_loses_nothing_that_was_acknowledged_and_the_abort_file_says_so(t
         cluster.start()
         assert bodies(cluster) == [b"%d" % i for i in range(10)]
     assert not (tmp_path / "abort").exists()
+
+
+def test_nobody_else_gets_the_ports_of_a_killed_cluster(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path) as cluster:
+        cluster.kill()
+        with socket.socket() as other, pytest.raises(OSError):
+            other.bind(split_address(cluster.broker))
+        cluster.start()
+        assert send(cluster, b"after").code == 0
 
 
 def test_verbs_may_be_repeated(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ files, one machine.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,6 +54,7 @@ class LocalCluster:
         self._thread: threading.Thread | None = None
         self._parts: Parts = ()
         self._ports = (0, 0)
+        self._held: list[socket.socket] = []
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -77,6 +80,7 @@ class LocalCluster:
         """
         if self.running:
             return
+        self._let_go()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="halfmoon-local", daemon=True)
         self._thread.start()
@@ -88,6 +92,7 @@ class LocalCluster:
 
     def stop(self) -> None:
         """Stop both cleanly: everything is synced, the store is closed. Stopped already: nothing happens."""
+        self._let_go()
         if self.running:
             try:
                 self._run(stop(self._parts, STOP_MS))
@@ -101,11 +106,26 @@ class LocalCluster:
                 self._run(self._kill())
             finally:
                 self._end_loop()
+                self._hold()
 
     def restart(self) -> None:
         """Start again on the same ports and data; stops cleanly before, when it runs."""
         self.stop()
         self.start()
+
+    def _hold(self) -> None:
+        """Keep the ports of a killed cluster until it starts again: else the system may give one to an outgoing connection, even to
+        one that is just being made to it. Nobody listens there."""
+        for port in self._ports:
+            held = socket.socket()
+            self._held.append(held)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):  # somebody was quicker
+                held.bind((HOST, port))
+
+    def _let_go(self) -> None:
+        while self._held:
+            self._held.pop().close()
 
     # ---------------------------------------------------------------- on the loop
 
