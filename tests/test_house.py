@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -62,6 +64,26 @@ def words(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
 
 
+class Said(NamedTuple):
+    """What a Python file says of itself: its docstring, its classes, and what is public in it without a docstring."""
+
+    opening: str | None
+    classes: list[str]
+    silent: list[str]
+
+
+@cache
+def said(path: Path) -> Said:
+    """Return what a file says of itself. All tests look at one reading: parsing them all takes seconds."""
+    tree = ast.parse(path.read_text())
+    stated = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    return Said(
+        ast.get_docstring(tree),
+        [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)],
+        [node.name for node in stated if not node.name.startswith("_") and not ast.get_docstring(node)],
+    )
+
+
 def test_files_are_short_or_say_why_not():
     long = {name_of(path) for path in PYTHON if len(path.read_text().splitlines()) > LINES_MAX}
 
@@ -71,29 +93,20 @@ def test_files_are_short_or_say_why_not():
 
 def test_no_file_or_class_has_a_name_that_says_nothing():
     found = [name_of(path) for path in PYTHON if words(path.stem) & FORBIDDEN_WORDS]
-    for path in PYTHON:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and words(node.name) & FORBIDDEN_WORDS:
-                found.append(f"{name_of(path)}: class {node.name}")
+    found += [f"{name_of(path)}: class {name}" for path in PYTHON for name in said(path).classes if words(name) & FORBIDDEN_WORDS]
 
     assert found == []
 
 
 def test_every_module_says_what_it_holds():
-    silent = [name_of(path) for path in PYTHON if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [name_of(path) for path in PYTHON if not said(path).opening and path.read_text().strip()]
 
     assert silent == []
 
 
 def test_every_public_function_and_class_of_the_package_has_a_docstring():
-    silent = []
-    for path in PYTHON:
-        if not name_of(path).startswith("src/"):
-            continue
-        for node in ast.parse(path.read_text()).body:
-            public = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_")
-            if public and not ast.get_docstring(node):
-                silent.append(f"{name_of(path)}: {node.name}")
+    package = [path for path in PYTHON if name_of(path).startswith("src/")]
+    silent = [f"{name_of(path)}: {name}" for path in package for name in said(path).silent]
 
     assert silent == []
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -158,6 +159,12 @@ def imports_of(tree: ast.AST, module: str, *, package: bool = False) -> Iterator
                 yield Import(full if full in MODULES else base, node.lineno, id(node) in inside)
 
 
+@cache
+def imports_in(path: Path) -> list[Import]:
+    """Return every import of a file of the package."""
+    return list(imports_of(ast.parse(path.read_text()), module_name(path), package=path.name == "__init__.py"))
+
+
 def faults(source: str, module: str, *, package: bool = False) -> list[str]:
     """Return what a module's text does against the rule, as sentences."""
     tree, layer = ast.parse(source), layer_of(module)
@@ -211,22 +218,13 @@ def test_a_module_imports_only_what_stands_below_it(path: Path):
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    graph = {
-        module_name(path): {
-            found.name
-            for found in imports_of(ast.parse(path.read_text()), module_name(path), package=path.name == "__init__.py")
-            if found.name in MODULES
-        }
-        for path in FILES
-    }
+    graph = {module_name(path): {found.name for found in imports_in(path) if found.name in MODULES} for path in FILES}
 
     assert cycles(graph) == []
 
 
 def test_every_exception_is_still_needed():
-    stated = {
-        (module_name(path), found.name) for path in FILES for found in imports_of(ast.parse(path.read_text()), module_name(path))
-    }
+    stated = {(module_name(path), found.name) for path in FILES for found in imports_in(path)}
 
     assert (set(EXCEPTIONS) | set(LAZY)) - stated == set()
 
