@@ -266,6 +266,7 @@ def test_outside_of_spark_there_is_no_task():
         ({"onTooLarge": "drop"}, "onTooLarge"),
         ({"onTooLarge": "dlq"}, "onTooLarge=dlq and dlqTopic=TOPIC belong together"),
         ({"dlqTopic": "dead"}, "onTooLarge=dlq and dlqTopic=TOPIC belong together"),
+        ({"repartitionByKey": "true"}, r"write halfmoon\.spark\.by_key\(rows\)"),
         ({"inFlight": "0"}, "inFlight"),
         ({"secretKey": "hunter2"}, "secretKey"),
         ({"batchBytes": "8m"}, "batchBytes"),

@@ -13,8 +13,10 @@ import pytest
 
 from halfmoon import Admin, PullConsumer
 from halfmoon.client.batches import BatchName, BatchTransactions
+from halfmoon.errors import UsageError
 from halfmoon.model import StoredMessage
 from halfmoon.spark.encode import Ids
+from halfmoon.spark.sink import Task, write
 from halfmoon.spark.sink_exactly import NotDecided, prepare, settle
 from halfmoon.spark.sink_options import SinkOptions
 from halfmoon.testing.local import LocalCluster
@@ -137,6 +139,23 @@ def test_delayed_rows_come_at_their_time_behind_the_others_and_dead_letters_with
         consumer.seek_to_begin(consumer.queues("dead")[0])
         (dead,) = consumer.poll(timeout_ms=60_000)
     assert dead.properties["TOO_LARGE_BYTES"] == "5000"
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "idempotent", "exactly-once"])
+def test_a_topic_that_takes_no_messages_is_an_error_that_says_what_to_do(
+    own: LocalCluster, transactions: BatchTransactions, delivery: str
+):
+    with Admin(nameserver=own.nameserver) as admin:
+        admin.create_topic("shut", queue_count=2, perm=4)
+    wanted = SinkOptions(endpoints=own.nameserver, topic="shut", delivery=delivery)
+
+    def sends() -> object:
+        if delivery == "exactly-once":
+            return prepare(transactions, wanted, BATCH, 0, [rows(["a"])])
+        return write(wanted, Task("query-1", 0, 0), iter([rows(["a"])]))
+
+    with pytest.raises(UsageError, match=r"shut.*let it be written \(--perm 6\)"):
+        sends()
 
 
 def until(look, holds, bound_s: float = 60.0):

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from halfmoon import Admin, PullConsumer
 from halfmoon.client.batches import BatchName, BatchTransactions
 from halfmoon.model import StoredMessage
+from halfmoon.spark import by_key
 from halfmoon.spark.encode import Ids
 from halfmoon.spark.sink_exactly import prepare
 from halfmoon.spark.sink_options import sink_options
@@ -224,6 +225,25 @@ def test_exactly_once_a_job_that_runs_again_under_its_id_adds_nothing_and_other_
         job(201)
 
     assert bodies(cluster, topic) == sorted(map(str, range(200)))
+
+
+def test_rows_by_key_lie_in_the_order_that_was_asked_for(spark: Any, cluster: LocalCluster, topic: str):
+    make(cluster, topic)
+    frame = spark.range(400, numPartitions=4).selectExpr(
+        "lpad(cast(id as string), 3, '0') body", "if(id % 10 = 9, null, cast(id % 10 as string)) shardingKey", "-id as rank"
+    )
+
+    by_key(frame, order=["rank"], count=3).drop("rank").write.format("halfmoon").options(
+        endpoints=cluster.nameserver, topic=topic, delivery="exactly-once"
+    ).mode("append").save()
+
+    found = stored(cluster, topic)
+    assert sorted(message.body.decode() for message in found) == [f"{i:03}" for i in range(400)]
+    for key in range(9):
+        mine = [message for message in found if int(message.body) % 10 == key]
+        assert len({message.queue_id for message in mine}) == 1
+        mine.sort(key=lambda message: message.queue_offset)
+        assert [int(message.body) for message in mine] == list(range(390 + key, -1, -10))
 
 
 @pytest.mark.parametrize(("options", "why"), [({"delivry": "x"}, "did you mean delivery"), ({"secretKey": "hunter2"}, "secretKey")])

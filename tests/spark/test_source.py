@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from halfmoon import Admin
 from halfmoon.client.core.ranges import RangesCore
-from halfmoon.errors import NoRoute, UsageError
+from halfmoon.errors import NoPermission, NoRoute, UsageError
 from halfmoon.shell.bulk import Bulk
 from halfmoon.spark import positions, pushdown
 from halfmoon.spark.reading import Wanted
@@ -197,6 +197,31 @@ def test_without_anything_to_read_spark_asks_once_and_gets_nothing(given: dict[s
 def test_no_topic_is_an_error_that_names_it(given: dict[str, str]):
     with pytest.raises(NoRoute, match="no_such_topic"):
         reader({**given, "topic": "no_such_topic"}, retries="0").partitions()
+
+
+def test_a_topic_that_may_not_be_read_is_an_error_that_says_what_to_do(given: dict[str, str], topic: str, cluster: LocalCluster):
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic(topic, queue_count=2, perm=2)
+    with pytest.raises(NoPermission, match=rf"topic {topic} has no queue that may be read. Let it be read .*--perm 6"):
+        reader(given).partitions()
+
+    assert reader({"endpoints": given["endpoints"], "topicPattern": topic}).partitions() == []
+
+
+def test_offsets_that_name_other_queues_than_there_are_are_refused(given: dict[str, str], topic: str):
+    def at(*queues: int, broker: str = "broker-a") -> str:
+        return json.dumps({topic: {broker: dict.fromkeys(map(str, queues), 0)}})
+
+    for option in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(UsageError, match=rf"{option} names queues that are not there: {topic} broker-a 7; there are {topic}"):
+            reader(given, **{option: at(0, 1, 7)}).partitions()
+        with pytest.raises(UsageError, match=f"{option} must name every queue that is read; it leaves out {topic} broker-a 1"):
+            reader(given, **{option: at(0)}).partitions()
+        with pytest.raises(UsageError, match=r"broker-x 0, .*broker-x 1; there are"):
+            reader(given, **{option: at(0, 1, broker="broker-x")}).partitions()
+    assign = json.dumps({topic: {"broker-a": [0, 5]}})
+    with pytest.raises(UsageError, match=rf"assign names queues that are not there: {topic} broker-a 5"):
+        reader({"endpoints": given["endpoints"], "assign": assign}).partitions()
 
 
 def test_columns_are_as_asked_for_and_types_are_checked(given: dict[str, str]):

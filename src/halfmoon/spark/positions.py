@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from halfmoon.client.ranges import Ranges
-from halfmoon.errors import UsageError
+from halfmoon.errors import NoPermission, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.kinds import QueueOffsets
 from halfmoon.spark.offsets import Bounds, Offsets, losses
@@ -35,13 +35,15 @@ def bounds(options: SourceOptions, client: Ranges) -> dict[MessageQueue, tuple[i
     Raises:
         NoRoute: a topic that was named is not there.
         UsageError: ``assign`` names queues that are not there.
+        NoPermission: a topic that was named may not be read.
         NetworkError, BrokerError: nobody answers, or the broker refuses.
     """
-    found = {
-        MessageQueue(topic, broker, queue): ends
-        for topic in topics(options, client)
-        for (broker, queue), ends in client.bounds(topic).items()
-    }
+    found: dict[MessageQueue, tuple[int, int]] = {}
+    for topic in topics(options, client):
+        ends = client.bounds(topic)
+        if not ends and not options.topic_pattern:
+            raise NoPermission(f"topic {topic} has no queue that may be read. Let it be read (halfmoon topic create --perm 6)")
+        found |= {MessageQueue(topic, *queue): bounds for queue, bounds in ends.items()}
     if options.assign is None:
         return found
     wanted = {

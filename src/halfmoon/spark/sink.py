@@ -28,6 +28,7 @@ from halfmoon.model import UNIQ_KEY, MessageQueue
 from halfmoon.spark.encode import Ids, Piece, check_columns, pieces_of
 from halfmoon.spark.sink_exactly import Prepared, give_up, prepare, settle, transactions_of
 from halfmoon.spark.sink_options import EXACTLY, SinkOptions, encoding_of, sink_options
+from halfmoon.spark.targets import Targets
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.record import decode_batch
 
@@ -197,8 +198,8 @@ class Sending:
         self._producer, self._options, self._task = producer, options, task
         self._single = options.delivery == "idempotent"
         self._ids = Ids.of(task.owner, task.batch, task.partition) if self._single else Ids.of(token_hex(16))
+        self._queues = Targets(producer.queues)
         self._encoding = encoding_of(options, self._queues, task.partition)
-        self._known: dict[str, list[MessageQueue]] = {}
         self._waiting: deque[Future[Any]] = deque()
         self._rows = self._requests = 0
 
@@ -226,11 +227,6 @@ class Sending:
         while len(self._waiting) >= self._options.in_flight * weight:
             self._waiting.popleft().result()
 
-    def _queues(self, topic: str) -> list[MessageQueue]:
-        if topic not in self._known:
-            self._known[topic] = self._producer.queues(topic)
-        return self._known[topic]
-
     def _together(self, piece: Piece) -> Iterator[tuple[Encoded, Sequence[MessageQueue]]]:
         """Yield a piece as one request to a queue of its own or to any, each task beginning at another."""
         queues = [piece.queue] if piece.queue is not None else self._from(piece.topic, self._task.partition + self._requests)
@@ -252,5 +248,5 @@ class Sending:
 
     def _from(self, topic: str, number: int) -> list[MessageQueue]:
         queues = self._queues(topic)
-        at = number % len(queues) if queues else 0
+        at = number % len(queues)
         return queues[at:] + queues[:at]

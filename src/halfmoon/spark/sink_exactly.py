@@ -24,6 +24,7 @@ from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.encode import Ids, Piece, pieces_of
 from halfmoon.spark.sink_options import SinkOptions, encoding_of
+from halfmoon.spark.targets import Targets
 from halfmoon.wire.batches import BatchPromise, sum_of
 
 log = logging.getLogger("halfmoon.spark")
@@ -117,7 +118,7 @@ class _Preparing:
         self._transactions, self._options, self._partition = transactions, options, partition
         self._said = Prepared(batch, token_hex(16), crc_sum=0 if options.strict_replay else None)
         self._ids = Ids.of(*batch, partition)
-        self._known: dict[str, list[MessageQueue]] = {}
+        self._queues = Targets(transactions.queues)
         self._encoding = replace(encoding_of(options, self._queues, partition), repeat=False, delayed_alone=False)
         self._waiting: deque[tuple[str, int, Future[Stored]]] = deque()
         self._next: dict[MessageQueue, int] = {}
@@ -168,14 +169,7 @@ class _Preparing:
 
     def _any(self, topic: str) -> MessageQueue:
         queues = self._queues(topic)
-        if not queues:
-            raise UsageError(f"topic {topic} has no queue that takes messages")
         return queues[(self._partition + self._pieces) % len(queues)]
-
-    def _queues(self, topic: str) -> list[MessageQueue]:
-        if topic not in self._known:
-            self._known[topic] = list(self._transactions.queues(topic))
-        return self._known[topic]
 
 
 # ---------------------------------------------------------------- the driver's part

@@ -58,6 +58,9 @@ class SinkOptions:
     message_bytes: int = option(
         BODY_BYTES_MAX, kind=kinds.size(1 << 10, BODY_BYTES_MAX), why="Most bytes of a message, as the brokers' maxMessageSize."
     )
+    repartition_by_key: bool = option(
+        False, kind=kinds.flag, why="Refused when true: give the sink halfmoon.spark.by_key(rows) instead."
+    )
     access_key: str = option("", kind=kinds.text, secret=True, why="Name of the account at the brokers.")
     secret_key: str = option("", kind=kinds.text, secret=True, why="Its secret.")
     namespace: str = option("", kind=kinds.text, why="Prefix of topics and groups on the wire.")
@@ -67,6 +70,11 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink, checked one by one and against each other. Raises UsageError."""
     found = parse(SinkOptions, {name: text for name, text in given.items() if name.lower() not in SPARKS}, "sink")
     split_addresses(found.endpoints)
+    if found.repartition_by_key:
+        raise UsageError(
+            "repartitionByKey: Spark lets no sink in Python share out rows; write halfmoon.spark.by_key(rows), which puts each "
+            "shardingKey into one task"
+        )
     if (found.on_too_large == "dlq") != bool(found.dlq_topic):
         raise UsageError("onTooLarge=dlq and dlqTopic=TOPIC belong together")
     if found.access_key or found.secret_key:
