@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from halfmoon.cli import looking
 from halfmoon.cli.options import time_ms
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,7 @@ def test_a_filter_leaves_only_messages_with_its_tags(run, topic):
     assert sorted(each["body"] for each in found) == ["of A", "of C"]
 
 
-@pytest.mark.parametrize("way", [[], ["--group", "C_sql"]])
+@pytest.mark.parametrize("way", [[], ["--group", "C_sql", "--idle", "6000"]])
 def test_an_sql_expression_leaves_only_messages_whose_properties_match(run, topic, way):
     for amount in range(6):
         arguments = ["--prop", f"amount={amount}", f"{amount}"]
@@ -66,12 +67,13 @@ def test_a_filter_that_is_none_is_an_error_that_says_why(run, topic, arguments, 
     assert why in ran.err
 
 
-def test_looking_with_a_filter_that_nothing_matches_ends_at_the_end(run, topic):
+def test_looking_with_a_filter_that_nothing_matches_ends_at_the_end(run, topic, monkeypatch):
+    monkeypatch.setattr(looking, "SILENT_MS", 60_000)
     _send(run, topic, "1", "2")
     begin = time.monotonic()
 
     assert run("consume", "--topic", topic, "--filter", "Nobody") == (0, "", "")
-    assert time.monotonic() - begin < 2.5
+    assert time.monotonic() - begin < 30
 
 
 def test_count_stops_early(run, topic):
@@ -95,7 +97,7 @@ def test_since_a_time_leaves_out_what_was_stored_before(run, topic):
 def test_a_member_of_a_group_makes_progress(run, topic):
     _send(run, topic, "1", "2", "3")
 
-    first = run("consume", "--topic", topic, "--group", "C_progress", "--idle", "1000", "--json").lines()
+    first = run("consume", "--topic", topic, "--group", "C_progress", "--count", "3", "--idle", "60000", "--json").lines()
     second = run("consume", "--topic", topic, "--group", "C_progress", "--idle", "500", "--json").lines()
 
     assert sorted(each["body"] for each in first) == ["1", "2", "3"]
@@ -106,7 +108,7 @@ def test_a_member_that_stops_early_has_consumed_only_what_it_showed(run, topic):
     _send(run, topic, "1", "2", "3", "4")
 
     first = run("consume", "--topic", topic, "--group", "C_early", "--count", "1", "--json").lines()
-    rest = run("consume", "--topic", topic, "--group", "C_early", "--idle", "1000", "--json").lines()
+    rest = run("consume", "--topic", topic, "--group", "C_early", "--count", "3", "--idle", "60000", "--json").lines()
 
     assert len(first) == 1
     assert sorted(each["body"] for each in [*first, *rest]) == ["1", "2", "3", "4"]
@@ -141,7 +143,7 @@ def test_following_shows_what_comes_until_it_is_interrupted(run, topic, cluster)
         _send(run, topic, "after")
         shown.append(json.loads(process.stdout.readline())["body"])
         process.send_signal(signal.SIGINT)
-        code = process.wait(20)
+        code = process.wait(60)
 
     assert shown == ["before", "after"]
     assert code == 0

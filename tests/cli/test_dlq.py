@@ -14,7 +14,7 @@ from halfmoon import ConsumeContext, ConsumeFrom, PushConsumer
 pytestmark = pytest.mark.slow
 
 
-def until(found, within_s=10):
+def until(found, within_s=60):
     """Ask until something is found, and return it."""
     end = time.monotonic() + within_s
     while not (value := found()):

@@ -32,7 +32,7 @@ class Started(NamedTuple):
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and return the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     @property
     def nameserver(self) -> str:
@@ -72,7 +72,7 @@ def start() -> Iterator[Start]:
 def refused(*arguments: str) -> tuple[int, str]:
     """Run a server command that must not start; return exit code and what it says."""
     command = [sys.executable, "-m", "halfmoon.cli.main", *map(str, arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ended.stdout == ""
     return ended.returncode, ended.stderr
 

@@ -49,7 +49,7 @@ def shop(cluster: LocalCluster) -> Iterator[Shop]:
         yield found
 
 
-def until(true, timeout_s: float = 10):
+def until(true, timeout_s: float = 60):
     """Wait until something holds, and return it."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

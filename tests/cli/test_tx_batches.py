@@ -16,13 +16,13 @@ def undecided(cluster, run):
     queue = MessageQueue("out", "broker-a", 0)
     body = encode_batch([BatchItem(b"one", b""), BatchItem(b"two", b"")])
     with BatchTransactions(nameserver=cluster.nameserver) as batches:
-        stored = batches.prepare(("nightly", 0), "first", 0, queue, 0, 2, body).result(30)
+        stored = batches.prepare(("nightly", 0), "first", 0, queue, 0, 2, body).result(60)
         if not stored.decided:
             attempts = {"first": BatchPromise(2, stored.checksum)}
             assert batches.vote(("nightly", 0), "broker-a", "broker-a", attempts) is None
             batches.decide(("nightly", 0), "broker-a", {"broker-a": attempts})
             batches.apply(("nightly", 0), "broker-a", "broker-a", attempts)
-        batches.prepare(("nightly", 1), "second", 0, queue, 0, 2, body).result(30)
+        batches.prepare(("nightly", 1), "second", 0, queue, 0, 2, body).result(60)
     return "nightly"
 
 

@@ -56,7 +56,7 @@ def piece(*bodies: bytes) -> bytes:
 
 
 def prepared(client: BatchTransactions, batch: BatchName, attempt: str, queue: MessageQueue, *bodies: bytes) -> BatchPromise:
-    stored = client.prepare(batch, attempt, 0, queue, 0, len(bodies), piece(*bodies)).result(30)
+    stored = client.prepare(batch, attempt, 0, queue, 0, len(bodies), piece(*bodies)).result(60)
     assert (stored.decided, stored.coordinator) == (False, BROKER)
     return BatchPromise(count=len(bodies), checksum=stored.checksum)
 
@@ -99,7 +99,7 @@ def test_a_task_that_comes_late_hears_that_its_batch_is_decided(client: BatchTra
     client.vote(batch, BROKER, BROKER, parts[BROKER])
     client.decide(batch, BROKER, parts)
 
-    late = client.prepare(batch, "zombie", 0, queue, 0, 1, piece(b"late")).result(30)
+    late = client.prepare(batch, "zombie", 0, queue, 0, 1, piece(b"late")).result(60)
 
     assert late.decided
 
@@ -127,7 +127,7 @@ def test_what_is_aborted_is_dropped_and_not_held_any_more(client: BatchTransacti
 def test_pieces_go_side_by_side_and_a_repeat_of_one_is_stored_once(cluster: LocalCluster, client: BatchTransactions, topic: str):
     batch, queue = new_batch(), client.queues(topic)[0]
     waiting = [client.prepare(batch, "a", 0, queue, k // 2, 1, piece(b"%d" % (k // 2))) for k in range(20)]
-    stored = [future.result(30) for future in waiting]
+    stored = [future.result(60) for future in waiting]
     checksum = sum(one.checksum for one in stored[::2]) % 2**32
 
     attempts = {"a": BatchPromise(count=10, checksum=checksum)}
@@ -163,7 +163,7 @@ def test_a_queue_or_a_broker_that_is_not_there_is_named(client: BatchTransaction
     with pytest.raises(BrokerError, match="has no queue 99"):
         prepared(client, batch, "a", queue, b"x")
     with pytest.raises(NetworkError, match="no broker nobody"):
-        client.prepare(batch, "a", 0, MessageQueue(topic, "nobody", 0), 0, 1, piece(b"x")).result(30)
+        client.prepare(batch, "a", 0, MessageQueue(topic, "nobody", 0), 0, 1, piece(b"x")).result(60)
 
 
 def test_a_broker_that_is_killed_between_all_steps_costs_nothing_and_doubles_nothing(tmp_path: Path):

@@ -57,7 +57,7 @@ def bodies(cluster: LocalCluster, topic: str, message_count: int, more_s: float 
         consumer.assign(consumer.queues(topic))
         for queue in consumer.assignment():
             consumer.seek_to_begin(queue)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while len(found) < message_count and time.monotonic() < end:
             found += consumer.poll(100)
         end = time.monotonic() + more_s
@@ -132,7 +132,7 @@ async def test_asyncio_checks_are_awaited_and_a_cancelled_block_is_asked_for(clu
         await asyncio.sleep(0.1)
         task.cancel()
         await asyncio.wait([task])
-        await asyncio.wait_for(asked.wait(), 20)
+        await asyncio.wait_for(asked.wait(), 60)
 
         assert await asyncio.to_thread(bodies, cluster, topic, 2) == [b"cancelled", b"committed"]
 
@@ -159,7 +159,7 @@ async def test_a_plain_local_transaction_does_not_hold_up_the_event_loop(cluster
 
     def execute(message, arg):
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return COMMIT
 
     async with AsyncTransactionProducer(**names, check=lambda message: ROLLBACK) as producer:

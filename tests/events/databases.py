@@ -11,7 +11,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,8 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+
+from tests.interop.process import free_port
 
 START_S = 30
 PACKAGES = "apt-get install postgresql"
@@ -110,7 +111,7 @@ class Postgres:
     def start(self) -> None:
         """Start it, again after `kill` or `stop`: on the same port, if that is still free."""
         for _ in range(5):
-            self.port = self.port or _free_port()
+            self.port = self.port or free_port()
             self._process = self._run()
             if self._answers():
                 return
@@ -180,13 +181,6 @@ class Postgres:
 
     def _log(self) -> str:
         return (self.directory / "log").read_text(errors="replace")[-2_000:]
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")

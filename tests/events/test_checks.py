@@ -195,7 +195,7 @@ def test_while_the_transaction_is_open_a_check_is_undecided(shop: Shop) -> None:
         publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
         thread = threading.Thread(target=lambda: answers.append(_asked(transport)))
         thread.start()
-        thread.join(10)
+        thread.join(60)
     assert answers == [UNKNOWN]
     assert _asked(transport) is COMMIT
 

@@ -82,7 +82,7 @@ def received(cluster: LocalCluster, topic: str, wanted: int, more_s: float = 0.5
         consumer.assign(consumer.queues(topic))
         for queue in consumer.assignment():
             consumer.seek_to_begin(queue)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while len(found) < wanted and time.monotonic() < end:
             found += consumer.poll(timeout_ms=200)
         end = time.monotonic() + more_s
@@ -174,9 +174,9 @@ def test_who_posts_is_told_how_it_went_and_what_it_raises_is_only_logged(
         raise RuntimeError("not ours")
 
     transport.post(Message(topic, b"posted"), hear, timeout_ms=3_000)
-    assert both.acquire(timeout=10)
+    assert both.acquire(timeout=60)
     transport.post(Message("bad topic", b"posted"), hear, timeout_ms=3_000)
-    assert both.acquire(timeout=10)
+    assert both.acquire(timeout=60)
 
     (result, nothing), (none, error) = told
     assert result is not None
@@ -305,16 +305,16 @@ def test_a_connection_that_was_cut_is_made_anew(cluster: LocalCluster, losing: L
     assert bodies(cluster, topic, 2) == [b"after", b"before"]
 
 
-def test_many_threads_that_begin_at_once_on_a_new_topic_wait_for_its_route_together(
-    cluster: LocalCluster, transport: ClientTransport, topic: str
-) -> None:
+def test_many_threads_that_begin_at_once_on_a_new_topic_wait_for_its_route_together(cluster: LocalCluster, topic: str) -> None:
     together, took = threading.Barrier(16), []
+    transport = ClientTransport(f"P_{next(_numbers)}", cluster.nameserver, request_timeout_ms=60_000)
+    transport.start(Asked())
 
     def work(number: int) -> None:
         message = Message(topic, b"%d" % number, msg_id=transport.new_id())
         together.wait()
         begin = time.monotonic()
-        prepared = transport.prepare(message, attempt=1, timeout_ms=10_000, check_after_s=None)
+        prepared = transport.prepare(message, attempt=1, timeout_ms=60_000, check_after_s=None)
         took.append(time.monotonic() - begin)
         transport.decide(prepared, commit=True)
 
@@ -325,8 +325,9 @@ def test_many_threads_that_begin_at_once_on_a_new_topic_wait_for_its_route_toget
         one.join()
 
     assert len(took) == 16
-    assert max(took) < 2.5  # who missed the answer would wait three seconds for it
+    assert max(took) < 30  # who missed the answer would wait a minute for it
     assert len(bodies(cluster, topic, 16)) == 16
+    transport.close(1_000)
 
 
 def test_a_child_of_a_fork_sends_over_a_producer_of_its_own_whatever_was_locked(
@@ -342,7 +343,7 @@ def test_a_child_of_a_fork_sends_over_a_producer_of_its_own_whatever_was_locked(
                 code = 0
             finally:
                 os._exit(code)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
         time.sleep(0.05)
     if ended[0] == 0:
@@ -381,7 +382,7 @@ def test_a_broker_that_was_away_for_long_asks_as_soon_as_a_message_has_reached_i
         away_transport.close(1_000)
 
 
-def wait_for(there: Callable[[], bool], within_s: float = 30) -> None:
+def wait_for(there: Callable[[], bool], within_s: float = 60) -> None:
     end = time.monotonic() + within_s
     while not there():
         assert time.monotonic() < end

@@ -405,7 +405,7 @@ async def test_they_are_removed_beside_the_consumers(engine, maker):
         connection.execute(text("UPDATE halfmoon_consumed SET consumed_ms = consumed_ms - 5000"))
     dispatch(write, maker).consume(later := stored("EC_PAID"), 1)
     task = asyncio.create_task(keep_purging([ledger_of(maker)], 0, first_s=0, every_s=60))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(noted(engine)) > 1:
             await asyncio.sleep(0.02)
     task.cancel()

@@ -87,15 +87,16 @@ def test_rows_and_events_agree_after_a_kill_at_each_step(shop: Shop, database_ur
 
 
 def kill_publishers(shop: Shop, url: str, mode: str, seed: int) -> list[str]:
-    """Start a publisher again and again and kill it at some time; return the ids of all events that were begun."""
+    """Start a publisher again and again and kill it in the middle; return the ids of all events that were begun."""
     dice, attempted = random.Random(seed), []
     for number in range(KILLS):
         given = [*options(shop, mode, orders=ENDLESS, seed=number), "--events", str(1 + number % 3)]
         process = start(shop.network.nameserver, url, given, {})
         assert process.stdout.readline() == "ready\n"
-        time.sleep(dice.uniform(0.01, 0.4))
+        output = "".join(process.stdout.readline() for _ in range(dice.randint(3, 40)))
+        time.sleep(dice.uniform(0, 0.05))
         process.kill()
-        output = process.stdout.read()
+        output += process.stdout.read()
         assert process.wait() == -signal.SIGKILL
         process.stdout.close()
         attempted += published(output)

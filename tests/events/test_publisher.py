@@ -353,7 +353,7 @@ def test_with_a_real_broker_what_is_committed_is_seen_and_nothing_else(tmp_path:
         with PullConsumer(group="S_mail", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET) as consumer:
             consumer.subscribe(T, C)
             seen: list[str] = []
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             while len(seen) < 3 and time.monotonic() < until:
                 seen += [message.msg_id for message in consumer.poll(timeout_ms=500)]
             seen += [message.msg_id for message in consumer.poll(timeout_ms=300)]
@@ -432,11 +432,11 @@ with local_transaction():
 
 
 def _payloads(cluster: LocalCluster, count: int) -> set[object]:
-    """What a consumer sees until there are ``count``, or for 20 s."""
+    """What a consumer sees until there are ``count``, or for 60 s."""
     seen: list[object] = []
     with PullConsumer(group="S_mail", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET) as consumer:
         consumer.subscribe(T, C)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while len(seen) < count and time.monotonic() < until:
             seen += [event_of(message, Codecs()).payload for message in consumer.poll(timeout_ms=200)]
     return set(seen)

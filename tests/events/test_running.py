@@ -68,17 +68,21 @@ def program(tmp_path: Path, shared: Shop) -> Iterator:
 
 
 SLOW = """
+    import os
     import time
     from halfmoon.events import on, run
 
+    def say(*words):  # print writes the end of a line apart, and another thread's line may come between
+        os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
     @on("{group}", "{topic}", "EC_PAID")
     {kind} handle(event, context):
-        print("began", event.payload)
+        say("began", event.payload)
         {sleep}({seconds})
-        print("ended", event.payload)
+        say("ended", event.payload)
 
-    left = run(handle, ready=lambda consumers: print("ready", consumers.groups), rebalance_ms=200, {options})
-    print("left", left)
+    left = run(handle, ready=lambda consumers: say("ready", consumers.groups), rebalance_ms=200, {options})
+    say("left", left)
 """
 
 

@@ -186,7 +186,7 @@ def test_a_lock_is_waited_for_as_long_as_was_said(engine):
         before = time.monotonic()
         with pytest.raises(Busy), provider(engine).fresh(lock_wait_ms=200) as rows:
             rows.run(tokens.INSERT, tokens.values("a", 2))
-        assert 0.15 < time.monotonic() - before < 3
+        assert 0.15 < time.monotonic() - before < 4  # a driver waits for 5 s unless it is told not to
 
     assert ids(engine) == ["a"]
 

@@ -68,7 +68,7 @@ def test_an_open_transaction_is_undecided_and_is_not_disturbed(shop):
         write(shop, "a")
         before = time.monotonic()
         assert ask(shop, "a") is UNKNOWN
-        assert time.monotonic() - before < 2
+        assert time.monotonic() - before < 4  # a driver waits for 5 s unless it is told not to
         session.add(Order(id=2))
 
     assert ask(shop, "a") is COMMIT
@@ -124,7 +124,7 @@ def test_a_check_that_waits_for_readers_does_not_keep_the_writer_waiting_for_lon
 
         before = time.monotonic()
         assert ask(shop, "a") is UNKNOWN
-        assert time.monotonic() - before < 2
+        assert time.monotonic() - before < 4  # a driver waits for 5 s unless it is told not to
 
         cursor.fetchall()
         reader.close()
@@ -208,7 +208,7 @@ class Original:
 
 
 def _wait(future: Any) -> None:
-    end = time.monotonic() + 0.06
+    end = time.monotonic() + 0.03
     while not future.done() and time.monotonic() < end:
         time.sleep(0.002)
 
@@ -221,7 +221,7 @@ def history(shop: Shop, event_id: str, places: tuple[int, int, int], *, commits:
     """Run one interleaving of a transaction's three steps with a check, and return the check's answer."""
     original = Original(shop, event_id, commits=commits)
     pausing, found = Pausing(shop.provider), []
-    check = threading.Thread(target=lambda: found.append(tokens.answer(pausing, event_id, NOW, NOW, lock_wait_ms=150)))
+    check = threading.Thread(target=lambda: found.append(tokens.answer(pausing, event_id, NOW, NOW, lock_wait_ms=80)))
 
     def steps(place: int) -> None:
         for number in range(3):
@@ -234,7 +234,7 @@ def history(shop: Shop, event_id: str, places: tuple[int, int, int], *, commits:
     steps(BETWEEN)
     pausing.go.release()
     if stopped:
-        time.sleep(0.02)
+        time.sleep(0.01)
     steps(WAITING)
     _stops(pausing, check)
     steps(WRITTEN)
@@ -352,7 +352,7 @@ def test_rows_are_removed_in_the_background_until_the_end(shop, caplog):
     cleaning = tokens.Cleaning(shop.provider, first_s=0.01, every_s=0.01, clock_ms=lambda: NOW)
     cleaning.start()
     cleaning.start()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while len(stored(shop)) > 1 and time.monotonic() < end:
         time.sleep(0.01)
     cleaning.close()
@@ -368,7 +368,7 @@ def test_a_removal_that_fails_is_tried_again(shop, caplog):
     with caplog.at_level(logging.INFO, "halfmoon.events"):
         cleaning = tokens.Cleaning(shop.provider, first_s=0.01, every_s=0.02, clock_ms=lambda: NOW)
         cleaning.start()
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while "could not be removed" not in caplog.text and time.monotonic() < end:
             time.sleep(0.01)
         tokens.create_tables(shop.provider)

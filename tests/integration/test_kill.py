@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -19,17 +20,12 @@ from halfmoon.wire.frame import Inbox
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 from halfmoon.wire.record import decode_records
+from tests.interop.process import free_port
 
 TOPIC = "BenchmarkTest"
 KILLS = 20
 QUEUES = 4
 WINDOW = 16
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Process:
@@ -53,7 +49,7 @@ class Process:
 
     def stop(self):
         self.process.terminate()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(60) == 0
 
 
 class Sender(threading.Thread):
@@ -99,6 +95,15 @@ class Sender(threading.Thread):
                 del flying[reply.opaque]
 
 
+def under_load(senders):
+    """Wait until much more was acknowledged, and then for a moment."""
+    wanted, end = sum(len(sender.acked) for sender in senders) + 4 * WINDOW, time.monotonic() + 60
+    while sum(len(sender.acked) for sender in senders) < wanted:
+        assert time.monotonic() < end, "nothing is acknowledged"
+        time.sleep(0.005)
+    time.sleep(random.uniform(0, 0.1))
+
+
 def everything_stored(port) -> list:
     """Read all queues with plain pulls."""
     found = []
@@ -132,14 +137,14 @@ def test_twenty_kills_under_load_lose_nothing_acknowledged(tmp_path, flush):
     for sender in senders:
         sender.start()
     for _ in range(KILLS):
-        time.sleep(0.25)
+        under_load(senders)
         process.kill()
         process.start()
-    time.sleep(0.25)
+    under_load(senders)
     for sender in senders:
         sender.ended.set()
     for sender in senders:
-        sender.join(20)
+        sender.join(60)
 
     stored = everything_stored(process.port)
     process.stop()

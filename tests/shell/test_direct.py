@@ -115,7 +115,7 @@ def test_threads_get_their_own_answers_each_on_a_connection_of_its_own(server: S
         together.wait()
         before = 0
         for _ in range(50):
-            found = offset(direct.call(server.address, ASK, b"", 5_000))
+            found = offset(direct.call(server.address, ASK, b"", 60_000))
             if found <= before:
                 wrong.append(found)
             before = found
@@ -138,9 +138,9 @@ def test_no_answer_in_time_ends_the_wait_and_the_connection(server: Server, dire
     with pytest.raises(RequestTimeout, match="200"):
         direct.call(server.address, ASK, b"", 200)
 
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 30
     server.answer = reply
-    assert offset(direct.call(server.address, ASK, b"", 3_000)) == 7
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
     assert len(server.connections) == 2
 
 
@@ -165,7 +165,7 @@ def test_what_the_server_asks_and_late_answers_are_dropped(server: Server, direc
 
     server.answer = noisy
 
-    assert offset(direct.call(server.address, ASK, b"", 3_000)) == 7
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
 
 
 def test_an_answer_in_pieces_is_put_together(server: Server, direct: Direct) -> None:
@@ -177,13 +177,13 @@ def test_an_answer_in_pieces_is_put_together(server: Server, direct: Direct) -> 
 
     server.answer = pieces
 
-    assert offset(direct.call(server.address, ASK, b"", 5_000)) == 7
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
 
 
 def test_a_server_that_closes_is_a_lost_connection_and_the_idle_ones_go_with_it(server: Server, direct: Direct) -> None:
     together = threading.Barrier(2)
-    server.answer = lambda command: (together.wait(5), reply(command))[1]
-    threads = [threading.Thread(target=direct.call, args=(server.address, ASK, b"", 5_000)) for _ in range(2)]
+    server.answer = lambda command: (together.wait(60), reply(command))[1]
+    threads = [threading.Thread(target=direct.call, args=(server.address, ASK, b"", 60_000)) for _ in range(2)]
     for one in threads:
         one.start()
     for one in threads:
@@ -191,19 +191,19 @@ def test_a_server_that_closes_is_a_lost_connection_and_the_idle_ones_go_with_it(
     server.answer = lambda command: None
 
     with pytest.raises(ConnectionLost):
-        direct.call(server.address, ASK, b"", 3_000)
+        direct.call(server.address, ASK, b"", 60_000)
 
     server.answer = reply
-    assert offset(direct.call(server.address, ASK, b"", 3_000)) == 7
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
     assert len(server.connections) == 3  # the two, and a new one
 
 
 def test_an_idle_connection_that_was_cut_meanwhile_is_not_used(server: Server, direct: Direct) -> None:
-    direct.call(server.address, ASK, b"", 3_000)
+    direct.call(server.address, ASK, b"", 60_000)
     server.cut()
     time.sleep(module.LOOK_S + 0.1)
 
-    assert offset(direct.call(server.address, ASK, b"", 3_000)) == 7
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
 
 
 def test_a_connection_that_replaces_a_lost_one_is_told_of_and_others_are_not(server: Server) -> None:
@@ -240,9 +240,9 @@ def test_who_cannot_be_told_of_a_connection_does_not_spoil_it(server: Server) ->
 def test_an_idle_connection_that_is_old_is_closed(server: Server, direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_S", 0.0)
     monkeypatch.setattr(module, "LOOK_S", -1.0)
-    direct.call(server.address, ASK, b"", 3_000)
+    direct.call(server.address, ASK, b"", 60_000)
 
-    direct.call(server.address, ASK, b"", 3_000)
+    direct.call(server.address, ASK, b"", 60_000)
 
     assert len(server.connections) == 2
 
@@ -251,7 +251,7 @@ def test_bytes_that_are_no_frame_end_the_connection(server: Server, direct: Dire
     server.answer = lambda command: b"\xff\xff\xff\xff\0\0\0\0"
 
     with pytest.raises(ConnectionLost, match="no frame"):
-        direct.call(server.address, ASK, b"", 3_000)
+        direct.call(server.address, ASK, b"", 60_000)
 
 
 def test_nobody_there_is_said(direct: Direct) -> None:
@@ -259,7 +259,7 @@ def test_nobody_there_is_said(direct: Direct) -> None:
         address = f"127.0.0.1:{free.getsockname()[1]}"
 
     with pytest.raises(ConnectFailed, match=address):
-        direct.call(address, ASK, b"", 3_000)
+        direct.call(address, ASK, b"", 60_000)
 
 
 def test_beyond_the_bound_of_connections_nothing_is_sent(server: Server) -> None:
@@ -268,27 +268,27 @@ def test_beyond_the_bound_of_connections_nothing_is_sent(server: Server) -> None
 
     def slow(command: Command) -> bytes:
         inside.set()
-        go_on.wait(5)
+        go_on.wait(60)
         return reply(command)
 
     server.answer = slow
-    first = threading.Thread(target=direct.call, args=(server.address, ASK, b"", 5_000))
+    first = threading.Thread(target=direct.call, args=(server.address, ASK, b"", 60_000))
     first.start()
-    inside.wait(5)
+    assert inside.wait(60)
 
-    assert direct.call(server.address, ASK, b"", 3_000) is None
+    assert direct.call(server.address, ASK, b"", 60_000) is None
     go_on.set()
     first.join()
-    assert offset(direct.call(server.address, ASK, b"", 3_000)) == 7
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
     assert len(server.got) == 2
 
 
 def test_a_one_way_request_needs_a_connection_that_is_there(server: Server, direct: Direct) -> None:
     assert not direct.tell(server.address, ASK, b"")
 
-    direct.call(server.address, ASK, b"", 3_000)
+    direct.call(server.address, ASK, b"", 60_000)
     assert direct.tell(server.address, ASK, b"", "why")
-    direct.call(server.address, ASK, b"", 3_000)
+    direct.call(server.address, ASK, b"", 60_000)
 
     assert [(one.is_oneway, one.remark) for one in server.got] == [(False, None), (True, "why"), (False, None)]
 
@@ -306,14 +306,14 @@ def test_a_one_way_request_never_waits_for_a_peer_that_does_not_read(server: Ser
         told = [direct.tell(deaf_address, ASK, bytes(1 << 20)) for _ in range(20)]
 
     assert not all(told)
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 30
 
 
 def test_closed_it_keeps_nothing_open(server: Server) -> None:
     direct = Direct()
-    direct.call(server.address, ASK, b"", 3_000)
+    direct.call(server.address, ASK, b"", 60_000)
 
     direct.close()
 
     assert server.connections[0].recv(1) == b""
-    assert direct.call(server.address, ASK, b"", 3_000) is None
+    assert direct.call(server.address, ASK, b"", 60_000) is None

@@ -46,7 +46,7 @@ async def serving(core: Echo, **options: Any) -> AsyncIterator[tuple[Server, tup
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.002)
 
@@ -250,13 +250,13 @@ async def test_the_core_is_ticked_when_it_is_due_and_not_before() -> None:
     core.due_ms = wanted = clock.now() + 60
     async with serving(core):
         await until(lambda: core.ticks)
-    assert wanted <= core.ticks[0] < wanted + 2_000
+    assert wanted <= core.ticks[0] < wanted + 30_000
 
 
 async def test_an_earlier_deadline_replaces_a_later_one() -> None:
     core = Echo()
     clock = Clock()
-    core.due_ms = clock.now() + 50_000
+    core.due_ms = clock.now() + 600_000
     async with serving(core) as (server, _):
         await asyncio.sleep(0.01)
         core.due_ms = clock.now() + 20
@@ -368,7 +368,7 @@ async def test_a_stop_that_cannot_end_is_left_after_its_bound() -> None:
     clock = Clock()
     server = Server(core, [("127.0.0.1", 0)], clock, SmallDriver(clock))
     await server.start()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         await server.stop(50)
 
 

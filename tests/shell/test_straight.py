@@ -142,7 +142,7 @@ def test_posted_it_never_waits_and_the_loop_does_the_rest(both: Both) -> None:
 
     both.line.room = False
     both.straight.post(operation())
-    assert both.on_loop.told.wait(5)
+    assert both.on_loop.told.wait(60)
     assert both.on_loop.seen == [("halfmoon-loop", HERE)]
 
 

@@ -69,14 +69,14 @@ def test_a_future_can_be_waited_for_and_cancelled():
         finally:
             ended.set()
 
-    assert loop.submit(lambda: asyncio.ensure_future(value(3))).result(5)[0] == 3
+    assert loop.submit(lambda: asyncio.ensure_future(value(3))).result(60)[0] == 3
     future = loop.submit(lambda: asyncio.ensure_future(endless()))
     loop.plain(lambda: None)
     future.cancel()
 
-    assert ended.wait(5)
+    assert ended.wait(60)
     with pytest.raises(CancelledError):
-        future.result(5)
+        future.result(60)
 
 
 def test_a_client_of_the_parent_says_so_in_a_forked_child():

@@ -13,9 +13,9 @@ from halfmoon.testing.disk import SimDisk, Stopped
 from tests.store.driving import HOST, NOW, draft, read_all, run, small
 
 KEPT = [88, 94, 125, 2022, 2070]
-SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 125) if seed not in KEPT]
+SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 60) if seed not in KEPT]
 SEEDS = [*range(10), *SLOW, *KEPT]
-"""A few, those that once found something, and a hundred that are left out of the quick run."""
+"""A few, those that once found something, and fifty that are left out of the quick run."""
 QUEUES = [("orders", 0), ("orders", 1), ("paid", 0)]
 
 

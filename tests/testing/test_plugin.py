@@ -15,7 +15,7 @@ import socket
 
 def reachable(address):
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=5):
+    with socket.create_connection((host, int(port)), timeout=60):
         return True
 
 seen = []

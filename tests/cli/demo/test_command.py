@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 import matplotlib.image
 import pytest
+from typer.testing import CliRunner
 
+from halfmoon.cli.demo import pipeline
+from halfmoon.cli.demo.command import app
 from halfmoon.cli.demo.ledgers import DELIVERIES, ORDERS, PAID, PLACED, REFUSED, REMINDERS, TOPIC, connect, counts
 from halfmoon.cli.demo.pipeline import Audit, Brought, compared
 from halfmoon.cli.demo.processes import Cast
@@ -245,3 +248,24 @@ def test_the_count_of_sparks_part_bites(tmp_path, what, found, copies):
 
 def test_a_kill_in_the_middle_of_several_copies_agrees(tmp_path):
     assert with_spark(tmp_path, thrice(killed_at=2), 3).agrees
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "said"), [(brought(), 0, "Everything agrees"), (brought(copies=[]), 1, "IT DOES NOT AGREE")]
+)
+def test_what_does_not_agree_is_said_and_is_exit_code_1(tmp_path, monkeypatch, found, code, said):
+    ended = with_spark(tmp_path, found)
+    monkeypatch.setattr(Play, "run", lambda play: ended)
+
+    shown = CliRunner().invoke(app, ["--no-spark"])
+
+    assert (shown.exit_code, said in shown.output) == (code, True)
+    assert ("NO" in shown.output.split()) == bool(code)
+
+
+def test_what_is_missing_for_spark_is_named_with_how_to_get_it(monkeypatch):
+    assert pipeline.missing() == ""
+
+    monkeypatch.setattr(pipeline, "NEEDED", ("numpy", "no_such_package"))
+
+    assert pipeline.missing() == "no_such_package is not installed: pip install 'halfmoon[lake]'"

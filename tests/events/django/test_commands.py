@@ -56,7 +56,7 @@ def test_consumers_run_until_they_are_told_to_end(file_database: str, monkeypatc
         options.pop("nameserver")
         with consuming.Consumers(consuming, bus=bus, **options) as consumers:
             ready(consumers)
-            stop.wait(10)
+            stop.wait(60)
         return 0
 
     monkeypatch.setattr("halfmoon.events.django.management.commands.halfmoon_consume.run", run)
@@ -73,7 +73,7 @@ def test_consumers_run_until_they_are_told_to_end(file_database: str, monkeypatc
             bus.deliver()
         finally:
             stop.set()
-            command.join(10)
+            command.join(60)
 
     assert consuming.seen == [({"number": "1"}, True)]
     connections["default"].close()

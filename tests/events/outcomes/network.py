@@ -84,7 +84,7 @@ class Network:
             self._closed = True
             self._run(self._close())
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(10)
+            self._thread.join(60)
             self._loop.close()
 
     @property
@@ -120,7 +120,7 @@ class Network:
     # ------------------------------------------------------------ on the loop
 
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     async def _open(self) -> None:
         for name in self._targets:

@@ -33,7 +33,7 @@ class Held(ClientTransport):
     def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         found = super().prepare(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
         self.stored.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(60)
         return found
 
 
@@ -71,10 +71,10 @@ def test_a_check_before_the_token_row_wins_and_the_transaction_cannot_commit(sho
 
     service = threading.Thread(target=place)
     service.start()
-    assert held.stored.wait(30)
+    assert held.stored.wait(60)
     shop.wait_for(event, "ROLLED_BACK")  # the other member found no row, and wrote the tombstone
     held.go_on.set()
-    service.join(30)
+    service.join(60)
     events.close()
 
     assert [type(one) for one in raised] == [PublishFailed]
