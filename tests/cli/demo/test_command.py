@@ -255,11 +255,12 @@ def test_a_kill_in_the_middle_of_several_copies_agrees(tmp_path):
 )
 def test_what_does_not_agree_is_said_and_is_exit_code_1(tmp_path, monkeypatch, found, code, said):
     ended = with_spark(tmp_path, found)
+    ended.ready_ms = [5]
     monkeypatch.setattr(Play, "run", lambda play: ended)
 
     shown = CliRunner().invoke(app, ["--no-spark"])
 
-    assert (shown.exit_code, said in shown.output) == (code, True)
+    assert (shown.exit_code, said in shown.output) == (code, True), (shown.output, shown.exception)
     assert ("NO" in shown.output.split()) == bool(code)
 
 
