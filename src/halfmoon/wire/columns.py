@@ -137,20 +137,21 @@ def _starts_in_lanes(buffer: bytes) -> Ints | None:
         if at > begins[-1]:
             begins.append(at)
     places, stops = np.array(begins, np.int64), np.array([*begins[1:], end], np.int64)
-    sizes = _unaligned(buffer, np.dtype(">i4"))
+    sizes, last = _unaligned(buffer, np.dtype(">i4")), end - 4
     rows: list[Ints] = []
     while (live := places < stops).any():
         if len(rows) > 2 * _LANE_BYTES // RECORD_BYTES_MIN:
             return None
         rows.append(places)
-        steps = np.where(live, sizes[np.minimum(places, end - 4)], 0)
-        if (live & (steps < RECORD_BYTES_MIN)).any():
+        try:
+            places = places + sizes[np.minimum(places, last)] * live
+        except IndexError:  # a negative size led before the buffer
             return None
-        places = places + steps
     if (places != stops).any():
         return None
     table = np.array(rows).T
-    return table[table < stops[:, None]]
+    found = table[table < stops[:, None]]
+    return found if (np.diff(found, append=end) >= RECORD_BYTES_MIN).all() else None
 
 
 def bad_bodies(buffer: bytes, found: Records) -> Ints:
