@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from halfmoon import Admin, Message, Producer
-from halfmoon.errors import HalfmoonError, NoRoute, UsageError
+from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark import stream
 from halfmoon.spark.reading import DataLoss, client_of
@@ -314,6 +314,24 @@ def test_a_broker_that_is_restarted_is_waited_for(tmp_path, topic: str):
         again.join()
 
     assert [batch for batch in batches if batch] == [["after"]]
+
+
+def test_a_broker_that_is_gone_when_a_batch_is_read_fails_the_task_with_what_to_do(tmp_path, topic: str):
+    with LocalCluster(tmp_path / "store") as own:
+        with Admin(nameserver=own.nameserver) as admin, Producer(group="P", nameserver=own.nameserver) as producer:
+            admin.create_topic(topic, queue_count=1)
+            producer.send(Message(topic, b"a"))
+        found = Query(own.nameserver, topic=topic, startingOffsets="earliest", retries="1")
+        assert found.plan()
+        own.stop()
+
+        with pytest.raises(NetworkError) as raised:
+            found.run()
+        own.start()
+
+        assert "Started again, a stream goes on where it stands" in "".join(raised.value.__notes__)
+        assert "after 1 retries; the option retries has it wait longer" in "".join(raised.value.__notes__)
+        assert found.run() == ["a"]
 
 
 def test_a_checkpoint_of_another_source_is_refused(query):

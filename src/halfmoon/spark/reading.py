@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from halfmoon import sql92
 from halfmoon.client.ranges import Ranges, Selection, ranges
-from halfmoon.errors import TopicNotFound, UsageError
+from halfmoon.errors import NetworkError, NoRoute, TopicNotFound, UsageError
 from halfmoon.spark.files import Files
 from halfmoon.spark.options import SourceOptions
 from halfmoon.spark.plan import Range
@@ -99,6 +99,7 @@ def rows(options: SourceOptions, wanted: Wanted, found: Sequence[Range]) -> Iter
     Raises:
         DataLoss: some of them are gone, unless ``failOnDataLoss=false``; the text says what to do.
         UsageError: the topic is deleted.
+        NetworkError, NoRoute: brokers or name servers failed too often; a note on the error says what to do.
     """
     if options.emit == "ranges":
         if found:
@@ -120,6 +121,12 @@ def rows(options: SourceOptions, wanted: Wanted, found: Sequence[Range]) -> Iter
                 f"topic {part.topic} is not there any more, and {part} is still to be read: is it deleted? Created again, "
                 "failOnDataLoss=false goes on with what is in it then; or begin anew with another checkpoint location"
             ) from exc
+        except (NetworkError, NoRoute) as exc:
+            exc.add_note(
+                f"{part} could not be read, and nothing is lost by that: are name server and brokers up? Started again, a stream "
+                f"goes on where it stands. Now a task fails after {options.retries} retries; the option retries has it wait longer"
+            )
+            raise
         lost.done()
 
 
