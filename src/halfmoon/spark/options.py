@@ -70,7 +70,9 @@ class SourceOptions:
     )
     max_trigger_delay: int = option(900_000, kind=kinds.duration(1, 7 * 86_400_000), only="stream", why="But no longer than this.")
     min_partitions: int = option(0, kind=kinds.count(1, 100_000), why="Queues are split to have so many partitions.")
-    max_partitions: int = option(0, kind=kinds.count(1, 100_000), why="Most partitions; as many as cores when not given.")
+    max_partitions: int = option(
+        0, kind=kinds.count(1, 100_000), why="Most partitions; not given: as many as cores, fewer for a small batch of a stream."
+    )
     max_records_per_partition: int = option(0, kind=kinds.count(1, 1 << 40), why="Queues are split at so many messages.")
     consumer_group: str = option(
         "", kind=kinds.text, why="Group whose progress startingOffsets=group reads and reportOffsets writes."

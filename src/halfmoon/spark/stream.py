@@ -46,6 +46,9 @@ SAMPLE_COUNT, SAMPLE_S = 32, 60.0
 
 MESSAGE_BYTES_MAX = 4 << 20
 
+TASK_MESSAGES = 1_000
+"""Fewer messages than this get no task of their own: it costs tens of ms, more than reading them beside others does."""
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads the batches of a stream. See `halfmoon.spark.offsets` for what the offsets say."""
@@ -244,10 +247,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         upper = position(end)
         if upper is None:
             return []
-        options = self._options
+        options, found = self._options, ranges(position(start), upper)
+        count = sum(part.count for part in found)
         shares = plan(
-            ranges(position(start), upper),
-            cores=cores(),
+            found,
+            cores=min(cores(), -(-count // TASK_MESSAGES)),
             min_partitions=options.min_partitions,
             max_partitions=options.max_partitions,
             max_records=options.max_records_per_partition,
