@@ -10,6 +10,8 @@ from halfmoon.broker.batchpublishing import count_of, drafts_of
 from halfmoon.broker.names import BATCH_TOPIC
 from halfmoon.wire.batches import BatchList, BatchPromise
 from halfmoon.wire.bodies import KVTable, from_json
+from halfmoon.wire.compression import compress, decompress
+from halfmoon.wire.flags import COMPRESSED, ZLIB
 from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.headers.batch import ListBatches, PrepareBatchReply, VoteBatch
 from halfmoon.wire.properties import encode
@@ -51,6 +53,23 @@ def test_a_batch_is_visible_once_it_is_applied_and_not_before(talk, driver):
     reply = driver.apply(0, "a")
     assert (reply.result, reply.count) == ("APPLIED", 2)
     assert read(talk) == ["one", "two"]
+
+
+def test_messages_say_how_their_bodies_are_compressed_after_a_restart_too(talk, driver):
+    body = encode_batch([BatchItem(compress(b"one " * 100), b""), BatchItem(compress(b"two " * 100), b"")])
+    driver.stored(0, "a", "one", "two", body=body, sys_flag=COMPRESSED | ZLIB)
+    driver.vote(0, "a")
+    driver.decide(0, "a")
+    talk.restart()
+    driver.apply(0, "a")
+
+    found = visible(talk)[1:]
+    assert [decompress(message.body, message.sys_flag) for message in found] == [b"one " * 100, b"two " * 100]
+
+
+def test_a_piece_says_nothing_else_of_its_messages(talk, driver):
+    assert driver.prepare(0, "a", "x", sys_flag=0x4).code == 29
+    assert driver.prepare(0, "a", "x", sys_flag=-1).code == 29
 
 
 def test_messages_are_published_by_partition_and_then_by_sequence(talk, driver):

@@ -267,6 +267,7 @@ def test_outside_of_spark_there_is_no_task():
         ({"onTooLarge": "dlq"}, "onTooLarge=dlq and dlqTopic=TOPIC belong together"),
         ({"dlqTopic": "dead"}, "onTooLarge=dlq and dlqTopic=TOPIC belong together"),
         ({"repartitionByKey": "true"}, r"write halfmoon\.spark\.by_key\(rows\)"),
+        ({"compression": "gzip"}, "compression"),
         ({"inFlight": "0"}, "inFlight"),
         ({"secretKey": "hunter2"}, "secretKey"),
         ({"batchBytes": "8m"}, "batchBytes"),

@@ -13,6 +13,7 @@ import pytest
 
 from halfmoon import Admin, PullConsumer
 from halfmoon.client.batches import BatchName, BatchTransactions
+from halfmoon.client.ranges import Ranges
 from halfmoon.errors import UsageError
 from halfmoon.model import StoredMessage
 from halfmoon.spark.encode import Ids
@@ -156,6 +157,27 @@ def test_a_topic_that_takes_no_messages_is_an_error_that_says_what_to_do(
 
     with pytest.raises(UsageError, match=r"shut.*let it be written \(--perm 6\)"):
         sends()
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "idempotent", "exactly-once"])
+def test_compressed_bodies_come_out_as_they_were(own: LocalCluster, transactions: BatchTransactions, delivery: str):
+    wanted = SinkOptions(endpoints=own.nameserver, topic="orders", delivery=delivery, compression="zlib")
+    batch = rows([f"{i} " * 1_000 for i in range(50)], keys=[str(i) for i in range(50)])
+
+    if delivery == "exactly-once":
+        settle(transactions, wanted, [prepare(transactions, wanted, BATCH, 0, [batch])])
+    else:
+        write(wanted, Task("query-1", 0, 0), iter([batch]))
+
+    found = [message for messages in stored(own).values() for message in messages]
+    assert sorted((message.keys[0], message.body.decode()) for message in found) == sorted(
+        (str(i), f"{i} " * 1_000) for i in range(50)
+    )
+    with Ranges(nameserver=own.nameserver) as client:
+        size = sum(
+            len(raw) for key, ends in client.bounds("orders").items() for raw in client.read(key[0], "orders", key[1], *ends)
+        )
+    assert size < 50 * 500
 
 
 def until(look, holds, bound_s: float = 60.0):

@@ -17,7 +17,7 @@ from halfmoon.broker.batchcoordinator import Coordinator
 from halfmoon.broker.batchdoubt import Doubt
 from halfmoon.broker.batchdurable import Durable, refused
 from halfmoon.broker.batchlist import Listing
-from halfmoon.broker.batchpublishing import Publishing, count_of, drafts_of, may_wait
+from halfmoon.broker.batchpublishing import GIVEN_FLAGS, Publishing, count_of, drafts_of, may_wait
 from halfmoon.broker.batchrecords import PIECES, Applied, Dropped, Finished, Forgotten, Journal, PieceFound, Snapshot, Step, Voted
 from halfmoon.broker.batchstate import Application, Attempt, Stream, Streams
 from halfmoon.broker.delay import Delays
@@ -154,6 +154,8 @@ class Batches:
         check_names(h.transactional_id, h.attempt, h.coordinator)
         if min(h.batch_id, h.partition, h.first_seq) < 0:
             raise InvalidParameter("batch id, partition and first sequence are 0 or more")
+        if (h.sys_flag or 0) & ~GIVEN_FLAGS:
+            raise InvalidParameter(f"a piece may say how its bodies are compressed, and nothing else: sysFlag {h.sys_flag}")
         self._check_place(h.topic, h.queue_id, now)
         stream = self.streams.get(h.transactional_id)
         if stream is not None and self.is_decided(stream, h.batch_id):
@@ -169,7 +171,7 @@ class Batches:
         known = None if attempt is None else attempt.pieces.get((h.topic, h.queue_id, h.first_seq))
         if known is None:
             self._check_room(attempt, len(body))
-            sys_flag = BORN_HOST_V6 if len(host) > 8 else 0
+            sys_flag = (BORN_HOST_V6 if len(host) > 8 else 0) | (h.sys_flag or 0)
             count = count_of(self._sends, body) or self._looked_at(h, body, sys_flag, host, now)
             if count != h.count:
                 raise MessageRefused(f"the piece holds {count} messages, its header says {h.count}")

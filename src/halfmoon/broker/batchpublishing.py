@@ -29,12 +29,15 @@ from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.journal import entries_behind, prepared_offset
 from halfmoon.store.parts import parts_of
 from halfmoon.store.store import Draft, Store
-from halfmoon.wire.flags import BORN_HOST_V6
+from halfmoon.wire.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK
 from halfmoon.wire.record import ITEM_BYTES_MIN
 
 MESSAGES_A_TURN, BYTES_A_TURN = 4096, 4 * 1024 * 1024
 """What is published of one batch before anybody else has its turn: some 10 ms."""
 
+
+GIVEN_FLAGS = COMPRESSED | COMPRESSION_MASK
+"""Bits of sysFlag that a sender gives its messages."""
 
 _UNUSUAL = (b"DELAY", b"TIMER_DEL", b"TRAN_MSG")
 """What stands in properties that are looked at one by one."""
@@ -84,7 +87,7 @@ class Publishing:
         if record is None:
             raise CorruptRecord(piece.physical_offset, "a piece of a batch is not there any more")
         parts = parts_of(record)
-        drafts = drafts_of(self._sends, parts.body, parts.sys_flag & BORN_HOST_V6, parts.born_ms, parts.born_host)
+        drafts = drafts_of(self._sends, parts.body, parts.sys_flag & (BORN_HOST_V6 | GIVEN_FLAGS), parts.born_ms, parts.born_host)
         named = [
             (*draft[:7], identity, draft[8])
             for identity, draft in enumerate(drafts, piece.physical_offset + 1)

@@ -66,14 +66,16 @@ class BatchTransactions(Blocking):
         return self._wait(self._core.queues(topic))
 
     def prepare(
-        self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes
-    ) -> Future[Stored]:
+        self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes,
+        *, sys_flag: int = 0,
+    ) -> Future[Stored]:  # fmt: skip
         """Begin to send a piece of an attempt to a queue's broker, which keeps it unseen; how many are under way is the caller's.
 
         ``body`` holds ``count`` messages as `halfmoon.wire.record.encode_batch` packs them; ``first_seq`` counts those of this
-        attempt for this queue before them. Pieces are published in the order of (partition, first_seq).
+        attempt for this queue before them. Pieces are published in the order of (partition, first_seq). ``sys_flag`` says how the
+        bodies are compressed (`halfmoon.wire.flags`).
         """
-        operation = self._core.prepare(batch, attempt, partition, queue, first_seq, count, body)
+        operation = self._core.prepare(batch, attempt, partition, queue, first_seq, count, body, sys_flag=sys_flag)
         return self._loop.submit(lambda: asyncio.ensure_future(self._client._run(operation)))
 
     def vote(self, batch: tuple[str, int], broker: str, coordinator: str, attempts: Attempts) -> str | None:

@@ -20,6 +20,7 @@ from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from halfmoon.model import RESERVED_PROPERTIES, MessageQueue, java_hash
 from halfmoon.spark.too_large import DeadLetters, buried
+from halfmoon.wire.compression import compress
 from halfmoon.wire.record import ITEM_BYTES_MIN
 
 Ints = NDArray[np.int64]
@@ -62,10 +63,11 @@ def no_queues(topic: str) -> Sequence[MessageQueue]:
 class Encoding:
     """How rows are encoded.
 
-    ``topic`` overrides the column; ``batch_bytes`` bounds a piece and ``message_bytes_max`` a message with its properties;
-    ``repeat``: each message says that it may have come before. ``dead`` takes what is over the bound, None: that is an error.
-    ``delayed_alone``: brokers take delayed messages singly only. ``queues`` gives those of a topic, sorted, and is asked only where
-    a row has a queueId or a shardingKey; ``partition`` spreads equal queue numbers over brokers.
+    ``topic`` overrides the column; ``batch_bytes`` bounds a piece and ``message_bytes_max`` a message with its properties, before
+    its body is compressed by ``compression``, a kind of `halfmoon.wire.flags` (0: none). ``dead`` takes what is over the bound,
+    None: that is an error. ``repeat``: each message says that it may have come before. ``delayed_alone``: brokers take delayed
+    messages singly only. ``queues`` gives those of a topic, sorted, and is asked only where a row has a queueId or a shardingKey;
+    ``partition`` spreads equal queue numbers over brokers.
     """
 
     topic: str | None = None
@@ -73,6 +75,7 @@ class Encoding:
     message_bytes_max: int = BODY_BYTES_MAX
     repeat: bool = False
     dead: DeadLetters | None = None
+    compression: int = 0
     delayed_alone: bool = True
     queues: Callable[[str], Sequence[MessageQueue]] = no_queues
     partition: int = 0
@@ -149,7 +152,7 @@ def pieces_of(batch: pa.RecordBatch, ids: Ids, first: int, encoding: Encoding) -
         over = found.sizes > limit
         if dead is None or not over.any():
             rows.refuse(over, f"the message is larger than {limit} bytes with its properties (onTooLarge)")
-            yield from _cut(rows, _items(rows, found), encoding)
+            yield from _cut(rows, _items(rows, found, encoding.compression), encoding)
         else:
             batch = buried(batch, over, found.sizes, first=first, limit=limit, topic=encoding.topic, dead=dead)
             yield from pieces_of(batch, ids, first, replace(encoding, topic=None, dead=None))
@@ -206,8 +209,11 @@ def _measured(rows: _Rows, ids: Ids, encoding: Encoding) -> _Measured:
     return _Measured(body, parts, body_bytes, lengths, ITEM_BYTES_MIN + body_bytes + lengths)
 
 
-def _items(rows: _Rows, found: _Measured) -> _Items:
+def _items(rows: _Rows, found: _Measured, kind: int) -> _Items:
     body, parts, body_bytes, lengths, sizes = found
+    if kind:
+        body = pa.array([compress(each, kind) for each in body.to_pylist()], pa.binary())
+        sizes, body_bytes = sizes - body_bytes + _lengths(body), _lengths(body)
     head = np.zeros((rows.count, 5), ">i4")
     head[:, 0], head[:, 4] = sizes, body_bytes
     front, middle = _fixed(head.view(np.uint8)), _fixed(lengths.astype(">i2").view(np.uint8).reshape(-1, 2))

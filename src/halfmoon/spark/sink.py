@@ -27,7 +27,7 @@ from halfmoon.errors import UsageError
 from halfmoon.model import UNIQ_KEY, MessageQueue
 from halfmoon.spark.encode import Ids, Piece, check_columns, pieces_of
 from halfmoon.spark.sink_exactly import Prepared, give_up, prepare, settle, transactions_of
-from halfmoon.spark.sink_options import EXACTLY, SinkOptions, encoding_of, sink_options
+from halfmoon.spark.sink_options import EXACTLY, SinkOptions, encoding_of, sink_options, sys_flag_of
 from halfmoon.spark.targets import Targets
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.record import decode_batch
@@ -198,6 +198,7 @@ class Sending:
         self._producer, self._options, self._task = producer, options, task
         self._single = options.delivery == "idempotent"
         self._ids = Ids.of(task.owner, task.batch, task.partition) if self._single else Ids.of(token_hex(16))
+        self._sys_flag = sys_flag_of(options)
         self._queues = Targets(producer.queues)
         self._encoding = encoding_of(options, self._queues, task.partition)
         self._waiting: deque[Future[Any]] = deque()
@@ -231,9 +232,9 @@ class Sending:
         """Yield a piece as one request to a queue of its own or to any, each task beginning at another."""
         queues = [piece.queue] if piece.queue is not None else self._from(piece.topic, self._task.partition + self._requests)
         if piece.single is None:
-            yield Encoded(piece.topic, piece.body), queues
+            yield Encoded(piece.topic, piece.body, sys_flag=self._sys_flag), queues
         else:
-            yield Encoded(piece.topic, *piece.single), queues
+            yield Encoded(piece.topic, *piece.single, self._sys_flag), queues
 
     def _one_by_one(self, piece: Piece) -> Iterator[tuple[Encoded, Sequence[MessageQueue]]]:
         """Yield the messages of a piece singly, each to the one queue that it goes to in every attempt."""
@@ -244,7 +245,7 @@ class Sending:
             if queue is None:
                 number = int((wire_properties.value_of(item.properties, UNIQ_KEY.encode()) or b"0")[-12:], 16)
                 queue = self._from(piece.topic, self._task.partition + number)[0]
-            yield Encoded(piece.topic, item.body, item.properties), [queue]
+            yield Encoded(piece.topic, item.body, item.properties, self._sys_flag), [queue]
 
     def _from(self, topic: str, number: int) -> list[MessageQueue]:
         queues = self._queues(topic)

@@ -23,7 +23,7 @@ from halfmoon.client.batches import Attempts, BatchName, Decision, Stored, batch
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.encode import Ids, Piece, pieces_of
-from halfmoon.spark.sink_options import SinkOptions, encoding_of
+from halfmoon.spark.sink_options import SinkOptions, encoding_of, sys_flag_of
 from halfmoon.spark.targets import Targets
 from halfmoon.wire.batches import BatchPromise, sum_of
 
@@ -37,9 +37,10 @@ class Transactions(Protocol):
         """Return the queues that messages of a topic may go to, sorted."""
 
     def prepare(
-        self, batch: BatchName, attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes
-    ) -> Future[Stored]:
-        """Begin to send a piece to a queue's broker."""
+        self, batch: BatchName, attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes, *,
+        sys_flag: int = 0,
+    ) -> Future[Stored]:  # fmt: skip
+        """Begin to send a piece to a queue's broker; ``sys_flag`` says how its bodies are compressed."""
 
     def vote(self, batch: BatchName, broker: str, coordinator: str, attempts: Attempts) -> str | None:
         """Ask a broker whether it holds attempts whole, on its device. Return None, or why not."""
@@ -118,6 +119,7 @@ class _Preparing:
         self._transactions, self._options, self._partition = transactions, options, partition
         self._said = Prepared(batch, token_hex(16), crc_sum=0 if options.strict_replay else None)
         self._ids = Ids.of(*batch, partition)
+        self._sys_flag = sys_flag_of(options)
         self._queues = Targets(transactions.queues)
         self._encoding = replace(encoding_of(options, self._queues, partition), repeat=False, delayed_alone=False)
         self._waiting: deque[tuple[str, int, Future[Stored]]] = deque()
@@ -153,7 +155,8 @@ class _Preparing:
         while len(self._waiting) >= self._options.in_flight:
             self._answered()
         said, count = self._said, piece.message_count
-        future = self._transactions.prepare(said.batch, said.attempt, self._partition, queue, first, count, piece.body)
+        flags = {"sys_flag": self._sys_flag} if self._sys_flag else {}
+        future = self._transactions.prepare(said.batch, said.attempt, self._partition, queue, first, count, piece.body, **flags)
         self._waiting.append((queue.broker_name, count, future))
         self._next[queue] = first + count
         self._pieces += 1

@@ -12,11 +12,14 @@ from halfmoon.spark import kinds
 from halfmoon.spark.encode import Encoding
 from halfmoon.spark.options import option, parse
 from halfmoon.spark.too_large import DeadLetters
+from halfmoon.wire.compression import compress
+from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
 
 SPARKS = frozenset({"checkpointlocation"})
 """Options of the stream itself that Spark hands to its sink, too."""
 
 EXACTLY = "exactly-once"
+KINDS = {"zlib": ZLIB, "lz4": LZ4, "zstd": ZSTD}
 DELIVERIES = ("at-least-once", "idempotent", EXACTLY)
 
 
@@ -58,6 +61,9 @@ class SinkOptions:
     message_bytes: int = option(
         BODY_BYTES_MAX, kind=kinds.size(1 << 10, BODY_BYTES_MAX), why="Most bytes of a message, as the brokers' maxMessageSize."
     )
+    compression: str = option(
+        "none", kind=kinds.one_of("none", *KINDS), why="Of every body, singly: none, zlib, lz4, zstd (with their packages)."
+    )
     repartition_by_key: bool = option(
         False, kind=kinds.flag, why="Refused when true: give the sink halfmoon.spark.by_key(rows) instead."
     )
@@ -70,6 +76,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink, checked one by one and against each other. Raises UsageError."""
     found = parse(SinkOptions, {name: text for name, text in given.items() if name.lower() not in SPARKS}, "sink")
     split_addresses(found.endpoints)
+    if kind := KINDS.get(found.compression):
+        compress(b"", kind, 1)  # raises where a package is missing: here, and not first in a task
     if found.repartition_by_key:
         raise UsageError(
             "repartitionByKey: Spark lets no sink in Python share out rows; write halfmoon.spark.by_key(rows), which puts each "
@@ -82,6 +90,12 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     return found
 
 
+def sys_flag_of(options: SinkOptions) -> int:
+    """Return what tells brokers' consumers how bodies are compressed."""
+    kind = KINDS.get(options.compression, 0)
+    return COMPRESSED | kind if kind else 0
+
+
 def encoding_of(options: SinkOptions, queues: Callable[[str], Sequence[MessageQueue]], partition: int) -> Encoding:
     """Return how a task encodes its rows. Its ``dead`` counts for this task alone."""
     return Encoding(
@@ -90,6 +104,7 @@ def encoding_of(options: SinkOptions, queues: Callable[[str], Sequence[MessageQu
         message_bytes_max=options.message_bytes,
         repeat=options.delivery == "idempotent",
         dead=DeadLetters(options.dlq_topic) if options.on_too_large == "dlq" else None,
+        compression=KINDS.get(options.compression, 0),
         delayed_alone=options.delivery != EXACTLY,
         queues=queues,
         partition=partition,

@@ -116,8 +116,9 @@ class BatchesCore:
         return sorted(MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in info.queues)
 
     def prepare(
-        self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes
-    ) -> Op[Stored]:
+        self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes,
+        *, sys_flag: int = 0,
+    ) -> Op[Stored]:  # fmt: skip
         """Have a queue's broker keep a piece: ``count`` messages as `halfmoon.wire.record.encode_batch` packs them."""
         owner, number = batch
         topic = self._instance.wire(queue.topic)
@@ -125,6 +126,7 @@ class BatchesCore:
         header = PrepareBatch(
             transactional_id=owner, batch_id=number, attempt=attempt, partition=partition, first_seq=first_seq, topic=topic,
             queue_id=queue.queue_id, count=count, coordinator=coordinator, timeout_ms=self._settings.transaction_timeout_ms,
+            sys_flag=sys_flag or None,
         )  # fmt: skip
         reply = yield from self._ask(queue.broker_name, header, body)
         said = reply.header(PrepareBatchReply)

@@ -28,11 +28,13 @@ class Encoded(NamedTuple):
     """What is sent as one request to one queue of a topic (the user's name of it).
 
     ``properties`` None: ``body`` is a batch (`halfmoon.wire.record.encode_batch`); else one message with these, as they are stored.
+    ``sys_flag`` is that of every message: how the bodies are compressed.
     """
 
     topic: str
     body: bytes
     properties: bytes | None = None
+    sys_flag: int = 0
 
 
 def deliver(sender: Sender, encoded: Encoded, queues: Sequence[MessageQueue], retries_max: int, timeout_ms: int) -> Op[SendResult]:
@@ -68,7 +70,7 @@ def _attempt(sender: Sender, encoded: Encoded, queue: MessageQueue, timeout_ms: 
         default_topic=settings.create_topic_key,
         default_topic_queue_nums=settings.default_topic_queue_count,
         queue_id=queue.queue_id,
-        sys_flag=0,
+        sys_flag=encoded.sys_flag,
         born_timestamp=at,
         flag=0,
         properties=properties,

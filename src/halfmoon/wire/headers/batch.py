@@ -41,6 +41,7 @@ class PrepareBatch(Header, kw_only=True):
     count: I32
     coordinator: str
     timeout_ms: I64 | None = None  # after which an attempt that nobody decides is given up; the broker bounds it
+    sys_flag: I32 | None = None  # of every message; only how the bodies are compressed
 
 
 class VoteBatchReply(Header, kw_only=True):
