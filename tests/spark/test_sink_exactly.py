@@ -55,7 +55,7 @@ class Brokers:
         """Keep a piece."""
         self._call("prepare")
         future: Future = Future()
-        decided = batch in self.decisions
+        decided = batch in self.decisions or any(batch == each for each, _ in self.published)
         checksum = piece_checksum(queue.topic, queue.queue_id, first_seq, body)
         if not decided:
             pieces = self.held.setdefault((batch, attempt, queue.broker_name), [])
@@ -221,6 +221,29 @@ def test_a_batch_that_later_ones_followed_is_an_error_unless_told_otherwise():
     run(brokers, [["row-0"]], first, SinkOptions(endpoints="x:1", topic="orders", strict_replay=False))
 
     assert brokers.topic == [b"row-0", b"row-1", b"row-2"]
+
+
+def test_a_coordinator_that_forgot_a_published_batch_is_an_error_and_no_batch_without_rows():
+    brokers = Brokers()
+    run(brokers, [["a"]])
+    brokers.decisions.clear()
+
+    with pytest.raises(UsageError, match="b-0, which decides, knows nothing of it"):
+        run(brokers, [["a"]])
+    with pytest.raises(UsageError, match="rows of a decision that was lost"):
+        run(brokers, [["a"]])
+
+
+def test_brokers_that_cannot_be_reached_leave_word_of_what_to_do():
+    class Gone(Brokers):
+        def queues(self, topic):
+            raise ConnectionLost("gone")
+
+    with pytest.raises(ConnectionLost) as raised:
+        run(Gone(), [["a"]])
+
+    assert "Started again, a stream goes on where it stands" in raised.value.__notes__[0]
+    assert f"after {OPTIONS.retries} retries; the option retries" in raised.value.__notes__[0]
 
 
 def test_a_broker_that_lost_a_piece_prevents_the_decision():

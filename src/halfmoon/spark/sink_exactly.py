@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from halfmoon.client.batches import Attempts, BatchName, Decision, Stored, batch_transactions
-from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.encode import Ids, Piece, pieces_of
 from halfmoon.spark.sink_options import SinkOptions, encoding_of, sys_flag_of
@@ -28,6 +28,9 @@ from halfmoon.spark.targets import Targets
 from halfmoon.wire.batches import BatchPromise, sum_of
 
 log = logging.getLogger("halfmoon.spark")
+
+UNKNOWN = "rows of a decision that was lost"
+"""The digest with which a coordinator is asked for a decision that it must have: where it has none, a repeat fails by it again."""
 
 
 class Transactions(Protocol):
@@ -108,6 +111,12 @@ def prepare(
         for rows in batches:
             preparing.rows(rows)
         return preparing.finish()
+    except (NetworkError, NoRoute) as exc:
+        exc.add_note(
+            "nothing of the batch is visible: are name server and brokers up, and is the topic there? Started again, a stream goes "
+            f"on where it stands. Now a task fails after {options.retries} retries; the option retries has it wait longer"
+        )
+        raise
     finally:
         preparing.leave()
 
@@ -184,7 +193,7 @@ def settle(transactions: Transactions, options: SinkOptions, messages: Iterable[
     Raises:
         NotDecided: a broker does not hold an attempt whole, or it was given up; nothing is visible, and the batch may run again.
         UsageError: the batch was decided with other rows than these, or so long ago that nobody knows with which
-            (``strictReplay``).
+            (``strictReplay``); or a broker has published it, and its coordinator does not know.
         NetworkError, BrokerError: brokers failed too often; what is decided is published without us, too.
     """
     said = [message for message in _prepared(messages) if message.rows]
@@ -198,7 +207,13 @@ def settle(transactions: Transactions, options: SinkOptions, messages: Iterable[
         if (reason := transactions.vote(batch, broker, coordinator, attempts)) is not None:
             raise NotDecided(f"batch {batch.number} of {batch.owner}: broker {broker} does not hold it whole: {reason}")
     digest = _digest(said)
-    decision = transactions.decide(batch, coordinator, parts, digest)
+    decision = transactions.decide(batch, coordinator, parts, UNKNOWN if decided else digest)
+    if decided and not decision.already:
+        raise UsageError(
+            f"batch {batch.number} of {batch.owner} is published in part at least, and {coordinator}, which decides, knows nothing "
+            "of it: its store was lost, or the id was idle for too long (batch_retention_ms). Compare the topic with the query's "
+            "input; a new transactionalId begins anew"
+        )
     if decision.refused is not None:
         raise NotDecided(f"batch {batch.number} of {batch.owner} is not decided: {decision.refused}")
     if decision.already and digest:
