@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from halfmoon.client.batches import BatchName, BatchTransactions
-from halfmoon.client.ranges import OffsetsLost, Ranges
+from halfmoon.client.ranges import OffsetsLost, Ranges, Selection
 from halfmoon.client.sync import Producer
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import UsageError
@@ -56,6 +56,19 @@ def test_every_message_of_a_range_comes_once_and_in_order(client: Ranges) -> Non
     assert bodies == {b"%d" % k for k in range(COUNT)}
 
 
+def test_ranges_are_weighed_by_a_few_messages_and_a_selection_brings_everything(client: Ranges) -> None:
+    ends = client.bounds(TOPIC)
+    everything = {key: list(client.read(key[0], TOPIC, key[1], *ends[key], selection=Selection("nobody"))) for key in ends}
+    true = {key: sum(map(len, pieces)) for key, pieces in everything.items()}
+
+    found = client.weigh(TOPIC, ends)
+
+    assert [message.queue_offset for raw in min(everything.items())[1] for message in decode_records(raw)] == list(
+        range(COUNT // 2)
+    )
+    assert all(0.9 * true[key] < sum(found[key]) < 1.1 * true[key] for key in ends)
+
+
 def test_a_part_of_a_queue_is_cut_exactly(client: Ranges) -> None:
     (broker, queue), _ = min(client.bounds(TOPIC).items())
 
@@ -83,4 +96,4 @@ def test_nothing_can_be_written_exactly_once_and_the_error_says_what_can(server:
     with BatchTransactions(nameserver=server.nameserver, retries_max=1) as batches:
         queue = batches.queues(TOPIC)[0]
         with pytest.raises(UsageError, match="delivery=at-least-once"):
-            batches.prepare(BatchName("q", 0), "a", 0, queue, 0, 1, encode_batch([BatchItem(b"x", b"")])).result(30)
+            batches.prepare(BatchName("q", 0), "a", 0, queue, 0, 1, encode_batch([BatchItem(b"x", b"")])).result(60)
