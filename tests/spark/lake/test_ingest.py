@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
 from halfmoon.errors import UsageError
+from halfmoon.spark.lake import ingest as module
 from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.arrivals import Dedup
 from halfmoon.spark.lake.files import layout_for
@@ -163,6 +166,10 @@ def test_a_stream_joins_its_small_files_and_leaves_copies_out(
     for number in range(25):
         send(topic, [f"a{number:02}"], queue=0, keys=[f"k{number % 20}"])
     wanted = [f"a{number:02}" for number in range(20)]
+    orphan = table.root / f"part-{'0' * 16}-0.parquet"  # of an attempt that was killed long ago
+    table.root.mkdir()
+    orphan.touch()
+    os.utime(orphan, (0, 0))
 
     def run() -> None:
         ingest_stream(
@@ -178,6 +185,7 @@ def test_a_stream_joins_its_small_files_and_leaves_copies_out(
 
     assert first.snapshot is not None
     assert (first.snapshot.number, [batch.batch for batch in first.batches], first.copies[0].rows) == (2, [4], 5)
+    assert not orphan.exists()
     assert len(table.files()) == 1  # four batches in one file, and the fifth is copies alone
     assert (bodies(table.read(spark)), table.state().copies) == (wanted, first.copies)
 
@@ -194,3 +202,27 @@ def test_what_an_ingest_cannot_do_is_refused_before_a_table_is_made(
         ingest(spark, table, layout, options(cluster, topic), compact_every=-1)
 
     assert not table.root.exists()
+
+
+@pytest.mark.parametrize(
+    ("batch_offsets", "ends_with"), [(100, contextlib.nullcontext()), (12, pytest.raises(UsageError, match="at work"))]
+)
+def test_two_ingests_at_once_with_one_name_put_everything_in_once(
+    spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    batch_offsets: int, ends_with: Any,
+):  # fmt: skip
+    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+    send(topic, [f"a{i:02}" for i in range(20)])
+    plain = module._todo
+
+    def todo(*given: Any) -> Any:
+        monkeypatch.undo()
+        found = plain(*given)  # then another driver does all the work, in one batch or in two
+        ingest(spark, table_of("parquet", tmp_path), layout, options(cluster, topic), batch_offsets=batch_offsets)
+        return found
+
+    monkeypatch.setattr(module, "_todo", todo)
+    with ends_with:
+        ingest(spark, table, layout, options(cluster, topic), batch_offsets=batch_offsets)
+
+    assert bodies(table.read(spark)) == [f"a{i:02}" for i in range(20)]

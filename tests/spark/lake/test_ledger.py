@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from halfmoon.errors import StoreError, UsageError
+from halfmoon.spark.lake import manifest as manifests
 from halfmoon.spark.lake.ledger import FOLDER, Last, Ledger, Snapshot, Table
 from halfmoon.spark.lake.manifest import DataFile, Manifest, Part, Span, joined, manifest_of
 
@@ -123,6 +124,19 @@ def test_a_damaged_manifest_is_named(tmp_path: Path):
 
     with pytest.raises(StoreError, match="batch 0 of q is damaged"):
         ledger.state()
+
+
+def test_what_would_be_too_large_to_be_read_again_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ledger = Ledger(tmp_path)
+    ledger.decide(manifest(0, 0, 10))
+    monkeypatch.setattr(manifests, "MANIFEST_BYTES_MAX", 1000)
+    files = tuple(DataFile(path=f"part-{number}.parquet", rows=1, size_bytes=1) for number in range(10))
+    large = manifest_of("q", 1, [Part(attempt="a", spans=(Span("orders", "broker-a", 0, 10, 20),), files=files)])
+
+    with pytest.raises(StoreError, match="too many files"):
+        ledger.decide(large)
+
+    assert ledger.decide(manifest(1, 10, 20)) == manifest(1, 10, 20)
 
 
 @pytest.mark.parametrize("id", ["", "../x", ".x", "a/b", "x" * 101])

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from halfmoon.errors import StoreError
 from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
-from halfmoon.spark.lake.ledger import TRIES
+from halfmoon.spark.lake.ledger import TRIES, Ledger, State
 from halfmoon.spark.lake.manifest import Manifest, Span, manifest_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.rows import schema_of
@@ -135,3 +135,25 @@ def _change(table: LakeTable, layout: Layout, number: int) -> None:
         DeltaTable(table.root).alter.set_table_properties({"delta.logRetentionDuration": f"interval {30 + number} days"})
     else:
         table.publish(batch(layout, number, "other"))
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_batch_decided_while_the_record_is_folded_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
+    first, second, layout = made(tmp_path, kind)
+    first.publish(batch(layout, 0))
+    plain = Ledger.state
+
+    def state(self: Ledger) -> State:
+        monkeypatch.undo()  # a driver decides a batch just before each further look, and dies
+        looks.append(second.ledger.decide(batch(layout, len(looks) + 1)))
+        monkeypatch.setattr(Ledger, "state", state)
+        return plain(self)
+
+    looks: list[object] = []
+    monkeypatch.setattr(Ledger, "state", state)
+    folded = first.fold()
+    monkeypatch.undo()
+    second.settle()
+
+    assert (folded, rows(first)) == (True, (1 + len(looks)) * ROWS)
+    assert first.state().files == tuple(file for left in first.state().batches for file in left.files)  # no list that only grows

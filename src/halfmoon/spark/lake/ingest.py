@@ -22,10 +22,10 @@ from halfmoon.spark import positions
 from halfmoon.spark.lake.arrivals import Dedup, without_copies
 from halfmoon.spark.lake.files import Layout
 from halfmoon.spark.lake.ledger import TableChanged
-from halfmoon.spark.lake.manifest import Copies, Manifest, Part, check_id, manifest_of, read, span_of
+from halfmoon.spark.lake.manifest import Copies, Manifest, Part, Queue, check_id, ends, manifest_of, read, span_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.tasks import report
-from halfmoon.spark.lake.upkeep import compact
+from halfmoon.spark.lake.upkeep import compact, vacuum
 from halfmoon.spark.options import SourceOptions, source_options
 from halfmoon.spark.plan import Range, plan
 from halfmoon.spark.reading import client_of, cores
@@ -69,8 +69,9 @@ def ingest(
     """Put what topics hold now into a table, from where the table ends, batch after batch; return what came in.
 
     ``options`` are those of the source. Only new queues begin where they say. Killed at any point, a further run goes on and
-    nothing is twice in the table. Two runs at once with the same ``id`` do no harm: one of them ends with an error. ``dedup``:
-    copies of messages are left out. ``compact_every``: small files are joined after so many batches; 0: never.
+    nothing is twice in the table. Two runs at once with the same ``id`` do no harm: one of them may end with an error. ``dedup``:
+    copies of messages are left out. ``compact_every``: after so many batches small files are joined, and what nobody needs any more
+    is removed, as `upkeep.vacuum` has it; 0: never.
 
     Raises:
         UsageError: options or table do not fit. DataLoss: messages are gone, unless ``failOnDataLoss=false``.
@@ -78,12 +79,14 @@ def ingest(
     found = _source(options, "batch")
     filling = _Filling(table, layout, found, check_id(id), dedup, compact_every, progress)
     filling.begin()
-    todo = _todo(table, found)
+    state = table.state()
+    number = state.last[id].batch + 1 if id in state.last else 0  # of the same look as where the batches begin
+    todo = _todo(ends(state.spans), found)
     done = Ingested(0, 0, 0, 0)
     while todo:
         now, todo = _cut(todo, batch_offsets)
-        last = table.state().last.get(id)
-        manifest = filling.put(session, last.batch + 1 if last else 0, now)
+        manifest = filling.put(session, number, now)
+        number += 1
         done = done if manifest is None else done.plus(manifest)
     return done
 
@@ -157,6 +160,7 @@ class _Filling:
         if self.compact_every and (number + 1) % self.compact_every == 0:
             try:
                 compact(session, self.table, file_bytes=self.layout.file_bytes, compression=self.layout.compression)
+                vacuum(self.table)
             except TableChanged:
                 pass  # somebody else keeps the table up just now; the next time will do
         return manifest
@@ -194,12 +198,11 @@ def _source(options: Mapping[str, str], use: str) -> SourceOptions:
     return found
 
 
-def _todo(table: LakeTable, options: SourceOptions) -> list[Range]:
+def _todo(known: Mapping[Queue, int], options: SourceOptions) -> list[Range]:
     """Return what the brokers hold beyond the table."""
     client = client_of(options)
     at = positions.bounds(options, client)
     begins, stops = positions.starts(options, client, at, "earliest"), positions.stops(options, client, at)
-    known = table.ends()
     found = []
     for queue, first in sorted(begins.items()):
         have = known.get(_key(queue))
@@ -240,5 +243,5 @@ def _starting(table: LakeTable, options: SourceOptions) -> str:
     return json.dumps(found)
 
 
-def _key(queue: MessageQueue) -> tuple[str, str, int]:
+def _key(queue: MessageQueue) -> Queue:
     return queue.topic, queue.broker_name, queue.queue_id

@@ -63,6 +63,7 @@ class Replaced(msgspec.Struct, frozen=True):
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a table holds after some batches. ``replaced`` are files of earlier states that nothing names any more.
 
+    ``files`` are those of a Parquet table; other formats know theirs themselves.
     Snapshots of earlier versions name replaced files without a time, and with ``dropped`` how many rows were left out, but not of
     which queue.
     """
@@ -283,8 +284,9 @@ def sync_folder(folder: Path) -> None:
 
 def _other_checkpoint(manifest: Manifest, why: str) -> UsageError:
     return UsageError(
-        f"batch {manifest.batch} of {manifest.id} does not go on from the table: {why}. The checkpoint is not "
-        "the one that filled it, or is an old copy. Use the right one; or ingest without any, which begins where the table ends"
+        f"batch {manifest.batch} of {manifest.id} does not go on from the table: {why}. The checkpoint is not the one that filled it, "
+        "or is an old copy; or another run with this name is at work. Use the right one; or ingest without any, which begins where "
+        "the table ends"
     )
 
 

@@ -212,5 +212,11 @@ def read(kind: type[T], data: bytes, place: str) -> T:
 
 
 def text(value: msgspec.Struct) -> bytes:
-    """Return a value as the JSON that `read` reads."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    """Return a value as the JSON that `read` reads. Raises StoreError for more than that takes: it would end the table's life."""
+    data = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    if len(data) > MANIFEST_BYTES_MAX:
+        raise StoreError(
+            f"a {type(value).__name__.lower()} of {len(data)} bytes is more than {MANIFEST_BYTES_MAX}: the table has too many "
+            "files. Compact it, and vacuum what that replaced"
+        )
+    return data

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -150,10 +151,17 @@ class LakeTable:
         return found
 
     def fold(self) -> bool:
-        """Take all batches up into one snapshot; False: there is nothing to take up, or another driver was faster."""
-        self.settle()
+        """Take all batches up into one snapshot; False: there is nothing to take up, or another driver was faster.
+
+        What a snapshot has is never settled again, so these very batches go into the table before.
+        """
         state = self.ledger.state()
-        return bool(state.batches) and self.ledger.take(folded(state))
+        for batch in state.batches:
+            self.format.apply(batch)
+        snapshot = folded(state)
+        if self.kind != "parquet":  # the others know their files themselves, and ours would only grow
+            snapshot = msgspec.structs.replace(snapshot, files=())
+        return bool(state.batches) and self.ledger.take(snapshot)
 
     def read(self, session: SparkSession, *, dedup: str = "") -> DataFrame:
         """Return the table as it stands. ``dedup`` is ``msgId`` or ``keys``: of copies the first offset is kept."""
