@@ -284,9 +284,9 @@ def sync_folder(folder: Path) -> None:
 
 def _other_checkpoint(manifest: Manifest, why: str) -> UsageError:
     return UsageError(
-        f"batch {manifest.batch} of {manifest.id} does not go on from the table: {why}. The checkpoint is not the one that filled it, "
-        "or is an old copy; or another run with this name is at work. Use the right one; or ingest without any, which begins where "
-        "the table ends"
+        f"batch {manifest.batch} of {manifest.id} does not go on from the table: {why}. The checkpoint is not the one that filled "
+        "it, or is an old copy; or another run with this name is at work. Use the right one; or ingest without any, which begins "
+        "where the table ends"
     )
 
 
