@@ -30,6 +30,14 @@ def test_the_first_address_that_can_be_bound_is_taken_and_ipv4_goes_before_ipv6(
         assert sock.getsockname()[1] != 0
 
 
+def test_nobody_else_gets_a_port_that_the_system_chose_before_it_is_listened_on() -> None:
+    def address(port: int) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
+
+    with bound_socket(address(0)) as sock, pytest.raises(OSError):
+        bound_socket(address(sock.getsockname()[1]))
+
+
 def test_an_address_of_another_machine_cannot_be_bound() -> None:
     with pytest.raises(OSError):
         bound_socket([(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("192.0.2.1", 0))])

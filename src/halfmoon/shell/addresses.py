@@ -23,7 +23,8 @@ def bound_socket(found: Sequence[Any]) -> socket.socket:
     for family, kind, protocol, _, address in sorted(found, key=lambda each: each[0] != socket.AF_INET):
         sock = socket.socket(family, kind, protocol)
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # a port that the system chose is ours alone: else another process could listen there before we do
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(address[1] != 0))
             sock.bind(address)
             sock.setblocking(False)
             return sock

@@ -143,6 +143,7 @@ class Server:
         self.awake = Awake(self._loop.call_soon)
         self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="halfmoon-work")
         for sock in self._sockets:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that end stand in no later start's way
             self._servers.append(await self._loop.create_server(lambda: _Connection(self), sock=sock, backlog=BACKLOG))
         self.core.start(self.clock.now())
         self.wake()
