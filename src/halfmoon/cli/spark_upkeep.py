@@ -83,7 +83,7 @@ def replay(
     ] = None,
     since: Since = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, metavar="N", help="So many a second; else all at once.")
+        float | None, typer.Option("--rate", min=0.001, metavar="N", help="At most so many a second; else all at once.")
     ] = None,
     id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="The replay's transactional id; one that was cut off goes on with it.")

@@ -135,11 +135,9 @@ def test_the_audit_of_transactions_finds_every_state_on_our_own_broker_and_draws
 
 def test_the_audit_of_transactions_is_a_table_and_may_begin_at_a_time(run):
     ran = run("txn", "audit", "--topic", "orders", "--since", "1h")
-    late = run("txn", "audit", "--since", "0s")
 
     assert (ran.code, ran.out.splitlines()[-1]) == (0, "sound")
     assert "COMMITTED" in ran.out
-    assert (late.code, "transactions: none" in late.out) == (0, True)
 
 
 def test_the_audit_of_delays_tells_how_late_messages_came_and_draws_it(run, tmp_path):
@@ -181,7 +179,7 @@ def test_dead_letters_are_reported_and_sent_again_each_once_with_a_row_for_every
 
     dry = run("dlq", "replay", *what, "--dry-run", "--json").json()
     begun = time.monotonic()
-    sent = run("dlq", "replay", *what, "--yes", "--rate", "2", "--where", "reason like '%m-%'", "--json")
+    sent = run("dlq", "replay", *what, "--yes", "--rate", "0.5", "--where", "reason like '%m-%'", "--json")
     took = time.monotonic() - begun
     again = run("dlq", "replay", *what, "--yes")
 
@@ -190,14 +188,16 @@ def test_dead_letters_are_reported_and_sent_again_each_once_with_a_row_for_every
         ("TimeoutError: no server for m-b after N s", "mails", 1),
     ]
     assert (dry["outcomes"], dry["dry_run"]) == ({"would be sent": 2}, True)
-    assert (sent.code, sent.json()["outcomes"], took >= 0.5) == (0, {"sent": 2}, True)
+    assert (sent.code, sent.json()["outcomes"]) == (0, {"sent": 2})
     assert (again.code, again.out.splitlines()[-1]) == (0, "2 replayed before")
     assert count(cluster, "dead_again") == 2
-    rows = spark.read.parquet(str(audit)).groupBy("outcome").count().collect()
-    assert {row.outcome: row["count"] for row in rows} == {"would be sent": 2, "sent": 2, "replayed before": 2}
-    copies = {one["copy"] for one in sent.json()["replays"]}
-    assert len(copies) == 2
-    assert all(len(copy) == 32 for copy in copies)
+    rows = spark.read.parquet(str(audit)).orderBy("at").collect()
+    assert [row.outcome for row in rows] == ["would be sent"] * 2 + ["sent"] * 2 + ["replayed before"] * 2
+    assert [row.copy is not None for row in rows[:4]] == [False, False, True, True]
+    assert took >= 2.0  # between two, at one in two seconds
+    assert {(row.deadGroup, row.deadTopic, row.deadOffset, row.target) for row in rows[2:4]} == {
+        (GIVEN_UP, f"%DLQ%{GIVEN_UP}", offset, "dead_again") for offset in (0, 1)
+    }
 
 
 def test_a_replay_of_dead_letters_that_are_not_there_fails_and_a_wrong_condition_is_refused(run):

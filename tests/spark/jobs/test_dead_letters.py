@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -86,6 +87,38 @@ def test_a_rate_is_kept_and_a_dry_run_does_not_wait_for_it(spark):
     assert {one.outcome for one in found.collect()} == {"sent"}
     _, dry = took(Replay(rate=0.001, dry_run=True))
     assert {one.outcome for one in dry.collect()} == {"would be sent"}
+
+
+class Clock:
+    """Time that passes while something sleeps, or is said to take long."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def test_what_took_long_is_not_made_up_for_by_sending_faster(monkeypatch):
+    clock, sent = Clock(), []
+    monkeypatch.setattr(dead_letters, "time", clock)
+    rows = [SimpleNamespace(msgId=str(i), deadGroup="C", topic="t", brokerName="b", queueOffset=i) for i in range(4)]
+
+    def slow(rows):
+        clock.now += 30  # the first row is long in coming
+        yield from rows
+
+    def send(name, **options):
+        sent.append(clock.now)
+        clock.now += 7 if name == "1" else 0.01
+        return Replayed(None, "again", "copy")
+
+    list(dead_letters._sent(slow(rows), Replay(rate=2.0), lambda one: one.msgId, send, lambda done, failed: None))
+
+    assert sent == pytest.approx([130.0, 130.5, 137.5, 138.0])
 
 
 def test_copies_name_their_dead_letters(spark):

@@ -118,7 +118,7 @@ def transaction_audit(
         frame_of(session, place, given_up),
         topics=there,
     )
-    return TransactionAudit(found.transactions.cache(), found.orphans, sorted(set(topics) - set(there)))
+    return TransactionAudit(found.transactions.cache(), found.orphans.cache(), sorted(set(topics) - set(there)))
 
 
 # ---------------------------------------------------------------- delays

@@ -108,10 +108,11 @@ def replayed(
 
 
 def _sent(rows: Iterator[Any], replay: Replay, find: Find, send: Send, on_progress: Told) -> Iterator[Sequence[Any]]:
-    begun, failed = time.monotonic(), 0
+    due, failed = 0.0, 0
     for before, row in enumerate(rows):
         if replay.rate and not replay.dry_run:
-            time.sleep(max(0.0, begun + before / replay.rate - time.monotonic()))
+            time.sleep(max(0.0, due - time.monotonic()))
+            due = time.monotonic() + 1 / replay.rate  # what took longer is not made up for
         target, copy = "", None
         try:
             outcome = send(find(row), to=replay.to, again=replay.again, dry_run=replay.dry_run)

@@ -70,8 +70,8 @@ def replay(
 
     ``id`` is the transactional id: a replay that is complete is not repeated under it, one that was cut off goes on. Brokers
     remember ids for a week of disuse. ``where`` is SQL on the columns of topic or table; ``since_ms``: only what was stored since.
-    Without ``rate`` all becomes visible at once (and is read twice, to be counted first); with it so many a second, in the order of
-    storing, and the messages lie on the disks of Spark meanwhile. Those of one queue stay in one queue, in their order.
+    Without ``rate`` all becomes visible at once (and is read twice, to be counted first); with it at most so many a second, in the
+    order of storing, and the messages lie on the disks of Spark meanwhile. Those of one queue stay in one queue, in their order.
 
     Raises:
         UsageError: the source has not what is needed, or is the target; brokers cannot write exactly once.
@@ -165,10 +165,11 @@ def _paced(
     """Write a batch a beat; the first at once."""
     total = rows.count()
     size = max(1, math.ceil(rate * BEAT_S), math.ceil(total / BATCHES_MAX))
-    begun, batches = time.monotonic(), math.ceil(total / size)
+    due, batches = 0.0, math.ceil(total / size)
     for index in range(batches):
         low, high = index * size, min((index + 1) * size, total)
-        wait(max(0.0, begun + low / rate - time.monotonic()))
+        wait(max(0.0, due - time.monotonic()))
+        due = time.monotonic() + size / rate
         number = LAST if high == total else earlier.last + 1 + index
         _write(rows.where(F.col("_number").between(low, high - 1)), {**sink, "batchNumber": str(number)})
         on_progress(high, total)

@@ -49,8 +49,8 @@ def joined(
     message first.
     """
     records = _halves(halves).cache()
-    decisions = _ops(ops)
-    committed = _committed(visible)
+    decisions = _ops(ops).cache()  # each is joined twice, and its log read once
+    committed = _committed(visible).cache()
     return Joined(
         _transactions(records, decisions, committed, _given_up(given_up), topics), _orphans(records, decisions, committed)
     )
