@@ -12,7 +12,7 @@ BLAST ?= $(shell command -v blast)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres check lint test demo mission simulate bench conformance docs constraints clean
+.PHONY: help setup postgres check lint quick test demo mission simulate bench conformance docs constraints clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 20
@@ -38,7 +38,10 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint  ## style, types and the quick tests; under 90 seconds
+check: $(INSTALLED)  ## style, types and the quick tests, side by side; under 90 seconds
+	@$(MAKE) --no-print-directory --jobs 2 lint quick
+
+quick: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not interop" $(ARGS)
 
 # What failed runs once more, alone, and is named: real processes on a busy machine may be late. Twice is a failure.
@@ -47,7 +50,7 @@ AGAIN = { echo "what failed, once more and alone:"; false; } || \
 
 test: postgres lint  ## everything: style, types, all tests, simulation, Apache's clients and brokers
 	@rm -f build/mission.json
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not interop" $(ARGS) || $(AGAIN) -m "not interop" $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "not interop" $(ARGS) || $(AGAIN) -m "not interop" $(ARGS)
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m interop $(ARGS) || $(AGAIN) -m interop $(ARGS)
 
 demo: $(INSTALLED)  ## the main job on one screen: produce, kill, consume, compare

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.interop.dealing import Dealing
+from tests.dealing import Dealing, rank
 from tools import mission
 
 settings.register_profile("halfmoon", deadline=None, derandomize="CI" in os.environ)
@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Dealing | None:
-    """Deal out Apache's clients and brokers by what they share, with ``--dist loadgroup``."""
+    """Deal out tests by what they share, with ``--dist loadgroup``."""
     return Dealing(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
@@ -46,7 +46,7 @@ class _Listener:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Check the numbers of all marks before any test is left out, and mark the simulated histories as slow."""
+    """Check the numbers of all marks before any test is left out, mark the simulated histories as slow, put the longest first."""
     for item in items:
         if _SIMULATION in item.path.parents:
             item.add_marker("slow")
@@ -54,6 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.stash[_RECORDER].collected(item.nodeid, _numbers(item))
         except ValueError as wrong:
             raise pytest.UsageError(str(wrong)) from None
+    items.sort(key=lambda item: rank(item.nodeid))
 
 
 @pytest.hookimpl(wrapper=True)

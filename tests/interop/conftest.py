@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.dealing import alone
 from tests.interop import jars
 from tests.interop.apache import Cluster
-from tests.interop.dealing import alone
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve
 

@@ -1,0 +1,60 @@
+"""Which tests run in one process, and in which order, when several processes share them out (``--dist loadgroup``).
+
+The tests of a file stay together, in their order. Those of Spark stay together in two parts, for a session takes seconds to start.
+With Apache's clients and brokers those stay together that share a name server and a broker. What takes longest is dealt out first,
+so that all processes end at about the same time. Only the names of the tests are known here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+SPARK = {
+    "tests/spark/lake/": "spark: lake and jobs", "tests/spark/jobs/": "spark: lake and jobs",
+    "tests/spark/": "spark", "tests/cli/test_spark": "spark",
+}  # fmt: skip
+"""Where tests use a Spark session, and what they share one with. The first that fits counts."""
+FIRST = (
+    "tests/spark/", "tests/cli/test_spark", "tests/docs/", "tests/examples/", "tests/integration/", "tests/cli/demo/", "tests/events/",
+    "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
+)  # fmt: skip
+"""Where tests take seconds, the slowest first."""
+ALONE = ("test_store_both_ways", "test_transaction_index")
+"""Files whose tests start servers of their own, and take longest: dealt out one by one, before all others."""
+_INTEROP = "tests/interop/"
+_SHARED = re.compile(r"\[.*?(\d+\.\d+\.\d+|\bours\b|\bJSON\b|\bROCKETMQ\b)")
+"""The first word of a test's parameters that says which server or serialisation it shares with others."""
+
+
+class Dealing(LoadScopeScheduling):  # type: ignore[misc]
+    """Deals out to each process what must stay together. The scheduler that xdist calls loadgroup reads marks, and finds none with
+    pytest 9.2."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return together(nodeid)
+
+
+def together(node_id: str) -> str:
+    """Return a text that is the same for all tests that must run in one process."""
+    file, _, test = node_id.partition("::")
+    if spark := next((name for place, name in SPARK.items() if file.startswith(place)), ""):
+        return spark
+    if not file.startswith(_INTEROP):
+        return file
+    if alone(file):
+        return node_id
+    shared = _SHARED.search(test)
+    return f"{file} {shared.group(1)}" if shared else file
+
+
+def rank(node_id: str) -> int:
+    """Return when a test's turn is: tests of a lower rank come first."""
+    return next((at for at, place in enumerate(FIRST) if node_id.startswith(place)), len(FIRST))
+
+
+def alone(file: str) -> bool:
+    """Whether the tests of a file share nothing."""
+    return PurePosixPath(file).stem in ALONE

@@ -1,0 +1,49 @@
+"""What runs in one process: all tests of a file, those that share a server or a Spark session; and what comes first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.dealing import FIRST, SPARK, rank, together
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("test_our_client.py::test_a[5.3.3-JSON]", "test_our_client.py::test_b[5.3.3]", True),
+        ("test_our_client.py::test_a[5.3.3-JSON]", "test_our_client.py::test_a[4.9.7-JSON]", False),
+        ("test_our_client.py::test_a[ours]", "test_our_transactions.py::test_a[ours]", False),
+        ("test_tx_apache.py::test_a[4.9.7 slow]", "test_tx_apache.py::test_b[4.9.7 slow]", True),
+        ("test_same_answers.py::test_a[JSON-a send]", "test_same_answers.py::test_b[JSON-a pull---]", True),
+        ("test_same_answers.py::test_a[JSON-a send]", "test_same_answers.py::test_a[ROCKETMQ-a send]", False),
+        ("test_java_transactions.py::test_a[throw-4.7.1-json]", "test_java_transactions.py::test_b[4.7.1-json]", True),
+        ("test_java_vip.py::test_a", "test_java_vip.py::test_b", True),
+        ("test_store_both_ways.py::test_a[ours-first]", "test_store_both_ways.py::test_a[apache-first]", False),
+    ],
+)
+def test_what_shares_a_server_stays_together(one: str, other: str, same: bool) -> None:
+    assert (together(f"tests/interop/{one}") == together(f"tests/interop/{other}")) is same
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("wire/test_ids.py::test_a[1.2.3]", "wire/test_ids.py::test_b[ours]", True),
+        ("wire/test_ids.py::test_a", "wire/test_json.py::test_a", False),
+        ("spark/test_source.py::test_a", "spark/test_sink.py::test_a[ours]", True),
+        ("spark/lake/test_kills.py::test_a", "spark/jobs/test_query.py::test_a", True),
+        ("spark/lake/test_kills.py::test_a", "spark/test_source.py::test_a", False),
+    ],
+)
+def test_what_shares_a_file_or_a_session_stays_together(one: str, other: str, same: bool) -> None:
+    assert (together(f"tests/{one}") == together(f"tests/{other}")) is same
+
+
+def test_what_takes_longest_comes_first_and_all_places_are_there() -> None:
+    ranks = [rank(f"tests/{file}::test_a") for file in ("spark/test_source.py", "events/test_on.py", "wire/test_ids.py")]
+    root = Path(__file__).parents[1]
+
+    assert ranks == sorted(set(ranks))
+    assert [place for place in (*FIRST, *SPARK) if not list(root.glob(f"{place}*"))] == []
