@@ -55,9 +55,9 @@ def started(spark: Any, job: Job) -> Any:
     """Start the stream in a session and return its query."""
     spark.dataSource.register(Gated)
     at = {"endpoints": job.nameserver}
-    source = {**at, "topic": job.origin, "startingOffsets": "earliest", "retries": "20", **job.source}
+    source = {**at, "topic": job.origin, "startingOffsets": "earliest", **job.source}
     rows = spark.readStream.format("gated").options(**source).load().select("queueId", "body")
-    sink = {**at, "topic": job.target, "delivery": "exactly-once", "gates": job.gates, "retries": "20", **job.sink}
+    sink = {**at, "topic": job.target, "delivery": "exactly-once", "gates": job.gates, **job.sink}
     writing = rows.writeStream.format("gated").options(**sink).option("checkpointLocation", job.checkpoint)
     return (writing.trigger(availableNow=True) if job.available_now else writing).start()
 
