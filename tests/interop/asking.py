@@ -40,7 +40,7 @@ class Asker:
     """One connection to a broker."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._address = "{}:{}".format(*self._socket.getsockname()[:2])
         self._inbox, self._opaque = Inbox(), 0
         self.notices: list[int] = []

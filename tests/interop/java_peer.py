@@ -64,7 +64,7 @@ class JavaPeer:
     def stop(self) -> None:
         """End the JVM."""
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
         self._reader.join(5)
         self._errors.close()
 

@@ -112,4 +112,4 @@ class Server:
     def kill(self) -> None:
         """End it with SIGKILL."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)

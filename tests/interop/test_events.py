@@ -44,7 +44,7 @@ def topic(server: Serve | Cluster) -> str:
     return name
 
 
-def until(found: Callable[[], Any], within_s: float = 30) -> Any:
+def until(found: Callable[[], Any], within_s: float = 60) -> Any:
     end = time.monotonic() + within_s
     while not (value := found()):
         assert time.monotonic() < end, "it never came"

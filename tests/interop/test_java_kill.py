@@ -15,7 +15,7 @@ from tests.interop.ours import Serve
 TOPIC = "KillTest"
 
 
-def wait_for_acknowledged(peer: JavaPeer, message_count: int, timeout_s: float = 40) -> None:
+def wait_for_acknowledged(peer: JavaPeer, message_count: int, timeout_s: float = 90) -> None:
     end = time.monotonic() + timeout_s
     while peer.call("load.count", group="killer") < message_count:
         assert time.monotonic() < end, "the producer does not get through"

@@ -24,7 +24,7 @@ BROKERS = [pytest.param("ours"), pytest.param("4.9.7"), pytest.param("5.3.3")]
 _NUMBERS = count(1)
 
 
-def until(ready: Callable[[], Any], timeout_s: float = 20) -> Any:
+def until(ready: Callable[[], Any], timeout_s: float = 60) -> Any:
     """Wait until something holds; return what it gave."""
     end = time.monotonic() + timeout_s
     while not (found := ready()):

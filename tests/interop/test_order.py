@@ -62,7 +62,7 @@ def seen(calls: list[dict[str, Any]]) -> list[Seen]:
     return [(call["queue_id"], call["queue_offset"], call["text"]) for call in calls]
 
 
-def wait_for(ready: Callable[[], bool], timeout_s: float = 20) -> None:
+def wait_for(ready: Callable[[], bool], timeout_s: float = 60) -> None:
     """Wait until something holds."""
     end = time.monotonic() + timeout_s
     while not ready():
@@ -111,7 +111,7 @@ def test_java_keeps_the_order_at_our_broker_when_one_of_two_consumers_is_killed(
         before = seen(killed.call("orderly.wait", name="second", count=0, timeout_ms=0))
         killed.stop()
         shop.send(10)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         after: list[Seen] = []
         while len(bodies(after, before)) < 160 and time.monotonic() < end:
             after = seen(survivor.call("orderly.wait", name="first", count=len(after) + 1, timeout_ms=500))

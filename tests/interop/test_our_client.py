@@ -58,7 +58,7 @@ def topic(admin: Admin) -> str:
     return name
 
 
-def wait_for(ready: Callable[[], bool], timeout_s: float = 15) -> None:
+def wait_for(ready: Callable[[], bool], timeout_s: float = 60) -> None:
     """Wait until something holds; a refusal counts as not yet."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
@@ -76,7 +76,7 @@ def keep(bodies: list[bytes], messages: list[StoredMessage]) -> None:
     bodies += [message.body for message in messages]
 
 
-def drain(consumer: PullConsumer, message_count: int, timeout_s: float = 15) -> list[StoredMessage]:
+def drain(consumer: PullConsumer, message_count: int, timeout_s: float = 60) -> list[StoredMessage]:
     """Poll until so many messages came."""
     found: list[StoredMessage] = []
     end = time.monotonic() + timeout_s
@@ -92,7 +92,7 @@ def test_what_is_sent_in_every_way_is_received_whole(settings: dict[str, Any], t
     with Producer(**settings) as producer, PullConsumer(**settings | {"instance_name": "other"}) as consumer:
         result = producer.send(message)
         later = [producer.send_async(Message(topic, f"async {i}".encode())) for i in range(5)]
-        statuses = {future.result(10).status for future in later}
+        statuses = {future.result(60).status for future in later}
         batch = producer.send_batch([Message(topic, f"batch {i}".encode()) for i in range(5)])
         producer.send_oneway(Message(topic, b"oneway"))
         chosen = producer.send(Message(topic, b"chosen"), selector=lambda queues, _, key: queues[key % len(queues)], key=1)
@@ -206,7 +206,7 @@ def test_two_members_share_the_queues_at_once(settings: dict[str, Any], topic: s
         wait_for(lambda: [sum(q.topic == topic for q in m.assignment()) for m in members] == [1, 1])
         elapsed_s = time.monotonic() - begin
 
-    assert elapsed_s < 10, "a notice tells the first member, not its own timer of 20 s"
+    assert elapsed_s < 15, "a notice tells the first member, not its own timer of 20 s"
 
 
 def test_an_administrator_sees_topics_groups_and_messages(settings: dict[str, Any], topic: str, admin: Admin) -> None:
@@ -216,7 +216,7 @@ def test_an_administrator_sees_topics_groups_and_messages(settings: dict[str, An
     consumer.on_message(lambda messages: seen.set())
     with consumer, Producer(**settings | {"instance_name": "other"}) as producer:
         result = producer.send(Message(topic, b"body", keys=["the-key"]))
-        assert seen.wait(15)
+        assert seen.wait(60)
         wait_for(lambda: len(admin.messages_by_key(topic, "the-key")) == 1)
         by_key = admin.messages_by_key(topic, "the-key")
         by_id = admin.message_by_id(topic, result.msg_id)

@@ -95,13 +95,13 @@ def topic(server: Serve | Cluster) -> str:
     return name
 
 
-def bodies_of(server: Serve | Cluster, topic: str, message_count: int, more_s: float = 1.0, timeout_s: float = 30) -> list[bytes]:
+def bodies_of(server: Serve | Cluster, topic: str, message_count: int, more_s: float = 1.0, timeout_s: float = 60) -> list[bytes]:
     """Consume until so many messages came, and a while longer for those that must not come; return their bodies, sorted."""
     return sorted(message.body for message in consumed(server, topic, message_count, more_s, timeout_s))
 
 
 def consumed(
-    server: Serve | Cluster, topic: str, message_count: int, more_s: float = 1.0, timeout_s: float = 30
+    server: Serve | Cluster, topic: str, message_count: int, more_s: float = 1.0, timeout_s: float = 60
 ) -> list[StoredMessage]:
     """Consume as `bodies_of` does; return the messages."""
     group = f"consumer-{next(_NUMBERS)}"
@@ -119,7 +119,7 @@ def consumed(
     return found
 
 
-def wait_for(ready: Callable[[], Any], timeout_s: float = 30) -> None:
+def wait_for(ready: Callable[[], Any], timeout_s: float = 60) -> None:
     """Wait until something holds."""
     end = time.monotonic() + timeout_s
     while not ready():
@@ -232,7 +232,7 @@ def test_another_member_answers_for_a_producer_that_was_killed(server: Serve | C
         command = [sys.executable, "-c", KILLED, names["nameserver"], names["group"], topic]
         killed = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert killed.returncode == -9, killed.stderr
-        assert asked.wait(30), "the member that never sent anything is asked"
+        assert asked.wait(60), "the member that never sent anything is asked"
         found = bodies_of(server, topic, 1)
 
     assert found == [b"killed"]
@@ -267,7 +267,7 @@ def test_what_was_given_up_is_resumed(server: Serve | Cluster, names: dict[str, 
     assert found == [b"x"]
 
 
-def given_up_message(server: Serve | Cluster, msg_id: str, timeout_s: float = 30) -> StoredMessage:
+def given_up_message(server: Serve | Cluster, msg_id: str, timeout_s: float = 60) -> StoredMessage:
     """Wait until a message lies among those given up, and return it."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

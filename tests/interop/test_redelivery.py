@@ -30,7 +30,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     found.kill()
 
 
-def until(found: Callable[[], Any], within_s: float = 15) -> Any:
+def until(found: Callable[[], Any], within_s: float = 60) -> Any:
     """Ask until something is found, and return it."""
     end = time.monotonic() + within_s
     while not (value := found()):

@@ -322,7 +322,7 @@ def test_both_brokers_answer_alike(both: tuple[Asker, Asker, int], question: Que
     apache, ours, serialization = both
 
     mine, theirs = ours.ask(question, serialization), apache.ask(question, serialization)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while question.code in BEHIND_THE_LOG and mine != theirs and time.monotonic() < end:
         time.sleep(0.02)
         theirs = apache.ask(question, serialization)

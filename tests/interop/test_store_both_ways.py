@@ -64,7 +64,7 @@ class Session:
     def by_key(self, key: str) -> list[dict[str, Any]]:
         """Find messages by key; waits for the index a little."""
         self.peer.call("admin", **self.order)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         try:
             while True:
                 try:

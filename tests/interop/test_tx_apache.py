@@ -95,7 +95,7 @@ def shop(cluster: Cluster) -> Iterator[Shop]:
         found.says = COMMIT
 
 
-def until(true: Callable[[], T], timeout_s: float = 30) -> T:
+def until(true: Callable[[], T], timeout_s: float = 60) -> T:
     """Wait until something holds, and return it."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
