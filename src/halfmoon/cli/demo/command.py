@@ -130,15 +130,15 @@ def _show(ending: Ending) -> None:
         ("paid", "paid", e.paid, f"{e.paid_committed:,} committed", e.paid_visible, e.paid_delivered, e.paid_agrees),
         ("refused", "refused", e.refused, f"{e.refused_rolled_back:,} rolled back", e.refused_visible, e.refused_delivered,
          e.refused_agrees),
-        ("left_behind", "cut short", 0, f"{e.left_behind_rolled_back:,} of {e.left_behind:,} rolled back", e.left_behind_visible,
+        ("left_behind", "cut short", 0, f"{_of(e.left_behind_rolled_back, e.left_behind)} rolled back", e.left_behind_visible,
          e.left_behind_delivered, e.left_behind_agrees),
         ("in_doubt", "in doubt", e.in_doubt, f"{e.pending:,} pending", e.in_doubt_visible, e.in_doubt_delivered, e.in_doubt_agrees),
-        ("large", "large, by a filter", e.large, "", e.large_visible, e.large_delivered, e.large_agrees),
-        ("reminders", "reminders, later", e.reminders, "", e.reminders_visible, e.reminders_delivered, e.reminders_agree),
+        ("large", "by a filter", e.large, "", e.large_visible, e.large_delivered, e.large_agrees),
+        ("reminders", "reminders", e.reminders, "", e.reminders_visible, e.reminders_delivered, e.reminders_agree),
     ]  # fmt: skip
     spark = [{}, {}] if e.spark is None else [e.spark.table, e.spark.copies]
     shown = [(*row[1:6], *(there.get(row[0], "") for there in spark if e.spark), _word(row[6])) for row in rows]
-    names = ("outcome", "database", "half messages", "log", "delivered", *(("Spark table", "copied") if e.spark else ()), "agrees")
+    names = ("outcome", "database", "half messages", "log", "delivered", *(("in Spark", "copied") if e.spark else ()), "agrees")
     show_table("", names, shown)
     if e.spark is not None:
         _show_spark(e.spark)
@@ -175,6 +175,10 @@ def _show_spark(spark: Pipeline) -> None:
     print(f"Spark's driver was killed when {spark.killed_at:,} of {spark.copied:,} copies were there; {differ}.")
     if spark.table_differs:
         print(f"{spark.table_differs:,} rows of Spark's table differ from the log.")
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part:,}" if part == whole else f"{part:,} of {whole:,}"
 
 
 def _word(agrees: bool) -> str:
