@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -138,6 +139,15 @@ def test_the_audit_of_transactions_is_a_table_and_may_begin_at_a_time(run):
 
     assert (ran.code, ran.out.splitlines()[-1]) == (0, "sound")
     assert "COMMITTED" in ran.out
+
+
+def test_an_audit_that_a_broker_lets_not_read_names_the_setting(run, cluster, monkeypatch):
+    pulls = cluster._parts[1].broker.pulls
+    monkeypatch.setattr(pulls, "_settings", replace(pulls._settings, half_messages_readable=False))
+
+    ran = run("txn", "audit")
+
+    assert (ran.code, "half_messages_readable=false" in ran.err, "Traceback" in ran.err) == (1, True, False)
 
 
 def test_the_audit_of_delays_tells_how_late_messages_came_and_draws_it(run, tmp_path):
