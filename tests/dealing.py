@@ -18,8 +18,8 @@ SPARK = {
 }  # fmt: skip
 """Where tests use a Spark session, and what they share one with. The first that fits counts."""
 FIRST = (
-    "tests/spark/", "tests/cli/test_spark", "tests/docs/", "tests/examples/", "tests/integration/", "tests/cli/demo/", "tests/events/",
-    "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
+    "tests/spark/", "tests/cli/test_spark", "tests/docs/", "tests/examples/", "tests/integration/", "tests/cli/demo/",
+    "tests/events/", "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
 )  # fmt: skip
 """Where tests take seconds, the slowest first."""
 ALONE = ("test_store_both_ways", "test_transaction_index")
