@@ -23,7 +23,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "tests",
         master="local[2]",
         warehouse=place / "warehouse",
-        settings={"spark.local.dir": str(place / "local"), "spark.sql.streaming.metricsEnabled": "false"},
+        settings={
+            "spark.local.dir": str(place / "local"),
+            "spark.sql.streaming.metricsEnabled": "false",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # it lives for minutes: half the work
+        },
     )
     found.sparkContext.setLogLevel("OFF")
     yield found

@@ -89,7 +89,7 @@ def verify(asked: Asked, directory: Directory, *, live: bool, limit: int) -> Non
     if asked.as_json:
         show_json({"sound": sound, "live": live, "queues": rows[:limit], "more": len(rows) > limit})
     else:
-        columns = ("topic", "brokerName", "queueId", "begin", "end", "rows", "refused", "wrong")
+        columns = ("topic", "brokerName", "queueId", "begin", "end", "rows", "refused", "dropped", "wrong")
         show_rows("queues", columns, sorted(rows, key=lambda row: not row["wrong"])[:limit])
         if len(rows) > limit:
             print(f"there are more than these {limit:,}: give --limit")
@@ -102,8 +102,8 @@ def _told(found: verifying.QueueVerdict) -> dict[str, Any]:
     topic, broker, queue = found.queue
     return {
         "topic": topic, "brokerName": broker, "queueId": queue, "begin": found.begin, "end": found.end, "rows": found.rows,
-        "refused": found.refused, "checksum": found.table_checksum, "topic_checksum": found.topic_checksum,
-        "wrong": list(found.wrong),
+        "refused": found.refused, "dropped": found.dropped, "checksum": found.table_checksum,
+        "topic_checksum": found.topic_checksum, "wrong": list(found.wrong),
     }  # fmt: skip
 
 

@@ -15,14 +15,17 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
+from halfmoon.client.ranges import Ranges
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake import ingest as module
-from halfmoon.spark.lake import schemas
+from halfmoon.spark.lake import schemas, tasks
 from halfmoon.spark.lake.arrivals import Dedup
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import Ingested, ingest, ingest_stream
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.verify import verify
+from halfmoon.spark.options import source_options
+from halfmoon.spark.plan import Range
 from halfmoon.testing.local import LocalCluster
 
 pytestmark = pytest.mark.slow
@@ -226,3 +229,13 @@ def test_two_ingests_at_once_with_one_name_put_everything_in_once(
         ingest(spark, table, layout, options(cluster, topic), batch_offsets=batch_offsets)
 
     assert bodies(table.read(spark)) == [f"a{i:02}" for i in range(20)]
+
+
+def test_tasks_read_the_store_where_its_files_are(cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, monkeypatch):
+    send(topic, ["a", "b", "c"], queue=0)
+    given = source_options({**options(cluster, topic), "readFrom": f"files:{cluster.data}"}, "batch")
+    monkeypatch.setattr(Ranges, "read", lambda *_, **__: pytest.fail("the broker was asked"))
+
+    found = list(tasks.messages(given, ("body",), [Range(topic, "broker-a", 0, 0, 3)], []))
+
+    assert [bytes(body) for batch in found for body in batch.column("body").to_pylist()] == [b"a", b"b", b"c"]

@@ -14,7 +14,7 @@ from halfmoon.spark.lake.files import Layout, write
 from halfmoon.spark.lake.manifest import Span, span_of, text
 from halfmoon.spark.options import SourceOptions
 from halfmoon.spark.plan import Range
-from halfmoon.spark.reading import DataLoss, client_of
+from halfmoon.spark.reading import DataLoss, reads_of
 from halfmoon.spark.rows import batch_of, schema_of
 
 
@@ -29,7 +29,7 @@ def messages(
     options: SourceOptions, columns: tuple[str, ...], found: Iterable[Range], gaps: list[Span]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of ranges; offsets that are gone raise DataLoss, or go into ``gaps`` with ``failOnDataLoss=false``."""
-    client, schema = client_of(options), schema_of(columns)
+    source, schema = reads_of(options), schema_of(columns)
     for part in found:
 
         def gone(begin: int, end: int, part: Range = part) -> None:
@@ -37,5 +37,5 @@ def messages(
                 raise DataLoss(part, begin, end)
             gaps.append(span_of(replace(part, begin=begin, end=end)))
 
-        for raw in client.read(part.broker, part.topic, part.queue, part.begin, part.end, options.fetch_bytes, missing=gone):
+        for raw in source.read(part.broker, part.topic, part.queue, part.begin, part.end, options.fetch_bytes, missing=gone):
             yield batch_of(raw, broker=part.broker, begin=part.begin, end=part.end, columns=columns, schema=schema)
