@@ -41,6 +41,7 @@ GIVEN_FLAGS = COMPRESSED | COMPRESSION_MASK
 
 _UNUSUAL = (b"DELAY", b"TIMER_DEL", b"TRAN_MSG")
 """What stands in properties that are looked at one by one."""
+_NO_MARKS = bytes(byte for byte in range(256) if byte not in (1, 2))
 _LONGEST = b"TIMER_OUT_MS\x01%d\x02TIMER_LOOK_MS\x01%d\x02" % (10**15, 10**15)
 """The most that parking adds to a message's properties, beside its place."""
 _ITEM = Struct(">i12xi")
@@ -174,7 +175,8 @@ def count_of(sends: Sends, body: bytes) -> int | None:
     for name in _UNUSUAL:
         if name in body:
             return None
-    at, size, count, properties_max = 0, len(body), 0, PROPERTIES_BYTES_MAX - len(sends.cluster_pair)
+    at, size, properties_max = 0, len(body), PROPERTIES_BYTES_MAX - len(sends.cluster_pair)
+    texts: list[bytes] = []
     unpack = _ITEM.unpack_from
     while at < size:
         if size - at < ITEM_BYTES_MIN:
@@ -184,10 +186,16 @@ def count_of(sends: Sends, body: bytes) -> int | None:
         text = total - ITEM_BYTES_MIN - body_size
         if body_size < 0 or at > size or not 0 <= text < properties_max:
             return None
-        if body[at - text - 2] << 8 | body[at - text - 1] != text:
+        if body[at - text - 2] << 8 | body[at - text - 1] != text or (text and body[at - 1] != 2):
             return None
-        count += 1
-    return count if 0 < count <= BATCH_MAX else None
+        texts.append(body[at - text : at])
+    return len(texts) if 0 < len(texts) <= BATCH_MAX and _are_pairs(b"".join(texts)) else None
+
+
+def _are_pairs(text: bytes) -> bool:
+    """Whether properties, each with its last separator, are pairs of plain text: `Sends.prepare` takes such as they are."""
+    marks = text.translate(None, _NO_MARKS)
+    return text.isascii() and marks == b"\x01\x02" * (len(marks) // 2)
 
 
 def drafts_of(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: bytes) -> list[Draft]:
