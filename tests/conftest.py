@@ -69,10 +69,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Merge this run's outcomes with those of the runs before. A run of single tests (``file::name``) forgets nothing."""
+    """Merge this run's outcomes with those before. A run of single tests (``file::name``, ``--last-failed``) forgets none."""
     if hasattr(session.config, "workerinput"):
         return
-    single = any("::" in argument for argument in session.config.args)
+    single = session.config.getoption("lf", False) or any("::" in argument for argument in session.config.args)
     earlier = mission.load()
     recorder = session.config.stash[_RECORDER]
     mission.save({**earlier, **recorder.merged({})} if single else recorder.merged(_still_there(earlier)))

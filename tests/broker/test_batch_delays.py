@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from halfmoon.broker.batchrecords import Finished
@@ -150,10 +152,35 @@ def test_what_cannot_be_parked_is_refused_when_it_comes(talk, asked):
     assert driver.listed().attempt_count == 0
 
 
-def test_a_message_whose_delay_is_refused_by_new_settings_is_published_now(talk):
+def test_a_level_that_is_none_any_more_is_published_now(talk):
     driver = decided(talk, ["x"], encode_batch([BatchItem(b"x", encode({"DELAY": "3"}))]))
     talk.broker.delays.levels.delays_ms = []
 
     driver.apply(0, "a")
 
     assert read(talk) == ["x"]
+
+
+def test_a_time_that_the_timer_takes_no_more_is_published_now(talk, monkeypatch):
+    asked = encode({"TIMER_DELIVER_MS": str(talk.now + 60_000)})
+    driver = decided(talk, ["x"], encode_batch([BatchItem(b"x", asked)]))
+    timer = talk.broker.delays.timer
+    monkeypatch.setattr(timer, "_settings", replace(timer._settings, timer_enable=False))
+
+    driver.apply(0, "a")
+
+    assert read(talk) == ["x"]
+
+
+def test_a_piece_for_which_the_timer_has_no_room_is_refused_and_what_is_decided_is_parked(make_talk):
+    talk = make_talk(timer_messages_max=2)
+    talk.send("orders")
+    asked = encode({"TIMER_DELIVER_MS": str(talk.now + 60_000)})
+    driver = decided(talk, ["x", "y"], encode_batch([BatchItem(b"x", asked), BatchItem(b"y", asked)]))
+
+    assert driver.prepare(1, "b", "z", body=encode_batch([BatchItem(b"z", asked)] * 3)).code == 1
+    assert talk.send("orders", properties=asked.decode()).code == 0
+    driver.apply(0, "a")
+    talk.wait(60_000)
+
+    assert sorted(read(talk)[-2:]) == ["x", "y"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -93,7 +94,11 @@ def kill_publishers(shop: Shop, url: str, mode: str, seed: int) -> list[str]:
         given = [*options(shop, mode, orders=ENDLESS, seed=number), "--events", str(1 + number % 3)]
         process = start(shop.network.nameserver, url, given, {})
         assert process.stdout.readline() == "ready\n"
+        stuck = threading.Timer(120, process.kill)
+        stuck.start()
         output = "".join(process.stdout.readline() for _ in range(dice.randint(3, 40)))
+        assert not stuck.finished.is_set(), "the publisher said nothing for two minutes"
+        stuck.cancel()
         time.sleep(dice.uniform(0, 0.05))
         process.kill()
         output += process.stdout.read()

@@ -21,9 +21,9 @@ from halfmoon.broker.batchrecords import Piece
 from halfmoon.broker.batchstate import Application
 from halfmoon.broker.delay import Delays, Wish
 from halfmoon.broker.delayplace import with_place
-from halfmoon.broker.send import BATCH_MAX, Sends
+from halfmoon.broker.send import BATCH_MAX, DELAYED, Sends
 from halfmoon.broker.topics import Topics
-from halfmoon.errors import CorruptRecord, MessageRefused
+from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused
 from halfmoon.hot import batch_drafts, batch_items
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.journal import entries_behind, prepared_offset
@@ -33,13 +33,17 @@ from halfmoon.wire.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK
 from halfmoon.wire.record import ITEM_BYTES_MIN
 
 MESSAGES_A_TURN, BYTES_A_TURN = 4096, 4 * 1024 * 1024
-"""What is published of one batch before anybody else has its turn: some 10 ms."""
+"""What is published of one batch, in whole pieces, before anybody else has its turn: some 10 ms."""
+
+PARKED_AS = 4
+"""As how many messages one counts that may ask to come later: each is stored by itself."""
 
 
 GIVEN_FLAGS = COMPRESSED | COMPRESSION_MASK
 """Bits of sysFlag that a sender gives its messages."""
 
-_UNUSUAL = (b"DELAY", b"TIMER_DEL", b"TRAN_MSG")
+_DELAYED = tuple(name.encode() for name in DELAYED)
+_UNUSUAL = (*_DELAYED, b"TRAN_MSG")
 """What stands in properties that are looked at one by one."""
 _NO_MARKS = bytes(byte for byte in range(256) if byte not in (1, 2))
 _LONGEST = b"TIMER_OUT_MS\x01%d\x02TIMER_LOOK_MS\x01%d\x02" % (10**15, 10**15)
@@ -76,14 +80,14 @@ class Publishing:
             if messages >= MESSAGES_A_TURN or size_bytes >= BYTES_A_TURN:
                 return False
             piece = lane.left[0]
-            self._publish(piece, lane.already, now)
+            messages += self._publish(piece, lane.already, now)
             lane.left.popleft()
-            messages += piece.count
             size_bytes += piece.size
         del self._lanes[id, application.batch]
         return True
 
-    def _publish(self, piece: Piece, already: set[int], now: int) -> None:
+    def _publish(self, piece: Piece, already: set[int], now: int) -> int:
+        """Publish a piece but for what is ``already``; return how many messages that cost a turn."""
         record = self._store.record(piece.physical_offset, piece.size)
         if record is None:
             raise CorruptRecord(piece.physical_offset, "a piece of a batch is not there any more")
@@ -95,12 +99,13 @@ class Publishing:
             if identity not in already
         ]
         self._make_readable(piece.topic, piece.queue_id, now)
-        if may_wait(parts.body):
+        if later := may_wait(parts.body):
             self._append(piece, named, already, now)
         elif named:
             self._sends.append(piece.topic, piece.queue_id, named, now)
         self.published += len(named)
         self.skipped += len(drafts) - len(named)
+        return len(drafts) * (PARKED_AS if later else 1)
 
     def _append(self, piece: Piece, named: Sequence[Draft], already: set[int], now: int) -> None:
         """Park the messages that ask to come later and store the others, in order.
@@ -120,15 +125,18 @@ class Publishing:
     def _wish(self, draft: Draft, now: int) -> Wish | None:
         try:
             return self._delays.wanted(draft[1], now)
-        except MessageRefused as exc:  # it was taken when the piece came; the settings are others now
+        except BrokerError as exc:  # it was taken when the piece came; the settings are others now
             self._warn("a message of a batch is published without its delay: %s", exc)
             return None
 
     def check(self, topic: str, queue_id: int, drafts: Iterable[Draft], now: int) -> None:
         """See whether messages that ask to come later can be parked. Raises MessageRefused (13), BrokerError 1."""
+        timed = 0
         for draft in drafts:
             if (wish := self._delays.wanted(draft[1], now)) is not None:
                 with_place(draft[1], topic, queue_id, _LONGEST, keep_asked=wish.deliver_ms is not None)
+                timed += wish.deliver_ms is not None
+        self._delays.timer.check_room(timed)
 
     def _already(self, application: Application) -> set[int]:
         """Return who of a batch is published: nobody, unless a start found some of its attempts in the log."""
@@ -167,7 +175,7 @@ def in_order(application: Application) -> list[Piece]:
 
 def may_wait(body: bytes) -> bool:
     """Whether a piece may hold a message that asks to come later."""
-    return b"DELAY\x01" in body or b"TIMER_DEL" in body
+    return any(name in body for name in _DELAYED)
 
 
 def count_of(sends: Sends, body: bytes) -> int | None:

@@ -82,16 +82,22 @@ class Timer:
             return deliver_ms
         return None
 
+    def check_room(self, count: int) -> None:
+        """See whether so many more messages may wait. Raises BrokerError 1."""
+        if count and self.index.count + count > self._settings.timer_messages_max:
+            raise BrokerError(f"timer message flow control: {self.index.count} messages wait (timer_messages_max)")
+
     def park(
         self, topic: str, queue_id: int, deliver_ms: int, draft: Draft, now: int, *, identity: int = 0
     ) -> tuple[Appended, int]:
         """Store a message so that it is delivered at a time; return where it lies and that time.
 
         A time before what was delivered already, after the clock was set back, is that of the next message. Raises what
-        `Sends.append` does, MessageRefused (13) without room for properties, and BrokerError 1 when too many wait.
+        `Sends.append` does, MessageRefused (13) without room for properties, and BrokerError 1 when too many wait; not
+        for a message of a batch (``identity``), which is decided and was looked at when it came.
         """
-        if self.index.count >= self._settings.timer_messages_max:
-            raise BrokerError(f"timer message flow control: {self.index.count} messages wait (timer_messages_max)")
+        if not identity:
+            self.check_room(1)
         deliver_ms = max(deliver_ms, self.cursor[0] + 1)
         look_ms = min(deliver_ms, max(now + self._window_ms, self.cursor[0] + 1))
         more = b"%s\x01%d\x02" % (OUT_MS.encode(), deliver_ms)

@@ -44,7 +44,8 @@ SendHeaderOf = SendMessage | SendMessageV2
 BATCH_MAX = 30_000
 """Messages of one batch: its answer names each by 32 letters and a comma in a header, which ends at `HEADER_BYTES_MAX`."""
 
-_DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQKEY\x01")
+DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQKEY\x01")
+"""What stands in properties that ask for a delay, or cancel one."""
 
 UNSYNCED_BYTES_MAX = 128 * 1024 * 1024
 """Bytes that may wait for the device in sync flush before sends are refused with 2, so that a device that hangs does not let
@@ -61,7 +62,7 @@ def is_transactional(text: bytes) -> bool:
 
 def may_be_delayed(text: str) -> bool:
     """Whether a send's properties can ask for a delay, or cancel one."""
-    return any(name in text for name in _DELAYED)
+    return any(name in text for name in DELAYED)
 
 
 class Sends:

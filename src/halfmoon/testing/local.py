@@ -62,6 +62,7 @@ class LocalCluster:
 
     def __exit__(self, *error: object) -> None:
         self.stop()
+        self._let_go()
 
     def __repr__(self) -> str:
         return f"LocalCluster(nameserver={self.nameserver!r}, broker={self.broker!r}, running={self.running})"
@@ -92,12 +93,12 @@ class LocalCluster:
 
     def stop(self) -> None:
         """Stop both cleanly: everything is synced, the store is closed. Stopped already: nothing happens."""
-        self._let_go()
         if self.running:
             try:
                 self._run(stop(self._parts, STOP_MS))
             finally:
                 self._end_loop()
+                self._hold()
 
     def kill(self) -> None:
         """End both at once, as kill -9 does: no answer to what came last, no farewell to the name server, nothing is saved."""
@@ -114,7 +115,7 @@ class LocalCluster:
         self.start()
 
     def _hold(self) -> None:
-        """Keep the ports of a killed cluster until it starts again: else the system may give one to an outgoing connection, even to
+        """Keep the ports until it starts again: else the system may give one to an outgoing connection, even to
         one that is just being made to it. Nobody listens there."""
         for port in self._ports:
             held = socket.socket()

@@ -45,7 +45,7 @@ class ReadRange(Header):
 class WeighRanges(Header):
     """Ask how many bytes the records of ranges have, by a sample: body `Stretches`, reply body `Weights`.
 
-    Costs some 0.1 ms a range, however long it is. Who may ask is who may read.
+    Costs some 0.1 ms a range, however long it is, where queue entries are cached. Who may ask is who may read.
     """
 
     topic: str
