@@ -11,7 +11,7 @@ from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
 from halfmoon.errors import NoRoute, UsageError
 from halfmoon.spark.jobs.reading import Place
-from halfmoon.spark.jobs.replay import Outcome, replay
+from halfmoon.spark.jobs.replay import LAST, Outcome, replay
 from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest
@@ -129,16 +129,19 @@ def test_a_replay_that_was_cut_off_goes_on_and_sends_nothing_twice(spark, place,
     assert replay(spark, place, source, target, id=f"id-{source}", rate=3.0).complete_before
 
 
+@pytest.mark.parametrize(
+    ("number", "decided", "wanted"), [(0, ["a", "b"], Outcome(1, 1)), (LAST, ["a", "b", "c"], Outcome(0, 0, complete_before=True))]
+)
 def test_what_was_decided_and_not_shown_when_the_driver_died_is_shown_first_and_not_sent_again(
-    spark, cluster, place, made, send, held
+    spark, cluster, place, made, send, held, number, decided, wanted
 ):
     source, target = made
     send(source, ["a", "b", "c"], queue=0)
     options = sink_options({"endpoints": cluster.nameserver, "topic": target, "delivery": "exactly-once"})
-    of = [{"REPLAY_ID": f"id-{source}", "REPLAY_OF": f"{source}/broker-a/0/{offset}"} for offset in (0, 1)]
-    rows = pa.table({"body": ["a", "b"], "properties": pa.array(of, pa.map_(pa.string(), pa.string()))})
+    of = [{"REPLAY_ID": f"id-{source}", "REPLAY_OF": f"{source}/broker-a/0/{offset}"} for offset in range(len(decided))]
+    rows = pa.table({"body": decided, "properties": pa.array(of, pa.map_(pa.string(), pa.string()))})
     with BatchTransactions(nameserver=cluster.nameserver) as transactions:
-        said = prepare(transactions, options, BatchName(f"id-{source}", 0), 0, rows.to_batches())
+        said = prepare(transactions, options, BatchName(f"id-{source}", number), 0, rows.to_batches())
         (broker,), (coordinator,) = said.counts, said.coordinators
         attempts = {said.attempt: said.parts()[broker]}
         assert transactions.vote(said.batch, broker, coordinator, attempts) is None
@@ -147,7 +150,7 @@ def test_what_was_decided_and_not_shown_when_the_driver_died_is_shown_first_and_
 
     found = replay(spark, place, source, target, id=f"id-{source}")
 
-    assert found == Outcome(1, 1)
+    assert found == wanted
     assert bodies(held(target)) == ["a", "b", "c"]
 
 

@@ -79,11 +79,12 @@ def replay(
     """
     place.client().queues(to)
     earlier = _earlier(place, id)
+    if earlier.last >= 0:
+        _carry_out(place, id, earlier)
     if earlier.last >= LAST:
         return Outcome(0, 0, complete_before=True)
     chosen = _copies(_rows(session, place, source, to, since_ms), where, id)
     if earlier.last >= 0:
-        _carry_out(place, id, earlier)
         chosen = chosen.join(_sent(session, place, to, id), REPLAY_OF, "left_anti")
     if dry_run:
         return Outcome(chosen.count(), 0)
