@@ -139,11 +139,14 @@ def test_following_shows_what_comes_until_it_is_interrupted(run, topic, cluster)
     _send(run, topic, "before")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
-        shown = [json.loads(process.stdout.readline())["body"]]
-        _send(run, topic, "after")
-        shown.append(json.loads(process.stdout.readline())["body"])
-        process.send_signal(signal.SIGINT)
-        code = process.wait(60)
+        try:
+            shown = [json.loads(process.stdout.readline())["body"]]
+            _send(run, topic, "after")
+            shown.append(json.loads(process.stdout.readline())["body"])
+            process.send_signal(signal.SIGINT)
+            code = process.wait(60)
+        finally:
+            process.kill()
 
     assert shown == ["before", "after"]
     assert code == 0
