@@ -276,7 +276,7 @@ def test_a_database_that_fails_is_waited_for_and_said_once(postgres_url, caplog)
         until(lambda: relay.figures().error == "")
     outbox.close()
 
-    assert sum("the outbox cannot be read" in one.message for one in caplog.records) == 1
+    assert sum("the outbox cannot be read" in text for text in caplog.messages) == 1
     assert outbox.engine.url.password not in caplog.text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from halfmoon.testing.local import LocalCluster
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session of `halfmoon.spark.session` with two cores."""
+    from pyspark.logger import PySparkLogger
+
     import halfmoon.spark
 
     place = tmp_path_factory.mktemp("spark")
@@ -30,6 +33,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         },
     )
     found.sparkContext.setLogLevel("OFF")
+    # PySpark's loggers give their format to every handler that is added, also to pytest's, with which all later tests read the log
+    PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assign]
     yield found
     found.stop()
 

@@ -123,7 +123,7 @@ def test_broadcasting_drops_what_failed_with_a_word_in_the_log(caplog):
     started(script, core)
 
     assert script.asked(ConsumerSendMsgBack) == []
-    assert sum("message dropped after a failure" in line.message for line in caplog.records) == 2
+    assert sum("message dropped after a failure" in text for text in caplog.messages) == 2
     assert core.offsets.memory(QUEUE) == 2
 
 

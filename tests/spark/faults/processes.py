@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
 
@@ -71,7 +72,8 @@ class Process:
     def kill(self) -> None:
         """End it and all that it started, as kill -9 does."""
         for pid in session_of(self._process.pid):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended by itself just now
+                os.kill(pid, signal.SIGKILL)
         self._process.wait(60)
 
     def ended(self) -> int:
