@@ -24,7 +24,7 @@ def compact(
     file_size: Annotated[str, typer.Option("--file-size", metavar="SIZE", help="Files become about so large.")] = "128m",
     vacuum: Annotated[
         str | None,
-        typer.Option("--vacuum", metavar="AGE", help="Also remove files that no table knows and that are older: 1d."),
+        typer.Option("--vacuum", metavar="AGE", help="Also remove files that no table knows and that are older: 1d; 1h at least."),
     ] = None,
     name: Name = "",
     catalog: Catalog = None,
@@ -36,8 +36,10 @@ def compact(
     Example: halfmoon spark compact lake/orders --vacuum 1d
     """
     found = asked("", master, None, as_json=as_json)
-    keep_ms = None if vacuum is None else age_ms(vacuum)
-    _work().compact(found, _place(table, name, catalog), file_size, keep_ms)
+    keep_ms, work = None if vacuum is None else age_ms(vacuum), _work()
+    if keep_ms is not None:
+        work.upkeep.check_keep(keep_ms)  # before anything is joined
+    work.compact(found, _place(table, name, catalog), file_size, keep_ms)
 
 
 def dedup(

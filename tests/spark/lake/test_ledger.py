@@ -10,9 +10,17 @@ import pytest
 pytest.importorskip("pyspark")
 
 from halfmoon.errors import StoreError, UsageError
+from halfmoon.spark.lake import ledger as module
 from halfmoon.spark.lake import manifest as manifests
-from halfmoon.spark.lake.ledger import FOLDER, Last, Ledger, Snapshot, Table
+from halfmoon.spark.lake.ledger import FOLDER, TRIES, Last, Ledger, Snapshot, Table
 from halfmoon.spark.lake.manifest import DataFile, Manifest, Part, Span, joined, manifest_of
+
+
+@pytest.fixture(autouse=True)
+def written(tmp_path: Path) -> None:
+    """Make the files that the manifests name: a batch without its files is not decided."""
+    for attempt in [*"ab01234567", "late", "again"]:
+        (tmp_path / f"part-{attempt}.parquet").touch()
 
 
 def manifest(batch: int, begin: int, end: int, attempt: str = "a", id: str = "q") -> Manifest:
@@ -131,12 +139,69 @@ def test_what_would_be_too_large_to_be_read_again_is_not_written(tmp_path: Path,
     ledger.decide(manifest(0, 0, 10))
     monkeypatch.setattr(manifests, "MANIFEST_BYTES_MAX", 1000)
     files = tuple(DataFile(path=f"part-{number}.parquet", rows=1, size_bytes=1) for number in range(10))
+    for file in files:
+        (tmp_path / file.path).touch()
     large = manifest_of("q", 1, [Part(attempt="a", spans=(Span("orders", "broker-a", 0, 10, 20),), files=files)])
 
     with pytest.raises(StoreError, match="too many files"):
         ledger.decide(large)
 
     assert ledger.decide(manifest(1, 10, 20)) == manifest(1, 10, 20)
+
+
+def test_batches_that_a_snapshot_takes_up_between_two_looks_are_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ledger, other = Ledger(tmp_path), Ledger(tmp_path)
+    for number in range(3):
+        ledger.decide(manifest(number, number * 10, number * 10 + 10, str(number)))
+    wanted, plain = ledger.state(), Ledger._after
+
+    def after(self: Ledger, last: dict[str, Last]) -> list[Manifest]:
+        monkeypatch.undo()  # another driver keeps the table up after the look for snapshots
+        other.take(Snapshot(number=1, last=wanted.last, spans=wanted.spans, files=wanted.files))
+        other.forget(0)
+        return plain(self, last)
+
+    monkeypatch.setattr(Ledger, "_after", after)
+    found = ledger.state()
+
+    assert (found.files, found.last, found.batches) == (wanted.files, wanted.last, ())
+
+
+def test_a_record_that_changes_at_every_look_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ledger, plain = Ledger(tmp_path), Ledger._after
+
+    def after(self: Ledger, last: dict[str, Last]) -> list[Manifest]:
+        looks.append(ledger.take(Snapshot(number=len(looks) + 1, last={}, spans=(), files=())))
+        return plain(self, last)
+
+    looks: list[bool] = []
+    monkeypatch.setattr(Ledger, "_after", after)
+
+    with pytest.raises(StoreError, match=f"at each of {TRIES} looks"):
+        ledger.state()
+    assert looks == [True] * TRIES
+
+
+def test_what_an_old_snapshot_took_up_goes_however_new_the_newest_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ledger, now = Ledger(tmp_path), 1_000_000
+    monkeypatch.setattr(module, "now_ms", lambda: now)
+    for number in range(3):
+        ledger.decide(manifest(number, number * 10, number * 10 + 10, str(number)))
+        state = ledger.state()
+        ledger.take(Snapshot(number=number + 1, last=state.last, spans=state.spans, files=state.files, made_ms=now))
+        now += 1000
+    wanted = ledger.state()
+
+    def left(keep_ms: int) -> tuple[list[int], list[int]]:
+        """Forget; return the numbers of the batches and of the snapshots that are there."""
+        ledger.forget(keep_ms)
+        folders = (tmp_path / FOLDER / "batches" / "q", tmp_path / FOLDER / "snapshots")
+        return tuple(sorted(int(path.stem) for path in folder.iterdir()) for folder in folders)  # type: ignore[return-value]
+
+    assert left(3001) == ([0, 1, 2], [1, 2, 3])
+    assert left(3000) == ([1, 2], [1, 2, 3])
+    assert left(2000) == ([2], [2, 3])
+    assert (left(0), ledger.state()) == (([], [3]), wanted)
 
 
 @pytest.mark.parametrize("id", ["", "../x", ".x", "a/b", "x" * 101])

@@ -23,7 +23,7 @@ from halfmoon.spark.lake.iceberg import Iceberg
 from halfmoon.spark.lake.ledger import FOLDER, TableChanged, now_ms
 from halfmoon.spark.lake.manifest import Span, joined, manifest_of
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.lake.upkeep import compact, dedup, vacuum
+from halfmoon.spark.lake.upkeep import compact, dedup, sweep, vacuum
 from halfmoon.spark.lake.verify import verify
 from halfmoon.spark.rows import schema_of
 
@@ -130,7 +130,7 @@ def test_vacuum_removes_what_no_table_knows_and_nothing_else(spark: Any, tmp_pat
     lost = write(layout, [pa.RecordBatch.from_pylist([row], schema_of(names))], []).files[0].path  # of an attempt that was killed
     (table.root / "day=2026-01-31" / "others.parquet").write_bytes(b"of another writer")
 
-    young, old = vacuum(table), vacuum(table, keep_ms=-1000)
+    young, old = vacuum(table), sweep(table, -1000)
 
     assert (young, old) == ([], [lost])
     assert offsets(table.read(spark)) == list(range(20))
@@ -163,7 +163,7 @@ def test_vacuum_removes_what_compaction_replaced_once_it_is_old(spark: Any, tmp_
     assert (young, set(old), len(first)) == ([], first, 10)
     assert all((table.root / path).exists() for path in second)
     assert offsets(table.read(spark)) == list(range(22))
-    assert set(vacuum(table, keep_ms=-1000)) == second
+    assert set(sweep(table, -1000)) == second
     assert offsets(table.read(spark)) == list(range(22))
 
 

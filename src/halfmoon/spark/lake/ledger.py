@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from bisect import bisect_right
 from pathlib import Path
 from typing import NamedTuple
 
@@ -181,14 +182,17 @@ class Ledger:
         Raises:
             UsageError: the batch was published with other ranges, or does not follow the last: the checkpoint is another one, or
                 was restored from a copy.
+            StoreError: a file of a new batch is gone; nothing is decided.
         """
         last = self.state().last.get(manifest.id, Last(-1, ""))
         if not last.batch <= manifest.batch <= last.batch + 1:
             raise _other_checkpoint(
                 manifest, f"the table's last is batch {last.batch}" if last.batch >= 0 else "the table has none of it"
             )
-        if manifest.batch == last.batch + 1 and self._create(self._batch(manifest.id, manifest.batch), text(manifest)):
-            return manifest
+        if manifest.batch == last.batch + 1:
+            self._check_files(manifest)
+            if self._create(self._batch(manifest.id, manifest.batch), text(manifest)):
+                return manifest
         found = self.batch(manifest.id, manifest.batch)
         if (found.digest if found else self.state().last[manifest.id].digest) != manifest.digest:
             raise _other_checkpoint(manifest, "the table has it with other offsets")
@@ -203,14 +207,22 @@ class Ledger:
             return None
 
     def state(self) -> State:
-        """Return the table as it stands now."""
-        while True:
-            snapshot = self._newest()
+        """Return the table as it stands now. Raises StoreError when a batch is lost, or the table changes at each of many looks.
+
+        A snapshot may take batches up, and `forget` remove them, between two looks. So the snapshots are looked at once more.
+        """
+        for _ in range(TRIES):
+            before = self._snapshots()
             try:
-                return State(snapshot, tuple(self._after(snapshot.last if snapshot else {})))
-            except FileNotFoundError:  # a snapshot took the batch up between the two looks
-                if self._newest() == snapshot:
+                snapshot = self._snapshot(before[-1]) if before else None
+                found = State(snapshot, tuple(self._after(snapshot.last if snapshot else {})))
+            except FileNotFoundError:
+                if self._snapshots()[-1:] == before[-1:]:
                     raise StoreError(f"{self.root} lost a batch while it was read") from None
+                continue
+            if self._snapshots()[-1:] == before[-1:]:
+                return found
+        raise StoreError(f"others changed the record of {self.root} at each of {TRIES} looks at it. Run this again")
 
     # ------------------------------------------------------------ snapshots
 
@@ -219,25 +231,37 @@ class Ledger:
         return self._create(self._folder / "snapshots" / _STEM.format(snapshot.number), text(snapshot))
 
     def forget(self, keep_ms: int) -> None:
-        """Remove batches and snapshots that the newest snapshot made needless, once it is ``keep_ms`` old."""
-        newest = self._newest()
-        if newest is None or now_ms() - newest.made_ms < keep_ms:
-            return
-        for id, last in newest.last.items():
+        """Remove batches and snapshots that a snapshot made needless, once that is ``keep_ms`` old."""
+        numbers = self._snapshots()
+        try:
+            old = bisect_right(numbers, now_ms() - keep_ms, key=lambda number: self._snapshot(number).made_ms)
+            if not old:
+                return
+            kept = self._snapshot(numbers[old - 1])
+        except FileNotFoundError:
+            return  # somebody else is at it
+        for id, last in kept.last.items():
             for number in self._numbers(self._folder / "batches" / check_id(id)):
                 if number <= last.batch:
                     self._batch(id, number).unlink(missing_ok=True)
-        for number in self._numbers(self._folder / "snapshots"):
-            if number < newest.number:
-                (self._folder / "snapshots" / _STEM.format(number)).unlink(missing_ok=True)
+        for number in numbers[: old - 1]:
+            (self._folder / "snapshots" / _STEM.format(number)).unlink(missing_ok=True)
 
     # ------------------------------------------------------------ files
 
-    def _newest(self) -> Snapshot | None:
-        numbers = self._numbers(self._folder / "snapshots")
-        if not numbers:
-            return None
-        return read(Snapshot, (self._folder / "snapshots" / _STEM.format(numbers[-1])).read_bytes(), f"snapshot {numbers[-1]}")
+    def _check_files(self, manifest: Manifest) -> None:
+        for file in (*manifest.files, *manifest.quarantine):
+            if not (self.root / file.path).is_file():
+                raise StoreError(
+                    f"batch {manifest.batch} of {manifest.id}: {file.path} was written and is gone, by a vacuum or by somebody's "
+                    "hand. Nothing of the batch is in the table; run it again"
+                )
+
+    def _snapshots(self) -> list[int]:
+        return self._numbers(self._folder / "snapshots")
+
+    def _snapshot(self, number: int) -> Snapshot:
+        return read(Snapshot, (self._folder / "snapshots" / _STEM.format(number)).read_bytes(), f"snapshot {number}")
 
     def _after(self, last: dict[str, Last]) -> list[Manifest]:
         folder = self._folder / "batches"

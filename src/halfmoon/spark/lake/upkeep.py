@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from halfmoon.errors import UsageError
 from halfmoon.spark.lake.copies import copies, counted, places_by_file
 from halfmoon.spark.lake.ledger import QUARANTINE, TableChanged, now_ms
 from halfmoon.spark.lake.manifest import Copies, DataFile
@@ -23,6 +24,9 @@ from halfmoon.spark.lake.table import LakeTable
 FILE_BYTES = 128 << 20
 KEEP_MS = 24 * 3_600_000
 """How old a file that no table knows must be to be removed: longer than any batch runs, and than any query reads."""
+
+KEEP_MS_MIN = 3_600_000
+"""The least that may be asked for. A batch names its files only when all are written, so those of one under way look lost."""
 
 COPIES_MAX = 1_000_000
 """Copies taken out in one round; the driver holds their offsets."""
@@ -76,16 +80,39 @@ def vacuum(table: LakeTable, *, keep_ms: int = KEEP_MS) -> list[str]:
       Delta's vacuum has it.
     * In an Iceberg table: when ``keep_ms`` is over and no snapshot has them, so after its owner expired the snapshots from before:
       ``catalog.load_table(name).maintenance.expire_snapshots().older_than(time).commit()`` of pyiceberg.
+
+    A batch that takes longer than ``keep_ms`` may lose files to it; then it is an error, and not in the table.
+    Raises UsageError for less than `KEEP_MS_MIN`.
     """
+    check_keep(keep_ms)
+    return sweep(table, keep_ms)
+
+
+def check_keep(keep_ms: int) -> None:
+    """Raise UsageError for an age at which `vacuum` would remove the files of batches under way."""
+    if keep_ms < KEEP_MS_MIN:
+        raise UsageError(
+            f"a vacuum of files that are {max(keep_ms, 0) / 1000:g} s old would remove those of batches under way: "
+            f"{KEEP_MS_MIN // 3_600_000}h is the least"
+        )
+
+
+def sweep(table: LakeTable, keep_ms: int) -> list[str]:
+    """Do what `vacuum` does, at any age: for tables that nobody fills or reads."""
     table.settle()
     table.ledger.forget(keep_ms)
     gone = table.format.free()
     known, oldest = table.known(now_ms() - keep_ms), time.time() - keep_ms / 1000
     for path in sorted(table.root.rglob("*.parquet")):
         name = path.relative_to(table.root).as_posix()
-        if _OURS.fullmatch(path.name) and name not in known and path.stat().st_mtime < oldest:
-            path.unlink(missing_ok=True)
-            gone.append(name)
+        if not _OURS.fullmatch(path.name) or name in known:
+            continue
+        try:
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+                gone.append(name)
+        except FileNotFoundError:
+            pass  # another driver removed it
     return sorted(gone)
 
 
