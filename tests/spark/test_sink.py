@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from halfmoon import PullConsumer
 from halfmoon.errors import ConnectionLost, MessageIllegal, UsageError
 from halfmoon.model import RECONSUME_REASON, MessageQueue
 from halfmoon.spark import sink
@@ -18,6 +17,8 @@ from halfmoon.spark.sink import BatchWriter, Sending, Sent, Task, batch_writer, 
 from halfmoon.spark.sink_options import SinkOptions, sink_options
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_batch
+from tests.spark.visible import visible
+from tests.spark.waiting import until
 
 TASK = Task("query-1", 4, 0)
 GIVEN = {"endpoints": "127.0.0.1:9876", "topic": "orders"}
@@ -32,14 +33,8 @@ def rows(bodies: list[str], **columns: list) -> pa.RecordBatch:
 def stored(cluster: LocalCluster, topic: str) -> dict[tuple[str, int], list]:
     """Return the messages of a topic by queue, in their order."""
     found: dict[tuple[str, int], list] = {}
-    with PullConsumer(group="C_look", nameserver=cluster.nameserver) as consumer:
-        queues = consumer.queues(topic)
-        consumer.assign(queues)
-        for queue in queues:
-            consumer.seek_to_begin(queue)
-        while messages := consumer.poll(timeout_ms=300):
-            for message in messages:
-                found.setdefault((message.broker_name, message.queue_id), []).append(message)
+    for message in visible(cluster.nameserver, topic):
+        found.setdefault((message.broker_name, message.queue_id), []).append(message)
     return found
 
 
@@ -176,7 +171,11 @@ def test_delayed_rows_travel_alone_and_idempotent_refuses_them(cluster: LocalClu
     batch = rows(["now", "later", "then"], delayLevel=[0, 1, None])
 
     assert write(options, TASK, iter([batch])) == Sent(3, 2)
-    assert bodies(stored(cluster, topic)) == ["now", "then"]  # level 1 is a second; the topic is looked at before
+    until(lambda: len(visible(cluster.nameserver, topic)) == 3, "the delayed row")
+    found = {message.body.decode(): message for message in visible(cluster.nameserver, topic)}
+    assert sorted(found) == ["later", "now", "then"]
+    assert found["later"].store_ms - found["later"].born_ms >= 1_000  # level 1 is a second
+    assert found["later"].store_ms > found["now"].store_ms
     with pytest.raises(UsageError, match="no delayed rows"):
         write(SinkOptions(endpoints=cluster.nameserver, topic=topic, delivery="idempotent"), TASK, iter([batch]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from halfmoon import Admin, PullConsumer
+from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
 from halfmoon.client.ranges import Ranges
 from halfmoon.errors import UsageError
@@ -21,6 +20,8 @@ from halfmoon.spark.sink import Task, write
 from halfmoon.spark.sink_exactly import NotDecided, prepare, settle
 from halfmoon.spark.sink_options import SinkOptions
 from halfmoon.testing.local import LocalCluster
+from tests.spark.visible import visible
+from tests.spark.waiting import until
 
 BATCH = BatchName("query-1", 0)
 
@@ -54,14 +55,8 @@ def rows(bodies: list[str], **columns: list) -> pa.RecordBatch:
 def stored(own: LocalCluster) -> dict[int, list[StoredMessage]]:
     """Return the messages of the topic by queue, in their order."""
     found: dict[int, list[StoredMessage]] = {}
-    with PullConsumer(group="C_look", nameserver=own.nameserver) as consumer:
-        queues = consumer.queues("orders")
-        consumer.assign(queues)
-        for queue in queues:
-            consumer.seek_to_begin(queue)
-        while messages := consumer.poll(timeout_ms=300):
-            for message in messages:
-                found.setdefault(message.queue_id, []).append(message)
+    for message in visible(own.nameserver, "orders"):
+        found.setdefault(message.queue_id, []).append(message)
     return found
 
 
@@ -130,15 +125,13 @@ def test_delayed_rows_come_at_their_time_behind_the_others_and_dead_letters_with
     settle(transactions, wanted, [said])
     settle(transactions, wanted, [prepare(transactions, wanted, BATCH, 0, [batch])])  # run again, it adds nothing
 
-    found = until(lambda: [message for messages in stored(own).values() for message in messages], lambda each: len(each) == 3)
+    until(lambda: len(visible(own.nameserver, "orders")) == 3, "the delayed rows")
+    found = visible(own.nameserver, "orders")
     assert sorted(message.body.decode() for message in found) == ["by level", "by time", "now"]
     times = {message.body.decode(): message.store_ms for message in found}
     assert times["by level"] >= times["now"] + 1_000
     assert times["by time"] >= int(at.timestamp() * 1000)
-    with PullConsumer(group="C_dead", nameserver=own.nameserver) as consumer:
-        consumer.assign(consumer.queues("dead"))
-        consumer.seek_to_begin(consumer.queues("dead")[0])
-        (dead,) = consumer.poll(timeout_ms=60_000)
+    (dead,) = visible(own.nameserver, "dead")
     assert dead.properties["TOO_LARGE_BYTES"] == "5000"
 
 
@@ -178,12 +171,3 @@ def test_compressed_bodies_come_out_as_they_were(own: LocalCluster, transactions
             len(raw) for key, ends in client.bounds("orders").items() for raw in client.read(key[0], "orders", key[1], *ends)
         )
     assert size < 50 * 500
-
-
-def until(look, holds, bound_s: float = 60.0):
-    """Look again until what is seen holds."""
-    end = time.monotonic() + bound_s
-    while not holds(found := look()):
-        assert time.monotonic() < end, found
-        time.sleep(0.1)
-    return found

@@ -15,14 +15,15 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from halfmoon import Admin, PullConsumer
+from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
-from halfmoon.model import StoredMessage
+from halfmoon.client.ranges import Ranges
 from halfmoon.spark import by_key
 from halfmoon.spark.encode import Ids
 from halfmoon.spark.sink_exactly import prepare
 from halfmoon.spark.sink_options import sink_options
 from halfmoon.testing.local import LocalCluster
+from tests.spark.visible import visible
 
 pytestmark = pytest.mark.slow
 
@@ -30,22 +31,9 @@ pytestmark = pytest.mark.slow
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
-def stored(cluster: LocalCluster, topic: str) -> list[StoredMessage]:
-    """Return the messages of a topic."""
-    found: list[StoredMessage] = []
-    with PullConsumer(group="C_look", nameserver=cluster.nameserver) as consumer:
-        queues = consumer.queues(topic)
-        consumer.assign(queues)
-        for queue in queues:
-            consumer.seek_to_begin(queue)
-        while messages := consumer.poll(timeout_ms=300):
-            found += messages
-    return found
-
-
 def bodies(cluster: LocalCluster, topic: str) -> list[str]:
     """Return the bodies of a topic, sorted."""
-    return sorted(message.body.decode() for message in stored(cluster, topic))
+    return sorted(message.body.decode() for message in visible(cluster.nameserver, topic))
 
 
 def make(cluster: LocalCluster, topic: str) -> None:
@@ -131,7 +119,7 @@ def test_a_task_knows_its_query_its_batch_and_its_partition(
         run(rows, cluster, topic, checkpoint, delivery="idempotent")
 
     query_id = json.loads((Path(checkpoint) / "metadata").read_text())["id"]
-    found = {message.body.decode(): message.msg_id for message in stored(cluster, topic)}
+    found = {message.body.decode(): message.msg_id for message in visible(cluster.nameserver, topic)}
     assert found == {str(batch): Ids.of(query_id, batch, 0).text(0) for batch in range(2)}
 
 
@@ -149,23 +137,32 @@ def small_batches(spark: Any) -> Iterator[None]:
 def test_a_task_that_is_killed_on_its_way_and_runs_again_repeats_nothing(
     spark: Any, cluster: LocalCluster, topic: str, tmp_path: Path, delivery: str, first: bool, second: int
 ):
-    mark = str(tmp_path / "killed")
+    at, mark = cluster.nameserver, tmp_path / "killed"
+
+    def sent() -> bool:
+        with Admin(nameserver=at) as admin, Ranges(nameserver=at) as ranges:
+            unseen = sum(one.size_bytes for broker in admin.batches(topic) for one in broker.ids)
+            return unseen + sum(high - low for low, high in ranges.bounds(topic).values()) > 0
 
     def dies_once(numbers: Any) -> Any:
         for number in numbers:
-            if number == 300 and not os.path.exists(mark):
-                Path(mark).touch()
-                time.sleep(2)  # until what came before has been sent
+            if number == 300 and not mark.exists():
+                end = time.monotonic() + 120
+                while not (arrived := sent()) and time.monotonic() < end:
+                    time.sleep(0.05)
+                mark.write_text(str(arrived))
                 os._exit(9)
             yield (f"{number:03}" * 1000,)
 
     make(cluster, topic)
     rows = spark.createDataFrame(spark.sparkContext.parallelize(range(400), 1).mapPartitions(dies_once), "body string")
     writing = rows.write.format("halfmoon").options(endpoints=cluster.nameserver, topic=topic, delivery=delivery).mode("append")
+    writing.options(transactionalId=topic, batchBytes="65536")
     with pytest.raises(Py4JJavaError):
-        writing.option("transactionalId", topic).save()
+        writing.save()
+    assert mark.read_text() == "True"  # the broker had some of its rows
     before = bodies(cluster, topic)
-    writing.option("transactionalId", topic).save()
+    writing.save()
 
     assert bool(before) == first  # idempotent: a part may be seen
     assert len(before) < 400
@@ -237,7 +234,7 @@ def test_rows_by_key_lie_in_the_order_that_was_asked_for(spark: Any, cluster: Lo
         endpoints=cluster.nameserver, topic=topic, delivery="exactly-once"
     ).mode("append").save()
 
-    found = stored(cluster, topic)
+    found = visible(cluster.nameserver, topic)
     assert sorted(message.body.decode() for message in found) == [f"{i:03}" for i in range(400)]
     for key in range(9):
         mine = [message for message in found if int(message.body) % 10 == key]
