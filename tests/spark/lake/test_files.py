@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -113,6 +113,35 @@ def test_decoded_fields_may_stand_in_one_column(tmp_path: Path):
     assert rows_of(layout, part) == {"": [{"queueOffset": 0, "body": b'{"body": "inner"}', "order": {"body": "inner"}}]}
     with pytest.raises(UsageError, match="into=COLUMN"):
         layout_for(tmp_path, columns=("body",), decode="json", schema=pa.schema([("body", pa.string())]))
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "text"),
+    [
+        (["body"], {}, "body of the body would stand for the column body"),  # a column that the table does not keep
+        (["properties"], {"columns": ("queueOffset",)}, "column properties"),
+        (["Tags"], {}, "Tags of the body would stand for the column tags"),
+        (["id", "DAY"], {"partition": "day"}, "column day"),
+        (["id"], {"into": "Body"}, "Body of the body would stand for the column body"),
+        (["id", "ID"], {}, "the schema names a field twice: id and ID"),
+        (["id", "id"], {"into": "order"}, "the schema names a field twice: id and id"),
+    ],
+)
+def test_a_field_of_the_body_takes_the_place_of_no_column(tmp_path: Path, names: list[str], values: dict[str, Any], text: str):
+    schema = pa.schema([(name, pa.int64()) for name in names])
+
+    with pytest.raises(UsageError, match=text):
+        layout_for(tmp_path, decode="json", schema=schema, **values)
+
+
+@pytest.mark.parametrize("around", [lambda kind: kind, pa.list_, lambda kind: pa.list_(pa.list_(kind))])
+def test_fields_inside_a_field_have_names_of_their_own(tmp_path: Path, around: Callable[[pa.DataType], pa.DataType]):
+    def schema(*names: str) -> pa.Schema:
+        return pa.schema([("item", around(pa.struct([(name, pa.int64()) for name in names])))])
+
+    layout_for(tmp_path, decode="json", schema=schema("body", "sku"))  # inside another field nobody takes it for the message's
+    with pytest.raises(UsageError, match="field item names a field twice: sku and Sku"):
+        layout_for(tmp_path, decode="json", schema=schema("sku", "Sku"))
 
 
 def test_a_task_that_fails_leaves_no_file_behind(tmp_path: Path):

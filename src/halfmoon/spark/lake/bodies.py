@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -384,12 +384,30 @@ def _avro_complex(name: str, kind: dict[str, Any], known: dict[str, pa.DataType 
     return _AVRO.get(base)  # logical types that the reader does not know are passed over
 
 
-def names_of(schema: pa.Schema, taken: Sequence[str]) -> None:
-    """Raise UsageError when a decoded field has the name of a column that is taken."""
-    both = [name for name in schema.names if name in taken]
-    if both:
-        raise UsageError(
-            f"the body has a field {both[0]}, and so has the message: give into=COLUMN to keep the body's in one column"
-        )
-    if len(set(schema.names)) < len(schema.names):
-        raise UsageError("the schema names a field twice")
+# ---------------------------------------------------------------- names
+
+
+def check_free(names: Sequence[str], taken: Sequence[str]) -> None:
+    """Raise UsageError when one of the names is taken by a column, in whatever letters: Spark and Delta take ID and id for one."""
+    columns = {name.casefold(): name for name in taken}
+    for name in names:
+        if name.casefold() in columns:
+            raise UsageError(
+                f"{name} of the body would stand for the column {columns[name.casefold()]}: give another name as "
+                "into=COLUMN to keep the body's fields in one column"
+            )
+
+
+def check_names(schema: Iterable[pa.Field], place: str = "the schema") -> None:
+    """Raise UsageError when fields of a schema, or of a field inside it, have the same name but for capital letters."""
+    known: dict[str, str] = {}
+    for field in schema:
+        other = known.get(field.name.casefold())
+        if other is not None:
+            raise UsageError(f"{place} names a field twice: {other} and {field.name} are the same to Spark and Delta")
+        known[field.name.casefold()] = field.name
+        kind = field.type
+        while pa.types.is_list(kind) or pa.types.is_map(kind):
+            kind = kind.value_type if pa.types.is_list(kind) else kind.item_type
+        if pa.types.is_struct(kind):
+            check_names(kind, f"field {field.name}")

@@ -63,10 +63,12 @@ class Layout:
             raise UsageError(f"compression={self.compression!r} is unknown; there are {', '.join(COMPRESSIONS)}")
         if not 1 << 16 <= self.file_bytes <= 1 << 32:
             raise UsageError("files of 64 KiB to 4 GiB, please")
-        taken = [*self.columns, *([self.partition] if self.partition else [])]
         decoder = bodies.decoder(self.decode, self.schema, self.avro)
         if decoder is not None:
-            bodies.names_of(pa.schema([(self.into, pa.null())]) if self.into else decoder.schema, taken)
+            # columns of the message that the table does not keep are taken, too: readers would take the body's for them
+            taken = [*rows.COLUMNS, *([self.partition] if self.partition else [])]
+            bodies.check_names(decoder.schema)
+            bodies.check_free([self.into] if self.into else decoder.schema.names, taken)
         rows.schema_of(self.columns)
 
     def table_schema(self) -> pa.Schema:
