@@ -15,12 +15,12 @@ BOUND_S = 240.0
 """Nobody waits longer for anything; then the test fails."""
 
 
-def until(found: Callable[[], T], what: str = "what the test waits for") -> T:
+def until(found: Callable[[], T | None], what: str = "what the test waits for") -> T:
     """Wait until a function gives something true, and return it. Raises TimeoutError after `BOUND_S`."""
     end = time.monotonic() + BOUND_S
     while not (value := found()):
         if time.monotonic() > end:
-            raise TimeoutError(f"waited {BOUND_S:.0f} s for {what}; it is {value!r:.500}")
+            raise TimeoutError(f"waited {BOUND_S:.0f} s for {what}")
         time.sleep(0.02)
     return value
 

@@ -6,7 +6,6 @@ A gate is a name in a directory that all processes see. Sent to Python workers b
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,7 @@ from pyspark.sql.types import StructType
 
 from halfmoon.spark import sink, stream
 from halfmoon.spark.source import HalfmoonSource
-
-BOUND_S = 240.0
-"""Nobody waits longer for anything; then the test fails."""
-
-
-def until(condition: Any, what: str) -> Any:
-    """Wait until a condition gives something true, and return it."""
-    end = time.monotonic() + BOUND_S
-    while not (found := condition()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"waited {BOUND_S:.0f} s for {what}")
-        time.sleep(0.02)
-    return found
+from tests.spark.waiting import until
 
 
 class Gates:

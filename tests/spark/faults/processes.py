@@ -17,7 +17,8 @@ import pyspark
 
 from halfmoon.testing.local import SMALL
 from tests.spark.faults.driver import Job
-from tests.spark.faults.gates import Gates, until
+from tests.spark.faults.gates import Gates
+from tests.spark.waiting import until
 
 ROOT = Path(__file__).parents[3]
 SPARK = Path(pyspark.__file__).parent

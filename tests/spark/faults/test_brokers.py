@@ -10,9 +10,10 @@ import pytest
 
 from tests.spark.faults.conftest import job_of
 from tests.spark.faults.driver import started
-from tests.spark.faults.gates import Gates, until
+from tests.spark.faults.gates import Gates
 from tests.spark.faults.processes import Servers
 from tests.spark.faults.topics import Topics, topics
+from tests.spark.waiting import until
 
 pytestmark = pytest.mark.slow
 

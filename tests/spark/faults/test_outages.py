@@ -12,9 +12,9 @@ from pyspark.errors import StreamingQueryException
 
 from tests.spark.faults.conftest import job_of
 from tests.spark.faults.driver import Job, started
-from tests.spark.faults.gates import BOUND_S, until
 from tests.spark.faults.processes import Servers
 from tests.spark.faults.topics import Topics, topics
+from tests.spark.waiting import BOUND_S, until
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,10 @@ import pytest
 from halfmoon.testing.local import LocalCluster
 from tests.spark.faults.conftest import job_of
 from tests.spark.faults.driver import Job
-from tests.spark.faults.gates import Gates, until
+from tests.spark.faults.gates import Gates
 from tests.spark.faults.processes import Process, Standalone, command_of, driver, parent_of, stop
 from tests.spark.faults.topics import Topics, topics
+from tests.spark.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from halfmoon import Admin, Message, MessageQueue, Producer
 from halfmoon.client.ranges import Ranges
 from halfmoon.errors import NetworkError, NoRoute
 from halfmoon.wire.record import decode_records
-from tests.spark.faults.gates import until
+from tests.spark.waiting import until
 
 QUEUES = 4
 

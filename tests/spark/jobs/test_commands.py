@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -22,22 +21,15 @@ from halfmoon import (
     TransactionProducer,
 )
 from halfmoon.client.ranges import Ranges
+from halfmoon.spark.jobs import dead_letters
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.testing.local import LocalCluster
 from tests.cli.conftest import run_alone  # noqa: F401 - a fixture
+from tests.spark.waiting import Clock, until
 
 pytestmark = pytest.mark.slow
 
 GROUP, GIVEN_UP = "C_shop", "C_mail"
-
-
-def until(found):
-    """Ask until something holds, and return it."""
-    end = time.monotonic() + 90
-    while not (value := found()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)
-    return value
 
 
 def count(cluster, topic):
@@ -183,14 +175,17 @@ def test_traces_become_spans(run, shop):
     assert (none.code, "spans: none" in none.out) == (1, True)
 
 
-def test_dead_letters_are_reported_and_sent_again_each_once_with_a_row_for_every_outcome(run, spark, cluster, tmp_path):
+def test_dead_letters_are_reported_and_sent_again_each_once_with_a_row_for_every_outcome(
+    run, spark, cluster, tmp_path, monkeypatch
+):
+    clock = Clock()
+    monkeypatch.setattr(dead_letters, "time", clock)
     audit, what = tmp_path / "audit", ("--group", GIVEN_UP, "--to", "dead_again", "--audit", tmp_path / "audit")
     report = run("dlq", "report", "--json").json()["reasons"]
 
     dry = run("dlq", "replay", *what, "--dry-run", "--json").json()
-    begun = time.monotonic()
     sent = run("dlq", "replay", *what, "--yes", "--rate", "0.5", "--where", "reason like '%m-%'", "--json")
-    took = time.monotonic() - begun
+    slept = sum(clock.sleeps)
     again = run("dlq", "replay", *what, "--yes")
 
     assert [(one["reason"], one["source"], one["count"]) for one in report] == [
@@ -204,7 +199,7 @@ def test_dead_letters_are_reported_and_sent_again_each_once_with_a_row_for_every
     rows = spark.read.parquet(str(audit)).orderBy("at").collect()
     assert [row.outcome for row in rows] == ["would be sent"] * 2 + ["sent"] * 2 + ["replayed before"] * 2
     assert [row.copy is not None for row in rows[:4]] == [False, False, True, True]
-    assert took >= 2.0  # between two, at one in two seconds
+    assert slept == 2.0  # between two, at one in two seconds
     assert {(row.deadGroup, row.deadTopic, row.deadOffset, row.target) for row in rows[2:4]} == {
         (GIVEN_UP, f"%DLQ%{GIVEN_UP}", offset, "dead_again") for offset in (0, 1)
     }

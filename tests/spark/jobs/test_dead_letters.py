@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +11,7 @@ from halfmoon.model import Replayed
 from halfmoon.spark.jobs import dead_letters
 from halfmoon.spark.jobs.dead_letters import Replay
 from tests.spark.jobs.frames import BEGIN_MS, frame, row
+from tests.spark.waiting import Clock
 
 pytestmark = pytest.mark.slow
 
@@ -70,36 +70,22 @@ def test_a_replay_leaves_one_row_for_each_and_a_failure_stops_no_other(spark):
     assert told == [(1, 0), (2, 1), (3, 1)]
 
 
-def test_a_rate_is_kept_and_a_dry_run_does_not_wait_for_it(spark):
-    rows = dead_letters.letters(frame(spark, [dead(str(i), store=i) for i in range(11)])).cache()
-    rows.count()
+def test_a_rate_is_kept_and_a_dry_run_does_not_wait_for_it(spark, monkeypatch):
+    clock, sent = Clock(), []
+    monkeypatch.setattr(dead_letters, "time", clock)
+    rows = dead_letters.letters(frame(spark, [dead(str(i), store=i) for i in range(11)]))
 
     def send(name, *, to, again, dry_run):
+        sent.append(clock.now)
         return Replayed(None, "%RETRY%C_mail", "" if dry_run else "copy")
 
-    def took(replay):
-        begun = time.monotonic()
-        found = dead_letters.replayed(spark, rows, replay, lambda one: one.msgId, send)
-        return time.monotonic() - begun, found
-
-    slow, found = took(Replay(rate=5.0))
-    assert slow >= 2.0
-    assert {one.outcome for one in found.collect()} == {"sent"}
-    _, dry = took(Replay(rate=0.001, dry_run=True))
-    assert {one.outcome for one in dry.collect()} == {"would be sent"}
-
-
-class Clock:
-    """Time that passes while something sleeps, or is said to take long."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
+    found = dead_letters.replayed(spark, rows, Replay(rate=5.0), lambda one: one.msgId, send).collect()
+    assert sent == pytest.approx([100 + i / 5 for i in range(11)])
+    assert {one.outcome for one in found} == {"sent"}
+    sent.clear()
+    dry = dead_letters.replayed(spark, rows, Replay(rate=0.001, dry_run=True), lambda one: one.msgId, send).collect()
+    assert sent == [clock.now] * 11
+    assert {one.outcome for one in dry} == {"would be sent"}
 
 
 def test_what_took_long_is_not_made_up_for_by_sending_faster(monkeypatch):

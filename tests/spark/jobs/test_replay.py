@@ -19,6 +19,7 @@ from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.sink_exactly import prepare
 from halfmoon.spark.sink_options import sink_options
 from halfmoon.wire.record import decode_records
+from tests.spark.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -93,14 +94,6 @@ def test_a_rate_is_kept_batch_by_batch_in_the_order_of_storing(spark, place, mad
     assert told == [(3, 7, ["0", "1", "2"]), (6, 7, ["0", "1", "2", "3", "4", "5"]), (7, 7, [str(i) for i in range(7)])]
     assert (len(waits), waits[0]) == (3, 0.0)
     assert all(0 <= wait <= 1.0 for wait in waits[1:])
-
-
-def until(true):
-    """Wait until something holds."""
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 class CutOff(Exception):
