@@ -190,11 +190,11 @@ EVENT, REMINDER = (TOPIC, "a", 100), (REMINDERS, "a", None)
 
 def brought(
     rows: Sequence[tuple[str, str | None, int | None]] = (EVENT, REMINDER), copies: Sequence[bytes] = (order("a"),), *,
-    killed_at: int = 1, orphans: int = 0, **states: int,
+    killed_at: int = 1, duplicates: int = 0, orphans: int = 0, **states: int,
 ) -> Brought:  # fmt: skip
     """What Spark found where all is well, but for what is given."""
     told = states or {"COMMITTED": 1, "ROLLED_BACK": 1}
-    return Brought(rows, copies, killed_at, Audit(told, [], 0, orphans, "audit.png"), 1.0)
+    return Brought(rows, copies, killed_at, Audit(told, [], duplicates, orphans, "audit.png"), 1.0)
 
 
 def thrice(killed_at: int) -> Brought:
@@ -239,11 +239,17 @@ def test_a_transaction_that_was_begun_again_is_in_the_state_of_its_last_half_mes
         ("the driver was killed when all was copied", thrice(killed_at=3), 3),
         ("the audit finds one transaction less", brought(COMMITTED=1), 1),
         ("the audit finds one that is pending", brought(COMMITTED=1, ROLLED_BACK=1, PENDING=1), 1),
+        ("the audit finds one visible twice that consumers see once", brought(duplicates=1), 1),
+        ("the audit finds more of them than consumers", brought([EVENT, EVENT, REMINDER], [order("a")] * 2, duplicates=2), 2),
         ("the audit finds a record of no transaction", brought(orphans=1), 1),
     ],
 )  # fmt: skip
 def test_the_count_of_sparks_part_bites(tmp_path, what, found, copies):
     assert not with_spark(tmp_path, found, copies).agrees, what
+
+
+def test_a_transaction_that_audit_and_consumers_see_twice_agrees(tmp_path):
+    assert with_spark(tmp_path, brought([EVENT, EVENT, REMINDER], [order("a")] * 2, duplicates=1), 2).agrees
 
 
 def test_a_kill_in_the_middle_of_several_copies_agrees(tmp_path):

@@ -75,7 +75,8 @@ class Pipeline(msgspec.Struct):
     """What the closing table says of Spark. ``table`` and ``copies``: how many orders of an outcome each has.
 
     ``table_differs`` and ``copies_differ``: messages that only one of it and the log has, or has more often. ``at_broker``: states
-    of the same transactions in the broker's table. The driver was killed when ``killed_at`` of ``copied`` messages were there.
+    of the same transactions in the broker's table; ``again_visible``: messages of the log beyond one an order. The driver was killed
+    when ``killed_at`` of ``copied`` messages were there.
     """
 
     table: dict[str, int]
@@ -86,6 +87,7 @@ class Pipeline(msgspec.Struct):
     copied: int
     audit: Audit
     at_broker: dict[str, int]
+    again_visible: int
     seconds: float
 
     def has(self, outcome: str, count: int) -> bool:
@@ -99,8 +101,9 @@ class Pipeline(msgspec.Struct):
 
     @property
     def audit_agrees(self) -> bool:
-        """Whether the log tells of the same transactions as the broker's table, none visible twice or without a half message."""
-        return self.audit.states == self.at_broker and not self.audit.orphans
+        """Whether the log tells of the same transactions as the broker's table, none without a half message, and of no more that
+        are visible twice than consumers see: a half message whose answer was lost may be stored, and committed, again."""
+        return self.audit.states == self.at_broker and self.audit.duplicates <= self.again_visible and not self.audit.orphans
 
     @property
     def agrees(self) -> bool:
@@ -186,6 +189,7 @@ def compared(
         copied=len(copies),
         audit=brought.audit,
         at_broker=_states(halves),
+        again_visible=len(logged) - len({order for order, _ in logged}),
         seconds=brought.seconds,
     )
 
