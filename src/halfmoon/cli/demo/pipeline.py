@@ -75,8 +75,8 @@ class Pipeline(msgspec.Struct):
     """What the closing table says of Spark. ``table`` and ``copies``: how many orders of an outcome each has.
 
     ``table_differs`` and ``copies_differ``: messages that only one of it and the log has, or has more often. ``at_broker``: states
-    of the same transactions in the broker's table; ``again_visible``: messages of the log beyond one an order. The driver was killed
-    when ``killed_at`` of ``copied`` messages were there.
+    of the same transactions in the broker's table; ``again_visible``: messages of the log beyond one an order. The driver was
+    killed when ``killed_at`` of ``copied`` messages were there.
     """
 
     table: dict[str, int]
