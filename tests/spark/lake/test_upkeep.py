@@ -21,29 +21,26 @@ from halfmoon.errors import UsageError
 from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
 from halfmoon.spark.lake.ledger import FOLDER, TableChanged, now_ms
-from halfmoon.spark.lake.manifest import Span, joined, manifest_of
+from halfmoon.spark.lake.manifest import Part, Span, joined, manifest_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.upkeep import compact, dedup, sweep, vacuum
 from halfmoon.spark.lake.verify import verify
 from halfmoon.spark.rows import schema_of
+from tests.spark.lake.tables import KINDS, table_of
 
 pytestmark = pytest.mark.slow
 
-KINDS = ["parquet", "delta", "iceberg"]
 HOUR_MS = 3_600_000
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def table_of(kind: str, place: Path) -> LakeTable:
-    """Return a table of a kind in a directory of the test."""
-    if kind != "iceberg":
-        return LakeTable(place / "table", kind=kind)
-    catalog = {"type": "sql", "uri": f"sqlite:///{place / 'catalog.db'}", "warehouse": (place / "warehouse").as_uri()}
-    return LakeTable(place / "table", kind=kind, name="lake.orders", catalog=catalog)
-
-
 def put(table: LakeTable, layout: Layout, batch: int, begin: int, ids: list[str]) -> None:
-    """Publish a batch of one queue with these message ids, from a queue offset on; every other row lies a day later."""
+    """Publish a batch; see `written`."""
+    table.publish(manifest_of("q", batch, [written(layout, begin, ids)]))
+
+
+def written(layout: Layout, begin: int, ids: list[str]) -> Part:
+    """Write rows of one queue with these message ids, from a queue offset on; every other row lies a day later."""
     names = layout.needed()
     rows = [
         {
@@ -54,8 +51,7 @@ def put(table: LakeTable, layout: Layout, batch: int, begin: int, ids: list[str]
         for i, id in enumerate(ids)
     ]  # fmt: skip
     span = Span("orders", "broker-a", 0, begin, begin + len(ids))
-    part = write(layout, [pa.RecordBatch.from_pylist(rows, schema_of(names))], [span])
-    table.publish(manifest_of("q", batch, [part]))
+    return write(layout, [pa.RecordBatch.from_pylist(rows, schema_of(names))], [span])
 
 
 def filled(kind: str, place: Path, **values: Any) -> tuple[LakeTable, Layout]:
@@ -210,6 +206,19 @@ def test_vacuum_frees_what_no_snapshot_of_an_iceberg_table_has(spark: Any, tmp_p
 
     assert (young, set(vacuum(table, keep_ms=HOUR_MS))) == ([], before)
     assert offsets(table.read(spark)) == list(range(20))
+
+
+def test_copies_in_a_file_of_another_writer_are_told_and_left(spark: Any, tmp_path: Path):
+    table, layout = filled("iceberg", tmp_path)
+    dedup(spark, table, "msgId")
+    theirs = table.root / "theirs.parquet"
+    batch = written(layout, 20, ["a0"])
+    (table.root / batch.files[0].path).rename(theirs)
+    assert isinstance(table.format, Iceberg)
+    table.format._table().add_files([f"file://{theirs}"])
+
+    with pytest.raises(UsageError, match=r"copies lie in theirs.parquet of another writer"):
+        dedup(spark, table, "msgId")
 
 
 def test_keys_may_name_copies_too(spark: Any, tmp_path: Path):

@@ -56,9 +56,7 @@ def without_copies(
         return list(parts), ()
     names = list(dict.fromkeys([*COPIES[dedup.by], *PLACE, "storeTimestamp"]))
     paths = [str(table.root / file.path) for file in files.values()]
-    fresh = frame_of(
-        session, table.root, paths, from_arrow_schema(pa.schema([layout.table_schema().field(name) for name in names]))
-    )
+    fresh = frame_of(session, paths, from_arrow_schema(pa.schema([layout.table_schema().field(name) for name in names])))
     fresh = fresh.select(*names).withColumn("_file", F.input_file_name())
     found = copies(fresh, dedup.by).select("_file", *PLACE)
     if dedup.hours and table.files():

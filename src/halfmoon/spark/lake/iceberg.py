@@ -24,7 +24,7 @@ except ImportError:  # comes with the extra `lake`
 
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake.ledger import TRIES, Ledger, TableChanged
-from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Queue, summed
+from halfmoon.spark.lake.manifest import FILE_NAME, Copies, DataFile, Manifest, Queue, summed
 
 
 class Iceberg:
@@ -95,15 +95,21 @@ class Iceberg:
         return sorted(found)
 
     def live(self, ledger: Ledger) -> list[DataFile]:
-        """Return the table's files that lie in its directory. Their names tell their partition, for we gave them."""
-        found = []
+        """Return the table's files of ours, whose names tell their partition. Those of others are left to them."""
+        found, root = [], f"file://{self.root}/"
         for task in self._table().scan().plan_files():
-            path = task.file.file_path.removeprefix(f"file://{self.root}/")
-            if not path.startswith("file:"):
-                partition = dict([path.split("/")[0].split("=")] if "=" in path else [])
-                found.append(
-                    DataFile(path=path, rows=task.file.record_count, size_bytes=task.file.file_size_in_bytes, partition=partition)
+            folder, _, name = task.file.file_path.removeprefix(root).rpartition("/")
+            if not task.file.file_path.startswith(root) or not FILE_NAME.fullmatch(name):
+                continue
+            column, equals, value = folder.partition("=")
+            found.append(
+                DataFile(
+                    path=task.file.file_path.removeprefix(root),
+                    rows=task.file.record_count,
+                    size_bytes=task.file.file_size_in_bytes,
+                    partition={column: value} if equals else {},
                 )
+            )
         return found
 
     def known(self, ledger: Ledger, since_ms: int) -> set[str]:

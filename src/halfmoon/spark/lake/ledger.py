@@ -163,7 +163,12 @@ class Ledger:
 
     def agree(self, table: Table) -> None:
         """Make the table, or see that it is the same. Raises UsageError naming what differs."""
-        if self._create(self._folder / "table.json", text(table)):
+        if not self._create(self._folder / "table.json", text(table)):
+            self.check(table)
+
+    def check(self, table: Table) -> None:
+        """See that the table, where there is one, is the same. Raises UsageError naming what differs."""
+        if not (self._folder / "table.json").exists():
             return
         have = self.table()
         for name in ("kind", "partition", "decode"):

@@ -22,8 +22,16 @@ VERSION = 1
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names of who fills a table. They become names of files and of properties, so they are letters, digits, dot, _ and -."""
 
+FILE_NAME = re.compile(r"(part|refused|joined)-[0-9a-f]{16}-\d+\.parquet")
+"""Names of the files that ingests and upkeep write. Files with other names belong to other writers."""
+
 MANIFEST_BYTES_MAX = 64 << 20
 """A manifest or snapshot is read whole. One file of a table costs about 200 bytes, so this is some 300,000 files."""
+
+
+class TooManyFiles(StoreError):
+    """A manifest or snapshot would be larger than `MANIFEST_BYTES_MAX`. Nothing was written."""
+
 
 T = TypeVar("T")
 Queue = tuple[str, str, int]
@@ -212,10 +220,10 @@ def read(kind: type[T], data: bytes, place: str) -> T:
 
 
 def text(value: msgspec.Struct) -> bytes:
-    """Return a value as the JSON that `read` reads. Raises StoreError for more than that takes: it would end the table's life."""
+    """Return a value as the JSON that `read` reads. Raises TooManyFiles for more than that takes: it would end the table's life."""
     data = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
     if len(data) > MANIFEST_BYTES_MAX:
-        raise StoreError(
+        raise TooManyFiles(
             f"a {type(value).__name__.lower()} of {len(data)} bytes is more than {MANIFEST_BYTES_MAX}: the table has too many "
             "files. Compact it, and vacuum what that replaced"
         )

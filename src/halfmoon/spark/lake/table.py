@@ -91,13 +91,16 @@ class LakeTable:
         self.format = _format(self.kind, self.root, name, catalog or {})
 
     def create(self, layout: Layout) -> None:
-        """Make the table with the columns of a layout, or see that it has them. Raises UsageError naming what differs."""
+        """Make the table with the columns of a layout, or see that it has them. Raises UsageError naming what differs.
+
+        Where the format cannot make it, the directory stays free for another table.
+        """
         layout.check()
         schema = layout.table_schema()
-        self.ledger.agree(
-            Described(kind=self.kind, schema=bytes(schema.serialize()), partition=layout.partition, decode=layout.decode)
-        )
+        described = Described(kind=self.kind, schema=bytes(schema.serialize()), partition=layout.partition, decode=layout.decode)
+        self.ledger.check(described)
         self.format.create(schema, layout.partition)
+        self.ledger.agree(described)
         self.settle()
 
     def publish(self, manifest: Manifest) -> Manifest | None:
@@ -167,22 +170,27 @@ class LakeTable:
         """Return the table as it stands. ``dedup`` is ``msgId`` or ``keys``: of copies the first offset is kept."""
         described = self.ledger.table()
         fields = list(from_arrow_schema(self.schema()))
-        if described.partition and self.kind != "iceberg":
+        parted = bool(described.partition) and self.kind != "iceberg"
+        if parted:
             fields += list(StructType().add(described.partition, "string"))
-        frame = frame_of(session, self.root, self.files(), StructType(fields))
+        frame = frame_of(session, self.files(), StructType(fields), self.root if parted else None)
         return first_of_copies(frame, dedup) if dedup else frame
 
     def quarantine(self, session: SparkSession) -> DataFrame:
         """Return the messages that could not be decoded, each with the kind of fault and the reason."""
         paths = [str(self.root / file.path) for file in self.state().quarantine]
-        return frame_of(session, self.root, paths, from_arrow_schema(QUARANTINE_SCHEMA))
+        return frame_of(session, paths, from_arrow_schema(QUARANTINE_SCHEMA))
 
 
-def frame_of(session: SparkSession, root: Path, paths: Sequence[str], schema: StructType) -> DataFrame:
-    """Return the rows of Parquet files of a table."""
+def frame_of(session: SparkSession, paths: Sequence[str], schema: StructType, parted: Path | None = None) -> DataFrame:
+    """Return the rows of Parquet files of a table. ``parted``: the directory below which directories give the partition column.
+
+    Spark would leave out files that lie beside such directories; without it, it takes every file as it is.
+    """
     if not paths:
         return session.createDataFrame([], schema)
-    return session.read.schema(schema).option("basePath", str(root)).parquet(*paths)
+    reader = session.read.schema(schema)
+    return (reader.option("basePath", str(parted)) if parted else reader).parquet(*paths)
 
 
 def _format(kind: str, root: Path, name: str, catalog: Mapping[str, str]) -> Format:

@@ -6,7 +6,6 @@ the files written for it are removed. Replaced files stay for a while, for queri
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from pyspark.sql import functions as F
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.copies import copies, counted, places_by_file
 from halfmoon.spark.lake.ledger import QUARANTINE, TableChanged, now_ms
-from halfmoon.spark.lake.manifest import Copies, DataFile
+from halfmoon.spark.lake.manifest import FILE_NAME, Copies, DataFile
 from halfmoon.spark.lake.rewrite import Work, rewritten
 from halfmoon.spark.lake.table import LakeTable
 
@@ -30,8 +29,6 @@ KEEP_MS_MIN = 3_600_000
 
 COPIES_MAX = 1_000_000
 """Copies taken out in one round; the driver holds their offsets."""
-
-_OURS = re.compile(r"(part|refused|joined)-[0-9a-f]{16}-\d+\.parquet")
 
 
 def compact(session: SparkSession, table: LakeTable, *, file_bytes: int = FILE_BYTES, compression: str = "zstd") -> int:
@@ -64,6 +61,8 @@ def dedup(session: SparkSession, table: LakeTable, by: str, *, compression: str 
             return removed
         files = {Path(file.path).name: file for file in table.live()}
         if not found.keys() <= files.keys():
+            if theirs := [name for name in sorted(found.keys() - files.keys()) if not FILE_NAME.fullmatch(name)]:
+                raise UsageError(f"copies lie in {theirs[0]} of another writer, and only files of ours are written anew")
             raise TableChanged(f"the table in {table.root} changed meanwhile. Run this again")
         works = [Work((files[name].path,), offsets, files[name].partition) for name, offsets in sorted(found.items())]
         dropped = counted(found)
@@ -105,7 +104,7 @@ def sweep(table: LakeTable, keep_ms: int) -> list[str]:
     known, oldest = table.known(now_ms() - keep_ms), time.time() - keep_ms / 1000
     for path in sorted(table.root.rglob("*.parquet")):
         name = path.relative_to(table.root).as_posix()
-        if not _OURS.fullmatch(path.name) or name in known:
+        if not FILE_NAME.fullmatch(path.name) or name in known:
             continue
         try:
             if path.stat().st_mtime < oldest:
