@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,10 @@ from halfmoon.spark.lake.ledger import sync_folder
 from halfmoon.spark.lake.manifest import DataFile, Queue
 
 BATCH_ROWS = 1 << 17
+"""Rows of one row group. Fewer would cost each reader a look at statistics and pages of their own."""
+
+BATCH_BYTES = 64 << 20
+"""Bytes of one row group in memory, so that large bodies do not fill a task's: it holds two of them."""
 
 
 class Work(NamedTuple):
@@ -52,9 +56,9 @@ def _rewrite(root: str, compression: str, work: Work) -> str:
     rows = 0
     with path.open("xb") as sink:
         with pq.ParquetWriter(sink, schema, compression=compression) as writer:
-            for batch in _batches(root, work):
-                writer.write_batch(batch)
-                rows += batch.num_rows
+            for group in _gathered(_batches(root, work)):
+                writer.write_table(group, row_group_size=BATCH_ROWS)
+                rows += group.num_rows
         sink.flush()
         os.fsync(sink.fileno())
         size = sink.tell()
@@ -72,10 +76,37 @@ def _rewrite(root: str, compression: str, work: Work) -> str:
 def _batches(root: str, work: Work) -> Iterator[pa.RecordBatch]:
     for source in work.sources:
         with pq.ParquetFile(Path(root, source)) as file:
-            for batch in file.iter_batches(BATCH_ROWS):
+            for batch in file.iter_batches(_rows_at_once(file.metadata)):
                 left = without(batch, work.without) if work.without else batch
                 if left.num_rows:
                     yield left
+
+
+def _rows_at_once(known: pq.FileMetaData) -> int:
+    """Return how many rows of a file make about `BATCH_BYTES`, as far as its sizes before compression tell."""
+    size = sum(known.row_group(number).total_byte_size for number in range(known.num_row_groups))
+    return min(max(BATCH_BYTES * int(known.num_rows) // max(int(size), 1), 1), BATCH_ROWS)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows in order, in tables of no more than `BATCH_ROWS` and `BATCH_BYTES`; a larger row is one of its own."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for piece in (piece for batch in batches for piece in _pieces(batch)):
+        if held and (rows + piece.num_rows > BATCH_ROWS or size + piece.nbytes > BATCH_BYTES):
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+        held.append(piece)
+        rows, size = rows + piece.num_rows, size + piece.nbytes
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch whole, or in pieces of about `BATCH_BYTES`: a dictionary may have told too little."""
+    rows = max(1, batch.num_rows // max(1, -(-batch.nbytes // BATCH_BYTES)))
+    for begin in range(0, batch.num_rows, rows):
+        yield batch.slice(begin, rows)
 
 
 def without(batch: pa.RecordBatch, offsets: Mapping[Queue, NDArray[np.int64]]) -> pa.RecordBatch:

@@ -1,0 +1,63 @@
+"""Files written anew: few row groups, none of them larger than its bounds, and every row once. No Spark session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark")
+
+from halfmoon.spark.lake import rewrite as module
+from halfmoon.spark.lake.manifest import DataFile
+from halfmoon.spark.lake.rewrite import Work
+
+
+def files(place: Path, count: int, rows: int, body: bytes = b"x") -> tuple[str, ...]:
+    """Write Parquet files of so many rows each, with offsets that go on; return their names."""
+    names = []
+    for number in range(count):
+        offsets = range(number * rows, (number + 1) * rows)
+        names.append(f"part-{number}.parquet")
+        pq.write_table(pa.table({"queueOffset": pa.array(offsets), "body": [body] * rows}), place / names[-1], compression="none")
+    return tuple(names)
+
+
+def joined(place: Path, sources: tuple[str, ...]) -> tuple[list[int], list[int]]:
+    """Join files; return the rows of each row group, and the offsets in order."""
+    made = msgspec.json.decode(module._rewrite(str(place), "none", Work(sources, {}, {})), type=DataFile)
+    with pq.ParquetFile(place / made.path) as file:
+        groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        offsets = file.read().column("queueOffset").to_pylist()
+    assert (sum(groups), (place / made.path).stat().st_size) == (made.rows, made.size_bytes)
+    return groups, offsets
+
+
+def test_many_small_files_become_one_row_group(tmp_path: Path):
+    assert joined(tmp_path, files(tmp_path, 20, 3)) == ([60], list(range(60)))
+
+
+def test_a_row_group_has_no_more_rows_than_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "BATCH_ROWS", 10)
+
+    assert joined(tmp_path, files(tmp_path, 6, 4)) == ([8, 8, 8], list(range(24)))
+    assert joined(tmp_path, files(tmp_path, 1, 25)) == ([10, 10, 5], list(range(25)))
+
+
+@pytest.mark.parametrize(("count", "rows"), [(24, 1), (1, 24)])
+def test_a_row_group_has_no_more_bytes_than_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, rows: int):
+    monkeypatch.setattr(module, "BATCH_BYTES", 10_000)
+
+    groups, offsets = joined(tmp_path, files(tmp_path, count, rows, bytes(2_000)))
+
+    assert offsets == list(range(24))
+    assert (max(groups) <= 5, len(groups) <= 8) == (True, True)
+
+
+def test_a_row_larger_than_the_bound_is_a_group_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "BATCH_BYTES", 100)
+
+    assert joined(tmp_path, files(tmp_path, 3, 1, bytes(2_000))) == ([1, 1, 1], [0, 1, 2])
