@@ -21,8 +21,8 @@ from halfmoon.model import MessageQueue
 from halfmoon.spark import positions
 from halfmoon.spark.lake.arrivals import Dedup, without_copies
 from halfmoon.spark.lake.files import Layout
-from halfmoon.spark.lake.ledger import TableChanged
-from halfmoon.spark.lake.manifest import Copies, Manifest, Part, Queue, check_id, ends, manifest_of, read, span_of
+from halfmoon.spark.lake.ledger import TableChanged, now_ms
+from halfmoon.spark.lake.manifest import Copies, Manifest, Part, Queue, TooManyFiles, check_id, ends, manifest_of, read, span_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.tasks import report
 from halfmoon.spark.lake.upkeep import compact, vacuum
@@ -32,6 +32,13 @@ from halfmoon.spark.reading import client_of, cores
 
 BATCH_OFFSETS = 4_000_000
 """Offsets of one batch of `ingest`: seconds of work, so that a kill costs seconds."""
+
+
+FOLD_EVERY = 500
+"""Batches after which a table's record becomes one file, compacted or not: each batch reads all that came after the last time."""
+
+VACUUM_MS = 3_600_000
+"""How often a stream that keeps its table up looks for files to remove, at most: a look reads the table's whole history."""
 
 
 class Ingested(NamedTuple):
@@ -108,7 +115,8 @@ def ingest_stream(
     """Start a streaming query that fills a table, one manifest a batch; return it.
 
     A batch that Spark runs again after a crash is in the table once. A checkpoint that is not the one that filled the table is an
-    error of its first batch. With a new checkpoint the query begins where the table ends, unless the options say otherwise.
+    error of its first batch: so is a new one beside a table that a stream of this ``id`` filled before. Where no stream of this
+    ``id`` did, a query with a new checkpoint begins where the table ends, unless the options say otherwise.
     ``dedup`` and ``compact_every`` are those of `ingest`.
     """
     found = _source(options, "stream")
@@ -128,7 +136,7 @@ def ingest_stream(
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Filling:
     """How one driver fills a table."""
 
@@ -139,6 +147,7 @@ class _Filling:
     dedup: Dedup | None
     compact_every: int
     progress: Callable[[Manifest], object] | None
+    vacuumed_ms: int | None = None
 
     def begin(self) -> None:
         """Make the table, and refuse what cannot be."""
@@ -158,12 +167,25 @@ class _Filling:
         if manifest is not None and self.progress is not None:
             self.progress(manifest)
         if self.compact_every and (number + 1) % self.compact_every == 0:
-            try:
-                compact(session, self.table, file_bytes=self.layout.file_bytes, compression=self.layout.compression)
-                vacuum(self.table)
-            except TableChanged:
-                pass  # somebody else keeps the table up just now; the next time will do
+            self._keep_up(session)
+        elif (number + 1) % FOLD_EVERY == 0:
+            self._fold()
         return manifest
+
+    def _keep_up(self, session: SparkSession) -> None:
+        try:
+            compact(session, self.table, file_bytes=self.layout.file_bytes, compression=self.layout.compression)
+            if self.vacuumed_ms is None or now_ms() - self.vacuumed_ms >= VACUUM_MS:
+                vacuum(self.table)
+                self.vacuumed_ms = now_ms()
+        except TableChanged:
+            pass  # somebody else keeps the table up just now; the next time will do
+
+    def _fold(self) -> None:
+        try:
+            self.table.fold()
+        except TooManyFiles:
+            pass  # each batch keeps its manifest until the table is compacted: slower, and nothing else
 
     def _manifest(self, session: SparkSession, number: int, ranges: list[Range]) -> Manifest:
         last = self.table.state().last.get(self.id)
@@ -183,12 +205,22 @@ def _parts(session: SparkSession, layout: Layout, options: SourceOptions, found:
 
     As plain tasks: a Python function over Arrow would ask for pandas, of which nothing is used here.
     """
-    shares = plan(found, cores=cores(), max_partitions=options.max_partitions, max_records=options.max_records_per_partition)
+    shares = _shares(options, found)
     if not shares:
         return []
     context = session.sparkContext
     reports = context.parallelize(shares, len(shares)).map(partial(report, layout, options)).collect()
     return [read(Part, each.encode(), "a task's report") for each in reports]
+
+
+def _shares(options: SourceOptions, found: list[Range]) -> list[tuple[Range, ...]]:
+    return plan(
+        found,
+        cores=cores(),
+        min_partitions=options.min_partitions,
+        max_partitions=options.max_partitions,
+        max_records=options.max_records_per_partition,
+    )
 
 
 def _source(options: Mapping[str, str], use: str) -> SourceOptions:
