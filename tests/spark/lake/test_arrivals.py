@@ -18,20 +18,13 @@ from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.manifest import Copies, Part, Span, manifest_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.rows import schema_of
+from tests.spark.lake.tables import KINDS, table_of
 
 pytestmark = pytest.mark.slow
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 Row = tuple[int, str | None, float]
 """Offset, keys, and hours after noon."""
-
-
-def table_of(kind: str, place: Path) -> LakeTable:
-    """Return a table of a kind in a directory of the test."""
-    if kind != "iceberg":
-        return LakeTable(place / "table", kind=kind)
-    catalog = {"type": "sql", "uri": f"sqlite:///{place / 'catalog.db'}", "warehouse": (place / "warehouse").as_uri()}
-    return LakeTable(place / "table", kind=kind, name="lake.orders", catalog=catalog)
 
 
 def part(layout: Layout, queue: int, rows: list[Row]) -> Part:
@@ -54,7 +47,7 @@ def places(spark: Any, table: LakeTable) -> list[tuple[int, int]]:
     return sorted(tuple(row) for row in table.read(spark).select("queueId", "queueOffset").collect())
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_of_copies_the_first_stays_and_older_rows_than_the_bound_do_not_count(spark: Any, tmp_path: Path, kind: str):
     table, layout = table_of(kind, tmp_path), layout_for(tmp_path / "table", partition="day")
     table.create(layout)

@@ -22,24 +22,15 @@ from halfmoon.spark.lake import schemas, tasks
 from halfmoon.spark.lake.arrivals import Dedup
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import Ingested, ingest, ingest_stream
-from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.verify import verify
 from halfmoon.spark.options import source_options
 from halfmoon.spark.plan import Range
 from halfmoon.testing.local import LocalCluster
+from tests.spark.lake.tables import KINDS, table_of
 
 pytestmark = pytest.mark.slow
 
 Send = Callable[..., None]
-KINDS = ["parquet", "delta", "iceberg"]
-
-
-def table_of(kind: str, place: Path) -> LakeTable:
-    """Return a table of a kind that lies in a directory of the test, Iceberg's with a catalog beside it."""
-    if kind != "iceberg":
-        return LakeTable(place / "table", kind=kind)
-    catalog = {"type": "sql", "uri": f"sqlite:///{place / 'catalog.db'}", "warehouse": (place / "warehouse").as_uri()}
-    return LakeTable(place / "table", kind=kind, name="lake.orders", catalog=catalog)
 
 
 def options(cluster: LocalCluster, topic: str) -> dict[str, str]:

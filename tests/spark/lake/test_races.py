@@ -22,18 +22,11 @@ from halfmoon.spark.lake.ledger import TRIES, Ledger, State
 from halfmoon.spark.lake.manifest import Manifest, Span, manifest_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.rows import schema_of
+from tests.spark.lake.tables import table_of
 
 pytestmark = pytest.mark.slow
 
 ROWS = 4
-
-
-def table_of(kind: str, place: Path) -> LakeTable:
-    """Return one more handle on the test's table of a kind."""
-    if kind != "iceberg":
-        return LakeTable(place / "table", kind=kind)
-    catalog = {"type": "sql", "uri": f"sqlite:///{place / 'catalog.db'}", "warehouse": (place / "warehouse").as_uri()}
-    return LakeTable(place / "table", kind=kind, name="lake.orders", catalog=catalog)
 
 
 def made(place: Path, kind: str) -> tuple[LakeTable, LakeTable, Layout]:
