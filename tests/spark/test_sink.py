@@ -5,11 +5,14 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
+from halfmoon import Admin
+from halfmoon.client.ranges import Ranges
 from halfmoon.errors import ConnectionLost, MessageIllegal, UsageError
 from halfmoon.model import RECONSUME_REASON, MessageQueue
 from halfmoon.spark import sink
@@ -178,6 +181,36 @@ def test_delayed_rows_travel_alone_and_idempotent_refuses_them(cluster: LocalClu
     assert found["later"].store_ms > found["now"].store_ms
     with pytest.raises(UsageError, match="no delayed rows"):
         write(SinkOptions(endpoints=cluster.nameserver, topic=topic, delivery="idempotent"), TASK, iter([batch]))
+
+
+def test_idempotent_a_broker_with_more_queues_than_before_knows_its_repeats(cluster: LocalCluster, topic: str):
+    options = SinkOptions(endpoints=cluster.nameserver, topic=topic, delivery="idempotent")
+    batch = rows([f"n-{i:02}" for i in range(40)], shardingKey=[None, "k", "m", "n"] * 10)
+    with Admin(nameserver=cluster.nameserver) as admin, Ranges(nameserver=cluster.nameserver) as ranges:
+        admin.create_topic(topic, queue_count=2)
+        write(options, TASK, iter([batch]))
+        before = stored(cluster, topic)
+        admin.create_topic(topic, queue_count=5)
+        until(lambda: len(ranges.bounds(topic)) == 5, "five queues")
+    assert bodies(before) == [f"n-{i:02}" for i in range(40)]
+
+    later = replace(options, producer_group="later")  # asks for its queues anew
+    write(later, TASK, iter([batch]))
+    assert stored(cluster, topic) == before
+    write(later, Task("query-2", 0, 0), iter([batch]))
+    assert (len(before), len(stored(cluster, topic))) == (2, 5)
+
+
+def test_idempotent_rows_choose_among_the_queues_that_are_there():
+    chosen = []
+    for queue_count in (4, 5):
+        producer = FakeProducer(queue_count)
+        sending = Sending(producer, SinkOptions(endpoints="x:1", topic="orders", delivery="idempotent"), TASK)
+        sending.rows(rows([f"r{i}" for i in range(20)]))
+        chosen.append([queue.queue_id for _, (queue,) in producer.sent])
+
+    assert chosen[0] == [i % 4 for i in range(20)]
+    assert chosen[1] == [i % 5 for i in range(20)]
 
 
 @pytest.mark.parametrize(("delivery", "most"), [("at-least-once", 3), ("idempotent", 3 * 64)])

@@ -2,7 +2,9 @@
 
 Of these two a task sends as its rows come, so that what it sent stays when it fails: Spark runs it again. At least once, its
 messages are new ones then. Idempotent, they have the ids of before and say that they may be repeats, and a Halfmoon broker stores
-each once; for that the query must give the same rows in the same order again. `halfmoon.spark.sink_exactly` has ``exactly-once``.
+each once; for that the query must give the same rows in the same order again, and each row must go to its broker of before: a
+row's number or key chooses among the queues that are there, and a broker does not know what another has. So rows come twice when
+brokers, or queues of a topic on several, come or go between. `halfmoon.spark.sink_exactly` has ``exactly-once``.
 """
 
 from __future__ import annotations
