@@ -180,7 +180,9 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="SQL", help="A query; topic.orders or topic.`a-b` are topics.")],
     archive: Annotated[
         list[str] | None,
-        typer.Option("--archive", metavar="TOPIC=DIR", help="The table with the older part of a topic; repeatable."),
+        typer.Option(
+            "--archive", metavar="TOPIC=DIR", help="The Parquet or Delta table with the older part of a topic; repeatable."
+        ),
     ] = None,
     limit: Limit = 100,
     master: Master = None,

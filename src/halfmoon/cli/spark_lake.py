@@ -16,10 +16,12 @@ from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.arrivals import Dedup
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest
+from halfmoon.spark.lake.ledger import Ledger
 from halfmoon.spark.lake.manifest import Manifest
 from halfmoon.spark.lake.table import LakeTable
 
 SCHEMA_BYTES_MAX = 4 << 20
+ARCHIVES = ("parquet", "delta")
 
 
 class Wanted(NamedTuple):
@@ -37,7 +39,7 @@ class Wanted(NamedTuple):
 
 def sql(asked: Asked, text: str, archives: Mapping[str, str], limit: int) -> None:
     """Run a query and show its rows."""
-    tables = {topic: LakeTable(path) for topic, path in archives.items()}
+    tables = {topic: _archive(path) for topic, path in archives.items()}
     with running(asked, "sql") as (spark, place, _):
         frame = query.sql(spark, place, text, archives=tables)
         found, more = rows_of(frame, limit)
@@ -47,6 +49,14 @@ def sql(asked: Asked, text: str, archives: Mapping[str, str], limit: int) -> Non
     show_rows("", frame.columns, found)
     if more:
         print(f"there are more than these {limit:,}: give --limit")
+
+
+def _archive(path: str) -> LakeTable:
+    """Return a table that is named by its directory alone. Raises UsageError for one that needs a catalog."""
+    if "://" not in path and (kind := Ledger(Path(path).absolute()).table().kind) not in ARCHIVES:
+        takes = "halfmoon.spark.jobs.query.sql takes it in Python"
+        raise UsageError(f"{path}: an archive is a Parquet or a Delta table, this one is {kind}; {takes}")
+    return LakeTable(path)
 
 
 def fill(asked: Asked, topic: str, directory: tuple[Path, str, dict[str, str]], wanted: Wanted) -> None:

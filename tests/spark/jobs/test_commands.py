@@ -22,6 +22,7 @@ from halfmoon import (
 )
 from halfmoon.client.ranges import Ranges
 from halfmoon.spark.jobs import dead_letters
+from halfmoon.spark.lake.ledger import Ledger, Table
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.testing.local import LocalCluster
 from tests.cli.conftest import run_alone  # noqa: F401 - a fixture
@@ -245,6 +246,14 @@ def test_a_table_is_filled_compacted_cleared_of_copies_verified_queried_and_repl
     none = run("replay", "orders_again", "--topic", "orders", "--where", "tags = 'nobody'", "--yes")
     assert none.code == 1
     assert "the replay's id is replay-" in none.err
+
+
+def test_an_archive_that_needs_a_catalog_is_refused_with_what_takes_it(run_alone, tmp_path):  # noqa: F811 - the fixture
+    Ledger(tmp_path).agree(Table(kind="iceberg", schema=b""))
+
+    ran = run_alone("spark", "sql", "select * from topic.orders", "--archive", f"orders={tmp_path}")
+
+    assert (ran.code, "an archive is a Parquet or a Delta table, this one is iceberg" in ran.err) == (2, True)
 
 
 def test_a_table_that_lost_a_file_is_found_out(run, tmp_path):
