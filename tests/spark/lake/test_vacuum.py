@@ -64,10 +64,14 @@ def test_a_vacuum_that_would_remove_the_files_of_a_batch_under_way_is_refused(ta
     assert vacuum(table, keep_ms=KEEP_MS_MIN) == [path.name]
 
 
-def test_the_command_refuses_it_before_it_joins_anything(run_alone: Any, table: LakeTable):  # noqa: F811
+def test_the_command_refuses_it_before_it_joins_anything(run_alone: Any, table: LakeTable, layout: Layout):  # noqa: F811
+    for number in range(2):
+        table.publish(written(layout, number))
+
     ran = run_alone("spark", "compact", table.root, "--vacuum", "59m")
 
     assert (ran.code, "1h is the least" in " ".join(ran.err.split())) == (2, True)
+    assert len(table.live()) == 2
 
 
 def test_a_batch_whose_file_is_gone_is_not_decided(table: LakeTable, layout: Layout):
