@@ -22,10 +22,15 @@ from halfmoon import (
 )
 from halfmoon.client.ranges import Ranges
 from halfmoon.spark.jobs import dead_letters
+from halfmoon.spark.jobs.query import sql
+from halfmoon.spark.jobs.reading import Place
+from halfmoon.spark.lake.files import layout_for
+from halfmoon.spark.lake.ingest import ingest
 from halfmoon.spark.lake.ledger import Ledger, Table
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.testing.local import LocalCluster
 from tests.cli.conftest import run_alone  # noqa: F401 - a fixture
+from tests.spark.lake.tables import table_of
 from tests.spark.waiting import Clock, until
 
 pytestmark = pytest.mark.slow
@@ -246,6 +251,16 @@ def test_a_table_is_filled_compacted_cleared_of_copies_verified_queried_and_repl
     none = run("replay", "orders_again", "--topic", "orders", "--where", "tags = 'nobody'", "--yes")
     assert none.code == 1
     assert "the replay's id is replay-" in none.err
+
+
+def test_an_iceberg_table_is_an_archive_for_those_who_have_its_catalog(spark, cluster, topic, send, tmp_path):
+    send(topic, ["a", "b"])
+    table, source = table_of("iceberg", tmp_path), {"endpoints": cluster.nameserver, "topic": topic}
+    ingest(spark, table, layout_for(tmp_path / "table", partition="day"), source)
+    send(topic, ["c"])
+
+    text = f"select cast(body as string) said from topic.{topic} order by said"
+    assert [row.said for row in sql(spark, Place(cluster.nameserver), text, archives={topic: table}).collect()] == ["a", "b", "c"]
 
 
 def test_an_archive_that_needs_a_catalog_is_refused_with_what_takes_it(run_alone, tmp_path):  # noqa: F811 - the fixture
