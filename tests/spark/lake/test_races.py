@@ -90,8 +90,22 @@ def test_a_batch_that_another_driver_settles_between_look_and_commit_is_in_once(
     late = first.settle()
 
     monkeypatch.undo()
-    assert (settled, late) == ([0, 1, 0], 0)  # looks: for batch 0, for batch 1, and again after the commit that was refused
+    assert (settled, late) == ([0, 1, 0], 0)  # looks: for what is in, for batch 1, and again after the commit that was refused
     assert (rows(first), len(first.files())) == (2 * ROWS, 2)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_one_look_tells_which_batches_are_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
+    first, _, layout = made(tmp_path, kind)
+    for number in range(4):
+        first.publish(batch(layout, number))
+    first.ledger.decide(batch(layout, 4))
+    looks = after_each_look(monkeypatch, kind, lambda: None)
+
+    settled, again = (first.settle(), len(looks)), (first.fold(), len(looks))
+
+    assert (settled, again) == ((1, 2), (True, 3))  # one for the four, one for the fifth; then one for all
+    assert rows(first) == 5 * ROWS
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

@@ -41,6 +41,11 @@ class Delta:
         whole = pa.schema([*schema, pa.field(partition, pa.string())]) if partition else schema
         DeltaTable.create(self.root, whole, mode="ignore", partition_by=[partition] if partition else None)
 
+    def last(self, id: str) -> int:
+        """Return the last batch of an id that is in the table, by its application transaction; -1: none."""
+        found = DeltaTable(self.root).transaction_version(id)
+        return -1 if found is None else found
+
     def apply(self, manifest: Manifest) -> bool:
         """Put a batch into the table unless it is there; False: it was."""
         if not manifest.files:

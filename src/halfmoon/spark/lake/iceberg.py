@@ -63,11 +63,15 @@ class Iceberg:
         except (TableAlreadyExistsError, CommitFailedException):
             pass  # another driver was faster
 
+    def last(self, id: str) -> int:
+        """Return the last batch of an id that is in the table, by its property; -1: none."""
+        return int(self._table().properties.get(_last_of(id), "-1"))
+
     def apply(self, manifest: Manifest) -> bool:
         """Put a batch into the table unless it is there; False: it was."""
         if not manifest.files:
             return False
-        key = f"halfmoon.last.{manifest.id}"
+        key = _last_of(manifest.id)
         for _ in range(TRIES):
             table = self._table()
             if int(table.properties.get(key, "-1")) >= manifest.batch:
@@ -160,6 +164,11 @@ class Iceberg:
             raise UsageError(f"the catalog has no table {self._name}") from None
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         return table
+
+
+def _last_of(id: str) -> str:
+    """Return the property that names the last batch of an id."""
+    return f"halfmoon.last.{id}"
 
 
 def _copies_of(queue: Queue) -> str:

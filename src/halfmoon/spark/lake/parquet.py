@@ -24,6 +24,10 @@ class Parquet:
     def create(self, schema: pa.Schema, partition: str) -> None:
         """There is nothing to make beside `table.json`."""
 
+    def last(self, id: str) -> int:
+        """The manifests say it, and nothing else."""
+        return -1
+
     def apply(self, manifest: Manifest) -> bool:
         """There is nothing to do: a batch with a manifest is in the table."""
         return False

@@ -40,6 +40,10 @@ class Format(Protocol):
         """Make the table where there is none."""
         ...
 
+    def last(self, id: str) -> int:
+        """Return the last batch of an id that the table has by its own word; -1: it has none, or keeps no word of it."""
+        ...
+
     def apply(self, manifest: Manifest) -> bool:
         """Put a batch into the table unless it is there; False: it was, or there is nothing to do."""
         ...
@@ -116,7 +120,7 @@ class LakeTable:
 
     def settle(self) -> int:
         """Finish batches that were decided and not taken in, in order; return how many. A driver may have died between."""
-        return sum(self.format.apply(batch) for batch in self.ledger.state().batches)
+        return self._apply(self.ledger.state().batches)
 
     def state(self) -> State:
         """Return what the manifests say."""
@@ -159,12 +163,16 @@ class LakeTable:
         What a snapshot has is never settled again, so these very batches go into the table before.
         """
         state = self.ledger.state()
-        for batch in state.batches:
-            self.format.apply(batch)
+        self._apply(state.batches)
         snapshot = folded(state)
         if self.kind != "parquet":  # the others know their files themselves, and ours would only grow
             snapshot = msgspec.structs.replace(snapshot, files=())
         return bool(state.batches) and self.ledger.take(snapshot)
+
+    def _apply(self, batches: Sequence[Manifest]) -> int:
+        """Put those of some batches into the table that it lacks; one look tells about all of an id."""
+        have = {id: self.format.last(id) for id in {batch.id for batch in batches}}
+        return sum(self.format.apply(batch) for batch in batches if batch.batch > have[batch.id])
 
     def read(self, session: SparkSession, *, dedup: str = "") -> DataFrame:
         """Return the table as it stands. ``dedup`` is ``msgId`` or ``keys``: of copies the first offset is kept."""
