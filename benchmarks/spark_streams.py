@@ -100,8 +100,8 @@ def our_trigger(place: Place, delivery: str = "") -> Figure:
 
 
 def jvm_trigger(place: Place) -> Figure:
-    """Measure triggers of Spark's own source of rows at a rate, which has no Python."""
-    return trigger(place, place.spark.readStream.format("rate").option("rowsPerSecond", 1000).load(), None)
+    """Measure triggers of a source of Spark itself, some rows each, which has no Python."""
+    return trigger(place, place.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load(), None)
 
 
 def kafka_trigger(place: Place) -> Figure:
