@@ -72,7 +72,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Merge this run's outcomes with those before. A run of single tests (``file::name``, ``--last-failed``) forgets none."""
     if hasattr(session.config, "workerinput"):
         return
-    single = session.config.getoption("lf", False) or any("::" in argument for argument in session.config.args)
+    single = mission.is_of_single_tests(session.config.args, session.config.getoption("lf", False))
     earlier = mission.load()
     recorder = session.config.stash[_RECORDER]
     mission.save({**earlier, **recorder.merged({})} if single else recorder.merged(_still_there(earlier)))

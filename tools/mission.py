@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,11 @@ class Recorder:
         files = {node_id.partition("::")[0] for node_id in self._collected}
         kept = {n: dict(r) for n, r in earlier.items() if n in self._collected or n.partition("::")[0] not in files}
         return kept | self._results
+
+
+def is_of_single_tests(arguments: Sequence[str], last_failed: bool) -> bool:
+    """Whether a run leaves tests out of the files it collects: by their names (``file::name``), or by how the last run ended."""
+    return last_failed or any("::" in argument for argument in arguments)
 
 
 def load(path: Path = RESULTS) -> dict[str, Any]:

@@ -46,6 +46,14 @@ def test_a_renamed_test_proves_nothing_any_more_and_other_files_keep_their_resul
     assert list(recorder.merged(earlier)) == ["u.py::a"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "last_failed", "single"),
+    [(["tests"], False, False), (["tests/a.py::b"], False, True), (["tests"], True, True), ([], False, False)],
+)
+def test_a_run_of_single_tests_is_known_as_one(arguments, last_failed, single):
+    assert mission.is_of_single_tests(arguments, last_failed) is single
+
+
 def test_a_mark_with_an_unknown_number_is_refused():
     with pytest.raises(ValueError, match="999-99"):
         mission.Recorder(["000-01"]).collected("t.py::a", ["999-99"])
