@@ -1,4 +1,4 @@
-"""What tests of events share: real databases. Those with PostgreSQL are slow; SQLite shows the same in `make check`."""
+"""What tests of events share: real databases, and outboxes in them. Those with PostgreSQL are slow; SQLite shows the same quickly."""
 
 from __future__ import annotations
 
@@ -7,10 +7,25 @@ from pathlib import Path
 import pytest
 
 from tests.events.databases import database_url, postgres_server, postgres_url, sqlite_url
+from tests.events.outboxes import Outbox
 
 __all__ = ["database_url", "postgres_server", "postgres_url", "sqlite_url"]
 
 _HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def outbox(database_url):
+    found = Outbox(database_url)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def sqlite_outbox(sqlite_url):
+    found = Outbox(sqlite_url)
+    yield found
+    found.close()
 
 
 @pytest.hookimpl(tryfirst=True)

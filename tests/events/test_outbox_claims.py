@@ -17,20 +17,6 @@ MB = 1024 * 1024
 
 
 @pytest.fixture
-def outbox(database_url):
-    found = Outbox(database_url)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def sqlite_outbox(sqlite_url):
-    found = Outbox(sqlite_url)
-    yield found
-    found.close()
-
-
-@pytest.fixture
 def postgres_outbox(postgres_url):
     found = Outbox(postgres_url)
     yield found

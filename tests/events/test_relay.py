@@ -48,20 +48,6 @@ class Wire:
         return [one.msg_id for one in self.got]
 
 
-@pytest.fixture
-def outbox(database_url):
-    found = Outbox(database_url)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def sqlite_outbox(sqlite_url):
-    found = Outbox(sqlite_url)
-    yield found
-    found.close()
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     with LocalCluster(tmp_path_factory.mktemp("relay") / "store") as running:
