@@ -1,4 +1,4 @@
-"""What tests of events share: real databases, and outboxes in them. Those with PostgreSQL are slow; SQLite shows the same quickly."""
+"""What tests of events share: databases, and outboxes in them. Those with PostgreSQL are slow; SQLite shows the same quickly."""
 
 from __future__ import annotations
 
