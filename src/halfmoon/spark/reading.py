@@ -15,6 +15,7 @@ from halfmoon import sql92
 from halfmoon.client.ranges import Ranges, Selection, ranges
 from halfmoon.errors import NetworkError, NoRoute, TopicNotFound, UsageError
 from halfmoon.spark.files import Files
+from halfmoon.spark.garbage import spare_imports
 from halfmoon.spark.options import SourceOptions
 from halfmoon.spark.plan import Range
 from halfmoon.spark.rows import batch_of, schema_of
@@ -101,6 +102,7 @@ def rows(options: SourceOptions, wanted: Wanted, found: Sequence[Range]) -> Iter
         UsageError: the topic is deleted.
         NetworkError, NoRoute: brokers or name servers failed too often; a note on the error says what to do.
     """
+    spare_imports()
     if options.emit == "ranges":
         if found:
             yield range_rows(found)

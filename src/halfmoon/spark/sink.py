@@ -28,6 +28,7 @@ from halfmoon.client.bulk import BulkProducer, Encoded, bulk
 from halfmoon.errors import UsageError
 from halfmoon.model import UNIQ_KEY, MessageQueue
 from halfmoon.spark.encode import Ids, Piece, check_columns, pieces_of
+from halfmoon.spark.garbage import spare_imports
 from halfmoon.spark.sink_exactly import Prepared, give_up, prepare, settle, transactions_of
 from halfmoon.spark.sink_options import EXACTLY, SinkOptions, encoding_of, sink_options, sys_flag_of
 from halfmoon.spark.targets import Targets
@@ -154,6 +155,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 def _checked(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+    spare_imports()
     options = sink_options(given)
     if overwrite:
         raise UsageError("what a topic holds cannot be overwritten; take the mode append")
@@ -163,6 +165,7 @@ def _checked(given: Mapping[str, str], schema: StructType, overwrite: bool) -> S
 
 def report(options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Log how rows were written, and as a warning how many were too large."""
+    spare_imports()
     said = [message for message in messages if isinstance(message, (Sent, Prepared))]
     rows, too_large = sum(message.rows for message in said), sum(message.too_large for message in said)
     log.info("rows written: delivery=%s rows=%d tasks=%d", options.delivery, rows, len(said))
@@ -177,6 +180,7 @@ def write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -
         MessageIllegal: a row cannot be sent. Rows before it may be.
         NoRoute, NetworkError, BrokerError: brokers failed too often, or for good.
     """
+    spare_imports()
     producer = bulk(
         nameserver=options.endpoints,
         namespace=options.namespace,

@@ -23,6 +23,7 @@ from halfmoon.client.batches import Attempts, BatchName, Decision, Stored, batch
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.encode import Ids, Piece, pieces_of
+from halfmoon.spark.garbage import spare_imports
 from halfmoon.spark.sink_options import SinkOptions, encoding_of, sys_flag_of
 from halfmoon.spark.targets import Targets
 from halfmoon.wire.batches import BatchPromise, sum_of
@@ -106,6 +107,7 @@ def prepare(
     Raises:
         MessageIllegal, UsageError: a row cannot be sent. NoRoute, NetworkError, BrokerError: brokers failed too often, or for good.
     """
+    spare_imports()
     preparing = _Preparing(transactions, options, batch, partition)
     try:
         for rows in batches:
