@@ -334,6 +334,19 @@ def test_a_broker_that_is_gone_when_a_batch_is_read_fails_the_task_with_what_to_
         assert found.run() == ["a"]
 
 
+def test_a_batch_is_shared_out_the_same_way_by_messages_when_no_broker_is_there_to_ask(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYSPARK_HALFMOON_CORES", "2")
+    found = Query("127.0.0.1:1", topic="orders", retries="0", requestTimeout="100")
+    start, end = (
+        {"v": 1, "end": {"orders": {"a": {"0": one, "1": two, "2": three}}}} for one, two, three in [(0, 5, 0), (1500, 905, 600)]
+    )
+    first = found.reader.partitions(start, end)
+    found.restart()
+
+    assert [part.ranges for part in found.reader.partitions(start, end)] == [part.ranges for part in first]
+    assert [sum(each.count for each in part.ranges) for part in first] == [1500, 1500]
+
+
 def test_a_checkpoint_of_another_source_is_refused(query):
     found = query()
     with pytest.raises(UsageError, match="checkpoint location of its own"):

@@ -243,7 +243,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(self._newest, {}).to_json() if self._newest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Share out what lies between two offsets. Asks nobody: after a restart the same batch is planned the same way."""
+        """Share out what lies between two offsets, by messages, and ask nobody.
+
+        After a restart with the same options and as many `cores` the same batch is so planned the same way. By bytes it might not
+        be: brokers tell others of the same ranges once messages have expired, or tell none. Planned otherwise, a batch that runs
+        again has its rows doubled by ``idempotent``, which knows a row by its partition and its number there. ``exactly-once``
+        would not mind, for a decision names attempts; but a reader is not told which sink it feeds.
+        """
         upper = position(end)
         if upper is None:
             return []
