@@ -122,29 +122,64 @@ def test_a_replay_that_was_cut_off_goes_on_and_sends_nothing_twice(spark, place,
     assert replay(spark, place, source, target, id=f"id-{source}", rate=3.0).complete_before
 
 
-@pytest.mark.parametrize(
-    ("number", "decided", "wanted"), [(0, ["a", "b"], Outcome(1, 1)), (LAST, ["a", "b", "c"], Outcome(0, 0, complete_before=True))]
-)
+@pytest.fixture
+def decided(cluster, made):
+    """``decided(number, bodies)`` decides a batch with the first messages of queue 0, which a dead driver then shows to nobody."""
+    source, target = made
+
+    def decide(number, bodies):
+        options = sink_options({"endpoints": cluster.nameserver, "topic": target, "delivery": "exactly-once"})
+        of = [{"REPLAY_ID": f"id-{source}", "REPLAY_OF": f"{source}/broker-a/0/{offset}"} for offset in range(len(bodies))]
+        rows = pa.table({"body": bodies, "properties": pa.array(of, pa.map_(pa.string(), pa.string()))})
+        with BatchTransactions(nameserver=cluster.nameserver) as transactions:
+            name = BatchName(f"id-{source}", number)
+            prepare(transactions, options, name, 1, rows.to_batches())  # an attempt that no decision names
+            said = prepare(transactions, options, name, 0, rows.to_batches())
+            (broker,), (coordinator,) = said.counts, said.coordinators
+            attempts = {said.attempt: said.parts()[broker]}
+            assert transactions.vote(said.batch, broker, coordinator, attempts) is None
+            assert not transactions.decide(said.batch, coordinator, {broker: attempts}, "").already
+
+    return decide
+
+
+DECIDED = [(0, ["a", "b"], Outcome(1, 1)), (LAST, ["a", "b", "c"], Outcome(0, 0, complete_before=True))]
+
+
+@pytest.mark.parametrize(("number", "bodies_decided", "wanted"), DECIDED)
 def test_what_was_decided_and_not_shown_when_the_driver_died_is_shown_first_and_not_sent_again(
-    spark, cluster, place, made, send, held, number, decided, wanted
+    spark, place, made, send, held, decided, number, bodies_decided, wanted
 ):
     source, target = made
     send(source, ["a", "b", "c"], queue=0)
-    options = sink_options({"endpoints": cluster.nameserver, "topic": target, "delivery": "exactly-once"})
-    of = [{"REPLAY_ID": f"id-{source}", "REPLAY_OF": f"{source}/broker-a/0/{offset}"} for offset in range(len(decided))]
-    rows = pa.table({"body": decided, "properties": pa.array(of, pa.map_(pa.string(), pa.string()))})
-    with BatchTransactions(nameserver=cluster.nameserver) as transactions:
-        said = prepare(transactions, options, BatchName(f"id-{source}", number), 0, rows.to_batches())
-        (broker,), (coordinator,) = said.counts, said.coordinators
-        attempts = {said.attempt: said.parts()[broker]}
-        assert transactions.vote(said.batch, broker, coordinator, attempts) is None
-        assert not transactions.decide(said.batch, coordinator, {broker: attempts}, "").already
+    decided(number, bodies_decided)
     assert held(target) == []
 
     found = replay(spark, place, source, target, id=f"id-{source}")
 
     assert found == wanted
     assert bodies(held(target)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("number", "bodies_decided", "wanted"), DECIDED)
+def test_a_dry_run_shows_nothing_that_was_decided_and_does_not_count_it(
+    spark, cluster, place, made, send, held, decided, number, bodies_decided, wanted
+):
+    source, target = made
+    send(source, ["a", "b", "c"], queue=0)
+    decided(number, bodies_decided)
+
+    def known():
+        with Admin(nameserver=cluster.nameserver) as admin:
+            (one,) = (one for broker in admin.batches(f"id-{source}") for one in broker.ids)
+        return one.applied, one.decided, one.given_up, one.waiting, {(each.attempt, each.state) for each in one.attempts}
+
+    before = known()
+    found = replay(spark, place, source, target, id=f"id-{source}", dry_run=True)
+
+    assert (found.rows, found.batches, found.complete_before) == (wanted.rows, 0, wanted.complete_before)
+    assert (held(target), known()) == ([], before)
+    assert replay(spark, place, source, target, id=f"id-{source}") == wanted
 
 
 def test_a_table_is_replayed_from_a_time_on_and_its_copies_name_their_messages(spark, cluster, place, made, send, held, tmp_path):

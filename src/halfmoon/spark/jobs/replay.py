@@ -73,13 +73,16 @@ def replay(
     Without ``rate`` all becomes visible at once (and is read twice, to be counted first); with it at most so many a second, in the
     order of storing, and the messages lie on the disks of Spark meanwhile. Those of one queue stay in one queue, in their order.
 
+    ``dry_run`` changes nothing and counts what would be sent. A batch that is decided and not yet visible stays so, and the count
+    is less by as many messages as brokers hold of it: right where the arguments are those of before.
+
     Raises:
         UsageError: the source has not what is needed, or is the target; brokers cannot write exactly once.
         NoRoute: the target is not there.
     """
     place.client().queues(to)
     earlier = _earlier(place, id)
-    if earlier.last >= 0:
+    if earlier.last >= 0 and not dry_run:
         _carry_out(place, id, earlier)
     if earlier.last >= LAST:
         return Outcome(0, 0, complete_before=True)
@@ -87,7 +90,8 @@ def replay(
     if earlier.last >= 0:
         chosen = chosen.join(_sent(session, place, to, id), REPLAY_OF, "left_anti")
     if dry_run:
-        return Outcome(chosen.count(), 0)
+        unseen = _unseen(place, id, earlier) if earlier.last >= 0 else 0
+        return Outcome(max(0, chosen.count() - unseen), 0)
     sink = {"endpoints": place.endpoints, "topic": to, "delivery": "exactly-once", "transactionalId": id}
     if rate is None:
         return _all_at_once(chosen, sink, on_progress)
@@ -199,6 +203,17 @@ def _carry_out(place: Place, id: str, earlier: Earlier) -> None:
     decision = transactions.decide(batch, earlier.coordinator, {}, "")
     for broker, attempts in {} if decision.complete else sorted(decision.parts.items()):
         transactions.apply(batch, broker, earlier.coordinator, attempts)
+
+
+def _unseen(place: Place, id: str, earlier: Earlier) -> int:
+    """Return how many messages brokers hold that the last batch is made of and nobody sees yet. Asks, and changes nothing."""
+    with Admin(nameserver=place.endpoints) as admin:
+        known = [one for broker in admin.batches(id) for one in broker.ids]
+    held = [attempt for one in known for attempt in one.attempts if attempt.batch_id == earlier.last]
+    transactions, batch = batch_transactions(nameserver=place.endpoints), BatchName(id, earlier.last)
+    names = {attempt.attempt for attempt in held}
+    named = {name for name in names if transactions.resolve(batch, earlier.coordinator, name) == "COMMIT"}
+    return sum(attempt.count for attempt in held if attempt.attempt in named)
 
 
 def _sent(session: SparkSession, place: Place, to: str, id: str) -> DataFrame:
