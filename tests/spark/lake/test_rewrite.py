@@ -11,7 +11,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from halfmoon.spark import rows as messages
 from halfmoon.spark.lake import rewrite as module
+from halfmoon.spark.lake.files import layout_for, write
 from halfmoon.spark.lake.manifest import DataFile
 from halfmoon.spark.lake.rewrite import Work
 
@@ -61,3 +63,28 @@ def test_a_row_larger_than_the_bound_is_a_group_of_its_own(tmp_path: Path, monke
     monkeypatch.setattr(module, "BATCH_BYTES", 100)
 
     assert joined(tmp_path, files(tmp_path, 3, 1, bytes(2_000))) == ([1, 1, 1], [0, 1, 2])
+
+
+def with_dictionary(path: Path) -> set[str]:
+    """Return the columns of a file that have a dictionary, in any row group."""
+    known = pq.read_metadata(path)
+    groups = [known.row_group(number) for number in range(known.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return {column.path_in_schema for column in columns if column.has_dictionary_page}
+
+
+def test_joined_files_have_a_dictionary_for_the_columns_that_fresh_ones_have_one_for(tmp_path: Path):
+    layout = layout_for(tmp_path, decode="json", schema=pa.schema([("shop", pa.string())]), columns=tuple(messages.COLUMNS))
+    needed = messages.schema_of(layout.needed())
+    texts = {"topic": "orders", "brokerName": "a", "tags": "paid", "bornHost": "h:1", "keys": "k"}
+    same = {**dict.fromkeys(needed.names, 0), **texts, "body": b'{"shop": "berlin"}', "properties": {"of": "me"}}
+    sources = []
+    for begin in (0, 50):
+        rows = [{**same, "queueOffset": offset, "msgId": str(offset)} for offset in range(begin, begin + 50)]
+        (file,) = write(layout, [pa.RecordBatch.from_pylist(rows, needed)], []).files
+        sources.append(file.path)
+
+    made = msgspec.json.decode(module._rewrite(str(tmp_path), "zstd", Work(tuple(sources), {}, {})), type=DataFile)
+
+    paying = {"topic", "brokerName", "queueId", "tags", "bornHost", "sysFlag", "flag", "reconsumeTimes", "shop"}
+    assert [with_dictionary(tmp_path / path) for path in (*sources, made.path)] == [paying] * 3

@@ -230,7 +230,7 @@ class _File:
     def __init__(self, path: Path, name: str, schema: pa.Schema, compression: str) -> None:
         self.path, self.name, self.rows = path, name, 0
         self.sink = path.open("xb")
-        self.writer = pq.ParquetWriter(self.sink, schema, compression=compression, use_dictionary=_repeating(schema))
+        self.writer = pq.ParquetWriter(self.sink, schema, compression=compression, use_dictionary=repeating(schema))
 
     def abandon(self) -> None:
         """Let go of the file, whatever state it is in."""
@@ -250,7 +250,7 @@ class _File:
         return size
 
 
-def _repeating(schema: pa.Schema) -> list[str]:
+def repeating(schema: pa.Schema) -> list[str]:
     """Return the columns whose values repeat; a dictionary for the others costs time and gains nothing."""
     often = {"topic", "brokerName", "queueId", "tags", "bornHost", "sysFlag", "flag", "reconsumeTimes", "fault"}
     return [field.name for field in schema if field.name in often or (field.name not in rows.COLUMNS and _flat(field.type))]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from halfmoon.errors import StoreError
+from halfmoon.spark.lake.files import repeating
 from halfmoon.spark.lake.ledger import sync_folder
 from halfmoon.spark.lake.manifest import DataFile, Queue
 
@@ -55,7 +56,7 @@ def _rewrite(root: str, compression: str, work: Work) -> str:
     schema = pq.read_schema(Path(root, work.sources[0]))
     rows = 0
     with path.open("xb") as sink:
-        with pq.ParquetWriter(sink, schema, compression=compression) as writer:
+        with pq.ParquetWriter(sink, schema, compression=compression, use_dictionary=repeating(schema)) as writer:
             for group in _gathered(_batches(root, work)):
                 writer.write_table(group, row_group_size=BATCH_ROWS)
                 rows += group.num_rows
