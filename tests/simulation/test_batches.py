@@ -7,6 +7,7 @@ from functools import cache, partial
 import pytest
 
 from halfmoon.testing.batchhistory import BatchVerdict, simulate_batches
+from halfmoon.testing.batchqueries import SENDS
 from halfmoon.testing.cluster import Cluster
 
 SEEDS = range(1, 31)
@@ -43,13 +44,14 @@ def test_one_kind_of_trouble_at_a_time_breaks_nothing(flush: str, kinds: tuple[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("broker", [0, 1])
-@pytest.mark.parametrize("flush", ["sync", "async"])
-def test_a_broker_killed_in_any_of_its_writes_loses_and_repeats_nothing(flush: str, broker: int) -> None:
+@pytest.mark.parametrize(("flush", "sends"), [("sync", ()), ("async", SENDS)])
+def test_a_broker_killed_in_any_of_its_writes_loses_and_repeats_nothing(flush: str, sends: tuple[str, ...], broker: int) -> None:
     stopped: list[str] = []
-    for writes in range(1, 200):
+    for writes in range(1, 250):
         verdict = simulate_batches(
-            6, flush=flush, kinds=(), queries=1, target=2, steps=4, brokers=2, prepare=partial(_stop, broker=broker, writes=writes)
-        )
+            6, flush=flush, kinds=(), queries=1, target=2, steps=4, brokers=2, sends=sends,
+            prepare=partial(_stop, broker=broker, writes=writes),
+        )  # fmt: skip
         assert verdict.problems == [], f"write {writes}: {verdict.summary()}"
         stops = [line for line in verdict.lines if "is stopped in a write" in line]
         if not stops:
@@ -68,6 +70,8 @@ def _stop(cluster: Cluster, *, broker: int, writes: int) -> None:
 def test_histories_of_batches_are_worth_judging() -> None:
     verdicts = [history(seed) for seed in SEEDS]
     assert sum(verdict.messages for verdict in verdicts) > 3000
+    assert sum(verdict.later for verdict in verdicts) > 1000
+    assert sum(verdict.compressed for verdict in verdicts) > 1000
     assert sum(verdict.lives for verdict in verdicts) > 80
     assert sum(verdict.already for verdict in verdicts) > 20
     assert sum(verdict.refused for verdict in verdicts) > 3

@@ -1,4 +1,4 @@
-"""Queries that write batches into a simulated cluster, as Spark does: tasks with attempts, a driver that commits, and restarts.
+"""Drivers that write batches into a simulated cluster, as Spark does: tasks with attempts, a driver that commits, and restarts.
 
 A `Query` is what outlives its drivers: its input, which every try of a batch reads again, and the number of the last batch that it
 wrote down as done. A `BatchDriver` is one life of its driver. Tasks are tried again, finish twice, and go on as zombies when all is
@@ -7,17 +7,14 @@ decided; requests are repeated, at once and much later. What queries promise is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from random import Random
-from typing import Any, NamedTuple
-from zlib import crc32
+from typing import Any
 
 from halfmoon.effects import Call, Op, gather, sleep, spawn
 from halfmoon.errors import NetworkError
+from halfmoon.testing.batchqueries import Query
 from halfmoon.testing.cluster import Cluster
-from halfmoon.testing.ledger import Place
-from halfmoon.wire.batches import BatchDecision, BatchPromise, BatchPromises, coordinator_of, piece_checksum
+from halfmoon.wire.batches import BatchDecision, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.batch import (
     AbortBatch,
@@ -31,10 +28,8 @@ from halfmoon.wire.headers.batch import (
     VoteBatchReply,
 )
 from halfmoon.wire.json import from_json, to_json
-from halfmoon.wire.properties import encode
-from halfmoon.wire.record import BatchItem, encode_batch
+from halfmoon.wire.record import encode_batch
 
-TOPIC, QUEUES = "out", 2
 TIMEOUT_MS, TRIES = 2500, 5
 AGAIN = (2, 14)
 """Codes after which a request is sent again."""
@@ -42,66 +37,6 @@ AGAIN = (2, 14)
 
 class Failed(Exception):
     """A batch cannot be committed in this life of the driver."""
-
-
-class Piece(NamedTuple):
-    """What one request carries of a task."""
-
-    place: Place
-    first_seq: int
-    bodies: tuple[bytes, ...]
-
-
-@dataclass
-class Query:
-    """One stream of batches. ``done`` is what its checkpoint says; ``target`` how many batches it has."""
-
-    id: str
-    brokers: dict[str, str]
-    """Name → address."""
-    partitions: int
-    rows: int
-    target: int
-    wandering: bool
-    """Whether each attempt sends a message elsewhere: then only whole attempts make a batch."""
-    done: int = -1
-    lives: int = 0
-    problems: list[str] = field(default_factory=list)
-    requests: int = 0
-    already: int = 0
-    refused: int = 0
-    noes: int = 0
-
-    @property
-    def coordinator(self) -> str:
-        """The broker that decides."""
-        return coordinator_of(self.id, self.brokers)
-
-    def input(self, batch: int, partition: int, attempt: str = "") -> Iterator[tuple[Place, bytes]]:
-        """Yield the messages of one task, the same at every try, and where they go."""
-        names = sorted(self.brokers)
-        begun = crc32(attempt.encode()) if self.wandering else 0
-        for row in range(self.rows):
-            body = f"{self.id}/{batch}/{partition}/{row}".encode()
-            chance = crc32(body, begun)
-            yield Place(names[chance % len(names)], TOPIC, chance // 7 % QUEUES), body
-
-    def pieces(self, batch: int, partition: int, attempt: str, most: int) -> list[Piece]:
-        """Return one task's requests, ``most`` messages in each."""
-        queues: dict[Place, list[bytes]] = {}
-        for place, body in self.input(batch, partition, attempt):
-            queues.setdefault(place, []).append(body)
-        return [
-            Piece(place, first, tuple(bodies[first : first + most]))
-            for place, bodies in queues.items()
-            for first in range(0, len(bodies), most)
-        ]
-
-    def expected(self) -> list[bytes]:
-        """Return all messages in their order: that of batches, of partitions, of rows."""
-        return [
-            body for batch in range(self.target) for partition in range(self.partitions) for _, body in self.input(batch, partition)
-        ]
 
 
 Written = dict[str, BatchPromise]
@@ -117,6 +52,7 @@ class BatchDriver:
         self._query, self._world, self._tidy = query, cluster.world, tidy
         self._random: Random = cluster.world.split(f"driver {self.name}")
         self._driver = cluster.driver(self.name)
+        self._clocks = {broker.name: broker.host.now for broker in cluster.brokers}
         self.task = self._driver.start(self._run(), self.name)
         self._attempts = 0
 
@@ -189,6 +125,7 @@ class BatchDriver:
     def _decide(self, batch: int, parts: dict[str, dict[str, BatchPromise]]) -> Op[dict[str, dict[str, BatchPromise]]]:
         query, digest = self._query, f"digest {batch}"
         header = DecideBatch(transactional_id=query.id, batch_id=batch, digest=digest)
+        query.asked_ms.setdefault(batch, {name: clock() for name, clock in self._clocks.items()})
         reply = yield from self._ask(query.coordinator, header, to_json(BatchDecision(parts)))
         said = reply.header(DecideBatchReply)
         if said.result == "REFUSED":
@@ -198,7 +135,10 @@ class BatchDriver:
             query.already += 1
         if said.digest not in (digest, None):
             query.problems.append(f"batch {batch} of {query.id} has the digest {said.digest!r}")
-        return from_json(BatchDecision, reply.body).participants if reply.body else {}
+        decision = from_json(BatchDecision, reply.body).participants if reply.body else {}
+        if decision:
+            query.chosen[batch] = {attempt for promises in decision.values() for attempt in promises}
+        return decision
 
     def _apply(self, batch: int, broker: str, promises: dict[str, BatchPromise]) -> Op[None]:
         header = ApplyBatch(transactional_id=self._query.id, batch_id=batch, coordinator=self._query.coordinator)
@@ -244,20 +184,22 @@ class BatchDriver:
         query = self._query
         self._attempts += 1
         name = f"{self.name}.{self._attempts}-{batch}.{partition}"
+        query.attempts.setdefault((batch, partition), set()).add(name)
         written: Written = {}
         pieces = query.pieces(batch, partition, name, self._random.choice((1, 3, 100)))
-        for place, first_seq, bodies in pieces[: round(len(pieces) * until)]:
+        for place, first_seq, rows, sys_flag in pieces[: round(len(pieces) * until)]:
             header = PrepareBatch(
                 transactional_id=query.id, batch_id=batch, attempt=name, partition=partition, first_seq=first_seq,
-                topic=place.topic, queue_id=place.queue_id, count=len(bodies), coordinator=query.coordinator,
+                topic=place.topic, queue_id=place.queue_id, count=len(rows), coordinator=query.coordinator,
+                sys_flag=sys_flag or None,
             )  # fmt: skip
-            body = encode_batch(BatchItem(each, encode({"KEYS": each.decode()})) for each in bodies)
+            body = encode_batch(row.item for row in rows)
             reply = yield from self._ask(place.broker, header, body)
             if reply.header(PrepareBatchReply).result == "DECIDED":
                 return None
             before = written.get(place.broker, BatchPromise())
             checksum = before.checksum + piece_checksum(place.topic, place.queue_id, first_seq, body) & 0xFFFFFFFF
-            written[place.broker] = BatchPromise(before.count + len(bodies), checksum)
+            written[place.broker] = BatchPromise(before.count + len(rows), checksum)
         return name, written
 
     # ------------------------------------------------------------ requests

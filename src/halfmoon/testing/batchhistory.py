@@ -8,6 +8,7 @@ Nothing that a driver was answered may be lost by anything, in either flush mode
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -17,8 +18,9 @@ from msgspec.structs import replace
 
 from halfmoon.broker.batchrecords import SavedId
 from halfmoon.testing.asking import contents
-from halfmoon.testing.batchcheckers import check_batches, left_behind, sums_agree
-from halfmoon.testing.batchdrivers import QUEUES, TOPIC, BatchDriver, Query
+from halfmoon.testing.batchcheckers import End, check_batches, copies, left_behind, parked, sums_agree
+from halfmoon.testing.batchdrivers import BatchDriver
+from halfmoon.testing.batchqueries import LEVELS, QUEUES, SENDS, TOPIC, Query
 from halfmoon.testing.cluster import BrokerNode, Cluster
 from halfmoon.testing.faults import Faults
 from halfmoon.testing.history import BROKER
@@ -66,6 +68,8 @@ class BatchVerdict(Verdict):
 
     workload = "batches"
     messages: int = 0
+    later: int = 0
+    compressed: int = 0
     lives: int = 0
     already: int = 0
     refused: int = 0
@@ -74,29 +78,31 @@ class BatchVerdict(Verdict):
     def counted(self) -> str:
         """Return how much happened, in words."""
         return (
-            f"{self.messages} messages, {self.lives} drivers, {self.already} decided already, {self.refused} refused,"
-            f" {self.noes} votes against"
+            f"{self.messages} messages, {self.later} of them delayed and {self.compressed} compressed, {self.lives} drivers,"
+            f" {self.already} decided already, {self.refused} refused, {self.noes} votes against"
         )
 
 
 def simulate_batches(
     seed: int, *, steps: int = STEPS, flush: str | None = None, kinds: tuple[str, ...] | None = None, queries: int | None = None,
-    target: int | None = None, prepare: Callable[[Cluster], None] = lambda cluster: None, broker: dict[str, Any] | None = None,
-    **options: Any,
+    target: int | None = None, sends: tuple[str, ...] | None = None, prepare: Callable[[Cluster], None] = lambda cluster: None,
+    broker: dict[str, Any] | None = None, **options: Any,
 ) -> BatchVerdict:  # fmt: skip
     """Run the history of a seed and judge it.
 
-    ``flush``, ``kinds`` (of `BatchFaults.KINDS`), the number of ``queries`` and how many batches each has are drawn from the seed
-    when not given; ``prepare`` is given the cluster before anything happens; ``options`` go to `Cluster`.
+    ``flush``, ``kinds`` (of `BatchFaults.KINDS`), the number of ``queries``, how many batches each has and what it ``sends``
+    beside plain messages (of `SENDS`) are drawn from the seed when not given; ``prepare`` is given the cluster before anything
+    happens; ``options`` go to `Cluster`.
     """
     chance = Random(f"batches {seed}")
     flush = flush or chance.choice(("sync", "async"))
     options = {"brokers": chance.choice((1, 2, 3)), "nameservers": 1, **options}
-    settings = {**BROKER, "batch_timeout_ms": chance.choice((1500, 4000, 20_000)), **(broker or {})}
+    settings = {**BROKER, "batch_timeout_ms": chance.choice((1500, 4000, 20_000)), "delay_levels": LEVELS, **(broker or {})}
     messages, verdict = Ledger(flush), BatchVerdict(seed, flush)
     with judging(verdict, messages) as judged:
         cluster = judged.cluster = Cluster(seed, flush=flush, broker=settings, **options)
         history = _History(cluster, messages, chance, kinds, queries or chance.choice((1, 2)), target or chance.randint(3, 7))
+        history.mix(Random(f"sends {seed}"), sends)
         verdict.kinds = history.faults.kinds
         prepare(cluster)
         verdict.problems = history.run(steps)
@@ -120,6 +126,12 @@ class _History:
         )  # fmt: skip
         self.plan = Plan(brokers, ledger, lambda: cluster.world.now)
 
+    def mix(self, chance: Random, sends: tuple[str, ...] | None) -> None:
+        """Say what queries send beside plain messages: all of ``sends``, or each what is drawn for it."""
+        for query in self.queries:
+            query.seed, query.since_ms = self.cluster.world.seed, self.cluster.world.now
+            query.sends = tuple(way for way in SENDS if chance.random() < 0.5) if sends is None else sends
+
     def run(self, steps: int) -> list[str]:
         cluster = self.cluster
         topics = [cluster.create_topic(TOPIC, queues=QUEUES, broker=number) for number in range(len(cluster.brokers))]
@@ -138,7 +150,9 @@ class _History:
         cluster.run(ms=45_000)  # so long may an attempt wait, and what is told to the coordinator
         places = [Place(broker.name, TOPIC, queue_id) for broker in cluster.brokers for queue_id in range(QUEUES)]
         problems = list(self.ledger.unexpected) if done else [*self.ledger.unexpected, f"hangs: {self._why()}"]
-        problems += check_batches(self.queries, contents(cluster, self.plan, places))
+        powers = Counter(fault.broker for fault in self.ledger.faults if fault.kind == "power")
+        waited = {broker.name: parked(broker.core) for broker in cluster.brokers}
+        problems += check_batches(self.queries, End(copies(contents(cluster, self.plan, places)), waited, powers))
         for broker in cluster.brokers:
             problems += [*left_behind(broker.name, broker.core), *sums_agree(broker.core)]
         return problems + self._after_a_restart()
@@ -177,7 +191,9 @@ class _History:
 
     def count(self, verdict: BatchVerdict) -> None:
         """Write down how much happened."""
-        verdict.messages = sum(len(query.expected()) for query in self.queries)
+        rows = [row for query in self.queries for row in query.expected()]
+        verdict.messages = len(rows)
+        verdict.later, verdict.compressed = sum(row.waits for row in rows), sum(row.sys_flag > 0 for row in rows)
         verdict.lives = sum(query.lives for query in self.queries)
         verdict.already = sum(query.already for query in self.queries)
         verdict.refused = sum(query.refused for query in self.queries)
