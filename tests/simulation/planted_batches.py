@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.broker.batches import promises_of
+from halfmoon.broker.batchpublishing import GIVEN_FLAGS
 from halfmoon.broker.batchrecords import PieceFound, Voted
 from halfmoon.broker.broker import Broker
+from halfmoon.broker.delay import Wish
 from halfmoon.broker.request import Reply, Request
+from halfmoon.store.store import Draft
 from halfmoon.wire.batches import BatchPromise
 from halfmoon.wire.headers.batch import ApplyBatch, VoteBatch, VoteBatchReply
 
@@ -131,4 +134,77 @@ def forgetful(*arguments: Any) -> Any:
 
     coordinator.decide = decided
     broker._handlers[31032] = decided
+    return broker
+
+
+# ---------------------------------------------------------------- messages that ask to come later, compressed ones
+
+
+def hasty(*arguments: Any) -> Any:
+    """A broker that publishes what asks to come later at once."""
+    broker = Broker(*arguments)
+    broker.batches.publishing._wish = lambda draft, now: None  # type: ignore[method-assign]
+    return broker
+
+
+def counting_from_the_piece(*arguments: Any) -> Any:
+    """A broker for which the delay of a level begins when the piece comes, not when the batch is published."""
+    broker = Broker(*arguments)
+    delays = broker.delays
+
+    def put(topic: str, queue_id: int, wish: Wish, draft: Draft, now: int, identity: int) -> None:
+        deliver_ms = wish.deliver_ms or draft[4] + delays.levels.delay_ms(wish.level)
+        delays.timer.park(topic, queue_id, deliver_ms, draft, now, identity=identity)
+
+    delays.put = put  # type: ignore[method-assign]
+    return broker
+
+
+def parking_again(*arguments: Any) -> Any:
+    """A broker that does not look, after a start, for what of a batch is parked already."""
+    broker = Broker(*arguments)
+    broker.batches.publishing._delays = _Blind(broker.delays)  # type: ignore[assignment]
+    return broker
+
+
+class _Blind:
+    """Delays of which one sees nothing that is parked."""
+
+    def __init__(self, delays: Any) -> None:
+        self._delays = delays
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._delays, name)
+
+    def parked_behind(self, physical_offset: int) -> list[memoryview]:
+        return []
+
+
+def parking_without_identity(*arguments: Any) -> Any:
+    """A broker whose parked records do not carry who they are."""
+    broker = Broker(*arguments)
+    put = broker.delays.put
+    broker.delays.put = lambda *wished, identity: put(*wished, identity=0)  # type: ignore[method-assign]
+    return broker
+
+
+def parking_for_the_first_queue(*arguments: Any) -> Any:
+    """A broker that parks everything for queue 0."""
+    broker = Broker(*arguments)
+    put = broker.delays.put
+    broker.delays.put = lambda topic, queue_id, *rest, identity: put(topic, 0, *rest, identity=identity)  # type: ignore[method-assign]
+    return broker
+
+
+def plain(*arguments: Any) -> Any:
+    """A broker that forgets that the messages of a piece are compressed."""
+    broker = Broker(*arguments)
+    journal = broker.batches._journal
+    write = journal.write_piece
+
+    def write_piece(*piece: Any) -> Any:
+        *rest, sys_flag, now = piece
+        return write(*rest, sys_flag & ~GIVEN_FLAGS, now)
+
+    journal.write_piece = write_piece  # type: ignore[method-assign]
     return broker

@@ -11,15 +11,30 @@ import pytest
 
 from halfmoon.testing.batchhistory import simulate_batches
 
-from .planted_batches import Unfinished, changeable, forgetful, forgiving, presuming, reopening, repeating, trusting
+from .planted_batches import (
+    Unfinished,
+    changeable,
+    counting_from_the_piece,
+    forgetful,
+    forgiving,
+    hasty,
+    parking_again,
+    parking_for_the_first_queue,
+    parking_without_identity,
+    plain,
+    presuming,
+    reopening,
+    repeating,
+    trusting,
+)
 
 SEEDS = 40
 
 
 def found(*checkers: str, **planted: Any) -> bool:
-    """Whether some seed's history makes one of the checkers speak."""
+    """Whether some seed's history, of plain messages when ``sends`` is not given, makes one of the checkers speak."""
     for seed in range(SEEDS):
-        problems = simulate_batches(seed, **planted).problems
+        problems = simulate_batches(seed, **{"sends": (), **planted}).problems
         if any(problem.startswith(checkers) for problem in problems):
             return True
     return False
@@ -55,6 +70,29 @@ def test_without_rule_7_what_is_decided_is_dropped_when_its_time_is_over() -> No
 
 def test_without_rule_8_a_participant_is_told_that_a_decided_attempt_is_none() -> None:
     assert found("lost", make_broker=forgetful, kinds=("driver", "second"), broker={"batch_timeout_ms": 1000})
+
+
+@pytest.mark.parametrize("sends", [("level",), ("time",)])
+def test_a_delayed_message_that_is_published_at_once_is_found(sends: tuple[str, ...]) -> None:
+    assert found("early", make_broker=hasty, kinds=(), sends=sends)
+
+
+def test_a_delay_that_begins_before_the_batch_is_published_is_found() -> None:
+    assert found("early", make_broker=counting_from_the_piece, kinds=(), sends=("level",))
+
+
+@pytest.mark.parametrize("sends", [("level",), ("time",)])
+@pytest.mark.parametrize("broker", [parking_again, parking_without_identity])
+def test_a_delayed_message_that_a_crash_while_its_batch_is_published_repeats_is_found(broker: Any, sends: tuple[str, ...]) -> None:
+    assert found("twice", make_broker=broker, kinds=("torn", "kill"), sends=sends)
+
+
+def test_a_delayed_message_that_comes_elsewhere_is_found() -> None:
+    assert found("place", make_broker=parking_for_the_first_queue, kinds=(), sends=("level", "time"))
+
+
+def test_a_compressed_message_that_does_not_say_so_is_found() -> None:
+    assert found("body", make_broker=plain, kinds=(), sends=("compressed",))
 
 
 @pytest.mark.parametrize("kinds", [("second", "driver"), ("torn", "kill"), ("power",)])
