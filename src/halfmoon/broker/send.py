@@ -30,7 +30,9 @@ from halfmoon.errors import (
 from halfmoon.hot import batch_alike, batch_drafts, batch_items, stored_properties, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.model import REPEAT
-from halfmoon.store.store import Alike, Appended, Draft, Store
+from halfmoon.store import arrays
+from halfmoon.store.long_items import long_items
+from halfmoon.store.store import Alike, Appended, Draft, Drafts, LongBatch, Store
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import TopicConfig
 from halfmoon.wire.flags import BORN_HOST_V6, MULTI_TAGS, TRANSACTION_MASK
@@ -43,6 +45,9 @@ SendHeaderOf = SendMessage | SendMessageV2
 
 BATCH_MAX = 30_000
 """Messages of one batch: its answer names each by 32 letters and a comma in a header, which ends at `HEADER_BYTES_MAX`."""
+
+LONG_BATCH_BYTES = 32 * 1024
+"""From here on batches are read and stored a column at a time, where numpy is loaded."""
 
 DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQKEY\x01")
 """What stands in properties that ask for a delay, or cancel one."""
@@ -176,7 +181,7 @@ class Sends:
         stored = Stored([_sender(request)], queue_id, appended.queue_offset, places, end, batch, recall_handle=handle, other=other)
         self.acknowledge(stored, request.now, wait=wait)
 
-    def append(self, topic: str, queue_id: int, drafts: list[Draft] | Alike, now: int, *, whole: bool = False) -> Appended:
+    def append(self, topic: str, queue_id: int, drafts: Drafts, now: int, *, whole: bool = False) -> Appended:
         """Append drafts of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
         store = self._store
         if self._sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
@@ -222,9 +227,7 @@ class Sends:
 
     # ------------------------------------------------------------ records
 
-    def batch(
-        self, text: bytes, body: bytes, sys_flag: int, born: int, host: bytes, reconsume: int
-    ) -> tuple[list[Draft] | Alike | None, bool]:
+    def batch(self, text: bytes, body: bytes, sys_flag: int, born: int, host: bytes, reconsume: int) -> tuple[Drafts | None, bool]:
         """Return the messages of a batch with the properties ``text``, and whether the sender waits for the sync; None for the
         messages: they must be looked at one at a time."""
         known = self._suffixes.get(text)
@@ -235,6 +238,10 @@ class Sends:
         if alike is not None:
             bodies, keys, front, back, flag, code = alike
             return Alike(bodies, keys, front, back, flag, sys_flag, born, host, reconsume, code), wait
+        if len(body) >= LONG_BATCH_BYTES and arrays.np is not None:
+            found = long_items(body, BATCH_MAX, PROPERTIES_BYTES_MAX - len(suffix))
+            if found is not None:
+                return LongBatch(*found, suffix, sys_flag, born, host, reconsume), wait
         return batch_drafts(body, suffix, sys_flag, born, host, reconsume, BATCH_MAX, PROPERTIES_BYTES_MAX), wait
 
     def drafts(self, header: SendHeaderOf, config: TopicConfig, request: Request) -> tuple[list[Draft], bool]:

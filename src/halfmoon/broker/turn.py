@@ -17,7 +17,7 @@ from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, MessageRefused
 from halfmoon.hot import SendHeader, send_header_json, send_header_rocketmq, stored_properties
 from halfmoon.limits import PROPERTIES_BYTES_MAX
-from halfmoon.store.store import Alike, Draft
+from halfmoon.store.store import Draft, Drafts
 from halfmoon.wire.flags import BORN_HOST_V6, TRANSACTION_MASK
 from halfmoon.wire.peer import Frame, Peer
 
@@ -48,7 +48,7 @@ class Turn:
         self._settings, self._topics, self._sends, self._halves = settings, topics, sends, halves
         self._groups: dict[tuple[str, int], Group] = {}
         self._halves_ready = False
-        self._batches: list[tuple[str, int, list[Draft] | Alike, Sender | None, bool]] = []
+        self._batches: list[tuple[str, int, Drafts, Sender | None, bool]] = []
         self._targets: set[tuple[str, int]] = set()
         """Queues that are known to take ordinary sends, until topics change."""
         self._epoch = -1
@@ -175,9 +175,7 @@ class Turn:
                     self._sends.refuse(group.senders, BrokerError(f"{type(exc).__name__}: {exc}"))
         return count
 
-    def _store_batch(
-        self, topic: str, queue_id: int, messages: list[Draft] | Alike, sender: Sender | None, wait: bool, now: int
-    ) -> int:
+    def _store_batch(self, topic: str, queue_id: int, messages: Drafts, sender: Sender | None, wait: bool, now: int) -> int:
         try:
             if now < self._settings.start_accept_ms:
                 raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")

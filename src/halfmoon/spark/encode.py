@@ -311,8 +311,8 @@ def _times(rows: _Rows) -> list[_Part]:
 
 
 def _tail(rows: _Rows, ids: Ids, encoding: Encoding) -> _Part:
-    """Return what every message ends with: that it waits for the device, and its id."""
-    front = b"WAIT\x01true\x02" + (b"INNER_REPEAT\x012\x02" if encoding.repeat else b"") + b"UNIQ_KEY\x01"
+    """Return what every message ends with: its id. Without WAIT it waits for the device, as with ``WAIT=true``."""
+    front = (b"INNER_REPEAT\x012\x02" if encoding.repeat else b"") + b"UNIQ_KEY\x01"
     whole = np.empty((rows.count, len(front) + 33), np.uint8)
     whole[:, : len(front)] = np.frombuffer(front, np.uint8)
     whole[:, len(front) : -13] = np.frombuffer(ids.prefix.hex().upper().encode(), np.uint8)

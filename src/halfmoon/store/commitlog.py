@@ -16,11 +16,15 @@ from halfmoon.limits import PROPERTIES_BYTES_MAX, TOPIC_LENGTH_MAX
 from halfmoon.ports import Disk
 from halfmoon.store.alike import Alike, encode_alike
 from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG, MAGIC
+from halfmoon.store.long_batch import LongBatch, encode_long, sizes_of
 from halfmoon.store.records import BLANK_TAIL, BORN_V6, STORE_V6, RecordFacts, check_at, crc32, is_torn, store_time_at
 from halfmoon.store.segments import Segments
 
 Draft = tuple[bytes, bytes, int, int, int, bytes, int, int, int]
 """(body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, prepared_offset, tag_hash)."""
+
+Drafts = list[Draft] | Alike | LongBatch
+"""Messages of one queue: one by one, or of one batch."""
 
 _HEADS = {  # by (bytes of the born host, bytes of the store host); see halfmoon.store.records for the fields
     (born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
@@ -60,7 +64,7 @@ class CommitLog:
 
     # ------------------------------------------------------------ append
 
-    def append(self, topic: str, queue_id: int, queue_offset: int, drafts: list[Draft] | Alike, now: int, *, whole: bool) -> Block:
+    def append(self, topic: str, queue_id: int, queue_offset: int, drafts: Drafts, now: int, *, whole: bool) -> Block:
         """Write records of one queue, each with the next queue offset, in as few writes as there are files.
 
         PREPARED and ROLLBACK records get queue offset 0, use none up and have no entry. ``whole`` keeps all in one file.
@@ -70,8 +74,9 @@ class CommitLog:
             OSError: the disk is full; nothing was written.
         """
         start = self.end
-        if isinstance(drafts, Alike):
-            found = self._encode_alike(topic, queue_id, queue_offset, drafts, start, now)
+        if not isinstance(drafts, list):
+            encode = self._encode_alike if isinstance(drafts, Alike) else self._encode_long
+            found = encode(topic, queue_id, queue_offset, drafts, start, now)  # type: ignore[arg-type]
             if found is not None and found[1].end_offset <= self._limit:
                 self.segments.write(start, found[0])
                 self.end, self.last_store_ms = found[1].end_offset, now
@@ -154,6 +159,27 @@ class CommitLog:
         entries = [0, size, batch.tag_hash] * count
         entries[0::3] = places
         return data, Block(list(places), entries, at + count * size)
+
+    def _encode_long(
+        self, topic: str, queue_id: int, queue_offset: int, batch: LongBatch, at: int, now: int
+    ) -> tuple[bytes, Block] | None:
+        """The same for a long batch."""
+        if len(self.host) != 8 or len(batch.born_host) != 8 or batch.sys_flag & _UNUSUAL:
+            return None
+        sizes = sizes_of(batch, len(topic.encode()))
+        if sizes.max() > self._size_max:
+            return None
+        ends = sizes.cumsum() + at
+        places, end = ends - sizes, int(ends[-1])
+        tails = {length: self._tail(topic, length) for length in set(batch.properties_bytes.tolist())}
+        try:
+            data = encode_long(batch, sizes, queue_id, queue_offset, places, now, self.host, tails)
+        except struct_error:
+            return None
+        offsets: list[int] = places.tolist()
+        entries = [0] * (3 * len(offsets))
+        entries[0::3], entries[1::3], entries[2::3] = offsets, sizes.tolist(), batch.tag_hashes.tolist()
+        return data, Block(offsets, entries, end)
 
     def _encode_unusual(
         self, topic: str, queue_id: int, queue_offset: int, drafts: list[Draft], at: int, now: int

@@ -13,11 +13,12 @@ from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import Disk, Lock
 from halfmoon.store.alike import Alike
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
-from halfmoon.store.commitlog import CommitLog, Draft
+from halfmoon.store.commitlog import CommitLog, Draft, Drafts
 from halfmoon.store.flush import Flush
 from halfmoon.store.indexing import Indexing, KeyFound
 from halfmoon.store.keyindex import KeyIndex
 from halfmoon.store.layout import ABORT, INDEX, LOCK
+from halfmoon.store.long_batch import LongBatch
 from halfmoon.store.making import Made, Making
 from halfmoon.store.opening import Opening, carry_out
 from halfmoon.store.ranges import RangeReader
@@ -29,7 +30,7 @@ from halfmoon.store.settings import StoreSettings
 from halfmoon.store.upkeep import Upkeep
 from halfmoon.store.visible import Arrival, Visible
 
-__all__ = ["Alike", "Appended", "Arrival", "Draft", "Found", "FoundStatus", "Store"]
+__all__ = ["Alike", "Appended", "Arrival", "Draft", "Drafts", "Found", "FoundStatus", "LongBatch", "Store"]
 
 
 class Appended(NamedTuple):
@@ -175,7 +176,7 @@ class Store:
 
     # ------------------------------------------------------------ append
 
-    def append(self, topic: str, queue_id: int, drafts: list[Draft] | Alike, now: int, *, whole: bool = False) -> Appended:
+    def append(self, topic: str, queue_id: int, drafts: Drafts, now: int, *, whole: bool = False) -> Appended:
         """Store messages of one queue; each gets the next queue offset (PREPARED and ROLLBACK records get 0 and no entry).
 
         ``whole``: all of them go into one log file (a batch of the wire). Waits for the device only when the queue is not `ready`
