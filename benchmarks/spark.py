@@ -34,10 +34,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)  # instead of this directory, whose modules have names of others
 
 from benchmarks import kafka  # noqa: E402
-from benchmarks.spark_place import BODY_BYTES, KAFKA_LIKE, LARGE, SMALL, Figure, Place  # noqa: E402
+from benchmarks.spark_place import BODY_BYTES, KAFKA_LIKE, LARGE, SMALL, Figure, Place, processor_s  # noqa: E402
 from benchmarks.spark_streams import jvm_trigger, kafka_trigger, latency, our_trigger, percentile  # noqa: E402
 from halfmoon.spark.lake.files import layout_for  # noqa: E402
-from halfmoon.spark.lake.ingest import ingest  # noqa: E402
+from halfmoon.spark.lake.ingest import ingest, ingest_stream  # noqa: E402
+from halfmoon.spark.lake.manifest import Manifest  # noqa: E402
 from halfmoon.spark.lake.table import LakeTable  # noqa: E402
 
 Side = Callable[[Place], Figure]
@@ -78,6 +79,24 @@ def backlog(to: str, **options: str) -> dict[str, Side]:
     return {"files": lambda place: ours(place, readFrom=place.files), "broker": ours, "Kafka": kafkas}
 
 
+def lake_backlog(place: Place) -> Figure:
+    """Measure a stream whose tasks write a backlog into a lake themselves, in its batches' time."""
+    root, checkpoint, manifests = place.fresh("lake"), place.fresh("checkpoint"), list[Manifest]()
+    options = {"endpoints": place.ours.nameserver, "topic": place.filled(LARGE), "startingOffsets": "earliest"}
+    table, layout, cpu = LakeTable(root, kind="parquet"), layout_for(root, compression="snappy"), processor_s()
+    query = ingest_stream(place.spark, table, layout, options, checkpoint, available_now=True, progress=manifests.append)
+    try:
+        query.awaitTermination()
+        took_ms = sum(each["durationMs"]["triggerExecution"] for each in query.recentProgress if each["numInputRows"])
+    finally:
+        query.stop()
+        for path in (root, checkpoint):
+            shutil.rmtree(path, ignore_errors=True)
+    if (count := sum(each.rows for each in manifests)) != place.messages:
+        raise RuntimeError(f"{count} rows of {place.messages} came")
+    return Figure(count / took_ms * 1000, processor_s() - cpu)
+
+
 def kafka_batch(action: Callable[[Place, Any], Figure]) -> Side:
     """Return the side of reading Kafka's topic and doing something with the rows."""
 
@@ -106,18 +125,22 @@ def fast(place: Place, *, files: bool = False) -> Figure:
 
 
 def sink(columns: Sequence[str], **options: str) -> dict[str, Side]:
-    """Return the sides of rows that Spark makes: sent by our sink, and only handed to Python."""
+    """Return the sides of rows that Spark makes: sent by our sink, only encoded by it, and only handed to Python."""
 
     def sent(place: Place) -> Figure:
         topic = place.topic("Sink")
-        rows = place.made(BODY_BYTES[SMALL]).selectExpr(*(each.format(topic=topic) for each in columns))
+        rows = place.cheap(BODY_BYTES[SMALL]).selectExpr(*(each.format(topic=topic) for each in columns))
         return place.rate(lambda: place.written(rows, topic, **options))
 
-    def counted(place: Place) -> Figure:
-        rows = place.made(BODY_BYTES[SMALL]).selectExpr(*(each.format(topic="T") for each in columns))
-        return place.rate(lambda: rows.write.format("counting").mode("append").save())
+    def only(place: Place, to: str) -> Figure:
+        rows = place.cheap(BODY_BYTES[SMALL]).selectExpr(*(each.format(topic="T") for each in columns))
+        return place.rate(lambda: rows.write.format(to).mode("append").save())
 
-    return {"sink": sent, "counted": counted}
+    return {
+        "sink": sent,
+        "encoded, sent nowhere": lambda place: only(place, "encoding"),
+        "handed to Python": lambda place: only(place, "counting"),
+    }
 
 
 def latencies(place: Place, which: int) -> Figure:
@@ -151,6 +174,10 @@ ROWS = [
     Row("kafka-noop-7", "the same, 7 columns", backlog("noop", columns=KAFKA_LIKE), "3 x", kafka=True),
     Row("kafka-parquet", "backlog to Parquet, stream", backlog("parquet"), "2 x", kafka=True),
     Row("kafka-parquet-7", "the same, 7 columns", backlog("parquet", columns=KAFKA_LIKE), "2 x", kafka=True),
+    Row(
+        "kafka-lake", "the same to Parquet, our tasks write",
+        {"broker": lake_backlog, "Kafka": backlog("parquet")["Kafka"]}, "2 x", kafka=True,
+    ),
     Row("kafka-batch", "batch to nowhere", log(NOOP, LARGE) | {"Kafka": kafka_batch(NOOP)}, "3 x", kafka=True),
     Row("kafka-trigger", "a trigger, source to nowhere", {"ours": our_trigger, "Kafka": kafka_trigger}, "1.5 x", MS, kafka=True),
 ]  # fmt: skip

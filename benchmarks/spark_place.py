@@ -19,8 +19,8 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 from benchmarks import kafka
-from halfmoon import Admin
-from halfmoon.spark import session
+from halfmoon import Admin, MessageQueue
+from halfmoon.spark import encode, session
 from tests.interop.ours import Serve
 
 QUEUES = 4
@@ -50,6 +50,31 @@ class Counting(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer."""
         return _CountingWriter()
+
+
+class Encoding(Counting):
+    """A sink that encodes rows as ours does and sends them nowhere: what our sink costs without a broker."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the short name."""
+        return "encoding"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return the writer."""
+        return _EncodingWriter()
+
+
+class _EncodingWriter(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Encode all rows."""
+        queues = [MessageQueue("T", "broker-a", number) for number in range(QUEUES)]
+        encoding, ids, first = encode.Encoding(topic="T", queues=lambda topic: queues), encode.Ids.of("benchmark"), 0
+        for batch in iterator:
+            for _ in encode.pieces_of(batch, ids, first, encoding):
+                pass
+            first += batch.num_rows
+        return WriterCommitMessage()
 
 
 class _CountingWriter(DataSourceArrowWriter):
@@ -99,6 +124,7 @@ class Place:
             self._spark = session("benchmark", master="local[2]", settings=self._settings)
             self._spark.sparkContext.setLogLevel("OFF")
             self._spark.dataSource.register(Counting)
+            self._spark.dataSource.register(Encoding)
         return self._spark
 
     @property
@@ -125,6 +151,15 @@ class Place:
         digits = "||".join(f"sha2(concat('{at}:', id), 256)" for at in range(-(-size // 64)))
         return self.spark.range(0, count or self.messages, 1, QUEUES).selectExpr(
             f"cast(left({digits}, {size}) as binary) body",
+            "concat('k', lpad(cast(id as string), 8, '0')) keys",
+            "'paid' tags",
+            f"cast(id % {QUEUES} as int) queueId",
+        )
+
+    def cheap(self, size: int) -> DataFrame:
+        """Return messages that cost Spark little to make, of the same sizes as `made`."""
+        return self.spark.range(0, self.messages, 1, QUEUES).selectExpr(
+            f"cast(rpad(cast(id as string), {size}, 'x') as binary) body",
             "concat('k', lpad(cast(id as string), 8, '0')) keys",
             "'paid' tags",
             f"cast(id % {QUEUES} as int) queueId",
