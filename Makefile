@@ -6,22 +6,24 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 PACKAGES := $(VENV)/.packages
 INSTALLED := $(VENV)/.installed
+PINS := constraints.txt
+SPARK_4_2 := .venv-spark-4.2
 SEED ?= 7
 SEEDS ?= 1
 BLAST ?= $(shell command -v blast)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres check lint quick test demo mission simulate bench conformance docs constraints clean
+.PHONY: help setup postgres check lint quick test spark-4.2 demo mission simulate bench conformance docs constraints clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## (.*)/make \1\t\2/' | expand -t 20
 
-$(PACKAGES): constraints.txt
+$(PACKAGES): $(PINS)
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or newer is needed (make PYTHON=/path/to/python3.11)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --require-hashes -r constraints.txt
+	$(PIP) install --quiet --require-hashes -r $(PINS)
 	@touch $@
 
 $(INSTALLED): $(PACKAGES) pyproject.toml
@@ -53,6 +55,14 @@ test: postgres lint  ## everything: style, types, all tests, simulation, Apache'
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "not interop" $(ARGS) || { $(AGAIN) -m "not interop" $(ARGS); }
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m interop $(ARGS) || { $(AGAIN) -m interop $(ARGS); }
 
+build/constraints-spark-4.2.txt: constraints.txt constraints-spark-4.2.txt
+	@mkdir -p build
+	@{ sed '/^pyspark==/,/[^\\]$$/d' constraints.txt; cat constraints-spark-4.2.txt; } >$@
+
+spark-4.2: build/constraints-spark-4.2.txt  ## tests/spark with the oldest PySpark that we promise, in an environment of its own
+	@$(MAKE) --no-print-directory VENV=$(SPARK_4_2) PINS=$< setup
+	$(SPARK_4_2)/bin/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -p no:cacheprovider tests/spark $(ARGS)
+
 demo: $(INSTALLED)  ## the main job on one screen: produce, kill, consume, compare
 	@$(BIN)/halfmoon demo $(ARGS)
 
@@ -77,6 +87,6 @@ constraints: $(PACKAGES)  ## pin the newest packages that pyproject.toml allows
 		--all-extras --all-build-deps --no-annotate --no-header --no-emit-options --no-emit-index-url --no-emit-trusted-host \
 		--no-emit-find-links --output-file - pyproject.toml; } >build/constraints.txt && mv build/constraints.txt constraints.txt
 
-clean:  ## remove what was built, the virtual environment too
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean:  ## remove what was built, the virtual environments too
+	rm -rf $(VENV) $(SPARK_4_2) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
