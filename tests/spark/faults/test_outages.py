@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ from tests.spark.faults.topics import Topics, topics
 from tests.spark.waiting import BOUND_S, until
 
 pytestmark = pytest.mark.slow
+
+OUTAGE_S = float(os.environ.get("OUTAGE_S", "3"))
+"""How long the name server is gone while the broker is there. ``OUTAGE_S=60`` is the minute that must be survived."""
 
 
 @pytest.fixture
@@ -45,6 +49,32 @@ def test_a_query_waits_for_a_name_server_and_a_broker_that_are_gone(spark: Any, 
             servers.broker.start()
             servers.broker.printed("ready")
             until(lambda: not query.isActive or at.count(copy.target) == 80, "the second batch")
+            assert query.isActive, query.exception()
+        finally:
+            query.stop()
+        assert at.contents(copy.target) == at.contents(copy.origin)
+
+
+def test_a_query_goes_on_without_a_name_server(spark: Any, servers: Servers, tmp_path: Path):
+    with topics(servers.nameserver) as at:
+        copy = job_of(at, "orders", tmp_path)
+        at.feed(copy.origin, 40)
+        query = started(spark, copy)
+        try:
+            until(lambda: at.count(copy.target) == 40, "the first batch")
+            servers.names.kill()
+            over, sent = time.monotonic() + OUTAGE_S, 40
+            while time.monotonic() < over:
+                at.feed(copy.origin, 8)
+                sent += 8
+                until(
+                    lambda all=sent: time.monotonic() > over or not query.isActive or at.count(copy.target) == all, "what was sent"
+                )
+                assert query.isActive, query.exception()
+            servers.names.start()
+            servers.names.printed("ready")
+            at.feed(copy.origin, 8)
+            until(lambda: not query.isActive or at.count(copy.target) == sent + 8, "the rest")
             assert query.isActive, query.exception()
         finally:
             query.stop()
