@@ -36,11 +36,13 @@ def stored(log: CommitLog, messages: Drafts) -> tuple[object, int, list[bytes]]:
     return block, log.end, [bytes(log.record(place)) for place in block.physical_offsets]
 
 
+@pytest.mark.parametrize("prepared", [0, 2**40])
 @pytest.mark.parametrize(("start", "born", "host", "sys_flag"), [
     (0, BORN, HOST, 0x301), (10_000, BORN, HOST, 0), (0, V6, HOST, 0), (0, BORN, HOST, 0x4), (0, BORN, V6, 0),
 ])  # fmt: skip
-def test_a_long_batch_is_stored_as_one_at_a_time(start: int, born: bytes, host: bytes, sys_flag: int):
+def test_a_long_batch_is_stored_as_one_at_a_time(start: int, born: bytes, host: bytes, sys_flag: int, prepared: int):
     messages = batch(born=born, sys_flag=sys_flag)
+    messages.prepared = prepared
     logs = [log_on(SimDisk(Random(1)), 16384, host=host) for _ in range(2)]
     for log in logs:
         log.append("t", 0, 0, [draft(bytes(start))], NOW, whole=False)

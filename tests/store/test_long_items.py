@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from halfmoon import hot
 from halfmoon.store import arrays
-from halfmoon.store.long_items import COUNT_MIN, LongItems, long_items
+from halfmoon.store.long_items import COUNT_MIN, LongItems, long_count, long_items
 from halfmoon.wire.record import encode_batch
 
 
@@ -54,6 +54,7 @@ def test_a_long_batch_is_what_its_drafts_say(found, data):
         body = body[:at] + bytes([data.draw(st.integers(0, 255))]) + body[at + 1 :]
 
     read_at_once, wanted = read(body), drafts(body)
+    assert long_count(body, 1000, MAX - len(SUFFIX)) == (None if read_at_once is None else len(read_at_once.bodies))
 
     if read_at_once is not None:
         same(read_at_once, wanted)

@@ -21,12 +21,14 @@ from halfmoon.broker.batchrecords import Piece
 from halfmoon.broker.batchstate import Application
 from halfmoon.broker.delay import Delays, Wish
 from halfmoon.broker.delayplace import with_place
-from halfmoon.broker.send import BATCH_MAX, DELAYED, Sends
+from halfmoon.broker.send import BATCH_MAX, DELAYED, LONG_BATCH_BYTES, Sends, long_batch
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused
 from halfmoon.hot import batch_drafts, batch_items
 from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.store import arrays
 from halfmoon.store.journal import entries_behind, prepared_offset
+from halfmoon.store.long_items import long_count
 from halfmoon.store.parts import parts_of
 from halfmoon.store.store import Draft, Store
 from halfmoon.wire.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK
@@ -92,7 +94,16 @@ class Publishing:
         if record is None:
             raise CorruptRecord(piece.physical_offset, "a piece of a batch is not there any more")
         parts = parts_of(record)
-        drafts = drafts_of(self._sends, parts.body, parts.sys_flag & (BORN_HOST_V6 | GIVEN_FLAGS), parts.born_ms, parts.born_host)
+        sys_flag = parts.sys_flag & (BORN_HOST_V6 | GIVEN_FLAGS)
+        if not already:
+            identity = piece.physical_offset + 1
+            batch = long_batch(parts.body, self._sends.cluster_pair, sys_flag, parts.born_ms, parts.born_host, 0, identity)
+            if batch is not None:
+                self._make_readable(piece.topic, piece.queue_id, now)
+                self._sends.append(piece.topic, piece.queue_id, batch, now)
+                self.published += len(batch)
+                return len(batch)
+        drafts = drafts_of(self._sends, parts.body, sys_flag, parts.born_ms, parts.born_host)
         named = [
             (*draft[:7], identity, draft[8])
             for identity, draft in enumerate(drafts, piece.physical_offset + 1)
@@ -180,6 +191,10 @@ def may_wait(body: bytes) -> bool:
 
 def count_of(sends: Sends, body: bytes) -> int | None:
     """Return how many messages an ordinary piece holds: `drafts_of` will take them. None: it must look at them one at a time."""
+    if len(body) >= LONG_BATCH_BYTES and arrays.np is not None:
+        found = long_count(body, BATCH_MAX, PROPERTIES_BYTES_MAX - len(sends.cluster_pair))
+        if found is not None:
+            return found
     for name in _UNUSUAL:
         if name in body:
             return None

@@ -238,10 +238,8 @@ class Sends:
         if alike is not None:
             bodies, keys, front, back, flag, code = alike
             return Alike(bodies, keys, front, back, flag, sys_flag, born, host, reconsume, code), wait
-        if len(body) >= LONG_BATCH_BYTES and arrays.np is not None:
-            found = long_items(body, BATCH_MAX, PROPERTIES_BYTES_MAX - len(suffix))
-            if found is not None:
-                return LongBatch(*found, suffix, sys_flag, born, host, reconsume), wait
+        if (long := long_batch(body, suffix, sys_flag, born, host, reconsume)) is not None:
+            return long, wait
         return batch_drafts(body, suffix, sys_flag, born, host, reconsume, BATCH_MAX, PROPERTIES_BYTES_MAX), wait
 
     def drafts(self, header: SendHeaderOf, config: TopicConfig, request: Request) -> tuple[list[Draft], bool]:
@@ -341,3 +339,13 @@ def _is_no_delay(text: bytes) -> bool:
     level = found.get("DELAY", "0")
     none = level == "0" or (level[0] == "-" and level[1:].isdecimal())
     return none and not any(name.startswith("TIMER_DEL") for name in found)
+
+
+def long_batch(
+    body: bytes, suffix: bytes, sys_flag: int, born: int, host: bytes, reconsume: int, prepared: int = 0
+) -> LongBatch | None:
+    """Return what the store appends of a long batch; ``suffix`` are whole pairs that each message gets. None: not that way."""
+    if len(body) < LONG_BATCH_BYTES or arrays.np is None:
+        return None
+    found = long_items(body, BATCH_MAX, PROPERTIES_BYTES_MAX - len(suffix))
+    return None if found is None else LongBatch(*found, suffix, sys_flag, born, host, reconsume, prepared)

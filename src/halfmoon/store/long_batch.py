@@ -13,7 +13,7 @@ from halfmoon.store.layout import MAGIC
 from halfmoon.store.records import crc32
 
 _HEAD = Struct(">iiiiiqqiq8sq8siqi")  # of two IPv4 hosts; see halfmoon.store.records
-_SIZE, _CRC, _FLAG, _QUEUE_OFFSET, _PLACE, _BODY = 0, 8, 16, 20, 28, 84  # where the fields lie that differ
+_SIZE, _CRC, _FLAG, _QUEUE_OFFSET, _PLACE, _PREPARED, _BODY = 0, 8, 16, 20, 28, 76, 84  # where the fields lie that differ
 assert _HEAD.size == 88
 
 
@@ -31,15 +31,22 @@ class LongBatch(msgspec.Struct):
     born_ms: int
     born_host: bytes
     reconsume_times: int
+    prepared: int = 0
+    """The prepared-transaction offset of the first message, each further one's is the next; 0: that of all."""
 
     def __len__(self) -> int:
         return len(self.bodies)
 
     def drafts(self) -> list[tuple[bytes, bytes, int, int, int, bytes, int, int, int]]:
         """Return the same messages one by one, as `halfmoon.store.commitlog.Draft`."""
-        common = (self.sys_flag, self.born_ms, self.born_host, self.reconsume_times, 0)
-        rows = zip(self.bodies, self.properties, self.flags.tolist(), self.tag_hashes.tolist(), strict=True)
-        return [(body, own + self.suffix, flag, *common, tag_hash) for body, own, flag, tag_hash in rows]
+        common, prepared = (self.sys_flag, self.born_ms, self.born_host, self.reconsume_times), self.prepared_offsets()
+        rows = zip(self.bodies, self.properties, self.flags.tolist(), prepared.tolist(), self.tag_hashes.tolist(), strict=True)
+        return [(body, own + self.suffix, flag, *common, place, tag_hash) for body, own, flag, place, tag_hash in rows]
+
+    def prepared_offsets(self) -> Any:
+        """Return the prepared-transaction offset of each."""
+        np, count = arrays.np, len(self)
+        return np.arange(self.prepared, self.prepared + count) if self.prepared else np.zeros(count, np.int64)
 
     @property
     def properties_bytes(self) -> Any:
@@ -79,6 +86,8 @@ def encode_long(
     fill(_FLAG, batch.flags, ">i4")
     fill(_QUEUE_OFFSET, np.arange(queue_offset, queue_offset + count), ">i8")
     fill(_PLACE, places, ">i8")
+    if batch.prepared:
+        fill(_PREPARED, batch.prepared_offsets(), ">i8")
     fill(_BODY, batch.body_bytes, ">i4")
     heads = table.tobytes()
     pieces: list[bytes] = [b""] * (4 * count)

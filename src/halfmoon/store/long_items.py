@@ -45,35 +45,55 @@ def long_items(body: bytes, count_max: int, properties_max: int) -> LongItems | 
 
     None: lengths do not fit, there are too few or too many messages, properties are not plain: the plain road must look.
     """
-    np = arrays.np
-    places = _places(body, count_max)
+    found = _read(body, count_max, properties_max)
+    if found is None:
+        return None
+    start, text, stop, words, pairs, waits = found
+    properties, lengths = _cut(body, text, stop), stop - text
+    if len(waits.row):
+        without = zip(*(each.tolist() for each in (waits.row, text[waits.row], waits.begin, waits.end + 1, stop[waits.row])))
+        for row, low, begin, end, high in without:
+            properties[row] = body[low:begin] + body[end:high]
+        lengths[waits.row] -= waits.end + 1 - waits.begin
+    bodies, hashes = _cut(body, start + 20, text - 2), _hashes(body, len(start), pairs)
+    return LongItems(bodies, words[:, 1], properties, lengths, words[:, 0], hashes)
+
+
+def long_count(body: bytes, count_max: int, properties_max: int) -> int | None:
+    """Return how many messages `long_items` would find."""
+    found = _read(body, count_max, properties_max)
+    return None if found is None else len(found.start)
+
+
+class _Read(NamedTuple):
+    """Where messages, their properties and their pairs lie; ``words`` are flag and body length; ``waits`` those named WAIT."""
+
+    start: Ints
+    text: Ints
+    stop: Ints
+    words: Ints
+    pairs: _Pairs
+    waits: _Pairs
+
+
+def _read(body: bytes, count_max: int, properties_max: int) -> _Read | None:
+    np, places = arrays.np, _places(body, count_max)
     if places is None:
         return None
     data = np.frombuffer(body, np.uint8)
     start, stop = places[:-1], places[1:]
     words = data[start[:, None] + np.arange(12, 20)].view(">i4").astype(np.int64)
-    flags, body_bytes = words[:, 0], words[:, 1]
-    text = start + body_bytes + _ITEM_MIN
-    if (body_bytes < 0).any() or (text > stop).any():
+    text = start + words[:, 1] + _ITEM_MIN
+    if (words[:, 1] < 0).any() or (text > stop).any():
         return None
     lengths = data[text - 2].astype(np.int64) << 8 | data[text - 1]
     if (lengths != stop - text).any() or (lengths >= properties_max).any() or not lengths.all() or (data[stop - 1] != 2).any():
         return None
     pairs = _pairs(data, text, stop)
-    if not _plain(body, text, stop, pairs):
-        return None
     waits = pairs.named(b"WAIT\x01")
-    properties = _cut(body, text, stop)
-    if len(waits.row):
-        if (np.diff(waits.row) == 0).any():
-            return None
-        without = zip(*(each.tolist() for each in (waits.row, text[waits.row], waits.begin, waits.end + 1, stop[waits.row])))
-        for row, low, begin, end, high in without:
-            properties[row] = body[low:begin] + body[end:high]
-        lengths[waits.row] -= waits.end + 1 - waits.begin
-    return LongItems(
-        _cut(body, start + 20, text - 2), body_bytes, properties, lengths, flags, _hashes(body, data, len(start), pairs)
-    )
+    if not _plain(body, text, stop, pairs) or (np.diff(waits.row) == 0).any():
+        return None
+    return _Read(start, text, stop, words, pairs, waits)
 
 
 def _places(body: bytes, count_max: int) -> Ints | None:
@@ -144,13 +164,13 @@ def _cut(body: bytes, begin: Ints, end: Ints) -> list[bytes]:
     return [body[low:high] for low, high in zip(begin.tolist(), end.tolist())]
 
 
-def _hashes(body: bytes, data: Bytes, count: int, pairs: _Pairs) -> Ints:
+def _hashes(body: bytes, count: int, pairs: _Pairs) -> Ints:
     """Return the tag code of each message; that of its last tag, as the plain road has it."""
     np = arrays.np
     tags = pairs.named(b"TAGS\x01")
     found, begin = np.zeros(count, np.int64), tags.begin + _NAME_BYTES
     if len(begin) and (tags.end - begin == (first := int(tags.end[0] - begin[0]))).all() and first <= _TAG_BYTES:
-        letters = data[begin[:, None] + np.arange(first)]
+        letters = np.frombuffer(body, np.uint8)[begin[:, None] + np.arange(first)]
         if (letters == letters[0]).all():  # most batches have one tag
             found[tags.row] = tag_hash(letters[0].tobytes())
             return found
