@@ -77,3 +77,8 @@ def test_histories_of_batches_are_worth_judging() -> None:
     assert sum(verdict.lives for verdict in verdicts) > 80
     assert sum(verdict.already for verdict in verdicts) > 20
     assert sum(verdict.refused for verdict in verdicts) > 3
+
+
+def test_a_connection_that_dies_before_it_is_handed_over_is_made_anew() -> None:
+    verdict = simulate_batches(1087)
+    assert verdict.problems == [], verdict.summary()

@@ -330,6 +330,8 @@ class _Line:
             return self._broke(found)
         if self.dead:
             return found.close()
+        if not found.open:  # it died between the other side's accept and now
+            return self._broke(ConnectionLost(f"connection to {self._address} lost", self._address))
         self._end = found
         self._opened(self._address)
         found.on_data, found.on_closed = self._data, self._closed
