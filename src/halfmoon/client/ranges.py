@@ -38,6 +38,7 @@ from halfmoon.errors import (
     BrokerError,
     HalfmoonError,
     NetworkError,
+    NoPermission,
     TopicNotFound,
     UsageError,
     broker_error,
@@ -358,7 +359,7 @@ class _Reading:
         """Drop the connection and what is under way; pause before the next attempt. Raises what will not pass."""
         self._drop()
         self._failures += 1
-        if not exc.retry or isinstance(exc, TopicNotFound) or self._failures > self._settings.retries_max:
+        if not exc.retry or isinstance(exc, (NoPermission, TopicNotFound)) or self._failures > self._settings.retries_max:
             raise exc
         log.info("read failed: queue=%s offset=%d reason=%s", self._queue, self._window.head, exc)
         time.sleep(pause_ms(self._failures) / 1000)

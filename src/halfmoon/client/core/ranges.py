@@ -20,6 +20,7 @@ from halfmoon.errors import (
     BadMessage,
     HalfmoonError,
     NetworkError,
+    NoPermission,
     NoRoute,
     PeerError,
     QueryNotFound,
@@ -336,7 +337,7 @@ class RangesCore:
                 return (yield from attempt())
             except HalfmoonError as exc:
                 failures += 1
-                hopeless = isinstance(exc, TopicNotFound) or (isinstance(exc, NoRoute) and not patient)
+                hopeless = isinstance(exc, (NoPermission, TopicNotFound)) or (isinstance(exc, NoRoute) and not patient)
                 if not exc.retry or hopeless or failures > self.settings.retries_max:
                     raise
                 yield from sleep(pause_ms(failures))
