@@ -4,7 +4,7 @@
 
 Each row runs its sides in turn, once to be discarded and then ``--runs`` times; a table of medians comes to standard output, and
 every figure goes into the JSON. Rates are messages a second of wall time, planning included; triggers, latencies are ms. ``CPU s``
-is the processor time of everything (Spark, its Python workers, brokers) in one run: of 100 triggers, of 30 s of latency. ``wanted``
+is the processor time of everything (Spark, its Python workers, brokers) in one run: of 150 triggers, of 30 s of latency. ``wanted``
 is 80 % of what a design experiment reached (or its limit in ms), and for rows with Kafka the least ratio, for triggers the largest.
 Rows with Kafka run a real Kafka broker, whose jars Maven fetches once; they are left out without ``--kafka``. The session has two
 cores.

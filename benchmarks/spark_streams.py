@@ -24,7 +24,7 @@ Send = Callable[[int], Any]
 
 
 def trigger(place: Place, rows: DataFrame, send: Send | None, to: str = "noop", **options: str) -> Figure:
-    """Return the median time of a trigger that had rows, in ms, and seconds of processor for 100 of them.
+    """Return the median time of a trigger that had rows, in ms, and seconds of processor for `TRIGGERS` of them.
 
     ``send(number)`` is called each 10 ms meanwhile.
     """
