@@ -106,3 +106,4 @@ def test_a_long_piece_that_is_none_is_refused(tmp_path):
     assert driver.prepare(0, "a", *TEXTS[0], body=body[:-1]).code == 13
     assert driver.prepare(0, "a", *TEXTS[0][1:], body=body).code == 13
     assert driver.prepare(0, "a", *TEXTS[0], body=body_of(*TEXTS[0], properties=b"TRAN_MSG\x01true\x02")).code == 16
+    assert driver.prepare(0, "a", *TEXTS[0], body=bytes(talk.broker.sends.message_bytes_max + 1)).code == 13

@@ -17,7 +17,7 @@ import pytest
 from halfmoon import Admin, Message, Producer
 from halfmoon.client import ranges as module
 from halfmoon.client.ranges import OffsetsLost, Ranges, Selection, ranges
-from halfmoon.errors import NoPermission, NoRoute, SettingError, TopicNotFound, UsageError
+from halfmoon.errors import NoRoute, SettingError, TopicNotFound, UsageError
 from halfmoon.shell.bulk import Bulk
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_records
@@ -178,28 +178,6 @@ def test_a_topic_that_was_deleted_is_an_error_that_names_it(cluster: LocalCluste
         list(reading)
     with pytest.raises(NoRoute, match=topic):
         client.bounds(topic)
-
-
-def test_a_topic_that_nobody_heard_of_is_an_error_at_once(cluster: LocalCluster):
-    begin = time.monotonic()
-    with Ranges(nameserver=cluster.nameserver, retries_max=20) as patient, pytest.raises(NoRoute, match="nobody_heard_of_it"):
-        patient.bounds("nobody_heard_of_it")
-
-    assert time.monotonic() - begin < 10
-
-
-def test_what_a_broker_does_not_let_read_is_an_error_at_once(cluster: LocalCluster):
-    topic = made(cluster, 1)
-    fill(cluster, topic, 20)
-    with Ranges(nameserver=cluster.nameserver, retries_max=20) as patient:
-        assert patient.bounds(topic)
-        with Admin(nameserver=cluster.nameserver) as admin:
-            admin.create_topic(topic, queue_count=1, perm=2)
-        begin = time.monotonic()
-        with pytest.raises(NoPermission):
-            list(patient.read("broker-a", topic, 0, 0, 20))
-
-    assert time.monotonic() - begin < 10
 
 
 def test_questions_wait_for_a_broker_that_starts_again(tmp_path: Path):

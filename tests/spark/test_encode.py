@@ -129,7 +129,8 @@ def test_a_marked_message_says_that_it_may_be_a_repeat():
 
     (item,) = decode_batch(piece.body)
     marked = Message("orders", b"a", msg_id=IDS.text(5), attempt=2).wire_properties()
-    assert properties.decode(item.properties) | {"WAIT": "true"} == marked
+    assert marked.pop("WAIT") == "true"
+    assert properties.decode(item.properties) == marked
 
 
 def test_texts_may_be_bodies_and_large_types_are_taken():

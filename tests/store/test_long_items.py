@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,6 +87,12 @@ def test_a_batch_with_all_kinds_of_tags_has_their_codes():
         same(read(body), drafts(body))
 
 
+def test_the_last_of_several_tags_counts():
+    body = encode_batch([(b"x", b"TAGS\x01%d\x02TAGS\x01%d\x02" % (k, k % 7), 0) for k in range(100)])
+
+    same(read(body), drafts(body))
+
+
 @pytest.mark.parametrize("count", [0, 1, COUNT_MIN - 1])
 def test_a_short_batch_is_left_to_the_plain_road(count: int):
     assert read(encode_batch([(b"x", b"a\x01b\x02", 0)] * count)) is None
@@ -101,3 +110,25 @@ def test_sizes_that_cannot_be_do_not_go_on_for_ever(size: int):
     assert read(size.to_bytes(4, "big", signed=True) + body[4:]) is None
     at = len(body) // 100 * 50
     assert read(body[:at] + size.to_bytes(4, "big", signed=True) + body[at + 4 :]) is None
+
+
+@pytest.mark.parametrize("messages", [
+    [(b"\x02" * 20_000, b"a\x01b\x02", 0)] * 200, [(b"x", b"\x02" * 30_000, 0)] * 130,
+])  # fmt: skip
+def test_what_would_take_much_memory_in_columns_is_left_to_the_plain_road(messages: list):
+    body = encode_batch(messages)
+
+    tracemalloc.start()
+    try:
+        assert read(body) is None
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < len(body)
+
+
+def test_bodies_of_any_bytes_are_read_in_columns():
+    body = encode_batch([(Random(1).randbytes(20_000), b"a\x01b\x02", 0)] * 200)
+
+    same(read(body), drafts(body))

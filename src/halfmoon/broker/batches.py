@@ -165,6 +165,7 @@ class Batches:
                 self._firsts.wait(request, topic, queue_id)
                 return None
         body, host = bytes(request.command.body), request.peer.host
+        self._sends.check_size(len(body))
         checksum = piece_checksum(h.topic, h.queue_id, h.first_seq, body)
         stream = self._stream(h.transactional_id, now)
         attempt = stream.attempts.get((h.batch_id, h.attempt))

@@ -146,8 +146,7 @@ class Sends:
     def _half(self, request: Request, header: SendMessage | SendMessageV2, queue_id: int) -> None:
         if self._settings.reject_transactions:
             raise NoPermission(self._no_transactions())
-        if len(request.command.body) > self.message_bytes_max:
-            raise MessageRefused(self._too_large())
+        self.check_size(len(request.command.body))
         for topic, place in ((header.topic, queue_id), (HALF_TOPIC, 0), (OP_TOPIC, 0)):
             if not self.ready(topic, place):
                 self._firsts.wait(request, topic, place)
@@ -249,8 +248,7 @@ class Sends:
         if config.topic_filter_type == MULTI_TAG:
             sys_flag |= MULTI_TAGS
         body = bytes(request.command.body)
-        if len(body) > self.message_bytes_max:
-            raise MessageRefused(self._too_large())
+        self.check_size(len(body))
         if sys_flag & TRANSACTION_MASK:  # stored as it is, no consumer would ever see it
             raise NoPermission(self._no_transactions())
         born, reconsume = header.born_timestamp, header.reconsume_times or 0
@@ -321,6 +319,11 @@ class Sends:
 
     def _no_transactions(self) -> str:
         return f"the broker[{self._settings.address}] sending transaction message is forbidden"
+
+    def check_size(self, size: int) -> None:
+        """Raise MessageRefused (13) for the body of a request that is too large."""
+        if size > self.message_bytes_max:
+            raise MessageRefused(self._too_large())
 
     def _too_large(self) -> str:
         return (

@@ -162,7 +162,8 @@ class Ranges(Blocking):
 
         Raises:
             OffsetsLost: offsets hold no message and ``missing`` is None.
-            TopicNotFound: the broker has no such topic any more. NoRoute: name servers had none for too long.
+            TopicNotFound: the broker has no such topic any more. NoPermission: it may not be read.
+            NoRoute: name servers had none for too long.
             NetworkError, BrokerError: it failed too often, or for good.
             BadMessage: the broker sent what are no records.
         """

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from halfmoon import sql92
 from halfmoon.client.ranges import Ranges, Selection, ranges
-from halfmoon.errors import NetworkError, NoRoute, TopicNotFound, UsageError
+from halfmoon.errors import NetworkError, NoPermission, NoRoute, TopicNotFound, UsageError
 from halfmoon.spark.files import Files
 from halfmoon.spark.garbage import spare_imports
 from halfmoon.spark.options import SourceOptions
@@ -100,7 +100,8 @@ def rows(options: SourceOptions, wanted: Wanted, found: Sequence[Range]) -> Iter
     Raises:
         DataLoss: some of them are gone, unless ``failOnDataLoss=false``; the text says what to do.
         UsageError: the topic is deleted.
-        NetworkError, NoRoute: brokers or name servers failed too often; a note on the error says what to do.
+        NoPermission: the topic may not be read. NetworkError, NoRoute: brokers or name servers failed too often. A note on the
+            error says what to do.
     """
     spare_imports()
     if options.emit == "ranges":
@@ -123,6 +124,9 @@ def rows(options: SourceOptions, wanted: Wanted, found: Sequence[Range]) -> Iter
                 f"topic {part.topic} is not there any more, and {part} is still to be read: is it deleted? Created again, "
                 "failOnDataLoss=false goes on with what is in it then; or begin anew with another checkpoint location"
             ) from exc
+        except NoPermission as exc:
+            exc.add_note(f"{part} may not be read, and nothing is lost by that: let the topic be read (--perm 6), and its broker")
+            raise
         except (NetworkError, NoRoute) as exc:
             exc.add_note(
                 f"{part} could not be read, and nothing is lost by that: are name server and brokers up? Started again, a stream "

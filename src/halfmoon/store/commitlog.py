@@ -75,8 +75,10 @@ class CommitLog:
         """
         start = self.end
         if not isinstance(drafts, list):
-            encode = self._encode_alike if isinstance(drafts, Alike) else self._encode_long
-            found = encode(topic, queue_id, queue_offset, drafts, start, now)  # type: ignore[arg-type]
+            if isinstance(drafts, Alike):
+                found = self._encode_alike(topic, queue_id, queue_offset, drafts, start, now)
+            else:
+                found = self._encode_long(topic, queue_id, queue_offset, drafts, start, now)
             if found is not None and found[1].end_offset <= self._limit:
                 self.segments.write(start, found[0])
                 self.end, self.last_store_ms = found[1].end_offset, now
@@ -171,7 +173,8 @@ class CommitLog:
             return None
         ends = sizes.cumsum() + at
         places, end = ends - sizes, int(ends[-1])
-        tails = {length: self._tail(topic, length) for length in set(batch.properties_bytes.tolist())}
+        known, lengths = self._tails.get(topic, {}), set(batch.properties_bytes.tolist())
+        tails = {length: known.get(length) or self._tail(topic, length) for length in lengths}
         try:
             data = encode_long(batch, sizes, queue_id, queue_offset, places, now, self.host, tails)
         except struct_error:

@@ -46,7 +46,7 @@ class LongBatch(msgspec.Struct):
     def prepared_offsets(self) -> Any:
         """Return the prepared-transaction offset of each."""
         np, count = arrays.np, len(self)
-        return np.arange(self.prepared, self.prepared + count) if self.prepared else np.zeros(count, np.int64)
+        return self.prepared + np.arange(count) if self.prepared else np.zeros(count, np.int64)
 
     @property
     def properties_bytes(self) -> Any:

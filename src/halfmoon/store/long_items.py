@@ -23,6 +23,8 @@ COUNT_MIN = 64
 _SIZE = Struct(">i").unpack_from
 _ITEM_MIN = 22  # | size i32 | magic i32 | crc i32 | flag i32 | body length i32 | body | properties length i16 | properties |
 _NAME_BYTES = 5
+_MARKS_A_MESSAGE, _BYTES_A_MARK = 32, 64
+"""So many 0x02 are looked at in columns, which takes some 60 bytes for each; bodies of random bytes have one in 256."""
 _TAG_BYTES = 64
 _REFUSED = [
     int.from_bytes(name, "big") for name in (b"DELAY", b"TRAN_", b"TIMER", b"CLUST", b"INNER")
@@ -78,7 +80,7 @@ class _Read(NamedTuple):
 
 def _read(body: bytes, count_max: int, properties_max: int) -> _Read | None:
     np, places = arrays.np, _places(body, count_max)
-    if places is None:
+    if places is None or body.count(2) > _MARKS_A_MESSAGE * len(places) + len(body) // _BYTES_A_MARK:
         return None
     data = np.frombuffer(body, np.uint8)
     start, stop = places[:-1], places[1:]
@@ -128,6 +130,11 @@ class _Pairs(NamedTuple):
         hit = arrays.np.flatnonzero(self.word == int.from_bytes(start, "big"))
         return _Pairs(*(each[hit] for each in self))
 
+    def last_of_each(self) -> _Pairs:
+        """Return the last one of each message."""
+        last = arrays.np.flatnonzero(arrays.np.diff(self.row, append=-1))
+        return _Pairs(*(each[last] for each in self))
+
 
 def _pairs(data: Bytes, text: Ints, stop: Ints) -> _Pairs:
     """Find the properties, all of whose last ones end with 0x02."""
@@ -167,7 +174,7 @@ def _cut(body: bytes, begin: Ints, end: Ints) -> list[bytes]:
 def _hashes(body: bytes, count: int, pairs: _Pairs) -> Ints:
     """Return the tag code of each message; that of its last tag, as the plain road has it."""
     np = arrays.np
-    tags = pairs.named(b"TAGS\x01")
+    tags = pairs.named(b"TAGS\x01").last_of_each()
     found, begin = np.zeros(count, np.int64), tags.begin + _NAME_BYTES
     if len(begin) and (tags.end - begin == (first := int(tags.end[0] - begin[0]))).all() and first <= _TAG_BYTES:
         letters = np.frombuffer(body, np.uint8)[begin[:, None] + np.arange(first)]

@@ -206,7 +206,10 @@ def _carry_out(place: Place, id: str, earlier: Earlier) -> None:
 
 
 def _unseen(place: Place, id: str, earlier: Earlier) -> int:
-    """Return how many messages brokers hold that the last batch is made of and nobody sees yet. Asks, and changes nothing."""
+    """Return how many messages brokers hold that the last batch is made of and nobody sees yet. Asks, and changes nothing.
+
+    While the batch is being published, some of them are seen already: what is still to be sent looks less than it is for so long.
+    """
     with Admin(nameserver=place.endpoints) as admin:
         known = [one for broker in admin.batches(id) for one in broker.ids]
     held = [attempt for one in known for attempt in one.attempts if attempt.batch_id == earlier.last]
