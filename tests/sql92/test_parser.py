@@ -198,16 +198,18 @@ def test_what_is_too_large_is_refused_within_100_ms_and_leaves_nothing(name):
             sql92.compile(expression)
         took_ms.append((time.process_time() - began) * 1000)
 
+    left = []
     tracemalloc.start()
-    before, _ = tracemalloc.get_traced_memory()
-    with pytest.raises(ExpressionRefused):
-        sql92.compile(expression)
-    gc.collect()
-    left = tracemalloc.get_traced_memory()[0] - before
+    for _ in range(3):  # the best counts here, too: threads of other tests may allocate meanwhile
+        before, _ = tracemalloc.get_traced_memory()
+        with pytest.raises(ExpressionRefused):
+            sql92.compile(expression)
+        gc.collect()
+        left.append(tracemalloc.get_traced_memory()[0] - before)
     tracemalloc.stop()
 
     assert min(took_ms) < 100
-    assert left < 20_000
+    assert min(left) < 20_000
 
 
 def test_the_dearest_expressions_cost_less_than_2500_steps():
