@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,52 +34,48 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
         found.close()
 
 
-def test_a_query_waits_for_a_name_server_and_a_broker_that_are_gone(spark: Any, servers: Servers, tmp_path: Path):
+@contextmanager
+def copying(spark: Any, servers: Servers, tmp_path: Path) -> Iterator[tuple[Topics, Job, Any]]:
+    """Run a query that copies a topic, for the block from its first 40 messages on; then the copy is as the topic is."""
     with topics(servers.nameserver) as at:
         copy = job_of(at, "orders", tmp_path)
         at.feed(copy.origin, 40)
         query = started(spark, copy)
         try:
             until(lambda: at.count(copy.target) == 40, "the first batch")
-            servers.names.kill()
-            at.feed(copy.origin, 40)  # the producer knows the way
-            servers.broker.kill()
-            until(lambda: at.count(copy.target) == -1, "us to give up, which takes seconds; the query does not")
-            servers.names.start()
-            servers.names.printed("ready")
-            servers.broker.start()
-            servers.broker.printed("ready")
-            until(lambda: not query.isActive or at.count(copy.target) == 80, "the second batch")
+            yield at, copy, query
             assert query.isActive, query.exception()
         finally:
             query.stop()
         assert at.contents(copy.target) == at.contents(copy.origin)
+
+
+def test_a_query_waits_for_a_name_server_and_a_broker_that_are_gone(spark: Any, servers: Servers, tmp_path: Path):
+    with copying(spark, servers, tmp_path) as (at, copy, query):
+        servers.names.kill()
+        at.feed(copy.origin, 40)  # the producer knows the way
+        servers.broker.kill()
+        until(lambda: at.count(copy.target) == -1, "us to give up, which takes seconds; the query does not")
+        servers.names.start()
+        servers.names.printed("ready")
+        servers.broker.start()
+        servers.broker.printed("ready")
+        until(lambda: not query.isActive or at.count(copy.target) == 80, "the second batch")
 
 
 def test_a_query_goes_on_without_a_name_server(spark: Any, servers: Servers, tmp_path: Path):
-    with topics(servers.nameserver) as at:
-        copy = job_of(at, "orders", tmp_path)
-        at.feed(copy.origin, 40)
-        query = started(spark, copy)
-        try:
-            until(lambda: at.count(copy.target) == 40, "the first batch")
-            servers.names.kill()
-            over, sent = time.monotonic() + OUTAGE_S, 40
-            while time.monotonic() < over:
-                at.feed(copy.origin, 8)
-                sent += 8
-                until(
-                    lambda all=sent: time.monotonic() > over or not query.isActive or at.count(copy.target) == all, "what was sent"
-                )
-                assert query.isActive, query.exception()
-            servers.names.start()
-            servers.names.printed("ready")
+    with copying(spark, servers, tmp_path) as (at, copy, query):
+        servers.names.kill()
+        over, sent = time.monotonic() + OUTAGE_S, 40
+        while time.monotonic() < over:
             at.feed(copy.origin, 8)
-            until(lambda: not query.isActive or at.count(copy.target) == sent + 8, "the rest")
+            sent += 8
+            until(lambda all=sent: time.monotonic() > over or not query.isActive or at.count(copy.target) == all, "what was sent")
             assert query.isActive, query.exception()
-        finally:
-            query.stop()
-        assert at.contents(copy.target) == at.contents(copy.origin)
+        servers.names.start()
+        servers.names.printed("ready")
+        at.feed(copy.origin, 8)
+        until(lambda: not query.isActive or at.count(copy.target) == sent + 8, "the rest")
 
 
 def test_a_topic_that_is_deleted_in_mid_stream_ends_the_query_with_what_to_do(spark: Any, at: Topics, job: Callable[..., Job]):
