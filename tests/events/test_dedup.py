@@ -3,66 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, create_engine, event, text
-from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy import event, text
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from halfmoon.events import dbapi, dedup, removal
-from halfmoon.events.codec import Codecs
+from halfmoon.events import dbapi, removal
 from halfmoon.events.consuming.consumers import Consumers
-from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.dedup import ledger_of, purge
 from halfmoon.events.dedup.cleaning import keep_purging
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.model import RECONSUME_REASON
 from tests.events.databases import for_asyncio, plain
+from tests.events.mails import async_maker, dispatch, engine, mailed, maker, noted, write
 from tests.events.publishing import shop, stored, until
 
+__all__ = ["engine", "maker"]
+
 pytestmark = pytest.mark.filterwarnings("error::ResourceWarning")
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    found = create_engine(database_url)
-    with found.begin() as connection:
-        connection.execute(text("CREATE TABLE mails (event_id VARCHAR(64))"))
-    dedup.create_tables(provider(sessionmaker(found)))
-    yield found
-    found.dispose()
-
-
-@pytest.fixture
-def maker(engine: Engine) -> sessionmaker[Session]:
-    return sessionmaker(engine)
-
-
-def mails(engine: Engine) -> list[str]:
-    with engine.connect() as connection:
-        return list(connection.scalars(text("SELECT event_id FROM mails")))
-
-
-def noted(engine: Engine) -> list[tuple[str, str]]:
-    with engine.connect() as connection:
-        return [tuple(row) for row in connection.execute(text("SELECT consumer_group, event_id FROM halfmoon_consumed"))]
-
-
-def write(event, context) -> None:
-    context.session.execute(text("INSERT INTO mails VALUES (:id)"), {"id": event.id})
-
-
-def dispatch(function: Callable, ledger: object, group: str = "S_mail") -> Dispatch:
-    handler = Handler(group=group, topic="TP_ORDER", code="EC_PAID", function=function, dedup=ledger)
-    return Dispatch(group, [handler], Codecs(), {id(ledger): ledger_of(ledger)})
 
 
 # ---------------------------------------------------------------- one event, several times
@@ -79,7 +43,7 @@ def test_an_event_that_comes_again_is_consumed_without_a_call(engine, maker):
     outcomes = [dispatch(handle, maker).consume(message, attempt) for attempt in (1, 2, 3)]
 
     assert [one.consumed for one in outcomes] == [True, True, True]
-    assert calls == mails(engine) == [message.msg_id]
+    assert calls == mailed(engine) == [message.msg_id]
     assert noted(engine) == [("S_mail", message.msg_id)]
 
 
@@ -88,7 +52,7 @@ def test_every_group_processes_the_event_once(engine, maker):
     for group in ("S_mail", "S_audit", "S_mail", "S_audit"):
         assert dispatch(write, maker, group).consume(message, 1).consumed
 
-    assert mails(engine) == [message.msg_id, message.msg_id]
+    assert mailed(engine) == [message.msg_id, message.msg_id]
     assert sorted(noted(engine)) == [("S_audit", message.msg_id), ("S_mail", message.msg_id)]
 
 
@@ -105,13 +69,13 @@ def test_what_failed_is_undone_whole_and_may_succeed_when_it_comes_again(engine,
 
     message = stored("EC_PAID")
     first = dispatch(handle, maker).consume(message, 1)
-    after_the_first = (mails(engine), noted(engine))
+    after_the_first = (mailed(engine), noted(engine))
     second = dispatch(handle, maker).consume(message, 2)
 
     assert (first.consumed, after_the_first) == (False, ([], []))
     assert first.reason.endswith("no mail server")
     assert second.consumed
-    assert mails(engine) == [message.msg_id]
+    assert mailed(engine) == [message.msg_id]
 
 
 @pytest.mark.parametrize("how", ["exception", "rollback-only"])
@@ -132,7 +96,7 @@ def test_a_function_that_commits_by_itself_and_fails_then_gets_the_event_again(e
     assert (first.consumed, between) == (False, [])
     assert "committed by itself" in caplog.text
     assert [second.consumed, third.consumed] == [True, True]
-    assert mails(engine) == [message.msg_id] * 2  # its own commit is not undone; the third time it was not called
+    assert mailed(engine) == [message.msg_id] * 2  # its own commit is not undone; the third time it was not called
 
 
 def test_the_note_of_another_that_processed_the_event_stays_when_one_fails(engine, maker):
@@ -168,7 +132,7 @@ def test_a_commit_whose_outcome_is_unknown_is_decided_by_the_row(engine, maker):
     assert (first.consumed, second.consumed) == (False, True)
     assert "broke during the commit" in first.reason
     assert calls == [1, "between"]
-    assert mails(engine) == [message.msg_id]
+    assert mailed(engine) == [message.msg_id]
 
 
 def test_members_that_get_the_same_event_at_once_have_one_effect(engine, maker):
@@ -195,7 +159,7 @@ def test_members_that_get_the_same_event_at_once_have_one_effect(engine, maker):
 
     assert [one.consumed for one in outcomes] == [True] * 4
     assert len(calls) == 1
-    assert mails(engine) == [message.msg_id]
+    assert mailed(engine) == [message.msg_id]
 
 
 def test_who_waited_for_a_member_that_rolls_back_processes_the_event(engine, maker):
@@ -222,7 +186,7 @@ def test_who_waited_for_a_member_that_rolls_back_processes_the_event(engine, mak
 
     assert (first[0].consumed, second.consumed) == (False, True)
     assert calls == ["first", "second"]
-    assert mails(engine) == [message.msg_id]
+    assert mailed(engine) == [message.msg_id]
 
 
 def test_an_engine_lends_its_connections(engine):
@@ -230,7 +194,7 @@ def test_an_engine_lends_its_connections(engine):
     for attempt in (1, 2):
         assert dispatch(write, engine).consume(message, attempt).consumed
 
-    assert mails(engine) == [message.msg_id]
+    assert mailed(engine) == [message.msg_id]
 
 
 def test_a_provider_lends_rows_of_a_transaction_of_its_own(engine, maker):
@@ -242,7 +206,7 @@ def test_a_provider_lends_rows_of_a_transaction_of_its_own(engine, maker):
     for one, attempt in ((message, 1), (message, 2), (other, 1)):
         assert dispatch(handle, given).consume(one, attempt).consumed
 
-    assert mails(engine) == [message.msg_id, other.msg_id]
+    assert mailed(engine) == [message.msg_id, other.msg_id]
 
 
 def opened(url: str, how: str):
@@ -262,22 +226,15 @@ def test_a_driver_s_own_connection_is_lent_by_its_provider(engine, database_url,
     good, bad = stored("EC_PAID", "works"), stored("EC_PAID", "fails")
     mine = dispatch(handle, dbapi.provider(opened(database_url, how)))
     first = [mine.consume(one, 1).consumed for one in (good, good, bad)]
-    after_the_first = mails(engine)
+    after_the_first = mailed(engine)
     second = [mine.consume(one, 2).consumed for one in (good, bad)]
 
     assert (first, second) == ([True, True, False], [True, True])
     assert after_the_first == [good.msg_id]
-    assert mails(engine) == [good.msg_id, bad.msg_id]
+    assert mailed(engine) == [good.msg_id, bad.msg_id]
 
 
 # ---------------------------------------------------------------- asyncio
-
-
-@contextlib.asynccontextmanager
-async def async_maker(url: str):
-    found = create_async_engine(for_asyncio(url), poolclass=NullPool)
-    yield async_sessionmaker(found)
-    await found.dispose()
 
 
 async def test_coroutine_functions_work_in_an_async_session(engine, database_url):
@@ -290,13 +247,13 @@ async def test_coroutine_functions_work_in_an_async_session(engine, database_url
     async with async_maker(database_url) as maker:
         mine = dispatch(handle, maker)
         first = [await mine.consume_async(one, 1) for one in (good, good, bad)]
-        after_the_first = mails(engine)
+        after_the_first = mailed(engine)
         again = await mine.consume_async(bad, 2)
 
     assert [one.consumed for one in first] == [True, True, False]
     assert after_the_first == [good.msg_id]
     assert again.consumed
-    assert sorted(mails(engine)) == sorted([good.msg_id, bad.msg_id])
+    assert sorted(mailed(engine)) == sorted([good.msg_id, bad.msg_id])
 
 
 async def test_a_coroutine_that_commits_by_itself_and_fails_then_gets_the_event_again(engine, database_url):
@@ -311,7 +268,7 @@ async def test_a_coroutine_that_commits_by_itself_and_fails_then_gets_the_event_
         outcomes = [await dispatch(handle, maker).consume_async(message, attempt) for attempt in (1, 2, 3)]
 
     assert [one.consumed for one in outcomes] == [False, True, True]
-    assert mails(engine) == [message.msg_id] * 2
+    assert mailed(engine) == [message.msg_id] * 2
 
 
 async def test_coroutines_that_get_the_same_event_at_once_have_one_effect(engine, database_url):
@@ -328,7 +285,7 @@ async def test_coroutines_that_get_the_same_event_at_once_have_one_effect(engine
         outcomes = await asyncio.gather(*(mine.consume_async(message, 1) for _ in range(4)))
 
     assert [one.consumed for one in outcomes] == [True] * 4
-    assert calls == mails(engine) == [message.msg_id]
+    assert calls == mailed(engine) == [message.msg_id]
 
 
 async def test_an_async_engine_lends_its_connections(engine, database_url):
@@ -342,7 +299,7 @@ async def test_an_async_engine_lends_its_connections(engine, database_url):
     await found.dispose()
 
     assert [one.consumed for one in outcomes] == [True, True]
-    assert mails(engine) == [message.msg_id]
+    assert mailed(engine) == [message.msg_id]
 
 
 # ---------------------------------------------------------------- with a broker
@@ -372,7 +329,7 @@ def test_a_delivery_that_overtakes_a_slow_member_has_no_second_effect(engine, ma
             time.sleep(1.5)
 
     assert calls == [1]
-    assert mails(engine) == [sent]
+    assert mailed(engine) == [sent]
 
 
 # ---------------------------------------------------------------- rows that are too old
@@ -386,7 +343,7 @@ def test_ids_are_removed_in_bounded_steps_once_they_are_old_enough(engine, maker
         for number in range(35):
             age_ms = (8 * day_ms + number) if number < 33 else 6 * day_ms if number < 34 else 0
             row = {"id": f"{number}", "at": now_ms - age_ms}
-            connection.execute(text("INSERT INTO halfmoon_consumed VALUES ('S_mail', :id, :at)"), row)
+            connection.execute(text("INSERT INTO halfmoon_consumed VALUES ('S_mail', 'TP_ORDER', :id, :at)"), row)
 
     @event.listens_for(engine, "commit")
     def count(connection):
@@ -410,4 +367,4 @@ async def test_they_are_removed_beside_the_consumers(engine, maker):
             await asyncio.sleep(0.02)
     task.cancel()
 
-    assert sorted(mails(engine)) == sorted([message.msg_id, later.msg_id])
+    assert sorted(mailed(engine)) == sorted([message.msg_id, later.msg_id])

@@ -18,7 +18,7 @@ _BUSY_STATES = {"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "
 
 _MYSQL_BUSY = {1040, 1158, 1159, 1160, 1161, 1205, 1213, 2002, 2003, 2006, 2013}
 _MYSQL_REFUSED = {1062, 1205, 1213, 1451, 1452}
-_MYSQL_KEY, _MYSQL_NO_TABLE = {1062, 1586}, 1146
+_MYSQL_KEY, _MYSQL_NO_TABLE, _MYSQL_NO_COLUMN = {1062, 1586}, 1146, 1054
 _STATE = re.compile(r"[0-9A-Z]{5}")
 
 
@@ -64,6 +64,16 @@ def no_table(error: BaseException | None) -> bool:
         _sqlstate(one) == "42P01"
         or _mysql(one) == _MYSQL_NO_TABLE
         or (_sqlite(one) is not None and str(one).startswith("no such table"))
+        for one in _chain(error)
+    )
+
+
+def no_column(error: BaseException | None) -> bool:
+    """Return whether a statement failed because its table lacks a column."""
+    return any(
+        _sqlstate(one) == "42703"
+        or _mysql(one) == _MYSQL_NO_COLUMN
+        or (_sqlite(one) is not None and ("no such column" in str(one) or "has no column named" in str(one)))
         for one in _chain(error)
     )
 

@@ -23,6 +23,18 @@ class TableMissing(UsageError):
         self.table = table
 
 
+class TableOutdated(TableMissing):
+    """A table of events is in the user's database in the form of an older release."""
+
+    def __init__(self, table: str) -> None:
+        maker = "Consumers(…)" if table == CONSUMED.name else "publisher"
+        super(TableMissing, self).__init__(
+            f"the table {table} has the form of an older release: bring it up to date once with {maker}.create_tables(), or with "
+            f"the statements that halfmoon.events.tables.migrate(table, dialect) returns in a migration of yours"
+        )
+        self.table = table
+
+
 class Column(NamedTuple):
     """A column. ``kind`` is ``text`` (up to ``length`` characters), ``int`` (64 bits), ``bytes``, or ``serial``: the only column of
     the primary key, 64 bits, which the database numbers itself, upwards and never twice."""
@@ -69,11 +81,17 @@ transaction never commits (state 0, a tombstone)."""
 
 CONSUMED = Table(
     "halfmoon_consumed",
-    (Column("consumer_group", "text", 255), Column("event_id", "text", 64), Column("consumed_ms", "int")),
-    key=("consumer_group", "event_id"),
+    (
+        Column("consumer_group", "text", 255),
+        Column("topic", "text", 127),
+        Column("event_id", "text", 64),
+        Column("consumed_ms", "int"),
+    ),
+    key=("consumer_group", "topic", "event_id"),
     indexes=(("consumed_ms",),),
 )
-"""One row for each event that a group has consumed, written in the consumer's own transaction."""
+"""One row for each event that a group has consumed, written in the consumer's own transaction. A row without a topic is from the
+time when topics were not noted, and stands for the event of that id in every topic."""
 
 OUTBOX = Table(
     "halfmoon_outbox",
@@ -119,6 +137,38 @@ def create(table: Table, dialect: str) -> list[str]:
             for names in table.indexes
         ]
     return made
+
+
+def migrate(table: Table, dialect: str) -> list[str]:
+    """Return the statements that bring a table from its older form to today's; its rows are kept. Empty for one that has none.
+
+    End the consumers of the older release before: what they write afterwards is refused, and their events come again later.
+    """
+    if table is not CONSUMED:
+        return []
+    key = f"PRIMARY KEY ({', '.join(CONSUMED.key)})"
+    kind = _TYPES.get(dialect, _TYPES["postgresql"])["text"].format(127)
+    if dialect == "mysql":
+        return [
+            f"ALTER TABLE {table.name} ADD COLUMN topic {kind} NOT NULL DEFAULT '' AFTER consumer_group, "
+            f"DROP PRIMARY KEY, ADD {key}",
+            f"ALTER TABLE {table.name} ALTER COLUMN topic DROP DEFAULT",
+        ]
+    if dialect == "sqlite":  # cannot change a key: the rows move to a new table, as one transaction from the DELETE on
+        fresh = table._replace(name=f"{table.name}_new")
+        return [
+            create(fresh, dialect)[0],
+            f"DELETE FROM {fresh.name}",
+            f"INSERT INTO {fresh.name} (consumer_group, topic, event_id, consumed_ms) "
+            f"SELECT consumer_group, '', event_id, consumed_ms FROM {table.name}",
+            f"DROP TABLE {table.name}",
+            f"ALTER TABLE {fresh.name} RENAME TO {table.name}",
+            *create(table, dialect)[1:],
+        ]
+    return [
+        f"ALTER TABLE {table.name} ADD COLUMN topic {kind} NOT NULL DEFAULT '', DROP CONSTRAINT {table.name}_pkey, ADD {key}",
+        f"ALTER TABLE {table.name} ALTER COLUMN topic DROP DEFAULT",
+    ]
 
 
 def _index_name(table: Table, names: tuple[str, ...]) -> str:

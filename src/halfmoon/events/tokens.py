@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from halfmoon.events.database import Busy, Provider, Refused
 from halfmoon.events.removal import remove_old
-from halfmoon.events.tables import TOKENS, Table, TableMissing, create
+from halfmoon.events.tables import TOKENS, Table, TableMissing, create, migrate
 from halfmoon.model import LocalTransactionState
 
 PRESENT, TOMBSTONE = 1, 0
@@ -33,7 +33,6 @@ CLEAN_EVERY_S = 3_600
 
 INSERT = f"INSERT INTO {TOKENS.name} (id, state, created_ms) VALUES (:id, :state, :created_ms)"
 _SELECT = f"SELECT state FROM {TOKENS.name} WHERE id = :id"
-_ANY = "SELECT 1 FROM {} WHERE 1 = 0"
 
 log = logging.getLogger("halfmoon.events")
 
@@ -94,7 +93,10 @@ def _meaning(state: int) -> LocalTransactionState:
 
 
 def create_tables(provider: Provider, tables: Sequence[Table] = (TOKENS,)) -> None:
-    """Make the tables that are not there, each in a transaction of its own. Raises Busy, and what the database refuses with."""
+    """Make the tables that are not there, and bring those of an older form up to date, each in transactions of its own.
+
+    Raises Busy, and what the database refuses with.
+    """
     for table in tables:
         try:
             _create(provider, table)
@@ -107,28 +109,35 @@ def _create(provider: Provider, table: Table) -> None:
     with provider.fresh(lock_wait_ms=10_000) as rows:
         for statement in create(table, rows.dialect):
             rows.run(statement)
+    if not exists(provider, table):
+        with provider.fresh(lock_wait_ms=10_000) as rows:
+            for statement in migrate(table, rows.dialect):
+                rows.run(statement)
+        log.info("a table of an older form was brought up to date: table=%s", table.name)
 
 
 def exists(provider: Provider, table: Table = TOKENS) -> bool:
-    """Return whether a table is there. Raises Busy."""
+    """Return whether a table is there in today's form. Raises Busy."""
     try:
-        with provider.fresh() as rows:
-            rows.all(_ANY.format(table.name))
+        look_for(provider, table)
     except TableMissing:
         return False
     return True
 
 
+def look_for(provider: Provider, table: Table) -> None:
+    """Raise TableMissing for a table that is not there, TableOutdated for one of an older form. Raises Busy."""
+    with provider.fresh() as rows:
+        rows.all(f"SELECT {', '.join(one.name for one in table.columns)} FROM {table.name} WHERE 1 = 0")
+
+
 def require(provider: Provider, tables: Sequence[Table] = (TOKENS,)) -> None:
-    """Raise TableMissing for a table that is not there. A database that cannot be asked now is left in peace."""
+    """Raise as `look_for` for a table that is not there as it should. A database that cannot be asked now is left in peace."""
     for table in tables:
         try:
-            there = exists(provider, table)
+            look_for(provider, table)
         except Busy as busy:
             log.warning("a table could not be looked for: table=%s error=%s", table.name, busy)
-            continue
-        if not there:
-            raise TableMissing(table.name)
 
 
 # ---------------------------------------------------------------- removal

@@ -19,6 +19,7 @@ from halfmoon.events import transaction_active
 from halfmoon.events.database import Busy, Refused
 from halfmoon.events.django import atomic, provider
 from halfmoon.events.django.databases import pyformat
+from halfmoon.events.django.models import Consumed
 from halfmoon.events.errors import TransactionEnded
 from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, Table, TableMissing, create
 from tests.events.django.conftest import empty
@@ -264,6 +265,27 @@ def test_the_migration_keeps_tables_that_are_there(using: str):
     call_command("migrate", "halfmoon_events", database=using, verbosity=0)
 
     assert rows_of(using) == [("kept", 1)]
+
+
+def test_the_migration_brings_a_table_of_the_older_form_up_to_date(using: str):
+    call_command("migrate", "halfmoon_events", "0001", database=using, verbosity=0)
+    old = CONSUMED._replace(columns=(CONSUMED.columns[0], *CONSUMED.columns[2:]), key=("consumer_group", "event_id"))
+    with connections[using].cursor() as cursor:
+        cursor.execute("DROP TABLE halfmoon_consumed")
+        for statement in create(old, connections[using].vendor):
+            cursor.execute(statement)
+        cursor.execute("INSERT INTO halfmoon_consumed VALUES ('S_mail', 'kept', 5)")
+
+    call_command("migrate", "halfmoon_events", database=using, verbosity=0)
+
+    kept = [(one.consumer_group, one.topic, one.event_id) for one in Consumed.objects.using(using).all()]
+    assert kept == [("S_mail", "", "kept")]
+    migrated_keys = shape(using, CONSUMED.name)[1]
+    with connections[using].cursor() as cursor:
+        cursor.execute("DROP TABLE halfmoon_consumed")
+        for statement in create(CONSUMED, connections[using].vendor):
+            cursor.execute(statement)
+    assert shape(using, CONSUMED.name)[1] == migrated_keys
 
 
 class _OnlyOther:

@@ -26,7 +26,7 @@ from halfmoon.events.database import Busy, Refused, Rows, Values
 from halfmoon.events.dbapi.driver import autocommits, dialect_of, paramstyle_of, written
 from halfmoon.events.dbapi.proxy import ProxyConnection
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.tables import TableMissing, named_in
+from halfmoon.events.tables import TableMissing, TableOutdated, named_in
 
 __all__ = ["DbapiProvider", "ProxyConnection", "provider"]
 
@@ -195,4 +195,6 @@ def mapped(statement: str = "") -> Iterator[None]:
             raise Busy(str(error)) from error
         if certainty.no_table(error) and (table := named_in(statement)):
             raise TableMissing(table) from error
+        if certainty.no_column(error) and (table := named_in(statement)):
+            raise TableOutdated(table) from error
         raise

@@ -1,6 +1,7 @@
-"""No effect twice: the ids of processed events, kept in `halfmoon_consumed` by the transaction in which an event is processed.
+"""No effect twice: which events were processed, kept in `halfmoon_consumed` by the transaction in which an event is processed.
 
-A ledger opens a transaction, notes (group, event id) in it, and lends it to the consumer's function; both are committed or neither.
+A ledger opens a transaction, notes (group, topic, event id) in it, and lends it to the consumer's function; both are committed or
+neither.
 Whoever gets the same event again finds the id there, or waits for the transaction that is about to write it. Rows older than what
 is kept are removed in bounded steps; an event that comes again later than that is processed again.
 """
@@ -13,27 +14,38 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from halfmoon.errors import UsageError
 from halfmoon.events import tokens
 from halfmoon.events.context import LocalTransaction, Synchronization
-from halfmoon.events.database import Provider, Refused, Rows, Values
+from halfmoon.events.database import Provider, Refused, Rows
 from halfmoon.events.removal import remove_old
 from halfmoon.events.tables import CONSUMED
 
 KEEP_S = 7 * 24 * 3600
 """Seconds that ids are kept unless told otherwise: brokers keep messages for three days, redeliveries take five hours."""
 
-_INSERT = "INSERT INTO halfmoon_consumed (consumer_group, event_id, consumed_ms) VALUES (:group, :event_id, :now_ms)"
-
-_DELETE = "DELETE FROM halfmoon_consumed WHERE consumer_group = :group AND event_id = :event_id"
+_INSERT = "INSERT INTO halfmoon_consumed (consumer_group, topic, event_id, consumed_ms) VALUES (:group, :topic, :event_id, :now_ms)"
+_DELETE = "DELETE FROM halfmoon_consumed WHERE consumer_group = :group AND topic = :topic AND event_id = :event_id"
+_OLD = "SELECT 1 FROM halfmoon_consumed WHERE consumer_group = :group AND topic = ''"
 
 log = logging.getLogger("halfmoon.events")
 
 
 class Consumed(Exception):
     """The group has processed this event before."""
+
+
+class Note(NamedTuple):
+    """What is noted: that a group has processed the event of a topic and id."""
+
+    group: str
+    topic: str
+    event_id: str
+
+    def __str__(self) -> str:
+        return f"group={self.group} topic={self.topic} event={self.event_id}"
 
 
 class Ledger(Protocol):
@@ -44,8 +56,8 @@ class Ledger(Protocol):
 
     provider: Provider
 
-    def lend(self, group: str, event_id: str) -> Any:
-        """Return a block with a transaction in which the event is noted; it gives what the function works with.
+    def lend(self, note: Note) -> Any:
+        """Return a block with a transaction in which an event is noted; it gives what the function works with.
 
         It is for ``with``, or for ``async with`` where `is_async`. Left without an exception it commits. Raises Consumed when the
         event was processed before, Busy, and what the driver raises.
@@ -63,12 +75,13 @@ class ProviderLedger:
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
+        self._notes = Notes()
 
     @contextmanager
-    def lend(self, group: str, event_id: str) -> Iterator[Any]:
+    def lend(self, note: Note) -> Iterator[Any]:
         """Lend the `Rows` of a transaction of its own."""
         with self.provider.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
-            note(rows, group, event_id)
+            self._notes.write(rows, note)
             yield rows
 
 
@@ -102,12 +115,16 @@ def _of_django(alias: str) -> Ledger:
 
 
 def create_tables(provider: Provider) -> None:
-    """Make the table of processed events, where it is not there yet. Raises Busy, and what the database refuses with."""
+    """Make the table of processed events where it is not there yet, and migrate one of an older form.
+
+    Raises Busy, and what the database refuses with.
+    """
     tokens.create_tables(provider, (CONSUMED,))
 
 
 def require_table(ledger: Ledger) -> None:
-    """See that the table is there; a database that cannot be asked now is left in peace. Raises TableMissing, with the remedy."""
+    """See that the table is there; a database that cannot be asked now is left in peace. Raises TableMissing or
+    TableOutdated, with the remedy."""
     tokens.require(ledger.provider, (CONSUMED,))
 
 
@@ -116,20 +133,24 @@ def purge(provider: Provider, now_ms: int, keep_s: int = KEEP_S) -> int:
     return remove_old(provider, CONSUMED, "consumed_ms", now_ms, keep_s * 1000)
 
 
-def note(rows: Rows, group: str, event_id: str) -> None:
-    """Note in a transaction that a group processes an event. Waits for another that does. Raises Consumed, Busy."""
-    try:
-        rows.run(_INSERT, _values(group, event_id))
-    except Refused as exc:
-        raise Consumed from exc
+class Notes:
+    """Writes the notes of one ledger, and remembers of which groups there are none without a topic any more."""
 
+    def __init__(self) -> None:
+        self._have_topics: set[str] = set()
 
-async def note_async(provider: Provider, transaction: LocalTransaction, group: str, event_id: str) -> None:
-    """As `note`, in a transaction of an event loop."""
-    try:
-        await provider.run_async(transaction, _INSERT, _values(group, event_id))
-    except Refused as exc:
-        raise Consumed from exc
+    def write(self, rows: Rows, note: Note) -> None:
+        """Note in a transaction that a group processes an event. Waits for another that does. Raises Consumed, Busy."""
+        try:
+            rows.run(_INSERT, {**note._asdict(), "now_ms": time.time_ns() // 1_000_000})
+        except Refused as exc:
+            raise Consumed from exc
+        if note.group in self._have_topics:
+            return
+        if not rows.all(f"{_OLD} LIMIT 1", {"group": note.group}):
+            self._have_topics.add(note.group)
+        elif rows.all(f"{_OLD} AND event_id = :event_id", {"group": note.group, "event_id": note.event_id}):
+            raise Consumed
 
 
 class OwnCommit(Synchronization):
@@ -138,8 +159,8 @@ class OwnCommit(Synchronization):
     Else the event that comes again would count as processed. Registered right after the note.
     """
 
-    def __init__(self, provider: Provider, group: str, event_id: str) -> None:
-        self._provider, self._group, self._event_id = provider, group, event_id
+    def __init__(self, provider: Provider, note: Note) -> None:
+        self._provider, self._note = provider, note
         self.committed = False
 
     def after_commit(self) -> None:
@@ -150,12 +171,12 @@ class OwnCommit(Synchronization):
         """The function failed. Blocks where the note is to be removed; what fails at that is logged."""
         if not self.committed:
             return
-        log.warning("a consumer committed by itself and failed then: group=%s event=%s", self._group, self._event_id)
+        log.warning("a consumer committed by itself and failed then: %s", self._note)
         try:
             with self._provider.fresh() as rows:
-                rows.run(_DELETE, {"group": self._group, "event_id": self._event_id})
+                rows.run(_DELETE, self._note._asdict())
         except Exception as exc:
-            log.error("its event counts as processed: group=%s event=%s reason=%s", self._group, self._event_id, exc)
+            log.error("its event counts as processed: %s reason=%s", self._note, exc)
 
     @contextmanager
     def watching(self, transaction: LocalTransaction) -> Iterator[None]:
@@ -166,7 +187,3 @@ class OwnCommit(Synchronization):
         except BaseException:
             self.failed()
             raise
-
-
-def _values(group: str, event_id: str) -> Values:
-    return {"group": group, "event_id": event_id, "now_ms": time.time_ns() // 1_000_000}

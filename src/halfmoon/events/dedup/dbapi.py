@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from halfmoon.events.database import Provider
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection
 from halfmoon.events.dbapi.driver import autocommits
-from halfmoon.events.dedup import OwnCommit, note
+from halfmoon.events.dedup import Note, Notes, OwnCommit
 
 
 class ConnectionLedger:
@@ -19,9 +19,10 @@ class ConnectionLedger:
     def __init__(self, found: DbapiProvider) -> None:
         self.provider: Provider = found
         self._database = found
+        self._notes = Notes()
 
     @contextmanager
-    def lend(self, group: str, event_id: str) -> Iterator[ProxyConnection]:
+    def lend(self, note: Note) -> Iterator[ProxyConnection]:
         """Lend a connection whose transaction has begun; without a commit at the end, closing it rolls back."""
         connection = self._database.connect()
         try:
@@ -29,8 +30,8 @@ class ConnectionLedger:
             _execute(connection, "BEGIN" if explicit else "SELECT 1")
             transaction = self._database.current(connection)
             assert transaction is not None, "it has begun"
-            note(self._database.rows(transaction), group, event_id)
-            with OwnCommit(self.provider, group, event_id).watching(transaction):
+            self._notes.write(self._database.rows(transaction), note)
+            with OwnCommit(self.provider, note).watching(transaction):
                 yield connection
             if explicit:
                 _execute(connection, "COMMIT")

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import close_old_connections, connections
 
 from halfmoon.events.database import Provider
-from halfmoon.events.dedup import note
+from halfmoon.events.dedup import Note, Notes
 from halfmoon.events.django import atomic, provider
 
 
@@ -21,16 +21,17 @@ class DjangoLedger:
     def __init__(self, using: str) -> None:
         self.provider: Provider = provider(using)
         self._using = using
+        self._notes = Notes()
 
     @contextmanager
-    def lend(self, group: str, event_id: str) -> Iterator[Any]:
+    def lend(self, note: Note) -> Iterator[Any]:
         """Lend the connection of this thread, inside `atomic`. Connections that are too old are closed, before and after."""
         close_old_connections()
         try:
             with atomic(self._using):
                 transaction = self.provider.current()
                 assert transaction is not None, "atomic() has begun one"
-                note(self.provider.rows(transaction), group, event_id)
+                self._notes.write(self.provider.rows(transaction), note)
                 yield connections[self._using]
         finally:
             close_old_connections()

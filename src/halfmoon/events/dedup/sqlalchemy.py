@@ -10,9 +10,10 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import scoped_session, sessionmaker
+from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.events.database import Provider
-from halfmoon.events.dedup import Ledger, OwnCommit, note, note_async
+from halfmoon.events.dedup import Ledger, Note, Notes, OwnCommit
 from halfmoon.events.sqlalchemy import begin, begin_async, provider
 
 
@@ -24,15 +25,16 @@ class SessionLedger:
     def __init__(self, found: Provider, begin: Callable[[], AbstractContextManager[Any]]) -> None:
         self.provider = found
         self._begin = begin
+        self._notes = Notes()
 
     @contextmanager
-    def lend(self, group: str, event_id: str) -> Iterator[Any]:
+    def lend(self, note: Note) -> Iterator[Any]:
         """Lend a Session or Connection whose transaction has begun."""
         with self._begin() as session:
             transaction = self.provider.current(session)
             assert transaction is not None, "it has begun"
-            note(self.provider.rows(transaction), group, event_id)
-            with OwnCommit(self.provider, group, event_id).watching(transaction):
+            self._notes.write(self.provider.rows(transaction), note)
+            with OwnCommit(self.provider, note).watching(transaction):
                 yield session
 
 
@@ -44,15 +46,16 @@ class AsyncSessionLedger:
     def __init__(self, found: Provider, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
         self.provider = found
         self._begin = begin
+        self._notes = Notes()
 
     @asynccontextmanager
-    async def lend(self, group: str, event_id: str) -> AsyncIterator[Any]:
+    async def lend(self, note: Note) -> AsyncIterator[Any]:
         """Lend an AsyncSession or AsyncConnection whose transaction has begun."""
         async with self._begin() as session:
             transaction = self.provider.current(session)
             assert transaction is not None, "it has begun"
-            await note_async(self.provider, transaction, group, event_id)
-            own = OwnCommit(self.provider, group, event_id)
+            await greenlet_spawn(self._notes.write, self.provider.rows(transaction), note)
+            own = OwnCommit(self.provider, note)
             transaction.register(own)
             try:
                 yield session

@@ -142,8 +142,8 @@ class TokenAdmin(_Shown):
 class ConsumedAdmin(_Shown):
     """Events that groups have consumed, of consumers with ``dedup``."""
 
-    list_display = ("event_id", "consumer_group", "written")
-    list_filter = ("consumer_group",)
+    list_display = ("event_id", "topic", "consumer_group", "written")
+    list_filter = ("consumer_group", "topic")
     search_fields = ("=event_id",)
     ordering = ("-consumed_ms",)
 

@@ -18,7 +18,7 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from halfmoon.errors import UsageError
 from halfmoon.events import context
-from halfmoon.events.certainty import busy, duplicate, no_table
+from halfmoon.events.certainty import busy, duplicate, no_column, no_table
 from halfmoon.events.context import LocalTransaction
 from halfmoon.events.database import Busy, Refused, Values
 from halfmoon.events.django.watching import DjangoTransaction, in_transaction, watched
@@ -34,11 +34,11 @@ _WAIT_INSIDE = {"postgresql": "SET LOCAL lock_timeout = {ms}"}
 
 
 class NotMigrated(TableMissing):
-    """A table of events is not in a database of the project."""
+    """A table of events is not in a database of the project, or not in today's form."""
 
-    def __init__(self, table: str, using: str) -> None:
+    def __init__(self, table: str, using: str, what: str = "is not there") -> None:
         super(TableMissing, self).__init__(
-            f"the table {table} is not in the database {using!r}: run manage.py migrate halfmoon_events --database {using}"
+            f"the table {table} {what} in the database {using!r}: run manage.py migrate halfmoon_events --database {using}"
         )
         self.table = table
 
@@ -207,4 +207,6 @@ def _translated(statement: str = "", using: str = "") -> Iterator[None]:
             raise Busy(str(exc)) from exc
         if no_table(exc) and (found := _OURS.search(statement)):
             raise NotMigrated(found.group(), using) from exc
+        if no_column(exc) and (found := _OURS.search(statement)):
+            raise NotMigrated(found.group(), using, "has the form of an older release") from exc
         raise

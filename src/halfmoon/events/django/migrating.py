@@ -1,4 +1,4 @@
-"""A step of a migration that makes tables of `halfmoon.events.tables` by their own statements. ``sqlmigrate`` shows them."""
+"""Steps of migrations: tables of `halfmoon.events.tables` made and changed by its own statements. ``sqlmigrate`` shows them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from django.db import router
 from django.db.migrations.operations.base import Operation
 
-from halfmoon.events.tables import Table, create
+from halfmoon.events.tables import Table, create, migrate
 
 
 class MakeTables(Operation):
@@ -38,3 +38,34 @@ class MakeTables(Operation):
     def describe(self) -> str:
         """What it does, for ``migrate --plan``."""
         return f"Make the tables {', '.join(table.name for table in self.tables)}"
+
+
+class UpdateTable(Operation):
+    """Brings a table of an older form up to date; one that was made in today's form is left alone. Asks the database routers."""
+
+    reduces_to_sql = True
+    reversible = True
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def state_forwards(self, app_label: str, state: Any) -> None:
+        """The models are the business of other steps."""
+
+    def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        """Change it, its rows are kept."""
+        connection = schema_editor.connection
+        if not router.allow_migrate(connection.alias, app_label):
+            return
+        with connection.cursor() as cursor:
+            found = {one.name for one in connection.introspection.get_table_description(cursor, self.table.name)}
+        if not found >= {one.name for one in self.table.columns}:
+            for statement in migrate(self.table, connection.vendor):
+                schema_editor.execute(statement, params=None)
+
+    def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
+        """Nothing: the step before makes the table in today's form."""
+
+    def describe(self) -> str:
+        """What it does, for ``migrate --plan``."""
+        return f"Bring the table {self.table.name} up to date"

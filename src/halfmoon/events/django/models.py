@@ -68,13 +68,14 @@ class OutboxEvent(_Row):
 class Consumed(_Row):
     """One event that a group has consumed.
 
-    The key of the table is group and event together. Django before 5.2 knows no such keys: here the event stands for both, and
-    ``get(pk=…)`` may find several.
+    The key of the table is group, topic and event together. Django before 5.2 knows no such keys: here the event stands for all
+    three, and ``get(pk=…)`` may find several.
     """
 
     time_column = "consumed_ms"
 
     consumer_group: models.CharField[Any, str] = models.CharField("group", max_length=255)
+    topic: models.CharField[Any, str] = models.CharField(max_length=127)
     event_id: models.CharField[Any, str] = models.CharField("event", max_length=64, primary_key=True)
     consumed_ms: models.BigIntegerField[Any, int] = models.BigIntegerField()
 

@@ -22,7 +22,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 from halfmoon.errors import UsageError
 from halfmoon.events import certainty
 from halfmoon.events.database import Busy, Refused, Rows, Values
-from halfmoon.events.tables import TableMissing, named_in
+from halfmoon.events.tables import TableMissing, TableOutdated, named_in
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,6 +50,8 @@ def mapped(statement: str = "") -> Iterator[None]:
             raise Busy(str(error.orig)) from error
         if certainty.no_table(error) and (table := named_in(statement)):
             raise TableMissing(table) from error
+        if certainty.no_column(error) and (table := named_in(statement)):
+            raise TableOutdated(table) from error
         raise
 
 
