@@ -40,6 +40,9 @@ class File(Protocol):
     def view(self, at: int, size: int) -> memoryview:
         """Return bytes without copying. The view stays valid while it is held, even after `Disk.remove`."""
 
+    def data_end(self) -> int:
+        """Return an offset behind everything that was written, as far as the file system knows; what follows is zeros."""
+
     def missing(self, at: int, size: int) -> list[tuple[int, int]]:
         """Return the spans, as (at, size), of which the device may not have what `view` shows; all, where that cannot be found out.
 
@@ -78,8 +81,17 @@ class Disk(Protocol):
     def file_size(self, path: str) -> int:
         """Size of a file in bytes."""
 
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory."""
+
     def modified_ms(self, path: str) -> int:
         """When the file was last changed, milliseconds since the epoch."""
+
+    def rename(self, path: str, to: str) -> None:
+        """Give a file another name in its directory tree, whose directories are made; the file must not be open."""
+
+    def resize(self, path: str, size: int) -> None:
+        """Make a file that is not open longer; what is new are zeros."""
 
     def remove(self, path: str) -> None:
         """Remove a file (or an empty directory); missing is no error. Views of it stay valid."""

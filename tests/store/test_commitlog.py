@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from halfmoon.errors import CorruptRecord, MessageIllegal
+from halfmoon.errors import MessageIllegal
 from halfmoon.store.alike import Alike
-from halfmoon.store.commitlog import CommitLog
+from halfmoon.store.commitlog import CommitLog, Damaged
 from halfmoon.store.records import BORN_V6, RecordFacts
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import BORN, HOST, NOW, draft
@@ -70,15 +70,17 @@ def test_a_walk_gives_every_record_and_stops_where_told():
     assert [position for position, _ in log.scan(0, block.physical_offsets[7])] == block.physical_offsets[:7]
 
 
-def test_a_walk_steps_over_one_damaged_record_and_ends_at_two():
+def test_a_walk_steps_over_one_damaged_record_and_ends_at_two_behind_what_is_known():
     log = log_on(SimDisk(Random(1)))
     offsets = log.append("t", 0, 0, [draft(b"body") for _ in range(6)], NOW, whole=False).physical_offsets
     log.segments.write(offsets[1] + 88, b"X")
     found = list(log.scan(0))
     assert [isinstance(facts, RecordFacts) for _, facts in found] == [True, False, True, True, True, True]
-    assert isinstance(found[1][1], CorruptRecord)
+    assert found[1][1] == Damaged(offsets[1], offsets[2] - offsets[1], "the body's CRC is wrong")
     log.segments.write(offsets[2] + 88, b"X")
     assert len(list(log.scan(0))) == 1
+    behind = [Damaged(offsets[1], offsets[3] - offsets[1], "the body's CRC is wrong")]
+    assert [found for _, found in log.scan(0, known_to=offsets[2])][1:2] == behind
 
 
 @pytest.mark.parametrize("bit", [0, BORN_V6])

@@ -240,7 +240,7 @@ def test_a_missing_file_in_the_middle_is_an_error_after_a_clean_stop():
         store.append("t", 0, [draft(bytes(60_000))], NOW)
     close(store)
     disk.remove("commitlog/00000000000000065536")
-    with pytest.raises(StoreError, match="no file between"):
+    with pytest.raises(StoreError, match="is missing, and held messages"):
         open_store(disk)
 
 

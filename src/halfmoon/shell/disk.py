@@ -17,7 +17,7 @@ import resource
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from errno import EMFILE, ENFILE
+from errno import EMFILE, ENFILE, ENXIO
 from pathlib import Path
 from struct import Struct
 from threading import Lock
@@ -127,6 +127,20 @@ class RealFile:
         if self._view is None:
             self._open_map()
         return self._view[at : at + size]  # type: ignore[index]
+
+    def data_end(self) -> int:
+        """Return an offset behind everything that was written; the file's size where the file system does not know of holes."""
+        end = 0
+        fd = os.open(self._full, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while end < self.size:
+                end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+        except OSError as exc:
+            if exc.errno != ENXIO:  # which says that nothing follows
+                return self.size
+        finally:
+            os.close(fd)
+        return min(end, self.size)
 
     def missing(self, at: int, size: int) -> list[tuple[int, int]]:
         """Spans, as (at, size), of which the device may not have what `view` shows.
@@ -249,6 +263,19 @@ class RealDisk:
     def file_size(self, path: str) -> int:
         """Size of a file in bytes."""
         return (self.root / path).stat().st_size
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory."""
+        return (self.root / path).is_dir()
+
+    def rename(self, path: str, to: str) -> None:
+        """Give a file another name; directories are made."""
+        (self.root / to).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).rename(self.root / to)
+
+    def resize(self, path: str, size: int) -> None:
+        """Make a file longer; what is new are zeros."""
+        os.truncate(self.root / path, size)
 
     def modified_ms(self, path: str) -> int:
         """When the file was last changed, milliseconds since the epoch."""

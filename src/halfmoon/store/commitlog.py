@@ -18,6 +18,7 @@ from halfmoon.store.alike import Alike, encode_alike
 from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG, MAGIC
 from halfmoon.store.long_batch import LongBatch, encode_long, sizes_of
 from halfmoon.store.records import BLANK_TAIL, BORN_V6, STORE_V6, RecordFacts, check_at, crc32, is_torn, store_time_at
+from halfmoon.store.resync import next_record
 from halfmoon.store.segments import Segments
 
 Draft = tuple[bytes, bytes, int, int, int, bytes, int, int, int]
@@ -33,6 +34,14 @@ assert _HEADS[8, 8].size == 88
 _UNUSUAL = BORN_V6 | STORE_V6 | 0x4
 """sysFlag bits that leave the fast road: IPv6 hosts, and the bit that PREPARED and ROLLBACK share."""
 _TOPICS_MAX, _TAILS_MAX = 256, 256
+
+
+class Damaged(NamedTuple):
+    """Bytes of the log that are no record, with something behind them that is."""
+
+    physical_offset: int
+    size_bytes: int
+    reason: str
 
 
 class Block(NamedTuple):
@@ -334,30 +343,35 @@ class CommitLog:
         return store_time_at(head)
 
     def scan(
-        self, start: int, stop: int | None = None, *, doubtful: bool = False
-    ) -> Iterator[tuple[int, RecordFacts | CorruptRecord]]:
+        self, start: int, stop: int | None = None, *, doubtful: bool = False, known_to: int = 0, rising: bool = False
+    ) -> Iterator[tuple[int, RecordFacts | Damaged]]:
         """Walk the records from a record's offset, each checked whole, to ``stop`` or to where no record is.
 
-        One damaged record whose size is plausible, with a good record (or a blank tail, or ``stop``) right behind it, is yielded
-        as its error and stepped over. The walk ends at anything else that is not a record. ``doubtful``: writes may have been
-        cut short, and a record that shows it is a damaged one.
+        What is no record is yielded as `Damaged` and stepped over: below ``known_to``, where records are known to have been, up to
+        the next one that proves itself, wherever that is; behind it, where a loss may have left anything, only one record whose
+        size is plausible, with a good record (or a blank tail, or ``stop``) right behind it. The walk ends at anything else.
+        ``doubtful``: writes may have been cut short, and a record that shows it is a damaged one. ``rising``: bytes of an older
+        life may lie behind the end, so what is stepped to was not stored before what was read last.
         """
-        position = start
+        position, last_ms = start, 0
         segments = self.segments
         while position < segments.end and (stop is None or position < stop):
             base = segments.base(position)
             view = segments.view(base, self.file_bytes)
+            written = self.file_bytes if stop is not None else segments.data_end(base)
             while position < base + self.file_bytes and (stop is None or position < stop):
                 try:
+                    if position - base >= written:
+                        raise CorruptRecord(position, "nothing was written there")
                     found = check_at(view, position - base, position)
                     if doubtful and isinstance(found, RecordFacts) and is_torn(found):
                         raise CorruptRecord(position, "its topic or properties are cut short")
                 except CorruptRecord as error:
-                    size = self.damaged_size(view, position - base, position, stop)
-                    if not size:
+                    end = self._behind_damage(view, base, position, stop, known_to, last_ms if rising else 0)
+                    if end is None:
                         return
-                    yield position, error
-                    position += size
+                    yield position, Damaged(position, end - position, error.reason)
+                    position = end
                     continue
                 if found is BLANK_TAIL:
                     position = base + self.file_bytes
@@ -365,6 +379,19 @@ class CommitLog:
                 assert isinstance(found, RecordFacts)
                 yield position, found
                 position += found.size_bytes
+                last_ms = found.store_ms
+
+    def _behind_damage(
+        self, view: memoryview, base: int, position: int, stop: int | None, known_to: int, least_ms: int
+    ) -> int | None:
+        """Return where to go on behind what is no record; None: nowhere."""
+        size = self.damaged_size(view, position - base, position, stop)
+        if size:
+            return position + size
+        if position >= known_to:
+            return None
+        found = next_record(self.segments, position + 1, self.segments.end if stop is None else stop, least_ms=least_ms)
+        return stop if found is None else found
 
     def damaged_size(self, view: memoryview, at: int, position: int, stop: int | None) -> int:
         """Return the size of a damaged record that can be stepped over, else 0."""

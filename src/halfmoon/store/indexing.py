@@ -227,10 +227,8 @@ class Indexing:
         try:
             found = check_at(full, at, position)
         except CorruptRecord:
-            for place, facts in log.scan(position, visible):
-                if isinstance(facts, CorruptRecord):
-                    return place + int.from_bytes(full[at : at + 4], "big")
-            return visible
+            _, damaged = next(log.scan(position, visible, known_to=visible))
+            return position + damaged.size_bytes
         if not isinstance(found, RecordFacts):
             return base + log.file_bytes
         wanted = found.transaction != 0xC  # ROLLBACK records have no keys

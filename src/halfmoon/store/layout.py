@@ -17,6 +17,8 @@ TRANSACTION = "transaction"
 STATE_TABLE, REDO_LOG, CHECKS = f"{TRANSACTION}/statetable", f"{TRANSACTION}/redolog", f"{TRANSACTION}/checks"
 TRANSACTION_CHECKPOINT = f"{TRANSACTION}/checkpoint"
 CHECKPOINT, ABORT, LOCK, RESERVE = "checkpoint", "abort", "lock", "config/queueReserve"
+ASIDE = "aside"
+"""What a start cut off the log is kept here; nothing reads it."""
 
 MAGIC: Final = -626843481
 """A stored record (0xDAA320A7)."""

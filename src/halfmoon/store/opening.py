@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
 from halfmoon.ports import Disk
+from halfmoon.store.aside import Aside
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
 from halfmoon.store.indexing import Indexing
 from halfmoon.store.layout import COMMIT_LOG, ENTRY_BYTES
+from halfmoon.store.logfiles import load_log
 from halfmoon.store.records import TagCode
 from halfmoon.store.recovery import Queues, Recovered, load_queues, recover, stop_kind
 from halfmoon.store.reserve import Reserve
@@ -49,13 +51,16 @@ class Opening:
         clean, lost = stop_kind(disk)
         checkpoint = self._checkpoint_file.read()
         ours = self._checkpoint_file.ours
-        log.segments.load(repair=not clean)
+        aside = Aside(disk)
+        durable, published = (checkpoint.durable_offset, checkpoint.published_offset) if ours else (0, 0)
+        known_to, lost_from = durable if lost else max(durable, published), durable if ours and lost else None
+        doubtful_from = load_log(disk, log.segments, aside, known_to=known_to, lost_from=lost_from)
         self._queues.update(load_queues(disk, self._settings.queue_file_bytes, repair=not clean))
         self._reserve.load()
         log.last_store_ms = checkpoint.log_ms
         facts = recover(
-            log, self._queues, checkpoint, ours=ours, clean=clean, lost=lost, reserve=self._reserve,
-            new_queue=self._new_queue, tag_code=tag_code,
+            log, self._queues, checkpoint, aside, ours=ours, clean=clean, lost=lost, known_to=known_to,
+            doubtful_from=doubtful_from, reserve=self._reserve, new_queue=self._new_queue, tag_code=tag_code,
         )  # fmt: skip
         self._indexing.recover(disk, checkpoint, ours=ours, clean=clean, lost=lost)
         flush.durable_ms, flush.queues_ms = checkpoint.log_ms, checkpoint.queue_ms

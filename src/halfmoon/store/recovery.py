@@ -13,23 +13,31 @@ Differs: starts at the checkpoint's offset where it is ours; goes on behind one 
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from halfmoon.errors import CorruptRecord, UsageError
 from halfmoon.ports import Disk
+from halfmoon.store.aside import Aside
 from halfmoon.store.checkpoint import Checkpoint
-from halfmoon.store.commitlog import CommitLog
+from halfmoon.store.commitlog import CommitLog, Damaged
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import ABORT, CONSUME_QUEUE, ENTRY_BYTES, FILLER_SIZE, MAGIC, is_queue_directory, is_topic_directory
-from halfmoon.store.records import RecordFacts, TagCode, check_at
+from halfmoon.store.records import SIZE_MIN, RecordFacts, TagCode, check_at
 from halfmoon.store.reserve import STEP_MAX, Reserve
+
+log_lines = logging.getLogger("halfmoon.store")
 
 Queues = dict[tuple[str, int], ConsumeQueue]
 NewQueue = Callable[[str, int], ConsumeQueue]
 _ENTRIES_AT_ONCE = 3 * 1024
 _GAP_MAX = 2 * STEP_MAX
-"""Offsets that a record may be ahead of its queue: what a reservation can leave out. More is a damaged number."""
+"""Offsets that a record may be ahead of its queue: what a reservation can leave out, beside what lay in damaged bytes. More is a
+damaged number."""
+_LINES_MAX = 50
+"""Damaged places that a start writes into the log, one a line; of more only the sum is said."""
 _OFFSET_MAX = 1 << 55
 
 
@@ -46,7 +54,8 @@ class Recovered:
     found_end: int = 0
     """Behind the last record that was found; ``end`` lies behind it when the rest of its file was left blank."""
     records: int = 0
-    damaged: list[CorruptRecord] = field(default_factory=list)
+    damaged: list[Damaged] = field(default_factory=list)
+    """Places of the log that are no record, or one that its queue cannot have; what lies behind them was found."""
     rolled: bool = False
 
 
@@ -77,23 +86,35 @@ def stop_kind(disk: Disk) -> tuple[bool, bool]:
 
 
 def recover(
-    log: CommitLog, queues: Queues, checkpoint: Checkpoint, *, ours: bool, clean: bool, lost: bool, reserve: Reserve,
-    new_queue: NewQueue, tag_code: TagCode,
+    log: CommitLog, queues: Queues, checkpoint: Checkpoint, aside: Aside, *, ours: bool, clean: bool, lost: bool,
+    known_to: int, doubtful_from: int | None, reserve: Reserve, new_queue: NewQueue, tag_code: TagCode,
 ) -> Recovered:  # fmt: skip
     """Find the log's end, put what the queues lack into them, and cut what they have too much.
 
-    ``new_queue`` makes and enters a queue for (topic, queue_id). Raises OSError when the disk fails.
+    ``known_to``: there were records up to this offset. ``doubtful_from``: the file that begins here was cut short, and is checked
+    again. ``new_queue`` makes and enters a queue for (topic, queue_id). What is damaged is logged, what is cut is kept as well.
+    Raises OSError when the disk fails.
     """
     facts = Recovered(clean, lost)
     facts.start = _start(log, checkpoint, ours=ours, clean=clean, lost=lost)
+    ends: dict[tuple[str, int], int] = {}
+    if doubtful_from is not None and doubtful_from < facts.start:
+        facts.start = doubtful_from
+        ends = {key: queue.end_below(log.segments.end) for key, queue in queues.items()}  # no offset is given out again
     trusted = ours
     for queue in queues.values():
         end = _queue_end(queue, log, facts.start)
         queue.cut(end, thorough=lost or not trusted)
-    facts.end = facts.found_end = _scan(log, queues, facts, new_queue, tag_code)
-    _settle_end(log, facts, trusted=trusted)
+    facts.end = _scan(log, queues, facts, checkpoint, new_queue, tag_code, ours=ours)
+    if facts.end < known_to:
+        facts.damaged.append(Damaged(facts.end, known_to - facts.end, "the records that were here are gone"))
+        facts.end = known_to
+    facts.found_end = facts.end
+    _settle_end(log, facts, aside, trusted=trusted)
+    _report(log, facts)
     for queue in queues.values():
-        queue.next_offset = reserve.next_at_start(queue.topic, queue.queue_id, queue.written, lost=lost)
+        found = max(queue.written, ends.get((queue.topic, queue.queue_id), 0))
+        queue.next_offset = reserve.next_at_start(queue.topic, queue.queue_id, found, lost=lost)
         queue.correct_min(log.first)
     return facts
 
@@ -101,8 +122,6 @@ def recover(
 def _start(log: CommitLog, checkpoint: Checkpoint, *, ours: bool, clean: bool, lost: bool) -> int:
     """Return the offset of a record (or of the end) from which on everything is checked."""
     segments = log.segments
-    if ours and not clean and segments.first > checkpoint.durable_offset:
-        segments.remove_after(-1)  # the names of the first files after that point did not reach the device: all behind it is lost
     if segments.last is None:
         segments.first = checkpoint.durable_offset if ours else 0
         return segments.first
@@ -160,8 +179,17 @@ def _points_right(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> boo
     )  # fmt: skip
 
 
-def _scan(log: CommitLog, queues: Queues, facts: Recovered, new_queue: NewQueue, tag_code: TagCode) -> int:
-    """Check every record from the start on and give it its entry; return the end of the last."""
+def _scan(
+    log: CommitLog, queues: Queues, facts: Recovered, checkpoint: Checkpoint, new_queue: NewQueue, tag_code: TagCode, *, ours: bool
+) -> int:
+    """Check every record from the start on and give it its entry; return the end of the last.
+
+    A loss may have left anything behind what was durable, pages of it included, so nothing there is looked for behind damage; all
+    else was written, and damage costs what it hit. Of another broker nobody knows what was durable.
+    """
+    known_to = checkpoint.durable_offset if ours and facts.lost else sys.maxsize
+    rising = facts.lost and not ours
+    skipped = 0
     waiting: dict[tuple[str, int], tuple[int, list[int]]] = {}
 
     def publish(key: tuple[str, int]) -> None:
@@ -169,10 +197,11 @@ def _scan(log: CommitLog, queues: Queues, facts: Recovered, new_queue: NewQueue,
         queues[key].publish(first, entries, log.file_bytes)
 
     end = facts.start
-    for position, found in log.scan(facts.start, doubtful=not facts.clean):
-        if isinstance(found, CorruptRecord):
+    for position, found in log.scan(facts.start, doubtful=not facts.clean, known_to=known_to, rising=rising):
+        if isinstance(found, Damaged):
             facts.damaged.append(found)
-            end = position + int.from_bytes(log.segments.view(position, 4), "big")
+            end = position + found.size_bytes
+            skipped += found.size_bytes // SIZE_MIN
             continue
         end = position + found.size_bytes
         facts.records += 1
@@ -196,10 +225,9 @@ def _scan(log: CommitLog, queues: Queues, facts: Recovered, new_queue: NewQueue,
             if found.queue_offset < queue.first or queue.entry(found.queue_offset)[0] == position:
                 continue  # has its entry already
             queue.cut(found.queue_offset, thorough=False)  # the queue was deleted in between and began anew: the later one counts
-        if found.queue_offset > (_OFFSET_MAX if queue.segments.last is None else queue.written + _GAP_MAX):
-            facts.damaged.append(
-                CorruptRecord(position, f"queue offset {found.queue_offset} where the queue ends at {queue.written}")
-            )
+        if found.queue_offset > (_OFFSET_MAX if queue.segments.last is None else queue.written + _GAP_MAX + skipped):
+            reason = f"queue offset {found.queue_offset} where queue {found.queue_id} of {found.topic} ends at {queue.written}"
+            facts.damaged.append(Damaged(position, found.size_bytes, reason))
             continue
         waiting[key] = (found.queue_offset, [position, found.size_bytes, tag_code(found.topic, found.properties, found.store_ms)])
     for key in list(waiting):
@@ -207,14 +235,19 @@ def _scan(log: CommitLog, queues: Queues, facts: Recovered, new_queue: NewQueue,
     return end
 
 
-def _settle_end(log: CommitLog, facts: Recovered, *, trusted: bool) -> None:
+def _settle_end(log: CommitLog, facts: Recovered, aside: Aside, *, trusted: bool) -> None:
     """Make sure that nothing behind the end can be read as a record later."""
     segments, end = log.segments, facts.end
     if segments.last is not None and end < segments.end:
-        segments.remove_after(end)
+        for base in range(segments.last, max(end, segments.first - 1), -segments.file_bytes):
+            if segments.data_end(base):
+                segments.remove_after(base - 1, remove=lambda path: aside.file(path, f"the log ends at {end}"))
+            else:
+                segments.remove_after(base - 1)
         stopped_cleanly = facts.clean and trusted and facts.records == 0
         cleared = not facts.lost and segments.is_clear(end, 64 * 1024)
         if not stopped_cleanly and not cleared:
+            aside.rest(segments, end, f"the log ends at {end}")
             if end == segments.base(end):
                 segments.remove_after(end - 1)
                 segments.extend(end)
@@ -223,3 +256,18 @@ def _settle_end(log: CommitLog, facts: Recovered, *, trusted: bool) -> None:
     if facts.rolled:
         log.roll()
         facts.end = log.end
+
+
+def _report(log: CommitLog, facts: Recovered) -> None:
+    """Say what is damaged, with names of files, bytes and offsets."""
+    segments = log.segments
+    for damaged in facts.damaged[:_LINES_MAX]:
+        at = damaged.physical_offset - segments.base(damaged.physical_offset)
+        log_lines.warning(
+            "%s, bytes %d to %d (physical offset %d): no message is here, the start goes on behind: %s",
+            segments.path(segments.base(damaged.physical_offset)), at, at + damaged.size_bytes, damaged.physical_offset,
+            damaged.reason,
+        )  # fmt: skip
+    if facts.damaged:
+        size = sum(damaged.size_bytes for damaged in facts.damaged)
+        log_lines.warning("the log is damaged in %d places, %d bytes, found from %d on", len(facts.damaged), size, facts.start)

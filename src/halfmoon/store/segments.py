@@ -8,7 +8,7 @@ the last sync is remembered by file, so that a sync waits for no more than that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from halfmoon.errors import StoreError
@@ -131,6 +131,10 @@ class Segments:
             return self._file(position).view(position % self.file_bytes, size)
         return self._current.view(position - self._base, size)  # type: ignore[union-attr]
 
+    def data_end(self, base: int) -> int:
+        """Return an offset, from the start of the file that begins at ``base``, behind everything that was written into it."""
+        return self._file(base).data_end()
+
     def _switch(self, position: int) -> None:
         self._current = self._file(position)
         self._base = self.base(position)
@@ -194,10 +198,10 @@ class Segments:
             self.first += self.file_bytes
         return paths
 
-    def remove_after(self, position: int) -> None:
-        """Remove the files that begin behind a position, at once."""
+    def remove_after(self, position: int, *, remove: Callable[[str], None] | None = None) -> None:
+        """Remove the files that begin behind a position, at once; ``remove`` does something else with them."""
         while self.last is not None and self.last > position:
-            self._disk.remove(self._forget(self.last))
+            (remove or self._disk.remove)(self._forget(self.last))
             self.last = None if self.last == self.first else self.last - self.file_bytes
 
     def remove_all(self) -> list[str]:

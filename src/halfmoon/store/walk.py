@@ -18,6 +18,7 @@ from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.layout import COMMIT, ENTRY, ENTRY_BYTES, HALF_TOPIC, MAGIC, OP_TOPIC
 from halfmoon.store.records import BORN_V6, STORE_V6, RecordFacts, check_at, is_torn, property_of
 from halfmoon.store.recovery import Queues
+from halfmoon.store.resync import next_record
 from halfmoon.store.store import Store
 
 _HEAD = Struct(">ii28xi44xi")  # size, magic, sysFlag, body length of a record with two IPv4 hosts
@@ -103,9 +104,9 @@ _NO_ENTRIES = (0, 0, memoryview(b""))
 def walk(log: CommitLog, start: int, end: int) -> Iterator[Step]:
     """Yield the steps between a record's physical offset and another, in order.
 
-    A damaged record is left out. Behind one whose size is damaged too the walk goes on with the next file. Bodies and properties
-    are not checked against anything: whether a record counts is for the caller to ask the record's queue (`Store` enters whole
-    records only).
+    A damaged record is left out; behind one whose size is damaged too the walk goes on with the next record that proves itself.
+    Bodies and properties of the others are not checked against anything: whether a record counts is for the caller to ask the
+    record's queue (`Store` enters whole records only).
     """
     segments = log.segments
     position = max(start, segments.first)
@@ -118,7 +119,7 @@ def walk(log: CommitLog, start: int, end: int) -> Iterator[Step]:
 
 
 def _walk_file(log: CommitLog, view: memoryview, base: int, at: int, stop: int) -> Iterator[Step]:
-    unpack = _HEAD.unpack_from
+    unpack, before = _HEAD.unpack_from, at
     while at < stop:
         if stop - at >= 91:
             size, magic, sys_flag, body_bytes = unpack(view, at)
@@ -128,22 +129,33 @@ def _walk_file(log: CommitLog, view: memoryview, base: int, at: int, stop: int) 
                     step = _ordinary(view, at, base, size, body_bytes, topic_bytes)
                     if step is not None:
                         yield step
-                at += size
+                before, at = at, at + size
                 continue
         try:
             found = check_at(view, at, base + at)
         except CorruptRecord:
             size = log.damaged_size(view, at, base + at, base + stop)
             if not size:
-                return
-            at += size
+                behind = at if _is_whole(view, before, base) else before  # the size that led here may be what is damaged
+                place = next_record(log.segments, base + behind + 1, base + stop)
+                if place is None:
+                    return
+                size = place - base - at
+            before = at = at + size
             continue
         if not isinstance(found, RecordFacts):
             return  # the closed rest of the file
         step = step_of(base + at, found, view[at : at + found.size_bytes])
         if step is not None:
             yield step
-        at += found.size_bytes
+        before, at = at, at + found.size_bytes
+
+
+def _is_whole(view: memoryview, at: int, base: int) -> bool:
+    try:
+        return isinstance(check_at(view, at, base + at), RecordFacts)
+    except CorruptRecord:
+        return False
 
 
 def _ordinary(view: memoryview, at: int, base: int, size: int, body_bytes: int, topic_bytes: int) -> Step | None:

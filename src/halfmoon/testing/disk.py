@@ -65,6 +65,10 @@ class SimFile:
         """Return bytes without copying."""
         return memoryview(self.data)[at : at + size]
 
+    def data_end(self) -> int:
+        """Return an offset behind every page that was written."""
+        return min(self.size, (max(self._touched, default=-1) + 1) * PAGE_BYTES)
+
     def missing(self, at: int, size: int) -> list[tuple[int, int]]:
         """Spans of which the device does not have the same bytes, a page each."""
         ends = [*range(at - at % PAGE_BYTES + PAGE_BYTES, at + size, PAGE_BYTES), at + size]
@@ -221,6 +225,22 @@ class SimDisk:
     def file_size(self, path: str) -> int:
         """Size of a file in bytes."""
         return self.open(path).size
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory."""
+        return path in self._directories
+
+    def rename(self, path: str, to: str) -> None:
+        """Give a file another name; neither the new nor the loss of the old is durable yet."""
+        file = self._files[to] = self._files.pop(path)
+        file.path = to
+        self._make_directories(to)
+
+    def resize(self, path: str, size: int) -> None:
+        """Make a file longer."""
+        file = self.open(path)
+        more = bytes(size - file.size)
+        file.data, file.durable, file.size = file.data + more, file.durable + more, size
 
     def modified_ms(self, path: str) -> int:
         """When the file was last changed."""

@@ -41,28 +41,26 @@ class LogRecord(NamedTuple):
 
 
 def scan_log(disk: Disk) -> list[LogRecord]:
-    """Return the records of the log, in order, up to the first bytes that are none."""
+    """Return the records of the log, in order; what is damaged is left out."""
     return [record for view in walk_log(disk) if (record := _record(view)) is not None]
 
 
 def walk_log(disk: Disk) -> Iterator[memoryview]:
-    """Yield the bytes of each record of the log, in order, up to the first bytes that are none.
+    """Yield the bytes of each record of the log, in order, over all of its files.
 
-    A damaged record is left out when its size leads to a good one or to the closed rest of its file, as recovery has it.
+    Bytes that are no record are left out up to the next one that is one and lies where it says.
     """
     for name in disk.list("commitlog"):
         size = disk.file_size(f"commitlog/{name}")
         view = disk.open(f"commitlog/{name}").view(0, size)
         base, at = int(name), 0
         while at + 8 <= size and not _is_blank(view, at):
-            end = at + _TWO.unpack_from(view, at)[0]
             if _is_record(view, base, at):
+                end = at + _TWO.unpack_from(view, at)[0]
                 yield view[at:end]
-            elif not at + _RECORD_BYTES_MIN <= end <= size or not (_is_blank(view, end) or _is_record(view, base, end)):
-                return
-            at = end
-        if at + 8 > size:
-            return
+                at = end
+            else:
+                at = _next_record(view, base, at + 1)
 
 
 def indexes_differ(disk: Disk, *, queue_file_bytes: int, hash_slots: int, index_entries_max: int) -> list[str]:
@@ -74,6 +72,20 @@ def indexes_differ(disk: Disk, *, queue_file_bytes: int, hash_slots: int, index_
     problems += _queues_differ(disk, records, first, queue_file_bytes)
     problems += _keys_differ(disk, records, first, hash_slots, index_entries_max)
     return problems[:PROBLEMS_MAX]
+
+
+def _next_record(view: memoryview, base: int, at: int) -> int:
+    """Return where the next record of a file begins, or the file's end."""
+    data = bytes(view)
+    while at < len(data):
+        marks = [place for magic in (_V1, _V2) if (place := data.find(magic.to_bytes(4, "big", signed=True), at + 4)) >= 0]
+        if not marks:
+            break
+        at = min(marks) - 4
+        if _is_record(view, base, at):
+            return at
+        at += 1
+    return len(data)
 
 
 def _is_blank(view: memoryview, at: int) -> bool:
