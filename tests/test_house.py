@@ -123,6 +123,54 @@ def test_no_file_names_a_place_on_one_machine_or_a_package_registry():
     assert found == []
 
 
+def calls_with_a_type(source: str) -> list[int]:
+    """Return the lines on which msgspec's typed decoding is used, whatever it is called there."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "msgspec":
+            if {alias.name for alias in node.names} & {"convert", "decode", "Decoder", "json", "msgpack", "toml", "yaml"}:
+                found.append(node.lineno)
+        elif isinstance(node, ast.Attribute) and re.fullmatch(r"msgspec\.(convert|\w+\.Decoder)", ast.unparse(node)):
+            found.append(node.lineno)
+        elif isinstance(node, ast.Call) and re.fullmatch(r"msgspec\.\w+\.decode", ast.unparse(node.func)):
+            found += [node.lineno] if any(keyword.arg in ("type", None) for keyword in node.keywords) else []
+    return found
+
+
+def test_values_get_their_type_in_one_module_where_threads_cannot_meet_in_a_type_that_is_half_known():
+    door = "src/halfmoon/conversion.py"
+    found = [
+        f"{name_of(path)}:{line}"
+        for path in PYTHON
+        if name_of(path).startswith("src/") and name_of(path) != door
+        for line in calls_with_a_type(path.read_text())
+    ]
+
+    assert found == [], f"use {door}"
+    assert calls_with_a_type((ROOT / door).read_text())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "msgspec.convert(x, Order)",
+        "f = msgspec.convert",
+        "msgspec.json.Decoder(Order)",
+        "msgspec.json.decode(x, type=Order)",
+        "msgspec.msgpack.decode(x, **how)",
+        "from msgspec import convert",
+        "from msgspec.json import Decoder",
+    ],
+)
+def test_the_rule_of_typed_decoding_bites(text: str):
+    assert calls_with_a_type(text) == [1]
+
+
+@pytest.mark.parametrize("text", ["msgspec.json.decode(x)", "msgspec.json.encode(x)", "from msgspec import structs"])
+def test_the_rule_of_typed_decoding_lets_others_through(text: str):
+    assert calls_with_a_type(text) == []
+
+
 @pytest.mark.parametrize("name", ["QueueManager", "string_utils", "StoreImpl", "helpers"])
 def test_the_rule_of_names_bites(name: str):
     assert words(name) & FORBIDDEN_WORDS

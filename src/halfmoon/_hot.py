@@ -13,6 +13,8 @@ from typing import Annotated
 
 import msgspec
 
+from halfmoon.conversion import json_decoder
+
 _FRAME = Struct(">iI")  # | total i32 | serialisation u8, header length u24 |
 _HEAD = Struct(">iiii")  # behind code, language and version: | opaque i32 | flag i32 | remark length i32 | ext length i32 |
 _I16 = Struct(">h")
@@ -79,7 +81,7 @@ class _SendEnvelope(msgspec.Struct, gc=False):
     flag: int = 0
 
 
-_send_json = msgspec.json.Decoder(_SendEnvelope, strict=False).decode
+_send_json = json_decoder(_SendEnvelope, strict=False).decode
 
 
 def send_header_json(header: bytes) -> SendHeader | None:
@@ -204,7 +206,7 @@ class _PullEnvelope(msgspec.Struct, gc=False):
     flag: int = 0
 
 
-_pull_json = msgspec.json.Decoder(_PullEnvelope, strict=False).decode
+_pull_json = json_decoder(_PullEnvelope, strict=False).decode
 
 
 def pull_header_json(header: bytes) -> tuple[int, int, PullHeader] | None:

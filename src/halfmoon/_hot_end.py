@@ -6,6 +6,8 @@ from typing import Annotated
 
 import msgspec
 
+from halfmoon.conversion import json_decoder
+
 _I32Number = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _I64Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -28,7 +30,7 @@ class _EndEnvelope(msgspec.Struct, gc=False):
     remark: str | None = None
 
 
-_end_json = msgspec.json.Decoder(_EndEnvelope, strict=False).decode
+_end_json = json_decoder(_EndEnvelope, strict=False).decode
 
 
 def end_header_json(header: bytes) -> tuple[int, int, EndHeader, str | None] | None:

@@ -15,6 +15,7 @@ import msgspec
 
 from halfmoon.broker.names import BATCH_TOPIC
 from halfmoon.broker.send import Sends
+from halfmoon.conversion import json_decoder
 from halfmoon.errors import CorruptRecord
 from halfmoon.hot import tag_hash
 from halfmoon.store.journal import Entry, entries, last_with_code
@@ -157,7 +158,7 @@ class Snapshot(msgspec.Struct, tag_field="step", tag="snapshot"):
 
 
 Step = Voted | Applied | Finished | Dropped | Decided | GivenUp | Acknowledged | Told | Forgotten
-_decode = msgspec.json.Decoder(Step | Snapshot).decode
+_decode = json_decoder(Step | Snapshot).decode
 _encode = msgspec.json.Encoder().encode
 
 _NAMES = ("Q", "B", "A", "P", "S", "T", "I", "C", "K", "X", "M")

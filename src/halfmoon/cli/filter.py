@@ -15,6 +15,7 @@ import typer
 from halfmoon import sql92
 from halfmoon.cli.options import Json, pairs
 from halfmoon.cli.output import show_json, show_table
+from halfmoon.conversion import json_decoder
 from halfmoon.errors import UsageError
 from halfmoon.sql92 import Filter, Outcome, Verdict
 from halfmoon.sql92.tree import lines
@@ -28,6 +29,7 @@ LINE_BYTES_MAX = 32 * 1024 * 1024
 """A line of a file of messages. The largest body that brokers take, as JSON, is a third of it."""
 
 GROUP = 1000
+_MEMBERS = json_decoder(dict[str, Any])
 """Messages that are tested at once; with fewer in all the time would say little, and is not told."""
 
 
@@ -177,7 +179,7 @@ def _read(source: BinaryIO, name: str) -> Iterator[list[bytes]]:
 
 def _properties(line: bytes) -> dict[str, str]:
     """Return the properties that one line tells of. Numbers and truth values become the texts that a producer would send."""
-    message = msgspec.json.decode(line, type=dict[str, Any])
+    message = _MEMBERS.decode(line)
     told = message.get("properties")
     found = told if isinstance(told, dict) else message
     for name, value in found.items():

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from halfmoon.conversion import convert, make_known
 from halfmoon.events.codec_check import Unfit, check, exact
 from halfmoon.events.errors import PayloadRefused
 from halfmoon.limits import BODY_BYTES_MAX
@@ -222,11 +223,21 @@ def _decode_text(body: bytes) -> str:
     return body.decode()
 
 
+def make_payload_known(into: Any) -> None:
+    """Look up what a type of payloads is made of, before threads use it. Raises PayloadRefused for one that is no such type."""
+    if into is None or hasattr(into, "__pydantic_validator__"):
+        return
+    try:
+        make_known(into)
+    except Exception as exc:
+        raise PayloadRefused(f"payload={getattr(into, '__name__', into)}: nothing can be decoded into it: {exc}") from exc
+
+
 def _into(payload: Any, into: Any, place: str) -> Any:
     try:
         if hasattr(into, "__pydantic_validator__"):  # its dataclasses, too: msgspec would not validate them
             return _validated(into, payload)
-        return msgspec.convert(payload, into, str_keys=True, dec_hook=_validated)
+        return convert(payload, into, str_keys=True, dec_hook=_validated)
     except Exception as exc:
         raise PayloadRefused(f"{place}: it is no {getattr(into, '__name__', into)}: {exc}") from exc
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from halfmoon.conversion import json_decoder
 from halfmoon.errors import SystemError_
 
 PATH = "kvConfig.json"
@@ -21,6 +22,9 @@ class _Saved(msgspec.Struct, rename="camel"):
     config_table: dict[str, dict[str, str]] = {}
 
 
+_saved = json_decoder(_Saved)
+
+
 class KeyValues:
     """All namespaces."""
 
@@ -32,7 +36,7 @@ class KeyValues:
     def load(self, data: bytes) -> None:
         """Replace everything by what a saved file holds. Raises ValueError when it is not one."""
         try:
-            saved = msgspec.json.decode(data, type=_Saved)
+            saved = _saved.decode(data)
         except (msgspec.MsgspecError, RecursionError) as exc:
             raise ValueError(f"not a table of keys and values: {exc}") from None
         self._table = saved.config_table

@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from halfmoon.conversion import json_decoder
 from halfmoon.errors import BadHeader
 from halfmoon.limits import HEADER_FIELDS_MAX
 from halfmoon.wire.codes import JSON, ONEWAY, RESPONSE, ROCKETMQ, VERSION, Language
@@ -186,8 +187,8 @@ class _TextHeader(msgspec.Struct):
     extFields: dict[str, str] = {}
 
 
-_json_header = msgspec.json.Decoder(_JsonHeader, strict=False)
-_text_header = msgspec.json.Decoder(_TextHeader)
+_json_header = json_decoder(_JsonHeader, strict=False)
+_text_header = json_decoder(_TextHeader)
 
 
 def decode(header: bytes | memoryview, body: bytes | memoryview, serialization: int) -> Command:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
+from halfmoon.conversion import Decoder, convert, json_decoder
 from halfmoon.errors import PeerError
 from halfmoon.limits import FRAME_BYTES_MAX
 from halfmoon.model import MessageQueue
@@ -105,7 +106,7 @@ def _read_slowly(cls: type[T], text: bytes, bounds: Bounds | None) -> T:
         value = msgspec.json.decode(standard(text, tokens_max=None if bounds is None else bounds.raw_tokens_max))
     value, kind = _without_nulls(value), cast(Any, cls)
     reader = _reader(kind)
-    return msgspec.convert(reader(value) if reader else value, cls, strict=False)
+    return cast(T, convert(reader(value) if reader else value, cls, strict=False))
 
 
 def _bound(text: bytes, bounds: Bounds) -> None:
@@ -126,8 +127,8 @@ def _without_nulls(value: Any) -> Any:
 
 
 @cache
-def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(cls, strict=False)
+def _decoder(cls: Any) -> Decoder:
+    return json_decoder(cls, strict=False)
 
 
 # ---------------------------------------------------------------- raw keys
@@ -216,7 +217,7 @@ class _Queue(Body):
 
 
 def _read_queue(value: Any) -> MessageQueue:
-    queue = msgspec.convert(value, _Queue, strict=False)
+    queue = convert(value, _Queue, strict=False)
     return MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
 
 

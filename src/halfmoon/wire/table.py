@@ -15,11 +15,12 @@ The wire name is the attribute in camelCase, or given with `wire`. Nothing here 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.structs import astuple
 
+from halfmoon.conversion import convert
 from halfmoon.errors import BadHeader
 
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -90,7 +91,7 @@ def parse(cls: type[H], fields: dict[str, str]) -> H:
     1 in both.
     """
     try:
-        return msgspec.convert(fields, cls, strict=False)
+        return cast(H, convert(fields, cls, strict=False))
     except msgspec.ValidationError as exc:
         raise BadHeader(f"{cls.__name__}: {exc}") from None
 

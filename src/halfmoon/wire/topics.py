@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as struct_error
-from typing import Any
+from typing import Any, cast
 from zlib import compress
 
 import msgspec
 
+from halfmoon.conversion import convert
 from halfmoon.errors import BadMessage
 from halfmoon.limits import FRAME_BYTES_MAX
 from halfmoon.wire.compression import inflate
@@ -204,6 +205,6 @@ def _topic(text: bytes) -> TopicConfig:
     if len(parts) == 6 and parts[5]:
         values["attributes"] = from_json(dict[str, str], parts[5].encode(), bounds=REQUEST)
     try:
-        return msgspec.convert(values, TopicConfig, strict=False)
+        return cast(TopicConfig, convert(values, TopicConfig, strict=False))
     except msgspec.ValidationError as exc:
         raise BadBody(f"a topic of a registration: {exc}") from None

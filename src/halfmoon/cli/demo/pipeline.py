@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import msgspec
 
 from halfmoon.cli.demo.ledgers import LARGE_CENTS, PAID, PIPELINE, PLACED, REFUSED, REMINDERS, ROWS, TOPIC
 from halfmoon.cli.demo.processes import Cast
+from halfmoon.conversion import convert, json_decoder
 
 DRIVER = "Spark driver"
 BATCHES = 12
@@ -148,12 +149,12 @@ class Driver:
         until(lambda: bool(self._said("copied")), "a second driver goes on from the checkpoint")
         until(lambda: bool(self._said("filled")), "Spark makes a table of the topic")
         until(lambda: bool(self._said("audit")), "Spark audits the transactions")
-        return killed_at, msgspec.convert(self._said("audit"), Audit)
+        return killed_at, cast(Audit, convert(self._said("audit"), Audit))
 
     def rows(self) -> list[tuple[str, str | None, int | None]]:
         """Return the rows of the table."""
         text = (self._cast.directory / PIPELINE / ROWS).read_bytes()
-        return msgspec.json.decode(text, type=list[tuple[str, str | None, int | None]])
+        return cast(list[tuple[str, str | None, int | None]], json_decoder(list[tuple[str, str | None, int | None]]).decode(text))
 
     def _start(self, batch: int, *more: str) -> None:
         shared = ("--directory", str(self._cast.directory), "--nameserver", self._nameserver, "--picture", str(self._picture))

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from halfmoon.client.aio import AsyncPushConsumer, ConsumeContext
 from halfmoon.errors import HalfmoonError, UsageError
-from halfmoon.events.codec import Codecs
+from halfmoon.events.codec import Codecs, make_payload_known
 from halfmoon.events.consuming.beginning import skip_what_was_missed
 from halfmoon.events.consuming.dispatch import Dispatch, Outcome
 from halfmoon.events.consuming.loop import LoopThread
@@ -196,6 +196,8 @@ class Consumers:
     def _begin(self) -> None:
         if self._state != "new":
             raise UsageError("consumers are started once; make new ones")
+        for handler in self.handlers:
+            make_payload_known(handler.payload)
         self._state = "starting"
 
     async def _start(self) -> None:

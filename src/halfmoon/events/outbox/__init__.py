@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from halfmoon.conversion import msgpack_decoder
 from halfmoon.events.context import LocalTransaction
 from halfmoon.events.database import Provider, Values
 from halfmoon.events.errors import PayloadRefused
@@ -49,7 +50,7 @@ class _Packed(msgspec.Struct, array_like=True, frozen=True):
     wait_store: bool
 
 
-_decoder = msgspec.msgpack.Decoder(_Packed)
+_decoder = msgpack_decoder(_Packed)
 
 
 def write(

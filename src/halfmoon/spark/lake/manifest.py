@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from halfmoon.conversion import json_decoder
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.plan import Range
 
@@ -209,7 +210,7 @@ def read(kind: type[T], data: bytes, place: str) -> T:
     if len(data) > MANIFEST_BYTES_MAX:
         raise StoreError(f"{place} has {len(data)} bytes, more than {MANIFEST_BYTES_MAX}")
     try:
-        value = msgspec.json.decode(data, type=kind)
+        value: T = json_decoder(kind).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise StoreError(f"{place} is damaged: {exc}") from None
     if getattr(value, "version", VERSION) != VERSION:

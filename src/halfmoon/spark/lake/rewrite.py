@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
+from halfmoon.conversion import json_decoder
 from halfmoon.errors import StoreError
 from halfmoon.spark.lake.files import repeating
 from halfmoon.spark.lake.ledger import sync_folder
@@ -46,7 +47,8 @@ def rewritten(session: SparkSession, root: Path, works: Sequence[Work], compress
     context = session.sparkContext
     task = partial(_rewrite, str(root), compression)
     made = context.parallelize(list(works), max(1, min(len(works), 4 * context.defaultParallelism))).map(task).collect()
-    return [msgspec.json.decode(text, type=DataFile) for text in made]
+    data_file = json_decoder(DataFile)
+    return [data_file.decode(text) for text in made]
 
 
 def _rewrite(root: str, compression: str, work: Work) -> str:

@@ -1,0 +1,57 @@
+"""The one door to msgspec's typed decoding: a type is made known to it here, by one thread, before any value becomes one.
+
+msgspec looks up the fields of a class when a value is first converted to it, and shows the class to other threads before it is
+done: one that comes at that moment reads a null pointer, and the interpreter dies. So a type's first time is behind a lock here,
+with everything that it is made of. No other module of the package calls msgspec with a type; a test of the house says so.
+Encoding looks nothing up, and may be called anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import RLock
+from typing import Any
+
+import msgspec
+
+Decoder = msgspec.json.Decoder[Any]
+"""What `json_decoder` returns."""
+
+CLASSES_MAX = 10_000
+"""Classes that are remembered as made known. A program that makes classes without end has its lookups repeated, which is cheap."""
+
+_lock = RLock()  # of one thread's lookups; one may lead to another, through what an annotation calls
+_known: set[type] = set()
+
+
+def make_known(kind: Any) -> None:
+    """Have msgspec look up what a type is made of, once. Raises what msgspec does for one that it cannot handle: TypeError,
+    NameError and their like.
+    """
+    with _lock:
+        msgspec.msgpack.Decoder(kind)  # of all ways to have it looked up, the one that refuses least
+        if isinstance(kind, type):  # anything else (``list[Order]``) is another object, and cold again, where it is written again
+            if len(_known) >= CLASSES_MAX:
+                _known.clear()
+            _known.add(kind)
+
+
+def convert(
+    value: Any, kind: Any, *, strict: bool = True, str_keys: bool = False, dec_hook: Callable[[type, Any], Any] | None = None
+) -> Any:
+    """Return plain data as a value of a type, as `msgspec.convert` does. Raises msgspec.ValidationError."""
+    if not isinstance(kind, type) or kind not in _known:
+        make_known(kind)
+    return msgspec.convert(value, kind, strict=strict, str_keys=str_keys, dec_hook=dec_hook)
+
+
+def json_decoder(kind: Any, *, strict: bool = True) -> Decoder:
+    """Return what reads JSON text as values of a type; threads may share it."""
+    with _lock:
+        return msgspec.json.Decoder(kind, strict=strict)
+
+
+def msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Return what reads msgpack as values of a type; threads may share it."""
+    with _lock:
+        return msgspec.msgpack.Decoder(kind)
