@@ -54,8 +54,9 @@ def start() -> Iterator[Start]:
     """Start a server command and wait until it is ready; killed at the end when it still runs."""
     running: list[subprocess.Popen[str]] = []
 
-    def started(*arguments: str) -> Started:
-        command = [sys.executable, "-m", "halfmoon.cli.main", *map(str, arguments), "--json"]
+    def started(*arguments: str, files_max: int = 0) -> Started:
+        limited = ["/bin/sh", "-c", f'ulimit -n {files_max} && exec "$@"', "sh"] if files_max else []
+        command = [*limited, sys.executable, "-m", "halfmoon.cli.main", *map(str, arguments), "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         running.append(process)
         assert process.stdout is not None
@@ -337,3 +338,24 @@ def test_a_broker_finds_its_name_servers_in_the_environment():
 def test_an_unknown_setting_of_the_environment_is_refused():
     with pytest.raises(SettingError, match="HALFMOON_BROKER_NAME"):
         servers.settings_from("serve", {}, {"HALFMOON_BROKER_NAM": "x"})
+
+
+def test_connections_are_refused_before_the_store_lacks_descriptors(start: Start, tmp_path: Path) -> None:
+    server = start("serve", "--data", str(tmp_path), *FREE, files_max=256)
+    host, _, port = str(server.facts["broker"]).rpartition(":")
+    with Producer(group="P_crowd", nameserver=server.nameserver) as producer:
+        producer.send(Message("first", b"1"))
+        crowd = [socket.create_connection((host, int(port))) for _ in range(400)]
+        for number in range(10):  # a new topic is a new file in each of its queues
+            producer.send(Message(f"new-{number}", b"sent"))
+        for each in crowd:
+            each.close()
+        producer.send(Message("last", b"1"))
+    with Admin(nameserver=server.nameserver) as admin:
+        assert "brokerFaults" not in admin.broker_runtime_info(str(server.facts["broker"]))
+    assert server.stop() == 0
+    assert server.process.stderr is not None
+    said = server.process.stderr.read()
+    assert "new connections are refused, 1 so far:" in said
+    assert "of the 256 files that the system lets this process open, all but 192 are kept for the store" in said
+    assert "ERROR" not in said

@@ -10,6 +10,7 @@ import pytest
 from halfmoon.errors import StoreNotWritable
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.health import Health
 from halfmoon.store.visible import Arrival, Visible
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import HOST, NOW, carry_out, draft, open_store, read_all
@@ -17,7 +18,7 @@ from tests.store.driving import HOST, NOW, carry_out, draft, open_store, read_al
 
 def visible_on(disk: SimDisk) -> tuple[Visible, list[str]]:
     reasons: list[str] = []
-    return Visible(CommitLog(disk, 65536, HOST, 1 << 20), reasons.append), reasons
+    return Visible(CommitLog(disk, 65536, HOST, 1 << 20), Health(reasons.append)), reasons
 
 
 def test_entries_wait_until_the_log_is_durable_and_come_a_queue_at_a_time():

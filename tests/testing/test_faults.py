@@ -25,6 +25,7 @@ MARKS = {
     "clock": "forward",
     "nameserver": "nameserver-0 ",
     "full_disk": "has a full disk",
+    "descriptors": "files more",
 }
 
 

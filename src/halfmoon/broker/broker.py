@@ -269,8 +269,11 @@ class Broker:
         self._starts.append(Start(operation, name))
 
     def _texts(self, now: int) -> dict[str, str]:
-        """What runtime information (28) says of transactions."""
-        return {**self.transactions.pending.texts(now), **self.batches.listing.texts()}
+        """What runtime information (28) says besides: of transactions, and what is wrong, when something is."""
+        faults = [self.store.refusal, self.store.health.short]
+        faults += [f"{path} is not saved: {reason}" for path, reason in sorted(self.tables.failed.items())]
+        told = {"brokerFaults": "; ".join(filter(None, faults))} if any(faults) else {}
+        return {**self.transactions.pending.texts(now), **self.batches.listing.texts(), **told}
 
     def _waiting(self) -> int:
         """How many wait for the log to be durable."""

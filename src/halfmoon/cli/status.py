@@ -27,7 +27,8 @@ def status(
 ) -> None:
     """Say how the cluster is: healthy, degraded or down.
 
-    Exit code 0 when healthy, else 1. Degraded: a broker does not answer, its disk is nearly full, or a group is too far behind.
+    Exit code 0 when healthy, else 1. Degraded: a broker does not answer or cannot write, its disk is nearly full, or a group is
+    too far behind.
 
     Example: halfmoon status --max-lag 10000
     """
@@ -73,7 +74,8 @@ def _brokers(admin: Admin) -> list[dict[str, Any]]:
                 "disk_used": used,
                 "boot_ms": int(_first_number(info.get("bootTimestamp"))),
             }
-            facts.setdefault("fault", f"its disk is {used:.0%} full" if used >= DISK_WARNING else None)
+            full = f"its disk is {used:.0%} full" if used >= DISK_WARNING else None
+            facts.setdefault("fault", info.get("brokerFaults") or full)
             found.append(facts)
     return found
 

@@ -4,8 +4,8 @@ Files have a fixed size, are sparse until written, and are read through one shar
 are copied into the mapping too, at half the price of a ``pwrite``; large ones are a ``pwrite``, at a third of the price of the
 page faults that a copy into fresh pages takes (measured: 13 against 44 us for 19 KiB). Space is asked from the file system in
 steps *before* it is written to, so that a full disk is an `OSError` and never a signal. A mapping keeps
-a descriptor before Python 3.13, so the limit of descriptors is raised to what the system allows. Nothing here knows what the
-bytes mean.
+a descriptor before Python 3.13, so the limit of descriptors is raised to what the system allows, and some are held for the files
+here (`halfmoon.shell.descriptors`). Nothing here knows what the bytes mean.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import resource
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from errno import EMFILE, ENFILE, ENXIO
 from pathlib import Path
 from struct import Struct
-from threading import Lock
 from typing import Any
 
 from halfmoon.errors import StoreLocked
 from halfmoon.ports import Buffer, DiskUsage
+from halfmoon.shell.descriptors import allow_descriptors, hold_descriptors, refill, reserved
 
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
@@ -38,36 +37,15 @@ _UNUSED, _CLOSED = -2, -1
 """In place of a descriptor: it is kept from the second large write on, as the files of most queues see no second one."""
 
 
-_spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-_spare_lock = Lock()
-
-
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    """Give a descriptor for a sync, from a reserve of one when the process has no more: what was written must become durable, and a
-    failed sync would stop the store for good. Raises OSError.
-    """
-    global _spare
-    try:
-        fd = os.open(path, flags | os.O_CLOEXEC)
-    except OSError as exc:
-        if exc.errno not in (EMFILE, ENFILE):
-            raise
-        with _spare_lock:
-            os.close(_spare)
-            try:
-                fd = os.open(path, flags | os.O_CLOEXEC)
-                try:
-                    yield fd
-                finally:
-                    os.close(fd)
-            finally:
-                _spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        return
+    """Give a descriptor, also when the process has no more but those kept for the store. Raises OSError."""
+    fd = reserved(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
     try:
         yield fd
     finally:
         os.close(fd)
+        refill()
 
 
 class RealFile:
@@ -110,7 +88,13 @@ class RealFile:
             table[array // 4] = numbers
 
     def _write_large(self, at: int, data: Buffer) -> None:
-        fd = self._fd if self._fd >= 0 else os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fd = self._fd if self._fd >= 0 else reserved(lambda: os.open(self._full, os.O_RDWR | os.O_CLOEXEC))
+        except OSError as exc:
+            if exc.errno not in (EMFILE, ENFILE):
+                raise
+            self._map[at : at + len(data)] = data  # type: ignore[index]  # slower, and needs no descriptor
+            return
         try:
             written = os.pwrite(fd, data, at)
             while written < len(data):  # a signal may cut a write short
@@ -186,11 +170,8 @@ class RealFile:
             self._fd = _UNUSED
 
     def _open_map(self) -> None:
-        fd = os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            self._map = mmap.mmap(fd, self.size, **_UNTRACKED)
-        finally:
-            os.close(fd)
+        with _opened(self._full, os.O_RDWR) as fd:
+            self._map = reserved(lambda: mmap.mmap(fd, self.size, **_UNTRACKED))
         self._view = memoryview(self._map)
 
     def _reserve(self, end: int) -> None:
@@ -200,11 +181,8 @@ class RealFile:
             self._open_map()
         step = min(max(self._reserved, _STEP_MIN), _STEP_MAX)
         wanted = min(self.size, end + step)
-        fd = os.open(self._full, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with _opened(self._full, os.O_RDWR) as fd:
             os.posix_fallocate(fd, self._reserved, wanted - self._reserved)
-        finally:
-            os.close(fd)
         self._reserved = wanted
 
 
@@ -228,20 +206,16 @@ class RealDisk:
         self.root = Path(root)
         self.root.mkdir(parents=True, exist_ok=True)
         self._locks: list[RealLock] = []
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft != hard:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        allow_descriptors()
+        hold_descriptors()
 
     def create(self, path: str, size: int) -> RealFile:
         """Make a sparse file of zeros; an existing one is replaced (views of it stay valid)."""
         full = self.root / path
         full.parent.mkdir(parents=True, exist_ok=True)
         full.unlink(missing_ok=True)
-        fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        try:
+        with _opened(full, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
             os.ftruncate(fd, size)
-        finally:
-            os.close(fd)
         return RealFile(path, full, size)
 
     def open(self, path: str) -> RealFile:
@@ -256,7 +230,7 @@ class RealDisk:
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted; empty when it is missing."""
         try:
-            return sorted(os.listdir(self.root / path))
+            return sorted(reserved(lambda: os.listdir(self.root / path)))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -294,7 +268,7 @@ class RealDisk:
     def read(self, path: str) -> bytes | None:
         """Whole content of a small file, or None when it is missing."""
         try:
-            return (self.root / path).read_bytes()
+            return reserved((self.root / path).read_bytes)
         except FileNotFoundError:
             return None
 
@@ -303,14 +277,11 @@ class RealDisk:
         full = self.root / path
         full.parent.mkdir(parents=True, exist_ok=True)
         fresh = full.with_name(full.name + ".tmp")
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
+        with _opened(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest) :]
             os.fsync(fd)
-        finally:
-            os.close(fd)
         if keep_previous and full.exists():
             link = full.with_name(full.name + ".bak.tmp")
             link.unlink(missing_ok=True)

@@ -8,15 +8,12 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from halfmoon.shell.loop import allow_descriptors
+from halfmoon.shell.descriptors import KEPT_MAX, allow_descriptors
 
 Address = tuple[str, int]
 
 STOP_MS = 30_000
 """How long a clean stop may take: unregistering and the last sync."""
-
-DESCRIPTORS_BESIDE = 1024
-"""Open files that are no accepted connections: listeners, connections of our own, files of a store while they are synced."""
 
 
 class Served(Protocol):
@@ -39,7 +36,7 @@ async def run_until_signal(
     A second signal leaves the process at once with status 1.
     """
     loop = asyncio.get_running_loop()
-    allow_descriptors(sum(server.connections_max for server in servers) + DESCRIPTORS_BESIDE)
+    allow_descriptors(sum(server.connections_max for server in servers) + KEPT_MAX)
     asked = asyncio.Event()
 
     def stop_asked() -> None:

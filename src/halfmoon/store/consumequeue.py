@@ -126,9 +126,10 @@ class ConsumeQueue:
                 segments.extend(self.written * ENTRY_BYTES)
             count = min(queue_offset - self.written, self.per_file - self.written % self.per_file, 4096)
             segments.write(self.written * ENTRY_BYTES, filler * count)
-            self.written += count
-            if self.written == queue_offset or self.written % self.per_file == 0:
+            end = self.written + count
+            if end == queue_offset or end % self.per_file == 0:
                 segments.sync_now()
+            self.written = end
         if queue_offset * ENTRY_BYTES >= segments.end:
             segments.extend(queue_offset * ENTRY_BYTES)
 

@@ -3,17 +3,20 @@
 The *log lane* syncs the commit log and moves ``durable_offset``; in sync flush it is the group commit: whatever was appended
 while one sync runs waits together for the next. The *queue lane* syncs queues and reservations, and with the log lane's offset
 gives the checkpoint. A sync that failed is never retried: the kernel may have dropped the pages, and a second call would lie.
+One that never began, for want of a descriptor, leaves what it owes to the next of its lane.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from halfmoon.effects import Work
 from halfmoon.ports import Disk, File
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.health import Health, untried
 from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE
 from halfmoon.store.reserve import Reserve
 
@@ -21,8 +24,9 @@ from halfmoon.store.reserve import Reserve
 class Flush:
     """Both lanes. ``error`` is the first failure, for good."""
 
-    def __init__(self, disk: Disk, log: CommitLog, reserve: Reserve) -> None:
-        self._disk, self._log, self._reserve = disk, log, reserve
+    def __init__(self, disk: Disk, log: CommitLog, reserve: Reserve, health: Health) -> None:
+        self._disk, self._log, self._reserve, self._health = disk, log, reserve, health
+        self._owed_log, self._owed_queues = _Owed([], []), _Owed([], [])
         self.durable_offset = 0
         self.durable_ms = 0
         self.queues_offset = 0
@@ -47,14 +51,18 @@ class Flush:
         self.log_syncing = True
         target, store_ms = log.end, log.last_store_ms
         files, directory = log.segments.take_dirty(), log.segments.take_directory_dirty()
+        owed = self._owed_log.and_(files, [COMMIT_LOG] if directory else [])
+        self._owed_log = _Owed([], [])
 
         def run() -> None:
-            _sync(self._disk, [COMMIT_LOG] if directory else [], files)
+            owed.sync(self._disk)
 
         def finish(result: Exception | None, now: int) -> None:
             self.log_syncing = False
+            if untried(result):
+                self._owed_log = owed
             if isinstance(result, Exception):
-                self.error = self.error or result
+                self._not_synced(result)
             elif self.error is None:
                 self.durable_offset, self.durable_ms = target, store_ms
             done(now)
@@ -77,24 +85,44 @@ class Flush:
                 directories.append(queue.segments.directory)
         if directories:
             directories.append(CONSUME_QUEUE)
+        owed = self._owed_queues.and_(files, directories)
+        self._owed_queues = _Owed([], [])
 
         def run() -> None:
-            _sync(self._disk, directories, files)
+            owed.sync(self._disk)
             checkpoint.sync()
 
         def finish(result: Exception | None, now: int) -> None:
             self.queues_syncing = False
+            if untried(result):
+                self._owed_queues = owed
             if isinstance(result, Exception):
-                self.error = self.error or result
+                self._not_synced(result)
             elif self.error is None:
                 self.queues_offset, self.queues_ms = published, store_ms
             done(now)
 
         return Work(run, finish, False, "sync queues")
 
+    def _not_synced(self, error: Exception) -> None:
+        self._health.sync_failed(error)
+        if not untried(error):
+            self.error = self.error or error
 
-def _sync(disk: Disk, directories: list[str], files: list[File]) -> None:
-    for file in files:
-        file.sync()
-    for directory in directories:
-        disk.sync_directory(directory)
+
+class _Owed(NamedTuple):
+    """Files and directories that are to be synced."""
+
+    files: list[File]
+    directories: list[str]
+
+    def and_(self, files: list[File], directories: list[str]) -> _Owed:
+        """Return these and others, each once."""
+        return _Owed([*dict.fromkeys([*self.files, *files])], [*dict.fromkeys([*self.directories, *directories])])
+
+    def sync(self, disk: Disk) -> None:
+        """Wait until all is on the device. Raises OSError."""
+        for file in self.files:
+            file.sync()
+        for directory in self.directories:
+            disk.sync_directory(directory)

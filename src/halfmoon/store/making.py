@@ -7,7 +7,6 @@ of a whole batch. Whoever has a message for such a queue asks `ready` and, when 
 from __future__ import annotations
 
 from collections.abc import Callable
-from errno import EDQUOT, ENOSPC
 from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
@@ -15,6 +14,7 @@ from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import Disk
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.health import Health
 from halfmoon.store.recovery import Queues
 from halfmoon.store.reserve import Extension, Reserve
 
@@ -38,15 +38,15 @@ class _Job(NamedTuple):
 class Making:
     """Queues that are wanted and those that are being made. ``reserves`` says whether offsets need a reservation (async flush).
 
-    ``fail`` is told why nothing can be written any more, ``remove`` removes what was made of queues that nobody wants now.
+    ``health`` is told what cannot be written, ``remove`` removes what was made of queues that nobody wants now.
     """
 
     def __init__(
         self, disk: Disk, log: CommitLog, queues: Queues, reserve: Reserve, queue_file_bytes: int, *, reserves: bool,
-        fail: Callable[[str], None], remove: Callable[[list[ConsumeQueue]], None],
+        health: Health, remove: Callable[[list[ConsumeQueue]], None],
     ) -> None:  # fmt: skip
         self._disk, self._log, self._queues, self._reserve = disk, log, queues, reserve
-        self._queue_file_bytes, self._reserves, self._fail, self._remove = queue_file_bytes, reserves, fail, remove
+        self._queue_file_bytes, self._reserves, self._health, self._remove = queue_file_bytes, reserves, health, remove
         self._wanted: dict[_Key, list[Made]] = {}
         self._running: dict[_Key, list[Made]] = {}
         self._forgotten: set[_Key] = set()
@@ -101,7 +101,8 @@ class Making:
                     jobs[key] = self._job(key, waiting)
                     self._running[key] = waiting
                     continue
-                except OSError as exc:  # no room for a reservation
+                except OSError as exc:
+                    self._health.write_failed("a reservation of queue offsets", exc)
                     error = exc
             to_tell += waiting
 
@@ -150,13 +151,14 @@ class Making:
     def _done(self, jobs: dict[_Key, _Job], result: Any, now: int) -> None:
         self._running = {}
         forgotten, self._forgotten = self._forgotten, set()
+        failed = result if isinstance(result, Exception) else None
         if isinstance(result, Exception):
-            self._fail(f"a sync failed: {result}")
+            self._health.sync_failed(result)
             result = [result] * len(jobs)
         for key, error in zip(jobs, result):
             job = jobs[key]
-            if isinstance(error, OSError) and error.errno not in (ENOSPC, EDQUOT):
-                self._fail(f"a queue cannot be written: {error}")
+            if isinstance(error, OSError) and error is not failed:
+                self._health.write_failed("a queue", error)
             if key in forgotten:
                 if job.is_new:
                     self._remove([job.queue])

@@ -20,8 +20,10 @@ from typing import NamedTuple
 from zlib import crc32
 
 from halfmoon.effects import Work
+from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import Disk, File
 from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.health import Health
 from halfmoon.store.layout import RESERVE
 
 _SLOT_BYTES = 256
@@ -84,8 +86,8 @@ class Extension(NamedTuple):
 class Reserve:
     """The table: (topic, queue number) to reservation and floor."""
 
-    def __init__(self, disk: Disk, fail: Callable[[str], None] = lambda reason: None) -> None:
-        self._disk, self._fail = disk, fail
+    def __init__(self, disk: Disk, health: Health | None = None) -> None:
+        self._disk, self._health = disk, health or Health()
         self._parts: list[_Part] = []
         self._slots = 0
         self._free: list[int] = []
@@ -156,7 +158,9 @@ class Reserve:
 
     def more(self, queue: ConsumeQueue, needed: int) -> None:
         """A queue passed its low water and will give out offsets below ``needed``: ask for more in the background, and at once,
-        waiting for the device, when they are not reserved. A failure is told to ``fail``.
+        waiting for the device, when they are not reserved.
+
+        Raises StoreNotWritable: nothing more is reserved.
         """
         if needed <= queue.reserved:
             queue.low_water = queue.reserved
@@ -164,11 +168,13 @@ class Reserve:
             return
         try:
             extension = self.extend(queue, needed)
+        except OSError as exc:
+            raise StoreNotWritable(self._health.write_failed("a reservation of queue offsets", exc)) from exc
+        try:
             self.sync()
         except OSError as exc:
-            self._fail(f"a reservation of queue offsets cannot be written: {exc}")
-        else:
-            self.granted(extension)
+            raise StoreNotWritable(self._health.sync_failed(exc)) from exc
+        self.granted(extension)
 
     def start(self, leave: Callable[[Work[None]], None]) -> None:
         """Leave the sync of what is wanted as work, one at a time."""
@@ -178,14 +184,14 @@ class Reserve:
         try:
             extended = [self.extend(queue, 0) for queue in wanted]
         except OSError as exc:
-            self._fail(f"a reservation of queue offsets cannot be written: {exc}")
+            self._health.write_failed("a reservation of queue offsets", exc)  # they ask again, at once, when they need it
             return
         self._syncing = True
 
         def done(result: Exception | None, now: int) -> None:
             self._syncing = False
             if isinstance(result, Exception):
-                self._fail(f"a sync failed: {result}")
+                self._health.sync_failed(result)
                 return
             for extension in extended:
                 self.granted(extension)
@@ -200,8 +206,12 @@ class Reserve:
         reserved = max(row.reserved, max(wanted, queue.next_offset) + step)
         queue.reserve_step = min(step * 8, STEP_MAX)
         queue.low_water = queue.reserved  # until the new one is granted, what lies beyond the old one is asked for at once
-        row.reserved = reserved
-        self._write_row(key, row)
+        before, row.reserved = row.reserved, reserved
+        try:
+            self._write_row(key, row)
+        except OSError:
+            row.reserved = before
+            raise
         self._table[key] = row
         return Extension(queue, row, reserved)
 

@@ -180,10 +180,13 @@ class Segments:
 
     def sync_now(self) -> None:
         """Wait until everything written here is on the device, names included."""
-        for file in self.take_dirty():
+        while self.dirty:
+            base, file = next(iter(self.dirty.items()))
             file.sync()
-        if self.take_directory_dirty():
+            del self.dirty[base]
+        if self.directory_dirty:
             self._disk.sync_directory(self.directory)
+            self.directory_dirty = False
 
     def take_directory_dirty(self) -> bool:
         """Whether names were made or removed since the last call."""

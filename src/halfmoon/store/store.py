@@ -2,6 +2,7 @@
 
 What must wait is left as `Work`. In async flush an appended message is visible at once; in sync flush once it is durable.
 A sync that failed stops the store for good: ``refusal`` says why, and nothing that was not durable becomes visible any more.
+What passes (`halfmoon.store.health`) is refused and tried again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from halfmoon.store.alike import Alike
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog, Draft, Drafts
 from halfmoon.store.flush import Flush
+from halfmoon.store.health import Health
 from halfmoon.store.indexing import Indexing, KeyFound
 from halfmoon.store.keyindex import KeyIndex
 from halfmoon.store.layout import ABORT, INDEX, LOCK
@@ -62,24 +64,24 @@ class Store:
         self._queues: Queues = {}
         self._reader = Reader(self._log, settings)
         self.ranges = RangeReader(self._log, self._queues)
-        self._reserve = Reserve(disk, self._fail)
-        self._flush = Flush(disk, self._log, self._reserve)
+        self.health = Health(self._failed_for_good)
+        self._reserve = Reserve(disk, self.health)
+        self._flush = Flush(disk, self._log, self._reserve, self.health)
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()
-        self._visible = Visible(self._log, self._fail)
+        self._visible = Visible(self._log, self.health)
         self._work: list[Work[Any]] = []
-        self._failed: str | None = None
         self._stopping = self._closed = False
         self._now = self._reads = 0
         self._indexing = Indexing(
             self._log, KeyIndex(disk, settings.hash_slots, settings.index_entries_max), enabled=settings.message_index_enable
         )
         self._upkeep = Upkeep(
-            disk, self._log, self._queues, self._flush, self._indexing, settings, lambda work: self._work.append(work), self._fail
+            disk, self._log, self._queues, self._flush, self._indexing, settings, lambda work: self._work.append(work), self.health
         )
         self._making = Making(
             disk, self._log, self._queues, self._reserve, settings.queue_file_bytes, reserves=not self._sync_flush,
-            fail=self._fail, remove=self._upkeep.remove_queues,
+            health=self.health, remove=self._upkeep.remove_queues,
         )  # fmt: skip
         self._log_due = self._queues_due = 0
         self._linger_due: int | None = None
@@ -146,7 +148,7 @@ class Store:
     @property
     def refusal(self) -> str | None:
         """Why the store takes no writes now; None: it does."""
-        return self._failed or ("the store is closed" if self._stopping else self._upkeep.disk_full)
+        return self.health.failure or ("the store is closed" if self._stopping else self._upkeep.disk_full)
 
     @property
     def sync_flush(self) -> bool:
@@ -156,7 +158,7 @@ class Store:
     @property
     def failure(self) -> str | None:
         """Why the store stopped for good (a failed sync or write); None: it did not."""
-        return self._failed
+        return self.health.failure
 
     def earliest_ms(self) -> int:
         """When the oldest record of the log was stored; -1: there is none."""
@@ -187,21 +189,19 @@ class Store:
             MessageIllegal: a message is too large; nothing was stored.
             UsageError: the topic cannot be a topic.
         """
-        if self._failed or self._stopping or self._upkeep.disk_full:
+        self._now = self.health.now = now
+        if self.health.failure or self._stopping or self._upkeep.disk_full:
             raise StoreNotWritable(str(self.refusal))
         queue = self._queues.get((topic, queue_id)) or self._making.now(topic, queue_id)
         first = queue.next_offset
         if first + len(drafts) > queue.low_water:
             self._reserve.more(queue, first + len(drafts))
-            if self._failed:
-                raise StoreNotWritable(self._failed)
         if first + len(drafts) > queue.room:
             self._visible.make_room(queue, first, len(drafts))
-        self._now = now
         try:
             block = self._log.append(topic, queue_id, first, drafts, now, whole=whole)
         except OSError as exc:
-            raise StoreNotWritable(f"the log cannot be written: {exc}") from exc
+            raise StoreNotWritable(self.health.write_failed("the log", exc)) from exc
         entries = block.entries
         if block.end_offset >= self._indexing.next_mark and drafts:
             self._indexing.mark(block.physical_offsets[0])
@@ -298,24 +298,19 @@ class Store:
             self._work.append(work)
 
     def _log_synced(self, now: int) -> None:
-        if self._flush.error is not None:
-            self._fail(f"a sync failed: {self._flush.error}")
-            return
-        if self._sync_flush:
+        if self._sync_flush and not self.failure and self._flush.durable_offset > self._visible.end:
             self._visible.publish_durable(self._flush.durable_offset, self._flush.durable_ms)
             if self._log.end > self._flush.durable_offset and (self._flush.log_wanted or self._stopping):
                 self._start_log_sync(inline=False)
             elif self._log.end > self._flush.durable_offset and self._linger_due is None:
                 self._linger_due = now + _LINGER_MS
 
-    def _fail(self, reason: str) -> None:
-        """Stop taking writes for good."""
-        self._failed = self._failed or reason
+    def _failed_for_good(self, failure: str) -> None:
         self._visible.give_up()
-        self._making.give_up(StoreNotWritable(self._failed))
+        self._making.give_up(StoreNotWritable(failure))
 
     def _sync_queues_work(self) -> Work[None] | None:
-        if self._flush.queues_syncing or self._failed:
+        if self._flush.queues_syncing or self.failure:
             return None
         visible = self._visible
         return self._flush.sync_queues(
@@ -323,9 +318,7 @@ class Store:
         )
 
     def _queues_synced(self, now: int) -> None:
-        if self._flush.error is not None:
-            self._fail(f"a sync failed: {self._flush.error}")
-        else:
+        if not self.failure:
             self._write_checkpoint()
 
     def _write_checkpoint(self, *, clean: bool = False) -> None:
@@ -345,7 +338,7 @@ class Store:
         if self._closed:
             return None
         times = [self._upkeep.due(self._visible.end)]
-        if self._failed:
+        if self.failure:
             return None
         if self._checkpoint_behind:
             times.append(self._queues_due)
@@ -367,6 +360,7 @@ class Store:
         if self._closed:
             return
         self._now = max(self._now, now)
+        self.health.tick(self._now)
         if self._linger_due is not None and now >= self._linger_due:
             self._linger_due = None
             self._start_log_sync(inline=False)
@@ -375,13 +369,13 @@ class Store:
             self._start_log_sync(inline=False)
         if now >= self._queues_due:
             self._queues_due = now + self.settings.flush_queue_interval_ms
-            if not self._failed:
+            if not self.failure:
                 self._write_checkpoint()
             if self._checkpoint_behind:
                 work = self._sync_queues_work()
                 if work is not None:
                     self._work.append(work)
-        if not self._failed and self._upkeep.tick(now, self._visible.end, self._reads):
+        if not self.failure and self._upkeep.tick(now, self._visible.end, self._reads):
             self._write_checkpoint()
 
     def delete_topic(self, topic: str, now: int) -> None:
@@ -398,7 +392,7 @@ class Store:
 
     def work(self) -> list[Work[Any]]:
         """Take out what is to be run where waiting is allowed."""
-        if self._reserve.wanted and not self._failed:
+        if self._reserve.wanted and not self.failure:
             self._reserve.start(self._work.append)
         self._making.start(self._work.append)
         taken, self._work = self._work, []
@@ -410,7 +404,7 @@ class Store:
         """Take no more appends; the last syncs come out of `work`."""
         self._stopping = True
         self._making.give_up(StoreNotWritable(str(self.refusal)))
-        if self._failed:
+        if self.failure:
             return
         self._start_log_sync(inline=False)
         work = self._sync_queues_work()
@@ -423,7 +417,7 @@ class Store:
             return
         self._stopping = self._closed = True
         try:
-            if not self._failed:
+            if not self.failure:
                 self._finish(now)
         finally:
             self._checkpoint_file.close()
@@ -438,7 +432,7 @@ class Store:
             if (queue_work := self._sync_queues_work()) is not None:
                 carry_out(queue_work, now)
         durable = min(flush.durable_offset, flush.queues_offset)
-        if self._failed or flush.log_syncing or flush.queues_syncing or durable < self._log.end:
+        if self.failure or flush.log_syncing or flush.queues_syncing or durable < self._log.end:
             return
         self._reserve.sync()
         for file in (*self._indexing.take_sealed(), *self._indexing.index.files[-1:]):

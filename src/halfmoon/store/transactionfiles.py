@@ -29,6 +29,9 @@ class TransactionFiles:
         self.milestone = MilestoneFile(disk)
         self.boot = disk.boot_id() or ""
         self.none_below = 0
+        self._owed: tuple[list[File], list[str]] = ([], [])
+        self._taken: tuple[list[File], list[str]] = ([], [])
+        """What the next sync is to do besides, and what the last one was to do."""
         self.marks: deque[tuple[int, int]] = deque([(0, 0)])
         """Pairs, one for each 4,096 half messages from the first pending one on: units about half messages from this index on have
         this number or a higher one."""
@@ -53,12 +56,14 @@ class TransactionFiles:
     @property
     def dirty(self) -> bool:
         """Whether something was written since the last sync began."""
-        return bool(self.table.segments.dirty or self.redo.segments.dirty or self.slots.dirty)
+        return bool(self._owed[0] or self.table.segments.dirty or self.redo.segments.dirty or self.slots.dirty)
 
     def take_sync(self) -> Callable[[], None]:
-        """Return what waits until everything written so far is on the device; it may run in another thread."""
-        files: list[File] = []
-        directories: list[str] = []
+        """Return what waits until everything written so far is on the device; it may run in another thread.
+
+        When it fails before it began (`halfmoon.store.health.untried`), `put_back` leaves it to the next.
+        """
+        (files, directories), self._owed = self._owed, ([], [])
         for segments in (self.table.segments, self.redo.segments):
             files += segments.take_dirty()
             if segments.take_directory_dirty():
@@ -68,6 +73,7 @@ class TransactionFiles:
             directories.append(CHECKS)
         if directories:
             directories.append(TRANSACTION)
+        self._taken = (files, directories)
 
         def run() -> None:
             for file in files:
@@ -76,6 +82,10 @@ class TransactionFiles:
                 self.disk.sync_directory(directory)
 
         return run
+
+    def put_back(self) -> None:
+        """What was taken last for a sync was not synced."""
+        self._owed, self._taken = self._taken, ([], [])
 
     def sync(self) -> None:
         """Wait until everything written so far is on the device."""

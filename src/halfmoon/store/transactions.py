@@ -19,6 +19,7 @@ from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import Disk
 from halfmoon.store.checkslots import Check
+from halfmoon.store.health import untried
 from halfmoon.store.layout import HALF_TOPIC
 from halfmoon.store.milestone import Milestone
 from halfmoon.store.redolog import PREPARED_TAG
@@ -332,7 +333,9 @@ class TransactionIndex:
 
         def done(result: Exception | None, now: int) -> None:
             self._syncing = False
-            if isinstance(result, Exception):
+            if untried(result):
+                files.put_back()
+            elif isinstance(result, Exception):
                 self._freeze(result)
             else:
                 self._reached = snapshot

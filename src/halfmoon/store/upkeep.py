@@ -17,6 +17,7 @@ from halfmoon.store import arrays
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
+from halfmoon.store.health import Health
 from halfmoon.store.indexing import Indexing
 from halfmoon.store.keyindex import IndexFile
 from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE, ENTRY_BYTES, INDEX
@@ -42,10 +43,10 @@ class Upkeep:
 
     def __init__(
         self, disk: Disk, log: CommitLog, queues: Queues, flush: Flush, indexing: Indexing, settings: StoreSettings,
-        leave: Callable[[Work[Any]], None], fail: Callable[[str], None],
+        leave: Callable[[Work[Any]], None], health: Health,
     ) -> None:  # fmt: skip
         self._disk, self._log, self._queues, self._flush, self._indexing = disk, log, queues, flush, indexing
-        self._settings, self._leave, self._fail = settings, leave, fail
+        self._settings, self._leave, self._health = settings, leave, health
         self.disk_full: str | None = None
         self.undecided_from: Callable[[], int] | None = None
         self.wanted_below = 0
@@ -119,7 +120,8 @@ class Upkeep:
         def done(result: Exception | None, now: int) -> None:
             self._index_syncing = False
             if isinstance(result, Exception):
-                self._fail(f"a sync failed: {result}")
+                self._health.sync_failed(result)
+                indexing.sealed = sealed + indexing.sealed
             else:
                 indexing.settle(self._flush.durable_offset, sealed)
 

@@ -7,13 +7,12 @@ queue at a time. The space for entries is taken before their records are written
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from errno import EDQUOT, EMFILE, ENFILE, ENOSPC
 from typing import NamedTuple
 
 from halfmoon.errors import StoreNotWritable
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.health import Health
 
 
 class Arrival(NamedTuple):
@@ -28,11 +27,11 @@ class Arrival(NamedTuple):
 class Visible:
     """Entries written and waiting. ``end`` is the physical offset below which everything is visible, stored at ``end_ms``.
 
-    ``changed`` are the queues written since the last sync of queues began. ``fail`` is told why nothing can be written any more.
+    ``changed`` are the queues written since the last sync of queues began.
     """
 
-    def __init__(self, log: CommitLog, fail: Callable[[str], None]) -> None:
-        self._log, self._fail = log, fail
+    def __init__(self, log: CommitLog, health: Health) -> None:
+        self._log, self._health = log, health
         self.end = self.end_ms = 0
         self.changed: list[ConsumeQueue] = []
         self._pending: deque[tuple[int, ConsumeQueue, int, list[int]]] = deque()
@@ -40,13 +39,11 @@ class Visible:
         self._arrivals: list[Arrival] = []
 
     def make_room(self, queue: ConsumeQueue, first: int, count: int) -> None:
-        """Take the disk's space for entries. Raises StoreNotWritable, and nothing is different, when there is none."""
+        """Take the disk's space for entries. Raises StoreNotWritable, and nothing is different, when it cannot be had."""
         try:
             queue.make_room(first, count, self._log.end, self._log.file_bytes)
         except OSError as exc:
-            if exc.errno not in (ENOSPC, EDQUOT, EMFILE, ENFILE):
-                self._fail(f"a queue cannot be written: {exc}")
-            raise StoreNotWritable(f"a queue cannot be written: {exc}") from exc
+            raise StoreNotWritable(self._health.write_failed("a queue", exc)) from exc
 
     def publish(self, queue: ConsumeQueue, first: int, entries: list[int]) -> None:
         """Write entries (physical offset, size, tag hash, flat) and let consumers see them. Raises StoreNotWritable."""
@@ -55,8 +52,7 @@ class Visible:
         try:
             queue.publish(first, entries, self._log.file_bytes)
         except OSError as exc:
-            self._fail(f"a queue cannot be written: {exc}")
-            raise StoreNotWritable(f"a queue cannot be written: {exc}") from exc
+            raise StoreNotWritable(self._health.fail(f"a queue cannot be written: {exc}")) from exc
         self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, entries[2::3]))
 
     def wait(self, end_offset: int, queue: ConsumeQueue, first: int, entries: list[int]) -> None:
@@ -77,7 +73,7 @@ class Visible:
             for queue, (first, entries) in blocks.items():
                 self.publish(queue, first, entries)
         except StoreNotWritable:
-            return  # `fail` was told; what is durable is found again at the next start
+            return  # the store has failed; what is durable is found again at the next start
         self.end, self.end_ms = durable_offset, durable_ms
 
     def forget(self, topic: str) -> None:

@@ -1,8 +1,8 @@
 """`SimDisk`: a disk in memory that forgets. The same ports as `halfmoon.shell.disk`, with faults drawn from a seeded `Random`.
 
 What a real machine may do, it may do: keep any subset of the pages that were not synced, each in any version that was ever
-written back; keep or lose names made or removed since their directory was synced; fail a sync and drop the pages; be full; stop
-in the middle of a copy. Never touches a real file.
+written back; keep or lose names made or removed since their directory was synced; fail a sync and drop the pages; be full; have no
+descriptor left; stop in the middle of a copy. Never touches a real file.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ class SimFile:
         if at < 0 or end > self.size:
             raise IndexError(f"{self.path}: a write of {at} to {end} is outside of a file of {self.size} bytes")
         pages = range(at // PAGE_BYTES, -(-end // PAGE_BYTES))
-        if disk.full and not self._touched.issuperset(pages):
-            raise OSError(errno.ENOSPC, "no space left on device", self.path)
+        if not self._touched.issuperset(pages):
+            if disk.full:
+                raise OSError(errno.ENOSPC, "no space left on device", self.path)
+            disk.open_one(self.path)  # space is asked for through a descriptor
         torn = disk.count_write(self.path)
         taken = disk.random.randrange(len(data) + 1) if torn else len(data)
         if len(data) == 4 and at % 4 == 0:  # the processor stores an aligned number whole or not at all
@@ -78,6 +80,7 @@ class SimFile:
     def sync(self) -> None:
         """Move what was written to the device, or fail and forget that it was not."""
         self._disk.check_alive(self._boot)
+        self._disk.open_one(self.path)
         self._disk.syncs += 1
         if self._disk.fail_syncs:
             self._disk.fail_syncs -= 1
@@ -124,13 +127,15 @@ class SimDisk:
     """One directory tree in memory.
 
     ``write_back`` is the probability that a write is followed by the kernel writing some page back by itself. Set ``full``,
-    ``fail_syncs``, ``stop_after_writes``, ``used_bytes`` and ``now_ms`` as a test needs them.
+    ``descriptors``, ``fail_syncs``, ``stop_after_writes``, ``used_bytes`` and ``now_ms`` as a test needs them.
     """
 
     def __init__(self, random: Random, *, write_back: float = 0.05, total_bytes: int = 1 << 40) -> None:
         self.random, self.write_back = random, write_back
         self.total_bytes, self.used_bytes = total_bytes, 0
         self.full = False
+        self.descriptors: int | None = None
+        """How often a file may be opened from now on, before the process has no descriptor left; None: as often as it likes."""
         self.fail_syncs = 0
         self.stop_after_writes: int | None = None
         """The write after that many copies a part of its bytes and raises `Stopped`."""
@@ -187,6 +192,13 @@ class SimDisk:
         """Raise when a file of a process that is gone is used."""
         assert boot == self.boots, "a file is used by a process that was stopped"
 
+    def open_one(self, path: str) -> None:
+        """Take a descriptor. Raises OSError when there is none: nothing was done then."""
+        if self.descriptors is not None:
+            if self.descriptors <= 0:
+                raise OSError(errno.EMFILE, "too many open files", path)
+            self.descriptors -= 1
+
     def count_write(self, path: str) -> bool:
         """Count a write to a file; return whether the process stops in it."""
         if self.stop_behind is not None and path.startswith(self.stop_behind[0]):
@@ -200,6 +212,7 @@ class SimDisk:
 
     def create(self, path: str, size: int) -> SimFile:
         """Make a file of zeros; an existing one is replaced."""
+        self.open_one(path)
         if self.full:
             raise OSError(errno.ENOSPC, "no space left on device", path)
         self._files[path] = file = SimFile(self, path, bytearray(size), bytearray(size), set())
@@ -260,6 +273,7 @@ class SimDisk:
 
     def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
         """Replace a small file atomically and durably."""
+        self.open_one(path)
         if self.full:
             raise OSError(errno.ENOSPC, "no space left on device", path)
         self.syncs += 1
@@ -279,6 +293,7 @@ class SimDisk:
 
     def sync_directory(self, path: str) -> None:
         """Make names made in or removed from a directory durable, and the directory's own name."""
+        self.open_one(path)
         self.syncs += 1
         if self.fail_syncs:
             self.fail_syncs -= 1

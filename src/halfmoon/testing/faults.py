@@ -41,7 +41,7 @@ class Faults:
     )
     """Kinds that a seed may draw; one more would change what every seed draws, so the others of ``KINDS`` are asked for by name."""
 
-    KINDS: tuple[str, ...] = (*DRAWN, "full_disk")
+    KINDS: tuple[str, ...] = (*DRAWN, "full_disk", "descriptors")
 
     def __init__(self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: tuple[str, ...] | None = None) -> None:
         self.cluster, self._ledger, self._random = cluster, ledger, random
@@ -175,6 +175,17 @@ class Faults:
 
         self._later((100, 2500), empty)
 
+    def descriptors(self) -> None:
+        """Let a broker's process have few descriptors left, or none, for a while; nobody starts it again."""
+        broker = self._random.choice(self.cluster.brokers)
+        broker.disk.descriptors = self._random.choice((0, 0, 1, 2, 5))
+        self.cluster.world.note(broker.name, f"may open {broker.disk.descriptors} files more")
+
+        def closed() -> None:
+            broker.disk.descriptors = None
+
+        self._later((100, 2500), closed)
+
     def clock(self) -> None:
         """Let a broker's clock step forward."""
         self._random.choice(self.cluster.brokers).host.step_clock(self._random.choice((1, 50, 2_000, 60_000, 600_000)))
@@ -223,6 +234,7 @@ class Faults:
             broker.host.work_us = self.cluster.work_us
             broker.disk.stop_after_writes = None
             broker.disk.full = False
+            broker.disk.descriptors = None
             self._restart(broker)
 
     def _later(self, between_ms: tuple[int, int], action: Callable[[], None]) -> None:

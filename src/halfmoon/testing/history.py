@@ -108,6 +108,7 @@ class _History:
         cluster.run(ms=2500)
         contents, offsets = self._contents(), self._offsets()
         problems = check(self.ledger, contents, offsets)
+        problems += [f"refusing: {problem}" for problem in refusing(cluster)]
         problems += self._after_a_clean_stop(contents, offsets)
         cluster.run(ms=REGISTER_MS + 5_000)
         return problems + [f"routes: {problem}" for problem in routes_agree(self._routes(), dict(self.plan.brokers))]
@@ -187,6 +188,15 @@ class _History:
         if offsets != offsets_again:
             problems.append(f"restart: consumer offsets were {offsets} and are {offsets_again} after a clean restart")
         return problems
+
+
+def refusing(cluster: Cluster) -> list[str]:
+    """Return which brokers take no messages although every fault has ended: what failed for good was started again since."""
+    return [
+        f"{broker.name}: {broker.core.store.failure}"
+        for broker in cluster.brokers
+        if broker.running and broker.core.store.failure is not None
+    ]
 
 
 def durable(broker: BrokerNode, seen: Seen) -> bool:

@@ -41,6 +41,10 @@ class Verdict(ABC):
         )
 
 
+ABOUT_DISKS = ("halfmoon.store.health", "halfmoon.broker.tables")
+"""Loggers whose errors say what a disk did: in a history that is what was asked of it, and what comes of it is judged."""
+
+
 class ErrorsLogged(logging.Handler):
     """Makes problems of a history of the errors that servers log. ``cluster`` is the history's, once there is one."""
 
@@ -56,7 +60,8 @@ class ErrorsLogged(logging.Handler):
             text += f" ({record.exc_info[1]!r})"
         if self.cluster is not None:
             self.cluster.world.note("log", text)
-        self._ledger.unexpected.append(f"logged: {text}")
+        if record.name not in ABOUT_DISKS:
+            self._ledger.unexpected.append(f"logged: {text}")
 
 
 @contextmanager

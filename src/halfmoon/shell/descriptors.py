@@ -1,0 +1,115 @@
+"""The process's open files: as many as the system allows, and some kept for the store while connections take the rest.
+
+Connections are refused at a bound below the system's (`for_connections`), so that the store may open what it needs. Some of what
+is kept is held open from the start: whoever else takes the last descriptor, `reserved` has one to give for the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+from collections.abc import Callable
+from errno import EMFILE, ENFILE
+from threading import Lock
+from typing import TypeVar
+
+log = logging.getLogger("halfmoon.serve")
+T = TypeVar("T")
+
+KEPT_MAX = 1024
+"""Descriptors that connections leave to the store, to listeners and to our own connections; a quarter where fewer are allowed."""
+
+HELD_MAX = 64
+"""Of these, so many are held open: each file that a turn may have to open, several times over. Fewer where few are kept."""
+
+ENDLESS = 1 << 20
+"""In place of a bound that does not exist: a number that no process reaches."""
+
+_held: list[int] = []
+_wanted = 0
+_lock = Lock()
+
+
+def allow_descriptors(wanted: int = 0) -> int:
+    """Raise the process's bound on open files to what the system lets us have; return what it is now.
+
+    Shells often begin with 1024, which a few hundred clients and the files of a store use up. Less than ``wanted`` is said.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        for limit in (hard, wanted):  # some systems say "endless" and take only a number
+            if limit != resource.RLIM_INFINITY and limit <= soft:
+                break
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+                break
+            except (ValueError, OSError):
+                continue
+    allowed = allowed_descriptors()
+    if allowed < wanted:
+        say = log.warning if allowed < wanted // 2 else log.info
+        say(
+            "the system allows %d open files, %d are wanted: at most about %d connections will be taken",
+            allowed, wanted, for_connections(allowed),
+        )  # fmt: skip
+    return allowed
+
+
+def allowed_descriptors() -> int:
+    """Return how many open files the process may have now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return ENDLESS if soft == resource.RLIM_INFINITY else soft
+
+
+def for_connections(allowed: int) -> int:
+    """Return the number of open files of all kinds at which no connection is accepted any more."""
+    return allowed - min(KEPT_MAX, allowed // 4)
+
+
+def hold_descriptors() -> None:
+    """Hold some descriptors open for the store. A second call fills up what is missing."""
+    global _wanted
+    allowed = allowed_descriptors()
+    _wanted = min(HELD_MAX, (allowed - for_connections(allowed)) // 2)
+    refill()
+
+
+def refill() -> None:
+    """Hold again what was given out, as far as there are descriptors."""
+    while len(_held) < _wanted:
+        try:
+            fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        with _lock:
+            _held.append(fd)
+            full = len(_held) == _wanted
+        if full:
+            log.info("the store's reserve of %d descriptors is full", _wanted)
+
+
+def reserved(opening: Callable[[], T]) -> T:
+    """Do what opens one file. When the process or the system has no descriptor left, one of those held is given for it.
+
+    Raises OSError: as ``opening`` does, when none is held any more.
+    """
+    try:
+        return opening()
+    except OSError as exc:
+        if exc.errno not in (EMFILE, ENFILE):
+            raise
+        error = exc
+    while True:
+        with _lock:
+            if not _held:
+                raise error
+            if len(_held) == _wanted:
+                log.error("no descriptor is left, the store takes from its reserve of %d: %s", _wanted, error)
+            os.close(_held.pop())
+        try:
+            return opening()
+        except OSError as exc:  # another thread or process may have been quicker
+            if exc.errno not in (EMFILE, ENFILE):
+                raise
+            error = exc
