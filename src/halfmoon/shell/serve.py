@@ -22,8 +22,8 @@ from halfmoon.ports import Core
 from halfmoon.shell.addresses import address_text, bound_socket
 from halfmoon.shell.awake import Awake
 from halfmoon.shell.clock import Clock
-from halfmoon.shell.descriptors import allowed_descriptors, for_connections
 from halfmoon.shell.gone import Gone
+from halfmoon.shell.listening import Listening
 from halfmoon.shell.loop import run_loop
 from halfmoon.shell.signals import STOP_MS, Address, run_until_signal
 from halfmoon.shell.watched import watched
@@ -34,12 +34,6 @@ log = logging.getLogger("halfmoon.serve")
 
 CONNECTIONS_MAX = 10_000
 """Connections of one server. Each costs a descriptor and some kilobytes; beyond it a new one is closed at once."""
-
-ACCEPTED_A_TURN = 64
-"""Connections accepted in one turn: a flood of them does not keep the others waiting."""
-
-ACCEPT_PAUSE_MS = 200
-"""How long nobody is accepted when the system has no descriptor for a connection."""
 
 WRITE_HIGH_BYTES = 1024 * 1024
 """Unsent bytes of one connection at which we stop reading from it, so that it gets no more answers to fall behind with."""
@@ -65,9 +59,6 @@ of a broker costs a tenth of a turn that holds one small send."""
 
 WORK_THREADS = 4
 """Threads for `Work`: they only wait for the device."""
-
-BACKLOG = 1024
-"""Connections that may wait to be accepted: all clients of a cluster reconnect at the same moment. Follows serverSocketBacklog."""
 
 
 class OperationDriver(Protocol):
@@ -103,9 +94,7 @@ class Server:
         self.bound: list[Address] = []
         self.feed = core.feed
         self._sockets: list[socket.socket] = []
-        self._files_max = 0
-        """Open files of the process at which a new connection is refused; the rest is the store's."""
-        self._accepting: set[asyncio.Task[Any]] = set()
+        self._listening: Listening | None = None
         self._connections: dict[int, _Connection] = {}
         self._numbers = count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -117,7 +106,6 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._background: set[Any] = set()
-        self._refused = 0
 
     # ------------------------------------------------------------ life
 
@@ -153,10 +141,9 @@ class Server:
         self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="halfmoon-work")
         for sock in self._sockets:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that end stand in no later start's way
-            sock.listen(BACKLOG)
-            sock.setblocking(False)
-            self._loop.add_reader(sock, self._acceptable, sock)
-        self._files_max = for_connections(allowed_descriptors())
+        self._listening = Listening(
+            self._loop, self._sockets, lambda: _Connection(self), lambda: len(self._connections), self.connections_max
+        )
         self.core.start(self.clock.now())
         self.wake()
         return self.bound
@@ -169,12 +156,9 @@ class Server:
         if self._loop is None:
             self._close_sockets()
             return
-        for sock in self._sockets:
-            self._loop.remove_reader(sock)
-            sock.close()
+        if self._listening is not None:
+            self._listening.close()
         self._sockets.clear()
-        for accepting in self._accepting:
-            accepting.cancel()
         deadline = self._loop.time() + within_ms / 1000
         operations = self.core.stop(self.clock.now())
         self._turn()
@@ -327,54 +311,6 @@ class Server:
             log.exception("the end of a work failed: %s", work.name)
 
     # ------------------------------------------------------------ connections
-
-    def _acceptable(self, listener: socket.socket) -> None:
-        """Accept who waits, a few a turn. Who is too many is closed at once, before there is a transport."""
-        assert self._loop is not None
-        for _ in range(ACCEPTED_A_TURN):
-            try:
-                accepted, _address = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as exc:  # no descriptors: who waits goes on waiting
-                self._loop.remove_reader(listener)
-                self._loop.call_later(ACCEPT_PAUSE_MS / 1000, self._listen_again, listener)
-                self._say_refused(f"they wait: {exc}")
-                return
-            if refusal := self._refusal(accepted):
-                accepted.close()
-                self._say_refused(refusal)
-                continue
-            accepted.setblocking(False)
-            making = self._loop.connect_accepted_socket(lambda: _Connection(self), accepted)
-            task = self._loop.create_task(making)
-            self._accepting.add(task)
-            task.add_done_callback(self._accepted)
-
-    def _listen_again(self, listener: socket.socket) -> None:
-        if listener in self._sockets and self._loop is not None:
-            self._loop.add_reader(listener, self._acceptable, listener)
-
-    def _accepted(self, task: asyncio.Task[Any]) -> None:
-        self._accepting.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("a connection was accepted and lost: %s", error)
-
-    def _refusal(self, accepted: socket.socket) -> str | None:
-        """Return why a connection is one too many; None: it is not. The system gives the lowest free number to each."""
-        if len(self._connections) + len(self._accepting) >= self.connections_max:
-            return f"{self.connections_max} are open, the bound"
-        if accepted.fileno() >= self._files_max:
-            return (
-                f"{len(self._connections)} are open; of the {allowed_descriptors()} files that the system lets this process open,"
-                f" all but {self._files_max} are kept for the store"
-            )
-        return None
-
-    def _say_refused(self, why: str) -> None:
-        self._refused += 1
-        if self._refused & (self._refused - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
-            log.warning("new connections are refused, %d so far: %s", self._refused, why)
 
     def _accept(self, connection: _Connection) -> int:
         """Number a new connection."""
