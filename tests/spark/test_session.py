@@ -77,7 +77,6 @@ def test_the_session_has_the_settings_that_the_source_is_quick_with(spark: Any):
     import halfmoon.spark
 
     assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
-    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
     assert spark.conf.get("spark.sql.streaming.checkpointFileManagerClass").endswith("FileSystemBasedCheckpointFileManager")
     assert spark.sparkContext.master == "local[2]"
     assert halfmoon.spark.session(master="local[2]").sparkContext is spark.sparkContext

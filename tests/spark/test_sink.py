@@ -298,10 +298,11 @@ def test_outside_of_spark_there_is_no_task():
         ({"onTooLarge": "drop"}, "onTooLarge"),
         ({"onTooLarge": "dlq"}, "onTooLarge=dlq and dlqTopic=TOPIC belong together"),
         ({"dlqTopic": "dead"}, "onTooLarge=dlq and dlqTopic=TOPIC belong together"),
-        ({"repartitionByKey": "true"}, r"write halfmoon\.spark\.by_key\(rows\)"),
         ({"compression": "gzip"}, "compression"),
         ({"inFlight": "0"}, "inFlight"),
         ({"secretKey": "hunter2"}, "secretKey"),
+        ({"extraColumns": "drop"}, "extraColumns"),
+        ({"kafka.bootstrap.servers": "x:1"}, "Kafka's kafka.bootstrap.servers is endpoints"),
         ({"batchBytes": "8m"}, "batchBytes"),
     ],
 )
@@ -311,8 +312,15 @@ def test_options_that_do_not_fit_are_refused(given: dict[str, str], why: str):
     assert "hunter2" not in str(refused.value)
 
 
-def test_secrets_are_in_no_text():
-    assert "hunter2" not in repr(SinkOptions(endpoints="x:1", secret_key="hunter2", access_key="hunter2"))
+def test_columns_that_no_message_has_are_left_out_with_one_warning_or_refused(caplog: pytest.LogCaptureFixture):
+    schema = StructType([*ROW.fields, StructField("brokerName", StringType()), StructField("tag", StringType())])
+
+    batch_writer(GIVEN, schema, False)
+
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "brokerName, tag" in record.getMessage()
+    with pytest.raises(UsageError, match="knows no column brokerName, tag; there are body, topic, tags"):
+        batch_writer({**GIVEN, "extraColumns": "error"}, schema, False)
 
 
 def test_a_writer_checks_its_rows_before_anything_is_sent():

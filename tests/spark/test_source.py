@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
-from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, InputPartition, LessThan
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -17,10 +15,10 @@ from halfmoon import Admin
 from halfmoon.client.core.ranges import RangesCore
 from halfmoon.errors import NoPermission, NoRoute, UsageError
 from halfmoon.shell.bulk import Bulk
-from halfmoon.spark import positions, pushdown
+from halfmoon.spark import positions
 from halfmoon.spark.reading import Wanted
 from halfmoon.spark.rows import schema_of
-from halfmoon.spark.source import BatchReader, FilteringReader, HalfmoonSource, RocketmqSource
+from halfmoon.spark.source import BatchReader, HalfmoonSource, RocketmqSource
 from halfmoon.testing.local import LocalCluster
 from pyspark_halfmoon import DefaultSource
 
@@ -35,11 +33,10 @@ def given(cluster: LocalCluster, topic: str, send) -> dict[str, str]:
     return {"endpoints": cluster.nameserver, "topic": topic}
 
 
-def reader(given: dict[str, str], *filters: Filter, **more: str) -> BatchReader:
-    source = HalfmoonSource({**given, "filterPushdown": "true", **more})
+def reader(given: dict[str, str], **more: str) -> BatchReader:
+    source = HalfmoonSource({**given, **more})
     found = source.reader(source.schema())
-    assert isinstance(found, FilteringReader)
-    assert list(found.pushFilters(list(filters))) == list(filters)  # Spark evaluates all of them, too
+    assert isinstance(found, BatchReader)
     return found
 
 
@@ -76,31 +73,6 @@ def test_a_batch_is_what_is_there_when_it_is_planned(given: dict[str, str], topi
 
     assert sorted(ranges(reader(given))) == [(0, 0, 11), (1, 0, 10)]
     assert sum(batch.num_rows for share in shares for batch in found.read(share)) == 20
-
-
-def test_filters_narrow_what_is_read(given: dict[str, str]):
-    offset, queue = ("queueOffset",), ("queueId",)
-
-    assert ranges(reader(given, GreaterThanOrEqual(offset, 4), LessThan(offset, 6))) == [(0, 4, 6), (1, 4, 6)]
-    assert ranges(reader(given, EqualTo(queue, 1), EqualTo(offset, 3))) == [(1, 3, 4)]
-    assert ranges(reader(given, EqualTo(("topic",), "another"))) == []
-    assert ranges(reader(given)) == [(0, 0, 10), (1, 0, 10)]
-
-
-def test_filters_by_time_narrow_what_is_read(given: dict[str, str], topic: str, send, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pushdown, "TIME_SLACK_MS", 0)
-    time.sleep(0.02)
-    between = datetime.now(UTC)
-    time.sleep(0.02)
-    send(topic, ["new"], queue=0)
-
-    assert ranges(reader(given, GreaterThanOrEqual(("storeTimestamp",), between))) == [(0, 10, 11)]
-    assert ranges(reader(given, LessThan(("storeTimestamp",), between))) == [(0, 0, 10), (1, 0, 10)]
-
-
-def test_rows_that_a_filter_leaves_out_do_not_reach_spark(given: dict[str, str]):
-    assert bodies(reader(given, EqualTo(("tags",), "red"), EqualTo(("queueId",), 0))) == ["m0", "m4", "m8", "m12", "m16"]
-    assert bodies(reader(given, EqualTo(("tags",), "red"), tags="blue")) == []
 
 
 def test_the_files_of_the_store_give_the_same_rows(given: dict[str, str], cluster: LocalCluster, tmp_path, monkeypatch):
@@ -164,10 +136,6 @@ def test_what_tags_and_expressions_leave_out_does_not_travel(
 
     assert sorted(bodies(reader(given, **more))) == ["rare-1", "rare-2"]
     assert sum(sizes) < whole / 50
-    if "tags" in more:
-        sizes.clear()
-        assert sorted(bodies(reader(given, EqualTo(("tags",), "rare")))) == ["rare-1", "rare-2"]
-        assert sum(sizes) < whole / 50
 
 
 def test_tags_of_the_same_hash_are_told_apart(given: dict[str, str], topic: str, send):
@@ -241,13 +209,6 @@ def test_a_stream_s_options_are_known_when_the_schema_is_asked_for(given: dict[s
     assert HalfmoonSource({**given, "startingOffsets": "latest", "maxOffsetsPerTrigger": "5"}).schema()
     with pytest.raises(UsageError, match="did you mean"):
         HalfmoonSource({**given, "maxOffsetsPerTriggers": "5"}).schema()
-
-
-def test_only_who_asks_gets_a_reader_that_takes_filters(given: dict[str, str]):
-    plain, taking = HalfmoonSource(given), HalfmoonSource({**given, "filterPushdown": "true"})
-
-    assert type(plain.reader(plain.schema())) is BatchReader
-    assert type(taking.reader(taking.schema())) is FilteringReader
 
 
 def test_names_and_what_is_shown_of_a_source(given: dict[str, str]):

@@ -31,6 +31,8 @@ SLICE_BYTES = 64 * 1024 * 1024
 DELAY_LEVEL_MAX = 18
 _DELIVER_MS_MAX = 10**15
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+MADE_BY_SOURCE = "msgId"
+"""A column that tells that a frame was read from a topic."""
 _SEPARATORS = "[\x01\x02]"
 
 
@@ -115,21 +117,26 @@ COLUMNS = {
 """The columns that a sink takes, what they are to be, and how that is told."""
 
 
-def check_columns(schema: pa.Schema, *, topic: str | None) -> None:
-    """Raise UsageError unless rows of an Arrow schema can be sent; ``topic`` is the option's."""
+def check_columns(schema: pa.Schema, *, topic: str | None) -> list[str]:
+    """Return the columns that no message has. ``topic`` is the option's.
+
+    Raises:
+        UsageError: rows of such a schema cannot be sent.
+    """
     if "body" not in schema.names:
         raise UsageError("the rows have no column 'body'")
     if topic is None and "topic" not in schema.names:
         raise UsageError("say where the rows go: the option 'topic', or a column 'topic'")
     for field in schema:
         if field.name not in COLUMNS:
-            raise UsageError(f"the sink knows no column {field.name!r}; there are {', '.join(COLUMNS)}")
+            continue
         wanted, kinds = COLUMNS[field.name]
         fits = any(kind(field.type) for kind in kinds)
         if field.name == "properties" and fits:
             fits = all(any(kind(part) for kind in _TEXT) for part in (field.type.key_type, field.type.item_type))
         if not fits:
             raise UsageError(f"column {field.name!r} is {field.type}, not {wanted}")
+    return [name for name in schema.names if name not in COLUMNS]
 
 
 # ---------------------------------------------------------------- encode
@@ -262,7 +269,8 @@ def _may_hold_separators(texts: pa.StringArray) -> bool:
 
 
 def _given(rows: _Rows) -> list[_Part]:
-    """Return the users' own properties of each row as they travel."""
+    """Return the users' own properties of each row as they travel. Of rows that were read from a topic, as `MADE_BY_SOURCE` tells,
+    those of the protocol stay behind: the copy is a message of its own, and has keys and tags from their columns."""
     column = rows.column("properties")
     if column is None:
         return []
@@ -272,6 +280,10 @@ def _given(rows: _Rows) -> list[_Part]:
     counts = np.zeros(rows.count, np.int64)
     counts[np.asarray(there)] = np.diff(np.asarray(maps.offsets))
     row = np.repeat(np.arange(rows.count), counts)
+    if MADE_BY_SOURCE in rows.batch.schema.names:
+        own = ~np.asarray(pc.is_in(names, pa.array(sorted(RESERVED_PROPERTIES))))
+        names, values, row = names.filter(pa.array(own)), values.filter(pa.array(own)), row[own]
+        counts = np.bincount(row, minlength=rows.count)
 
     def refuse(bad: pa.Array, why: str) -> None:
         flags = np.asarray(bad.fill_null(False))

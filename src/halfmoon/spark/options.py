@@ -1,7 +1,7 @@
 """The options of the source as one table: name, kind, default and reason stand once, and the check follows from them.
 
-Reads text and raises `UsageError`. An option nobody knows is refused, and the nearest right one named. The value of a secret is in
-no text that this makes, and not in the ``repr`` of the options.
+Reads text and raises `UsageError`. An option nobody knows is refused, and the nearest right one named, never its value: it may be
+a secret. An option that Kafka's source calls otherwise is refused with our name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from halfmoon.spark.kinds import QueueOffsets
 
 O = TypeVar("O")  # noqa: E741
 
-HIDDEN = "(not shown)"
+KAFKAS = {
+    "kafka.bootstrap.servers": "endpoints, the addresses of the name servers",
+    "subscribe": "topic",
+    "subscribepattern": "topicPattern",
+    "startingoffsetsbytimestamp": "startingTimestamp, one time for all queues",
+    "startingoffsetsbytimestampstrategy": "startingTimestampStrategy",
+    "endingoffsetsbytimestamp": "endingTimestamp, one time for all queues",
+    "includeheaders": "includeProperties",
+    "kafka.group.id": "consumerGroup",
+}
+"""Names that Spark's Kafka source has for something that is here under another, in small letters."""
 
 
 def option(
@@ -27,12 +37,10 @@ def option(
     kind: Callable[[str], Any],
     why: str,
     only: str = "",
-    secret: bool = False,
     alias: str = "",
 ) -> Any:
     """Declare one option: how its text is read, and why it is there. ``only`` is ``batch`` or ``stream``; no default: required."""
-    facts = {"kind": kind, "why": why, "only": only, "secret": secret, "alias": alias}
-    return field(default=default, metadata=facts, repr=not secret)
+    return field(default=default, metadata={"kind": kind, "why": why, "only": only, "alias": alias})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +99,6 @@ class SourceOptions:
     half_messages: bool = option(
         False, kind=kinds.flag, why="Read half messages and op records, too, where the broker lets audits (half_messages_readable)."
     )
-    access_key: str = option("", kind=kinds.text, secret=True, why="Name of the account at the brokers.")
-    secret_key: str = option("", kind=kinds.text, secret=True, why="Its secret.")
     namespace: str = option("", kind=kinds.text, why="Prefix of topics and groups on the wire.")
     fetch_bytes: int = option(4 << 20, kind=kinds.size(1 << 10, 64 << 20), why="Most bytes of one answer of a broker.")
     request_timeout: int = option(30_000, kind=kinds.duration(100, 3_600_000), why="Longest wait for one answer.")
@@ -101,13 +107,6 @@ class SourceOptions:
         "master", kind=kinds.place, why="master, or files:DIR, the store's directory of the one broker, seen by every worker."
     )
     emit: str = option("messages", kind=kinds.one_of("messages", "ranges"), why="ranges: one row for each range of offsets.")
-    filter_pushdown: bool = option(
-        False,
-        kind=kinds.flag,
-        only="batch",
-        why="Take filters of the query. Never for a frame that a query uses twice: Spark reads for one of its filters only. "
-        "Needs spark.sql.python.filterPushdown.enabled.",
-    )
 
 
 def parse(table: type[O], given: Mapping[str, str], use: str) -> O:
@@ -139,12 +138,13 @@ def _read(found: Field[Any], text: str) -> Any:
     try:
         return found.metadata["kind"](text)
     except ValueError as exc:
-        shown = HIDDEN if found.metadata["secret"] else repr(text[:200])
-        raise UsageError(f"option {public(found.name)}={shown} {exc}") from None
+        raise UsageError(f"option {public(found.name)}={text[:200]!r} {exc}") from None
 
 
 def nearest(name: str, table: Any) -> str:
     """Return half a sentence that names the option nearest to a name, or where to find them all."""
+    if ours := KAFKAS.get(name.lower()):
+        return f"Kafka's {name} is {ours}"
     right = {name.lower(): name for found in fields(table) for name in _names(found)}
     near = difflib.get_close_matches(name.lower(), right, n=1, cutoff=0.5)
     return f"did you mean {right[near[0]]}?" if near else f"there are {', '.join(sorted(right.values()))}"
@@ -184,6 +184,4 @@ def source_options(given: Mapping[str, str], use: str) -> SourceOptions:
         raise UsageError("tags and sqlFilter exclude each other; an SQL expression may speak of TAGS")
     if found.max_partitions and found.min_partitions > found.max_partitions:
         raise UsageError(f"minPartitions={found.min_partitions} is more than maxPartitions={found.max_partitions}")
-    if found.access_key or found.secret_key:
-        raise UsageError("accessKey and secretKey: this client does not sign requests yet, so a broker that asks for it refuses it")
     return found

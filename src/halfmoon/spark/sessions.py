@@ -23,7 +23,6 @@ PYTHON = "spark.pyspark.python"
 
 ALWAYS = {
     "spark.python.unix.domain.socket.enabled": "true",  # TCP on loopback stalls each Python task for tens of ms
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
 }
 LOCAL = {

@@ -27,7 +27,7 @@ from halfmoon.client.batches import BatchName
 from halfmoon.client.bulk import BulkProducer, Encoded, bulk
 from halfmoon.errors import UsageError
 from halfmoon.model import UNIQ_KEY, MessageQueue
-from halfmoon.spark.encode import Ids, Piece, check_columns, pieces_of
+from halfmoon.spark.encode import COLUMNS, Ids, Piece, check_columns, pieces_of
 from halfmoon.spark.garbage import spare_imports
 from halfmoon.spark.sink_exactly import Prepared, give_up, prepare, settle, transactions_of
 from halfmoon.spark.sink_options import EXACTLY, SinkOptions, encoding_of, sink_options, sys_flag_of
@@ -159,7 +159,11 @@ def _checked(given: Mapping[str, str], schema: StructType, overwrite: bool) -> S
     options = sink_options(given)
     if overwrite:
         raise UsageError("what a topic holds cannot be overwritten; take the mode append")
-    check_columns(to_arrow_schema(schema, timezone="UTC"), topic=options.topic or None)
+    extra = check_columns(to_arrow_schema(schema, timezone="UTC"), topic=options.topic or None)
+    if extra and options.extra_columns == "error":
+        raise UsageError(f"the sink knows no column {', '.join(extra)}; there are {', '.join(COLUMNS)} (extraColumns=error)")
+    if extra:
+        log.warning("columns left out, for no message has them: %s (extraColumns=error refuses them)", ", ".join(extra))
     return options
 
 

@@ -64,11 +64,11 @@ class SinkOptions:
     compression: str = option(
         "none", kind=kinds.one_of("none", *KINDS), why="Of every body, singly: none, zlib, lz4, zstd (with their packages)."
     )
-    repartition_by_key: bool = option(
-        False, kind=kinds.flag, why="Refused when true: give the sink halfmoon.spark.by_key(rows) instead."
+    extra_columns: str = option(
+        "ignore",
+        kind=kinds.one_of("ignore", "error"),
+        why="Columns that no message has, such as brokerName of a frame that was read: left out with a warning; error: refused.",
     )
-    access_key: str = option("", kind=kinds.text, secret=True, why="Name of the account at the brokers.")
-    secret_key: str = option("", kind=kinds.text, secret=True, why="Its secret.")
     namespace: str = option("", kind=kinds.text, why="Prefix of topics and groups on the wire.")
 
 
@@ -78,15 +78,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     split_addresses(found.endpoints)
     if kind := KINDS.get(found.compression):
         compress(b"", kind, 1)  # raises where a package is missing: here, and not first in a task
-    if found.repartition_by_key:
-        raise UsageError(
-            "repartitionByKey: Spark lets no sink in Python share out rows; write halfmoon.spark.by_key(rows), which puts each "
-            "shardingKey into one task"
-        )
     if (found.on_too_large == "dlq") != bool(found.dlq_topic):
         raise UsageError("onTooLarge=dlq and dlqTopic=TOPIC belong together")
-    if found.access_key or found.secret_key:
-        raise UsageError("accessKey and secretKey: this client does not sign requests yet, so a broker that asks for it refuses it")
     return found
 
 

@@ -5,10 +5,10 @@ Follows the data source API of PySpark 4.2 and 4.3. `halfmoon.spark.stream` read
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -18,7 +18,6 @@ from halfmoon.model import MessageQueue
 from halfmoon.spark import positions
 from halfmoon.spark.options import SourceOptions, source_options
 from halfmoon.spark.plan import Range, Sizes, plan
-from halfmoon.spark.pushdown import Pushed, pushed
 from halfmoon.spark.reading import RANGE_SCHEMA, RangesPartition, Wanted, client_of, cores, rows
 from halfmoon.spark.rows import COLUMNS, schema_of
 from halfmoon.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
@@ -41,9 +40,9 @@ class HalfmoonSource(DataSource):
         return from_arrow_schema(arrow_schema(_any_use(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch, one that takes filters where that is asked for."""
+        """Return the reader of a batch."""
         options = source_options(self.options, "batch")
-        return (FilteringReader if options.filter_pushdown else BatchReader)(options, wanted(options, schema))
+        return BatchReader(options, wanted(options, schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Return the reader of a stream."""
@@ -105,11 +104,14 @@ def wanted(options: SourceOptions, schema: StructType) -> Wanted:
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is there when the query is planned."""
+    """Reads what is there when the query is planned.
+
+    Takes no filters of the query (``pushFilters``): Spark keeps one reader a frame, so that of two scans of a frame in one query
+    both would read for the filters that came last. Tags, SQL92, offsets and times are options, which hold for all of a frame.
+    """
 
     def __init__(self, options: SourceOptions, wanted: Wanted) -> None:
         self._options, self._wanted = options, wanted
-        self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ask the brokers for the ends of all queues and share out what lies between."""
@@ -118,15 +120,13 @@ class BatchReader(DataSourceReader):
         begins = positions.starts(options, client, at, "earliest")
         ends = positions.stops(options, client, at)
         found = [Range(*_names(queue), begin, ends[queue]) for queue, begin in sorted(begins.items())]
-        kept = [part for each in found if (part := self._pushed.cut(each)) is not None]
-        kept = self._between(kept)
         shares = plan(
-            kept,
+            found,
             cores=cores(),
             min_partitions=options.min_partitions,
             max_partitions=options.max_partitions,
             max_records=options.max_records_per_partition,
-            sizes=self._sizes(kept),
+            sizes=self._sizes(found),
         )
         return [RangesPartition(share) for share in shares]
 
@@ -143,48 +143,10 @@ class BatchReader(DataSourceReader):
             sizes |= {parts[key]: part_bytes for key, part_bytes in weighed.items()}
         return sizes
 
-    def _between(self, found: list[Range]) -> list[Range]:
-        """Return ranges cut to the times that filters allow."""
-        since, until = self._pushed.since, self._pushed.until
-        if since is None and until is None:
-            return found
-        client = client_of(self._options)
-        kept: list[Range] = []
-        for topic in sorted({part.topic for part in found}):
-            parts = [part for part in found if part.topic == topic]
-            ends = {(part.broker, part.queue): (part.begin, part.end) for part in parts}
-            low = client.offsets_at(topic, since, ends) if since is not None else {}
-            high = client.offsets_at(topic, until, ends) if until is not None else {}
-            for part in parts:
-                key = (part.broker, part.queue)
-                begin, end = low.get(key, part.begin), high.get(key, part.end)
-                if begin < end:
-                    kept.append(Range(*_names(part.of), begin, end))
-        return kept
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition; without partitions, Spark asks once with none."""
         found = partition.ranges if isinstance(partition, RangesPartition) else ()
         return rows(self._options, self._wanted, found)
-
-
-class FilteringReader(BatchReader):
-    """A reader that takes filters of the query: ranges by queue, offset and time, rows by tags, keys and msgId.
-
-    Spark refuses a reader with this method while ``spark.sql.python.filterPushdown.enabled`` is false, and keeps one reader a
-    frame: of two scans of a frame in one query, with other filters, both read for the filters that came last. Hence two classes,
-    and only who asks gets this one.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what helps to read less, and have Spark evaluate every filter all the same."""
-        self._pushed = pushed(filters)
-        texts = dict(self._wanted.texts)
-        for name, values in self._pushed.texts.items():
-            texts[name] = texts.get(name, values) & values
-        if self._options.emit == "messages":
-            self._wanted = Wanted(self._wanted.schema, texts, self._wanted.sql)
-        return filters
 
 
 def _names(queue: MessageQueue) -> tuple[str, str, int]:
