@@ -224,10 +224,67 @@ def test_a_reset_in_an_unknown_topic_is_refused(talk):
 
 def test_progress_of_more_queues_than_a_request_may_name_is_there_after_a_restart(talk):
     """The file has numbers as raw keys, and bounds that hold for what comes from outside do not hold for it."""
+    made(talk)
     for group in range(1_300):
         for queue_id in range(100):
-            talk.broker.offsets.put(f"group-{group}", T, queue_id, 7)
+            talk.broker.offsets.put(f"group-{group}", T, queue_id, 0)
 
     talk.restart()
 
-    assert [talk.broker.offsets.get(f"group-{group}", T, 99) for group in (0, 1_299)] == [7, 7]
+    assert [talk.broker.offsets.get(f"group-{group}", T, 99) for group in (0, 1_299)] == [0, 0]
+
+
+# ---------------------------------------------------------------- what is deleted, and what cannot be saved
+
+
+def test_a_deleted_topics_progress_is_gone_from_the_disk_before_the_answer(talk):
+    made(talk)
+    update(talk, 3)
+    talk.wait(6000)  # progress is saved
+    talk.held_back = []
+    opaque = talk.post(DeleteTopicInBroker(topic=T))
+    talk.turn()
+    assert talk.answer(opaque) is None
+    talk.release()
+    assert talk.answer(opaque).code == 0
+    talk.disk.abandon()  # as a kill does
+    talk.open()
+    made(talk)
+    assert query(talk).header(OffsetReply).offset == 0
+
+
+def test_progress_in_a_topic_that_is_not_there_is_dropped_at_a_start_and_said(talk, caplog):
+    made(talk)
+    update(talk, 3)
+    talk.broker.topics.delete(T, talk.now)
+    talk.broker.store.delete_topic(T, talk.now)
+    talk.restart()  # as if a kill had come before the progress was saved without it
+    assert "progress is dropped: its topics are not there: orders" in caplog.text
+    made(talk)
+    assert query(talk).header(OffsetReply).offset == 0
+
+
+def test_while_progress_cannot_be_saved_it_is_refused_and_taken_again_when_it_can(talk, caplog, monkeypatch):
+    made(talk)
+    save = talk.disk.save
+
+    def denied(path, data, **named):
+        if path.startswith("config/"):
+            raise PermissionError(13, "Permission denied", path)
+        save(path, data, **named)
+
+    monkeypatch.setattr(talk.disk, "save", denied)
+    assert update(talk, 1).code == 0  # nobody knows yet
+    talk.wait(6000)
+    said = [(record.levelname, record.getMessage()) for record in caplog.records if "consumerOffset.json" in record.getMessage()]
+    assert [(level, "[Errno 13] Permission denied" in text) for level, text in said] == [("ERROR", True)]
+    refused = update(talk, 2)
+    assert (refused.code, "Permission denied" in refused.remark) == (14, True)
+    assert query(talk).header(OffsetReply).offset == 1
+    refused = talk.ask(DeleteTopicInBroker(topic=T))
+    assert (refused.code, "cannot be saved" in refused.remark) == (14, True)
+    assert talk.broker.topics.get(T) is not None
+    monkeypatch.undo()
+    talk.wait(6000)
+    assert update(talk, 2).code == 0
+    assert "a table is saved again" in caplog.text

@@ -17,10 +17,12 @@ from halfmoon.broker.batches import Batches
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.delay import Delays
 from halfmoon.broker.delaylevels import Levels
+from halfmoon.broker.groups import PATH as GROUPS
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.hold import EXPIRED_A_TICK, Hold, Holds
 from halfmoon.broker.locks import Locks
 from halfmoon.broker.membership import Membership
+from halfmoon.broker.offsets import PATH as OFFSETS
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.progress import Progress
 from halfmoon.broker.pull import LAST_MS, Pulls, Waiting, fields_used
@@ -35,6 +37,7 @@ from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.tables import Tables
+from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.broker.topics import Topics
 from halfmoon.broker.transactions import Transactions
 from halfmoon.broker.turn import Turn
@@ -52,6 +55,7 @@ from halfmoon.wire.peer import Frame, Peer, Peers
 log = logging.getLogger("halfmoon.broker")
 
 PULL_JSON = b'{"code":11,'
+CREATE_TOPIC = 17
 EXPIRE_SCAN_MS = 10_000
 """How often silent clients are looked for. Follows ClientHousekeepingService."""
 
@@ -122,6 +126,7 @@ class Broker:
         self._next_save_ms = now + settings.save_offsets_ms
         self._next_expire_ms = now + EXPIRE_SCAN_MS
         self.topics.adopt(self.store.topics(), self.store.queue_ids, now)
+        self.offsets.drop_unknown(set(self.topics.names()))
         self.offsets.clamp((t, q, self.store.queue_max(t, q)) for t in self.store.topics() for q in self.store.queue_ids(t))
 
     def _table(self) -> dict[int, Handler]:
@@ -143,8 +148,10 @@ class Broker:
             14: progress.query, 15: progress.update, 43: progress.everything, 208: progress.consume_stats, 222: self.resets.reset,
             31010: self.resets.move, 31040: range_reads.read, 31041: range_reads.weigh,
             300: progress.groups_of_topic, 303: progress.time_span, 317: progress.all_consume_stats,
-            17: self._create_topic, 215: admin.delete_topic, 21: admin.topics, 351: admin.topic, 202: admin.topic_stats,
-            305: admin.system_topics, 200: admin.create_group, 207: admin.delete_group, 201: admin.groups, 352: admin.group,
+            17: self._saved(admin.create_topic, TOPICS), 215: self._saved(admin.delete_topic, OFFSETS, TOPICS),
+            200: self._saved(admin.create_group, GROUPS), 207: self._saved(admin.delete_group, OFFSETS, GROUPS),
+            21: admin.topics, 351: admin.topic, 202: admin.topic_stats,
+            305: admin.system_topics, 201: admin.groups, 352: admin.group,
             26: admin.settings, 315: admin.stats, 28: admin.runtime, 307: self.relay.running_info, 309: self.relay.consume_directly,
             223: self.relay.status,
         }  # fmt: skip
@@ -257,6 +264,12 @@ class Broker:
         self._starts += self.tables.save_changed(everything_changed=True)
         return [self.registration.leave()] if self.registration.name_servers else []
 
+    def lost_at_stop(self) -> str | None:
+        """Return, after a stop, what is not on the disk though it was acknowledged; None: everything is."""
+        lost = [f"{path}: {reason}" for path, reason in sorted(self.tables.failed.items())]
+        lost += [f"the last messages: {self.store.failure}"] if self.store.failure is not None else []
+        return "; ".join(lost) or None
+
     def close(self, now: int) -> None:
         """Give the directory back, once `stop` and what it left are done. Waits for the device."""
         self.transactions.close(now)
@@ -366,15 +379,32 @@ class Broker:
     def _told(self, answer: Told) -> None:
         self.topics.set_ordered(set(answer.order_topics))
 
-    def _create_topic(self, request: Request) -> Reply | None:
-        """Make or change a topic (17); answered once the name servers know it, so that who asked may use it at once."""
-        reply = self.admin.create_topic(request)
-        if not self.registration.name_servers:
-            return reply
-        self._starts.append(Start(self._reply_when_known(request, reply), "announce a topic"))
-        return None
+    def _saved(self, handler: Callable[[Request], Reply], *paths: str) -> Handler:
+        """The same handler for what changes tables: it is refused while one cannot be saved, and answered when all are.
+
+        What an operator was told is done is done after a kill, too.
+        """
+
+        def handle(request: Request) -> None:
+            self.tables.check(*paths)
+            reply = handler(request)
+
+            def told(reason: str | None, now: int) -> None:
+                if reason is not None:
+                    self._reply(
+                        request, Reply(14, f"service not available now: it is done, and may come undone: not saved: {reason}")
+                    )
+                elif request.command.code == CREATE_TOPIC and self.registration.name_servers:
+                    self._starts.append(Start(self._reply_when_known(request, reply), "announce a topic"))
+                else:
+                    self._reply(request, reply)
+
+            self.tables.when_saved(paths, told, request.now)
+
+        return handle
 
     def _reply_when_known(self, request: Request, reply: Reply) -> Op[None]:
+        """Answer once the name servers know a topic, so that who asked may use it at once."""
         yield from self.registration.register()
         self._reply(request, reply)
 

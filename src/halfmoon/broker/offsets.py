@@ -5,11 +5,15 @@ Holds numbers; whether a group or queue exists is asked elsewhere. Follows Consu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Container, Iterable
 
+from halfmoon.broker.names import is_system_topic
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import SystemBusy
 from halfmoon.wire.bodies import ConsumerOffsetTable, from_json, to_json
+
+log = logging.getLogger("halfmoon.broker")
 
 PATH = "config/consumerOffset.json"
 
@@ -24,6 +28,7 @@ class Offsets:
         saved = tables.load(PATH, lambda data: from_json(ConsumerOffsetTable, data, bounds=None))
         self._table: dict[str, dict[int, int]] = dict(saved.offset_table) if saved is not None else {}
         self._count = sum(map(len, self._table.values()))
+        self._tables = tables
         self._changed: Callable[[], None] = tables.add(PATH, self._dump, patient=True)
 
     def _dump(self) -> bytes:
@@ -33,6 +38,10 @@ class Offsets:
         """Return the queue offset that the group consumes next, or None when it never said."""
         queues = self._table.get(f"{topic}@{group}")
         return None if queues is None else queues.get(queue_id)
+
+    def check(self) -> None:
+        """To be asked before progress is acknowledged. Raises ServiceNotAvailable while it cannot be saved."""
+        self._tables.check(PATH)
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store progress; negative offsets are ignored. Raises SystemBusy when the table is at its bound."""
@@ -80,16 +89,31 @@ class Offsets:
         """Return the table as JSON, numbers as raw keys, as slaves and tools read it."""
         return self._dump()
 
+    def drop_unknown(self, topics: Container[str]) -> None:
+        """Forget progress in topics that are not there: they were deleted, and a kill came before this table was saved."""
+        gone = sorted({topic for topic in map(_topic_of, self._table) if topic not in topics})
+        for topic in gone:
+            self.remove(topic=topic)
+        if gone:
+            log.warning("progress is dropped: its topics are not there: %s", ", ".join(gone)[:500])
+
     def clamp(self, bounds: Iterable[tuple[str, int, int]]) -> None:
-        """Bring progress back to the end of its queue: ``bounds`` gives (topic, queue id, end). For a start after lost writes."""
+        """Bring progress back to the end of its queue: ``bounds`` gives (topic, queue id, end). For a start after lost writes.
+
+        A queue of a user's topic that is not there ends at 0: it has no message yet, or was deleted.
+        """
         ends = {(topic, queue_id): end for topic, queue_id, end in bounds}
         for key, queues in self._table.items():
-            topic = key.rpartition("@")[0]
+            topic = _topic_of(key)
             for queue_id, offset in queues.items():
-                end = ends.get((topic, queue_id))
+                end = ends.get((topic, queue_id), None if is_system_topic(topic) else 0)
                 if end is not None and offset > end:
                     queues[queue_id] = end
                     self._changed()
+
+
+def _topic_of(key: str) -> str:
+    return key.rpartition("@")[0]
 
 
 def _matches(key: str, topic: str | None, group: str | None) -> bool:

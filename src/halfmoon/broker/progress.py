@@ -60,8 +60,9 @@ class Progress:
         raise QueryNotFound("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
     def update(self, request: Request) -> Reply:
-        """Store a group's offset in a queue (15); also backwards."""
+        """Store a group's offset in a queue (15); also backwards. Refused (14) while progress cannot be saved."""
         header = request.header(UpdateConsumerOffset)
+        self._offsets.check()
         self._topics.existing(header.topic)
         self._groups.existing(header.consumer_group, request.now)
         if not 0 <= header.queue_id < self._settings.queues_max:

@@ -1,31 +1,41 @@
 """Which JSON tables of ``config/`` changed and are to be saved, and how they are read again. Never writes by itself.
 
 A table is saved whole, atomically and durably (`Disk.save`), as `Work`: at most one save of a table is under way, and changes
-meanwhile lead to one more. Reading falls back to the ``.bak`` of the save before when the file is missing or does not parse.
+meanwhile lead to one more. Who must know that something is saved is told (`when_saved`); while a table cannot be saved, what
+depends on it is refused (`check`). Reading falls back to the ``.bak`` of the save before when the file is missing or does not
+parse.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
 from halfmoon.effects import Work
-from halfmoon.errors import PeerError, StoreError
+from halfmoon.errors import PeerError, ServiceNotAvailable, StoreError, SystemBusy
 from halfmoon.ports import Disk
 
-log = logging.getLogger("halfmoon.broker")
+log = logging.getLogger("halfmoon.broker.tables")
 
 T = TypeVar("T")
 
+Told = Callable[[str | None, int], None]
+"""Called with None, or why a table is not saved, and the time."""
+
+WAITING_MAX = 1000
+"""Those who wait for a table, at most: commands of operators."""
+
 
 class _Table:
-    __slots__ = ("busy", "changed", "dump", "path", "patient")
+    __slots__ = ("busy", "changed", "dump", "path", "patient", "waiting")
 
     def __init__(self, path: str, dump: Callable[[], bytes], patient: bool) -> None:
         self.path, self.dump, self.patient = path, dump, patient
         self.changed = self.busy = False
+        self.waiting: list[Told] = []
+        """Those who wait for a save that begins after what they did."""
 
 
 class Tables:
@@ -78,25 +88,57 @@ class Tables:
         works = []
         for table in self._tables.values():
             patient = (table.patient and not self._in_a_hurry) or table.path in self.failed
-            if table.changed and not table.busy and (everything_changed or not patient):
+            if self._in_a_hurry and table.path in self.failed:
+                continue  # it was tried at the stop or just before: nobody waits for another end
+            if table.changed and not table.busy and (everything_changed or not patient or table.waiting):
                 table.changed, table.busy = False, True
+                waiting, table.waiting = table.waiting, []
                 data = table.dump()
                 works.append(
-                    Work(partial(self._disk.save, table.path, data), partial(self._saved, table), name=f"save {table.path}")
+                    Work(
+                        partial(self._disk.save, table.path, data), partial(self._saved, table, waiting), name=f"save {table.path}"
+                    )
                 )
         return works
 
     def hurry(self) -> None:
-        """The broker stops: from now on no table waits for the next round."""
+        """The broker stops: from now on no table waits for the next round, and each is tried once more only."""
         self._in_a_hurry = self._touched = True
+        self.failed.clear()
 
-    def _saved(self, table: _Table, result: Any, _now: int) -> None:
+    def when_saved(self, paths: Iterable[str], told: Told, now: int) -> None:
+        """Have tables saved as they are now, and ``told`` called once, when all are or could not be."""
+        changed = [table for table in map(self._tables.__getitem__, paths) if table.changed or table.busy]
+        ended: list[str | None] = []
+
+        def one_ended(reason: str | None, now: int) -> None:
+            ended.append(reason)
+            if len(ended) == len(changed):
+                told("; ".join(filter(None, ended)) or None, now)
+
+        for table in changed:
+            table.changed = self._touched = True
+            table.waiting.append(one_ended)
+        if not changed:
+            told(None, now)
+
+    def check(self, *paths: str) -> None:
+        """To be asked before anything is changed. Raises ServiceNotAvailable while a table cannot be saved, SystemBusy."""
+        for path in paths:
+            if (reason := self.failed.get(path)) is not None:
+                raise ServiceNotAvailable(f"service not available now: {path} cannot be saved: {reason}")
+            if len(self._tables[path].waiting) >= WAITING_MAX:
+                raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
+
+    def _saved(self, table: _Table, waiting: list[Told], result: Any, now: int) -> None:
         table.busy = False
         self._touched = True
         if isinstance(result, Exception):
             if table.path not in self.failed:
-                log.warning("a table is not saved, and tried again each round: path=%s error=%s", table.path, result)
+                log.error("a table is not saved, and what depends on it is refused: path=%s error=%s", table.path, result)
             self.failed[table.path] = str(result)
             table.changed = True
         elif self.failed.pop(table.path, None) is not None:
             log.warning("a table is saved again: path=%s", table.path)
+        for told in waiting:
+            told(self.failed.get(table.path), now)

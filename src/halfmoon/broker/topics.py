@@ -36,7 +36,7 @@ class Topics:
     """The topic table with its version. ``on_change(topic)`` is called with each created or changed topic, or None for many."""
 
     def __init__(self, settings: BrokerSettings, tables: Tables, now: int) -> None:
-        self._settings = settings
+        self._settings, self._tables = settings, tables
         self.epoch = 0
         """Counts changes, so that what was derived from the table can be checked cheaply."""
         self.on_change: Callable[[str | None], None] = lambda topic: None
@@ -124,10 +124,12 @@ class Topics:
         Raises:
             TopicNotFound: unknown, and the template does not exist or does not let others inherit.
             BrokerError: unknown, and the sender names no template or no number of queues.
+            ServiceNotAvailable: unknown, and the table of topics cannot be saved.
         """
         config = self._table.get(topic)
         if config is not None:
             return config
+        self._tables.check(PATH)
         if template is None or queue_count is None:
             raise BrokerError(f"topic[{topic}] not exist, and the send lacks its defaultTopic or defaultTopicQueueNums")
         parent = self._table.get(template)

@@ -15,6 +15,7 @@ from random import Random, SystemRandom
 from typing import NamedTuple
 
 from halfmoon.broker.broker import Broker
+from halfmoon.errors import HalfmoonError
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.ports import server_on
@@ -30,6 +31,10 @@ REGISTERED_MS = 3000
 
 NAME_SERVER_DIRECTORY = "nameserver"
 """Where, inside the data directory, an embedded name server keeps its table: beside the store, under a name no store uses."""
+
+
+class NotSaved(HalfmoonError):
+    """A server stopped and could not save what it had acknowledged; the text names it and says why."""
 
 
 class Part(NamedTuple):
@@ -153,7 +158,7 @@ Parts = tuple[Part, ...]
 def run(make: Callable[[], Awaitable[Parts]], ready: Callable[[tuple[Part, ...]], None]) -> None:
     """Run servers in this process until SIGTERM or SIGINT stops them cleanly; a second signal ends the process at once.
 
-    ``make`` returns the coroutine that makes the parts; ``ready`` is told of them once all of them listen.
+    ``make`` returns the coroutine that makes the parts; ``ready`` is told of them once all of them listen. Raises NotSaved.
     """
     run_loop(_run(make, ready))
 
@@ -178,6 +183,9 @@ async def _run(make: Callable[[], Awaitable[Parts]], ready: Callable[[tuple[Part
             task.cancel()
         for part in reversed(parts):
             await part.close()
+    lost = [part.broker.lost_at_stop() for part in parts if part.broker is not None]
+    if any(lost):
+        raise NotSaved(f"stopped, and not all is saved: {'; '.join(filter(None, lost))}")
 
 
 async def _registered(parts: Parts) -> None:

@@ -136,6 +136,8 @@ class SimDisk:
         self.full = False
         self.descriptors: int | None = None
         """How often a file may be opened from now on, before the process has no descriptor left; None: as often as it likes."""
+        self.unwritable: str | None = None
+        """How paths begin that may not be saved: the permissions of their directory are gone."""
         self.fail_syncs = 0
         self.stop_after_writes: int | None = None
         """The write after that many copies a part of its bytes and raises `Stopped`."""
@@ -273,6 +275,8 @@ class SimDisk:
 
     def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
         """Replace a small file atomically and durably."""
+        if self.unwritable is not None and path.startswith(self.unwritable):
+            raise PermissionError(errno.EACCES, "permission denied", path)
         self.open_one(path)
         if self.full:
             raise OSError(errno.ENOSPC, "no space left on device", path)
