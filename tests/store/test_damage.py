@@ -100,7 +100,7 @@ def test_names_that_a_power_loss_took_leave_a_log_that_ends_before_them_and_the_
 
 
 @pytest.mark.parametrize("at", [0, 1, 4, 28, 84, 88], ids=["size", "size", "magic", "offset", "body length", "body"])
-@pytest.mark.parametrize("stop", ["kill", "restart"])
+@pytest.mark.parametrize("stop", ["clean", "kill", "restart"])
 def test_one_flipped_bit_costs_one_message_whatever_it_hits(at: int, stop: str):
     for bit in (0x80, 0x04, 0x01):
         disk, bodies, places = used_disk(clean=stop == "clean")
@@ -228,3 +228,19 @@ def test_the_rebuild_of_the_checkers_steps_over_damage_as_well():
     disk, _, places = used_disk()
     damage(disk, places[17], b"\x7f\xff\xff\xff")
     assert [record.queue_offset for record in scan_log(disk)] == [offset for offset in range(COUNT) if offset != 17]
+
+
+def test_an_empty_file_in_place_of_a_lost_one_and_queues_made_anew_cost_its_messages_alone():
+    for number in range(4):
+        for checkpoint in (True, False):
+            disk, bodies, places = used_disk()
+            disk.remove(path_of(number))
+            disk.create(path_of(number), FILE)
+            disk.remove("consumequeue/t/0/" + file_name(0))
+            if not checkpoint:
+                forget_checkpoint(disk)
+            store = open_store(disk)
+            kept = {offset: body for offset, body in bodies.items() if places[offset] // FILE != number}
+            assert bodies_of(store) == kept, (number, checkpoint)
+            appended = store.append("t", 0, [draft(b"next")], NOW)
+            assert appended.queue_offset >= COUNT, "an offset is not given out again"

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.errors import StoreError
 from halfmoon.store import arrays
 from halfmoon.store.hashing import index_hash, index_hashes
 from halfmoon.store.keyindex import HEADER, INDEX_ENTRY, SLOT, Key, KeyIndex
@@ -115,8 +114,9 @@ def test_damaged_chains_end_instead_of_going_round():
     assert list(index.find(3, 0, 2**62)) == [4, 3, 2, 1]
 
 
-def test_a_file_of_another_size_is_an_error():
+def test_a_file_of_another_size_is_not_taken_in_and_named():
     disk = SimDisk(Random(1))
     disk.create("index/20231114221320000", 99)
-    with pytest.raises(StoreError):
-        index_on(disk)
+    index = index_on(disk)
+    assert index.files == []
+    assert KeyIndex(disk, 7, 20).load() == ["index/20231114221320000"]

@@ -36,8 +36,8 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "changed", "low_water", "max_offset", "min_offset", "next_offset", "per_file", "queue_id", "reserve_slot", "reserve_step",
-        "reserved", "room", "segments", "topic", "written",
+        "born", "changed", "low_water", "max_offset", "min_offset", "next_offset", "noted", "per_file", "queue_id", "reserve_slot",
+        "reserve_step", "reserved", "room", "segments", "topic", "written",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, topic: str, queue_id: int, file_bytes: int) -> None:
@@ -47,6 +47,10 @@ class ConsumeQueue:
         self.next_offset = self.written = self.max_offset = self.min_offset = 0
         self.room = 0
         """Entries below have their place on the disk; 0: nobody looked since the start."""
+        self.born = 0
+        """Physical offset below which the log has nothing of this queue."""
+        self.noted: tuple[int, int] | None = None
+        """Where the first and the last file begin that halfmoon.store.inventory knows of."""
         self.changed = False
         """Written since the last sync of queues began."""
         self.reserved = self.low_water = UNLIMITED

@@ -17,15 +17,15 @@ from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.health import Health, untried
+from halfmoon.store.inventory import Inventory
 from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE
-from halfmoon.store.reserve import Reserve
 
 
 class Flush:
     """Both lanes. ``error`` is the first failure, for good."""
 
-    def __init__(self, disk: Disk, log: CommitLog, reserve: Reserve, health: Health) -> None:
-        self._disk, self._log, self._reserve, self._health = disk, log, reserve, health
+    def __init__(self, disk: Disk, log: CommitLog, inventory: Inventory, health: Health) -> None:
+        self._disk, self._log, self._inventory, self._health = disk, log, inventory, health
         self._owed_log, self._owed_queues = _Owed([], []), _Owed([], [])
         self.durable_offset = 0
         self.durable_ms = 0
@@ -90,6 +90,7 @@ class Flush:
 
         def run() -> None:
             owed.sync(self._disk)
+            self._inventory.sync()
             checkpoint.sync()
 
         def finish(result: Exception | None, now: int) -> None:

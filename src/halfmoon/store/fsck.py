@@ -27,9 +27,10 @@ from halfmoon.store.layout import (
     STATE_TABLE,
     UNIT_BYTES,
     file_offset,
+    queue_directory,
 )
+from halfmoon.store.missing import find_queues
 from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at, keys_of, tag_hash_of
-from halfmoon.store.recovery import load_queues
 from halfmoon.store.settings import StoreSettings
 
 __all__ = ["Finding", "fsck"]
@@ -53,14 +54,14 @@ def fsck(disk: Disk, settings: StoreSettings | None = None) -> Iterator[Finding]
         return
     queues: dict[tuple[str, int], ConsumeQueue] = {}
     try:
-        queues = load_queues(disk, _queue_file_bytes(disk, settings.queue_file_bytes), repair=False)
+        queues, broken = find_queues(disk, _queue_file_bytes(disk, settings.queue_file_bytes), noted=True)
+        for key, reason in broken.items():
+            yield Finding(queue_directory(*key), "files", reason)
     except StoreError as error:
         yield Finding(CONSUME_QUEUE, "files", str(error))
     index = KeyIndex(disk, settings.hash_slots, settings.index_entries_max)
-    try:
-        index.load()
-    except StoreError as error:
-        yield Finding("index", "files", str(error))
+    for path in index.load():
+        yield Finding(path, "files", f"has {disk.file_size(path)} bytes, but the settings say {index.file_bytes}")
     records = _file_bytes(disk, REDO_LOG, settings.transaction_file_records * UNIT_BYTES) // UNIT_BYTES
     records = _file_bytes(disk, STATE_TABLE, records * STATE_BYTES) // STATE_BYTES
     yield from _Check(log, queues, index, TransactionCheck(disk, queues, records)).findings()

@@ -24,8 +24,8 @@ from halfmoon.store.layout import (
     UNIT_BYTES,
 )
 from halfmoon.store.milestone import Milestone, MilestoneFile
+from halfmoon.store.missing import Queues
 from halfmoon.store.records import RecordFacts, is_torn
-from halfmoon.store.recovery import Queues
 from halfmoon.store.redolog import PREPARED_TAG, RedoLog, half_of
 from halfmoon.store.statetable import Half, State, StateTable
 from halfmoon.store.walk import Entered, Kind, Step, group_hash_of, indexes_of, step_of

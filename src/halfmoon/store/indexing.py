@@ -7,22 +7,26 @@ of the log, writes index files; knows nothing of queues.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from struct import Struct
 from typing import NamedTuple
 
-from halfmoon.errors import CorruptRecord
+from halfmoon.errors import CorruptRecord, StoreError
 from halfmoon.ports import Disk
 from halfmoon.store import arrays
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.hashing import index_hash, index_hashes
+from halfmoon.store.inventory import Inventory
 from halfmoon.store.keyindex import Header, IndexFile, KeyIndex
 from halfmoon.store.keyruns import RUN, keys_of_run
 from halfmoon.store.layout import INDEX, MAGIC, OP_PROPERTIES, OP_TOPIC
 from halfmoon.store.records import BORN_V6, STORE_V6, RecordFacts, check_at, keys_of
+
+lines = logging.getLogger("halfmoon.store")
 
 SLICE_RECORDS = 256
 """Records of one slice: about a millisecond."""
@@ -73,14 +77,31 @@ class Indexing:
 
     # ------------------------------------------------------------ start
 
-    def recover(self, disk: Disk, checkpoint: Checkpoint, *, ours: bool, clean: bool, lost: bool) -> None:
-        """Find out how far the index files can be trusted; what cannot be is removed and made anew in the background.
+    def recover(
+        self, disk: Disk, checkpoint: Checkpoint, inventory: Inventory, *, ours: bool, clean: bool, lost: bool, noted: bool
+    ) -> None:
+        """Find out how far the index files can be trusted; what cannot be is removed and made anew in the background: all of it
+        when a file is missing. ``noted``: files were made here with the size of the settings. Raises StoreError when the settings
+        may be others.
 
         Follows IndexService.load (RocketMQ 4.9.8) for a directory whose checkpoint is another broker's and that was not stopped
         cleanly: files newer than indexMsgTimestamp go.
         """
         index, log = self.index, self._log
-        index.load()
+        odd = index.load()
+        if odd and not index.files and not noted:
+            raise StoreError(
+                f"{odd[0]} has {disk.file_size(odd[0])} bytes, but the settings say {index.file_bytes} (maxHashSlotNum,"
+                f" maxIndexNum): set them as they were; or remove {INDEX}, which is made anew then"
+            )
+        reason = self._missing(odd, checkpoint, inventory, ours=ours, lost=lost)
+        if reason is not None:
+            lines.warning("%s is made anew from the log in the background: %s", INDEX, reason)
+            for path in odd:
+                disk.remove(path)
+            while index.files:
+                index.drop_last()
+            checkpoint, ours = Checkpoint(), False
         self.safe_offset = checkpoint.index_safe_offset if ours else 0
         self.safe_ms = checkpoint.index_ms
         if not clean:
@@ -102,6 +123,18 @@ class Indexing:
         if lost:
             self._entered = sum(takewhile(bool, (file.tail(self.position) for file in reversed(index.files))))
         disk.sync_directory(INDEX)  # a file that was removed must not come back beside the one that replaces it
+
+    def _missing(self, odd: list[str], checkpoint: Checkpoint, inventory: Inventory, *, ours: bool, lost: bool) -> str | None:
+        """Return why the index files are not all there; None: they are, or nobody knows better."""
+        if odd:
+            return f"{odd[0]} has another size"
+        there = {name for name, _ in self.index.names()}
+        for name, row in inventory.index.items():
+            if name not in there and not (lost and row.first >= checkpoint.index_safe_offset):
+                return f"{INDEX}/{name} is missing"
+        if ours and not lost and not there and checkpoint.index_entries:
+            return "no file of it is there"
+        return None
 
     @staticmethod
     def _trusted(header: Header, checkpoint: Checkpoint, *, ours: bool, lost: bool) -> bool:

@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from struct import Struct
 from typing import NamedTuple
 
-from halfmoon.errors import StoreError
 from halfmoon.ports import Disk, File
 from halfmoon.store import arrays
 from halfmoon.store.layout import INDEX
@@ -202,13 +201,14 @@ class KeyIndex:
 
     def __init__(self, disk: Disk, slots: int, entries_max: int) -> None:
         self._disk, self._slots, self._entries_max = disk, slots, entries_max
-        self._file_bytes = HEADER_BYTES + SLOT_BYTES * slots + INDEX_ENTRY_BYTES * entries_max
+        self.file_bytes = HEADER_BYTES + SLOT_BYTES * slots + INDEX_ENTRY_BYTES * entries_max
         self.files: list[IndexFile] = []
         self.sealed: list[IndexFile] = []
         """Files that became full and were not taken for a sync yet."""
 
-    def load(self) -> None:
-        """Find the files. Raises StoreError when one has another size than the settings say."""
+    def load(self) -> list[str]:
+        """Find the files; return the paths of those that have another size than the settings say, which are not taken in."""
+        odd = []
         for name in self._disk.list(INDEX):
             if not (len(name) == 17 and name.isdigit()):
                 continue
@@ -217,9 +217,16 @@ class KeyIndex:
             if size == 0:
                 self._disk.remove(path)
                 continue
-            if size != self._file_bytes:
-                raise StoreError(f"{path} has {size} bytes, but the settings say {self._file_bytes}")
+            if size != self.file_bytes:
+                odd.append(path)
+                continue
             self.files.append(IndexFile(self._disk.open(path), self._slots, self._entries_max))
+
+        return odd
+
+    def names(self) -> list[tuple[str, int]]:
+        """Return the name of each file, and the physical offset of its first entry's record."""
+        return [(each.file.path.rpartition("/")[2], each.header.begin_offset) for each in self.files]
 
     @property
     def count(self) -> int:
@@ -247,7 +254,7 @@ class KeyIndex:
         name = _file_name(now)
         if self.files and f"{INDEX}/{name}" <= self.files[-1].file.path:
             name = f"{int(self.files[-1].file.path.rpartition('/')[2]) + 1:017d}"
-        file = self._disk.create(f"{INDEX}/{name}", self._file_bytes)
+        file = self._disk.create(f"{INDEX}/{name}", self.file_bytes)
         self.files.append(IndexFile(file, self._slots, self._entries_max))
 
     def drop_last(self) -> None:

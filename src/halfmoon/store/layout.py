@@ -1,7 +1,7 @@
 """Where things lie in a store's directory, and the numbers of its formats. Holds names, layouts and checks of names.
 
-Follows the layout of RocketMQ 4.9.7, byte for byte; ``config/queueReserve`` and what follows 1 KiB in ``checkpoint`` are ours,
-and so is ``transaction``, whose state table and redo log follow 3.x (TransactionStateService, 3.1.4).
+Follows the layout of RocketMQ 4.9.7, byte for byte; ``config/queueReserve``, ``config/inventory``, ``aside`` and what follows 1 KiB
+in ``checkpoint`` are ours, and so is ``transaction``, whose state table and redo log follow 3.x (TransactionStateService, 3.1.4).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ COMMIT_LOG, CONSUME_QUEUE, INDEX = "commitlog", "consumequeue", "index"
 TRANSACTION = "transaction"
 STATE_TABLE, REDO_LOG, CHECKS = f"{TRANSACTION}/statetable", f"{TRANSACTION}/redolog", f"{TRANSACTION}/checks"
 TRANSACTION_CHECKPOINT = f"{TRANSACTION}/checkpoint"
-CHECKPOINT, ABORT, LOCK, RESERVE = "checkpoint", "abort", "lock", "config/queueReserve"
+CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
+RESERVE, INVENTORY = "config/queueReserve", "config/inventory"
 ASIDE = "aside"
 """What a start cut off the log is kept here; nothing reads it."""
 

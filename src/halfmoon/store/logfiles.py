@@ -17,14 +17,16 @@ from halfmoon.store.segments import Segments
 log = logging.getLogger("halfmoon.store")
 
 
-def load_log(disk: Disk, segments: Segments, aside: Aside, *, known_to: int, lost_from: int | None) -> int | None:
-    """Find the files of the log. ``known_to``: there were records, and so files, up to this offset. ``lost_from``: names of files
-    from this offset on may be lost; None: no name can be. Returns where a file begins that was cut short and is as long again.
+def load_log(disk: Disk, segments: Segments, aside: Aside, *, known_to: int, lost_from: int | None, noted: bool) -> int | None:
+    """Find the files of the log; return where one begins that was cut short and is as long again, None: there is none.
+
+    ``known_to``: there were records, and so files, up to this offset. ``lost_from``: names from this offset on may be lost; None:
+    no name can be. ``noted``: files of the log were made here with the size of the settings.
 
     Raises StoreError, naming the file and what to do, when one is missing or has another size; OSError when the disk fails.
     """
     _check_directory(disk)
-    offsets, doubtful_from = _offsets(disk, segments, aside)
+    offsets, doubtful_from = _offsets(disk, segments, aside, noted=noted)
     size = segments.file_bytes
     for place, offset in enumerate(offsets):
         missing = offset - size if place and offset != offsets[place - 1] + size else None
@@ -60,7 +62,7 @@ def _gone(segments: Segments, missing: int) -> str:
     )
 
 
-def _offsets(disk: Disk, segments: Segments, aside: Aside) -> tuple[list[int], int | None]:
+def _offsets(disk: Disk, segments: Segments, aside: Aside, *, noted: bool) -> tuple[list[int], int | None]:
     """Return the offsets of the log's files, sorted, each of the right size, and of the one that was cut short.
 
     What is no file of the log is set aside.
@@ -75,9 +77,9 @@ def _offsets(disk: Disk, segments: Segments, aside: Aside) -> tuple[list[int], i
         is_last = offset == offsets[-1]
         if offset in whole or (bytes_there == 0 and is_last):
             found.append(offset)
-        elif whole and (offset - whole[0]) % size:
+        elif (whole or noted) and (offset - (whole or [0])[0]) % size:
             aside.file(path, f"it is no file of the log, whose files have {size} bytes each")
-        elif whole and bytes_there < size and offset == max(*whole, offset):
+        elif (whole or noted) and bytes_there < size and is_last:
             disk.resize(path, size)
             log.warning("%s had %d bytes of %d: it was cut short, and is as long again", path, bytes_there, size)
             found.append(offset)

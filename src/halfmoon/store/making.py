@@ -15,7 +15,8 @@ from halfmoon.ports import Disk
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.health import Health
-from halfmoon.store.recovery import Queues
+from halfmoon.store.inventory import Inventory
+from halfmoon.store.missing import Queues
 from halfmoon.store.reserve import Extension, Reserve
 
 Made = Callable[[Exception | None, int], None]
@@ -42,10 +43,10 @@ class Making:
     """
 
     def __init__(
-        self, disk: Disk, log: CommitLog, queues: Queues, reserve: Reserve, queue_file_bytes: int, *, reserves: bool,
-        health: Health, remove: Callable[[list[ConsumeQueue]], None],
+        self, disk: Disk, log: CommitLog, queues: Queues, reserve: Reserve, inventory: Inventory, queue_file_bytes: int, *,
+        reserves: bool, health: Health, remove: Callable[[list[ConsumeQueue]], None],
     ) -> None:  # fmt: skip
-        self._disk, self._log, self._queues, self._reserve = disk, log, queues, reserve
+        self._disk, self._log, self._queues, self._reserve, self._inventory = disk, log, queues, reserve, inventory
         self._queue_file_bytes, self._reserves, self._health, self._remove = queue_file_bytes, reserves, health, remove
         self._wanted: dict[_Key, list[Made]] = {}
         self._running: dict[_Key, list[Made]] = {}
@@ -125,6 +126,7 @@ class Making:
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = ConsumeQueue(self._disk, topic, queue_id, self._queue_file_bytes)
         queue.next_offset = self._reserve.next_at_start(topic, queue_id, 0, lost=False)
+        queue.born = self._log.end
         self.adopt(queue)
         return queue
 
@@ -166,6 +168,7 @@ class Making:
                 if job.extension is not None:
                     self._reserve.granted(job.extension)
                 self._queues[key] = job.queue
+                self._inventory.note([job.queue], self._log.end)
         for key, error in zip(jobs, result):
             _tell(jobs[key].waiting, None if key in forgotten else error, now)
 

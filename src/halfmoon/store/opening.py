@@ -19,10 +19,12 @@ from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
 from halfmoon.store.indexing import Indexing
+from halfmoon.store.inventory import Inventory
 from halfmoon.store.layout import COMMIT_LOG, ENTRY_BYTES
 from halfmoon.store.logfiles import load_log
+from halfmoon.store.missing import Queues, born_at, clear, find_queues, missing
 from halfmoon.store.records import TagCode
-from halfmoon.store.recovery import Queues, Recovered, load_queues, recover, stop_kind
+from halfmoon.store.recovery import Recovered, recover, stop_kind
 from halfmoon.store.reserve import Reserve
 from halfmoon.store.settings import StoreSettings
 
@@ -40,10 +42,11 @@ class Opening:
 
     def __init__(
         self, disk: Disk, settings: StoreSettings, log: CommitLog, queues: Queues, reserve: Reserve, flush: Flush,
-        checkpoint_file: CheckpointFile, indexing: Indexing,
+        checkpoint_file: CheckpointFile, indexing: Indexing, inventory: Inventory,
     ) -> None:  # fmt: skip
         self._disk, self._settings, self._log, self._queues = disk, settings, log, queues
         self._reserve, self._flush, self._checkpoint_file, self._indexing = reserve, flush, checkpoint_file, indexing
+        self._inventory = inventory
 
     def run(self, tag_code: TagCode, now: int) -> Opened:
         """Recover the directory. Raises StoreError for files that do not fit, OSError when the disk fails."""
@@ -54,15 +57,24 @@ class Opening:
         aside = Aside(disk)
         durable, published = (checkpoint.durable_offset, checkpoint.published_offset) if ours else (0, 0)
         known_to, lost_from = durable if lost else max(durable, published), durable if ours and lost else None
-        doubtful_from = load_log(disk, log.segments, aside, known_to=known_to, lost_from=lost_from)
-        self._queues.update(load_queues(disk, self._settings.queue_file_bytes, repair=not clean))
+        inventory, settings = self._inventory, self._settings
+        inventory.load()
+        sizes = (settings.commit_log_file_bytes, settings.queue_file_bytes, self._indexing.index.file_bytes)
+        log_noted, queues_noted, index_noted = inventory.knows(*sizes)
+        doubtful_from = load_log(disk, log.segments, aside, known_to=known_to, lost_from=lost_from, noted=log_noted)
+        found = find_queues(disk, settings.queue_file_bytes, noted=queues_noted)
+        rebuild = missing(found, inventory, log, lost_from=lost_from)
+        inventory.note_sizes(*sizes)
+        if rebuild.rows or rebuild.everything:
+            clear(disk, found, inventory, rebuild)
+        self._queues.update(found.queues)
         self._reserve.load()
         log.last_store_ms = checkpoint.log_ms
         facts = recover(
             log, self._queues, checkpoint, aside, ours=ours, clean=clean, lost=lost, known_to=known_to,
-            doubtful_from=doubtful_from, reserve=self._reserve, new_queue=self._new_queue, tag_code=tag_code,
+            doubtful_from=doubtful_from, rebuild=rebuild, reserve=self._reserve, new_queue=self._new_queue, tag_code=tag_code,
         )  # fmt: skip
-        self._indexing.recover(disk, checkpoint, ours=ours, clean=clean, lost=lost)
+        self._indexing.recover(disk, checkpoint, inventory, ours=ours, clean=clean, lost=lost, noted=index_noted)
         flush.durable_ms, flush.queues_ms = checkpoint.log_ms, checkpoint.queue_ms
         if clean and not facts.rolled and facts.records == 0:
             flush.durable_offset = flush.queues_offset = log.end
@@ -74,10 +86,28 @@ class Opening:
         elif not clean:
             self._reserve.secure()
         changed = [queue for queue in self._queues.values() if queue.changed]
-        if lost or facts.rolled or (self._settings.sync_flush and flush.durable_offset < log.end):
+        rebuilt = bool(rebuild.rows) or rebuild.everything
+        if lost or facts.rolled or rebuilt or (self._settings.sync_flush and flush.durable_offset < log.end):
             self._sync(changed, now)
             changed = []
+        self._take_stock(rebuilt=rebuilt)
         return Opened(facts, checkpoint, changed)
+
+    def _take_stock(self, *, rebuilt: bool) -> None:
+        """Bring the inventory into agreement with what is there now."""
+        inventory, log = self._inventory, self._log
+        for key, queue in self._queues.items():
+            row = inventory.queues.get(key)
+            if row is not None:
+                queue.born, queue.noted = row.born, (row.first, row.last)
+            elif not queue.born:
+                queue.born = born_at(queue)
+        inventory.drop([key for key in inventory.queues if key not in self._queues])
+        if rebuilt:
+            inventory.end_of(self._queues.values(), log.end)
+        else:
+            inventory.note(self._queues.values(), log.end)
+        inventory.note_index(self._indexing.index.names())
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = ConsumeQueue(self._disk, topic, queue_id, self._settings.queue_file_bytes)

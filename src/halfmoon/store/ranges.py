@@ -14,8 +14,8 @@ from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import ENTRY, ENTRY_BYTES, FILLER_SIZE
 from halfmoon.store.matching import PropertyTest, property_blocks
+from halfmoon.store.missing import Queues
 from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Wanted, outside
-from halfmoon.store.recovery import Queues
 from halfmoon.wire.record import RECORD_BYTES_MIN
 from halfmoon.wire.weights import PARTS
 

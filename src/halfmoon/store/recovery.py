@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from halfmoon.errors import CorruptRecord, UsageError
@@ -24,13 +24,13 @@ from halfmoon.store.aside import Aside
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog, Damaged
 from halfmoon.store.consumequeue import ConsumeQueue
-from halfmoon.store.layout import ABORT, CONSUME_QUEUE, ENTRY_BYTES, FILLER_SIZE, MAGIC, is_queue_directory, is_topic_directory
+from halfmoon.store.layout import ABORT, ENTRY_BYTES, FILLER_SIZE, MAGIC
+from halfmoon.store.missing import Queues, Rebuild
 from halfmoon.store.records import SIZE_MIN, RecordFacts, TagCode, check_at
 from halfmoon.store.reserve import STEP_MAX, Reserve
 
 log_lines = logging.getLogger("halfmoon.store")
 
-Queues = dict[tuple[str, int], ConsumeQueue]
 NewQueue = Callable[[str, int], ConsumeQueue]
 _ENTRIES_AT_ONCE = 3 * 1024
 _GAP_MAX = 2 * STEP_MAX
@@ -59,23 +59,6 @@ class Recovered:
     rolled: bool = False
 
 
-def load_queues(disk: Disk, file_bytes: int, *, repair: bool) -> Queues:
-    """Return every queue that has a directory, with its files found but not read. Names that cannot be queues are passed over."""
-    queues: Queues = {}
-    for topic in disk.list(CONSUME_QUEUE):
-        if not is_topic_directory(topic):
-            continue
-        for name in disk.list(f"{CONSUME_QUEUE}/{topic}"):
-            if is_queue_directory(name):
-                queue = ConsumeQueue(disk, topic, int(name), file_bytes)
-                queue.segments.load(repair=repair)
-                if queue.segments.last is not None:
-                    queues[topic, int(name)] = queue
-                elif repair:
-                    disk.sync_directory(queue.segments.directory)  # its files were removed, perhaps not durably
-    return queues
-
-
 def stop_kind(disk: Disk) -> tuple[bool, bool]:
     """Return (clean, lost): whether the last run ended cleanly, and whether its unsynced writes may be gone."""
     mark = disk.read(ABORT)
@@ -87,13 +70,13 @@ def stop_kind(disk: Disk) -> tuple[bool, bool]:
 
 def recover(
     log: CommitLog, queues: Queues, checkpoint: Checkpoint, aside: Aside, *, ours: bool, clean: bool, lost: bool,
-    known_to: int, doubtful_from: int | None, reserve: Reserve, new_queue: NewQueue, tag_code: TagCode,
+    known_to: int, doubtful_from: int | None, rebuild: Rebuild, reserve: Reserve, new_queue: NewQueue, tag_code: TagCode,
 ) -> Recovered:  # fmt: skip
     """Find the log's end, put what the queues lack into them, and cut what they have too much.
 
     ``known_to``: there were records up to this offset. ``doubtful_from``: the file that begins here was cut short, and is checked
-    again. ``new_queue`` makes and enters a queue for (topic, queue_id). What is damaged is logged, what is cut is kept as well.
-    Raises OSError when the disk fails.
+    again. ``rebuild``: these queues have no files, and get their entries from the whole log. ``new_queue`` makes and enters a queue
+    for (topic, queue_id). What is damaged is logged, what is cut is kept as well. Raises OSError when the disk fails.
     """
     facts = Recovered(clean, lost)
     facts.start = _start(log, checkpoint, ours=ours, clean=clean, lost=lost)
@@ -105,7 +88,11 @@ def recover(
     for queue in queues.values():
         end = _queue_end(queue, log, facts.start)
         queue.cut(end, thorough=lost or not trusted)
-    facts.end = _scan(log, queues, facts, checkpoint, new_queue, tag_code, ours=ours)
+    facts.end = _scan(log, queues, facts, checkpoint, rebuild, new_queue, tag_code, ours=ours)
+    for key, row in rebuild.rows.items():
+        ends[key] = max(row.end, ends.get(key, 0))
+        if row.end > 0 and key not in queues:
+            new_queue(*key).cut(row.end, thorough=False)  # all of its messages are gone: it goes on where it was
     if facts.end < known_to:
         facts.damaged.append(Damaged(facts.end, known_to - facts.end, "the records that were here are gone"))
         facts.end = known_to
@@ -113,8 +100,10 @@ def recover(
     _settle_end(log, facts, aside, trusted=trusted)
     _report(log, facts)
     for queue in queues.values():
-        found = max(queue.written, ends.get((queue.topic, queue.queue_id), 0))
-        queue.next_offset = reserve.next_at_start(queue.topic, queue.queue_id, found, lost=lost)
+        key = (queue.topic, queue.queue_id)
+        rebuilt = key in rebuild.rows or rebuild.everything
+        unknown = rebuilt and (bool(facts.damaged) or not ours)  # its last messages may be what is damaged, or gone
+        queue.next_offset = reserve.next_at_start(*key, max(queue.written, ends.get(key, 0)), lost=lost or unknown)
         queue.correct_min(log.first)
     return facts
 
@@ -180,41 +169,40 @@ def _points_right(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> boo
 
 
 def _scan(
-    log: CommitLog, queues: Queues, facts: Recovered, checkpoint: Checkpoint, new_queue: NewQueue, tag_code: TagCode, *, ours: bool
-) -> int:
-    """Check every record from the start on and give it its entry; return the end of the last.
-
-    A loss may have left anything behind what was durable, pages of it included, so nothing there is looked for behind damage; all
-    else was written, and damage costs what it hit. Of another broker nobody knows what was durable.
+    log: CommitLog, queues: Queues, facts: Recovered, checkpoint: Checkpoint, rebuild: Rebuild, new_queue: NewQueue,
+    tag_code: TagCode, *, ours: bool,
+) -> int:  # fmt: skip
+    """Check every record from the start on and give it its entry; return the end of the last. What is before the start is only for
+    queues that are made anew.
     """
-    known_to = checkpoint.durable_offset if ours and facts.lost else sys.maxsize
-    rising = facts.lost and not ours
-    skipped = 0
     waiting: dict[tuple[str, int], tuple[int, list[int]]] = {}
 
     def publish(key: tuple[str, int]) -> None:
         first, entries = waiting.pop(key)
         queues[key].publish(first, entries, log.file_bytes)
 
-    end = facts.start
-    for position, found in log.scan(facts.start, doubtful=not facts.clean, known_to=known_to, rising=rising):
+    end, skipped = facts.start, 0
+    for position, found in _records(log, facts, checkpoint, rebuild, ours=ours):
+        is_old = position < facts.start
         if isinstance(found, Damaged):
             facts.damaged.append(found)
-            end = position + found.size_bytes
+            end = max(end, position + found.size_bytes)
             skipped += found.size_bytes // SIZE_MIN
             continue
-        end = position + found.size_bytes
-        facts.records += 1
-        log.last_store_ms = found.store_ms
-        if found.sys_flag & 0x4:
-            continue
+        if not is_old:
+            end = position + found.size_bytes
+            facts.records += 1
+            log.last_store_ms = found.store_ms
         key = (found.topic, found.queue_id)
+        if found.sys_flag & 0x4 or (is_old and not rebuild.wants(key, position)):
+            continue
         queue = queues.get(key)
         if queue is None:
             try:
                 queue = new_queue(*key)
             except UsageError:
                 continue  # a topic that cannot be a directory: the record stays in the log and nowhere else
+            queue.born = position if key not in rebuild.rows else max(0, rebuild.rows[key].born)
         if key in waiting:
             first, entries = waiting[key]
             if found.queue_offset == first + len(entries) // 3 and len(entries) < _ENTRIES_AT_ONCE:
@@ -233,6 +221,20 @@ def _scan(
     for key in list(waiting):
         publish(key)
     return end
+
+
+def _records(
+    log: CommitLog, facts: Recovered, checkpoint: Checkpoint, rebuild: Rebuild, *, ours: bool
+) -> Iterator[tuple[int, RecordFacts | Damaged]]:
+    """Walk the log from where it is needed.
+
+    A loss may have left anything behind what was durable, pages of it included, so nothing there is looked for behind damage; all
+    else was written, and damage costs what it hit. Of another broker nobody knows what was durable.
+    """
+    if rebuild.rows or rebuild.everything:
+        yield from log.scan(log.first, facts.start, known_to=facts.start)
+    known_to = checkpoint.durable_offset if ours and facts.lost else sys.maxsize
+    yield from log.scan(facts.start, doubtful=not facts.clean, known_to=known_to, rising=facts.lost and not ours)
 
 
 def _settle_end(log: CommitLog, facts: Recovered, aside: Aside, *, trusted: bool) -> None:

@@ -5,15 +5,13 @@ queue only gives out offsets below its *reservation*, which is on the device bef
 queue goes on behind it (its *floor*, kept even over clean stops); offsets in between get fillers. Holds one small file of our
 own beside RocketMQ's; the original reuses the offsets.
 
-Layout: slots of 256 bytes; the first is the header. ``crc u32 | kind u16 | topic length u16 | queueId i32 | reserved i64 |
+Layout: `Slots`, the first is the header. ``crc u32 | kind u16 | topic length u16 | queueId i32 | reserved i64 |
 floor i64 | topic``. A process killed in the middle of a copy leaves a slot half written, so each queue has two and the one that
-holds what was granted is never written: whichever is whole and larger counts. A full file is followed by another one, twice as
-large and with a number behind its name, so that nothing granted is ever moved.
+holds what was granted is never written: whichever is whole and larger counts.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
@@ -21,16 +19,15 @@ from zlib import crc32
 
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
-from halfmoon.ports import Disk, File
+from halfmoon.ports import Disk
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.health import Health
 from halfmoon.store.layout import RESERVE
+from halfmoon.store.slots import Slots
 
-_SLOT_BYTES = 256
 _BODY = Struct(">HHiqq128s")  # kind, topic length, queueId, reserved, floor, topic
 _CRC = Struct(">I")
 _HEADER, _QUEUE = 0x484D, 1
-_SLOTS_FIRST = 256
 STEP_MIN, STEP_MAX = 4096, 1 << 20
 """Offsets reserved at once: a gap of at most that many fillers (20 MB) follows a power loss, and a queue under the heaviest load
 asks anew every few seconds."""
@@ -38,7 +35,7 @@ asks anew every few seconds."""
 
 def _packed(kind: int, topic: bytes = b"", queue_id: int = 0, reserved: int = 0, floor: int = 0) -> bytes:
     body = _BODY.pack(kind, len(topic), queue_id, reserved, floor, topic)
-    return (_CRC.pack(crc32(body)) + body).ljust(_SLOT_BYTES, b"\0")
+    return _CRC.pack(crc32(body)) + body
 
 
 class _Row:
@@ -55,26 +52,6 @@ class _Row:
 _NOTHING = _Row()
 
 
-class _Part:
-    """One file of slots. ``first`` is the number of its slot 0; ``synced`` says which of its ``written`` writes a sync covered, and
-    ``fresh`` that its name is not known to be on the device.
-    """
-
-    __slots__ = ("file", "first", "fresh", "number", "synced", "written")
-
-    def __init__(self, number: int, first: int, file: File) -> None:
-        self.number, self.first, self.file = number, first, file
-        self.written, self.synced, self.fresh = 0, -1, True  # what a process before wrote is not known to be synced
-
-
-def _path(number: int) -> str:
-    return f"{RESERVE}.{number}" if number else RESERVE
-
-
-_PART = re.compile(r"queueReserve(?:\.([1-9][0-9]{0,3}))?")
-_DIRECTORY = RESERVE.rpartition("/")[0]
-
-
 class Extension(NamedTuple):
     """A larger reservation that was written and waits for a sync."""
 
@@ -87,10 +64,8 @@ class Reserve:
     """The table: (topic, queue number) to reservation and floor."""
 
     def __init__(self, disk: Disk, health: Health | None = None) -> None:
-        self._disk, self._health = disk, health or Health()
-        self._parts: list[_Part] = []
-        self._slots = 0
-        self._free: list[int] = []
+        self._health = health or Health()
+        self._slots = Slots(disk, RESERVE, _packed(_HEADER))
         self._table: dict[tuple[str, int], _Row] = {}
         self.wanted: list[ConsumeQueue] = []
         """Queues that want more in the background."""
@@ -98,27 +73,16 @@ class Reserve:
 
     def load(self) -> None:
         """Read the table; slots that do not check out count as free."""
-        names = (_PART.fullmatch(name) for name in self._disk.list(_DIRECTORY))
-        for number in sorted(int(name[1] or 0) for name in names if name is not None):
-            data = self._disk.read(_path(number)) or b""
-            if len(data) >= _SLOT_BYTES:  # else it was cut off while it was made
-                self._parts.append(_Part(number, self._slots, self._disk.open(_path(number))))
-                self._load_part(data, self._slots)
-                self._slots += len(data) // _SLOT_BYTES
-        self._free.reverse()
-
-    def _load_part(self, data: bytes, first: int) -> None:
-        for slot in range(1, len(data) // _SLOT_BYTES):
-            at = slot * _SLOT_BYTES
-            body = data[at + 4 : at + 4 + _BODY.size]
+        for slot, data in self._slots.load():
+            body = data[4 : 4 + _BODY.size]
             kind, length, queue_id, reserved, floor, topic = _BODY.unpack(body)
-            if kind != _QUEUE or _CRC.unpack_from(data, at)[0] != crc32(body):
-                self._free.append(first + slot)
+            if kind != _QUEUE or _CRC.unpack_from(data)[0] != crc32(body):
+                self._slots.free.append(slot)
                 continue
             row = self._table.setdefault((topic[:length].decode("ascii", "replace"), queue_id), _Row())
-            row.slots.append(first + slot)
+            row.slots.append(slot)
             if (reserved, floor) > (row.reserved, row.floor):
-                row.last = row.granted = first + slot
+                row.last = row.granted = slot
             row.reserved, row.floor = max(row.reserved, reserved), max(row.floor, floor)
 
     def queues(self) -> list[tuple[str, int]]:
@@ -145,7 +109,7 @@ class Reserve:
         """
         for key, row in self._table.items():
             if row.last:
-                self._write(row.last, _packed(_QUEUE, key[0].encode(), key[1], row.reserved, row.floor))
+                self._slots.write(row.last, _packed(_QUEUE, key[0].encode(), key[1], row.reserved, row.floor))
         self.sync()
         for row in self._table.values():
             row.granted = row.last
@@ -228,50 +192,20 @@ class Reserve:
         """Drop the reservations of a topic that was deleted."""
         for key in [key for key in self._table if key[0] == topic]:
             for slot in self._table.pop(key).slots:
-                self._write(slot, bytes(_SLOT_BYTES))
-                self._free.append(slot)
+                self._slots.write(slot, b"")
+                self._slots.free.append(slot)
 
     def sync(self) -> None:
-        """Wait until what was written, by this process or one before, is on the device. May be called from another thread, and from
-        two at once: each waits until all is there that was written before its call.
-        """
-        parts, fresh = list(self._parts), False
-        for part in parts:
-            written = part.written
-            if part.synced < written:
-                part.file.sync()
-                part.synced = max(part.synced, written)
-            fresh |= part.fresh
-        if fresh:
-            self._disk.sync_directory(_DIRECTORY)
-            for part in parts:
-                part.fresh = False
+        """Wait until what was written is on the device; see `Slots.sync`."""
+        self._slots.sync()
 
     def close(self) -> None:
         """Let go of the files."""
-        for part in self._parts:
-            part.file.close()
+        self._slots.close()
 
     def _write_row(self, key: tuple[str, int], row: _Row) -> None:
         """Write a row into the slot that does not hold what was granted."""
         if all(slot == row.granted for slot in row.slots):
-            if not self._free:
-                self._grow()
-            row.slots.append(self._free.pop())
+            row.slots.append(self._slots.take())
         row.last = next(slot for slot in row.slots if slot != row.granted)
-        self._write(row.last, _packed(_QUEUE, key[0].encode(), key[1], row.reserved, row.floor))
-
-    def _write(self, slot: int, data: bytes) -> None:
-        part = next(part for part in reversed(self._parts) if part.first <= slot)
-        part.file.write((slot - part.first) * _SLOT_BYTES, data)
-        part.written += 1
-
-    def _grow(self) -> None:
-        """Add a file, so that there are twice as many slots. Raises OSError when the disk is full."""
-        slots = max(_SLOTS_FIRST, self._slots)
-        number = self._parts[-1].number + 1 if self._parts else 0
-        file = self._disk.create(_path(number), slots * _SLOT_BYTES)
-        file.write(0, _packed(_HEADER))
-        self._parts.append(_Part(number, self._slots, file))
-        self._free = [*range(self._slots + slots - 1, self._slots, -1), *self._free]
-        self._slots += slots
+        self._slots.write(row.last, _packed(_QUEUE, key[0].encode(), key[1], row.reserved, row.floor))

@@ -18,15 +18,17 @@ from halfmoon.store.commitlog import CommitLog, Draft, Drafts
 from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
 from halfmoon.store.indexing import Indexing, KeyFound
+from halfmoon.store.inventory import Inventory
 from halfmoon.store.keyindex import KeyIndex
 from halfmoon.store.layout import ABORT, INDEX, LOCK
 from halfmoon.store.long_batch import LongBatch
 from halfmoon.store.making import Made, Making
+from halfmoon.store.missing import Queues
 from halfmoon.store.opening import Opening, carry_out
 from halfmoon.store.ranges import RangeReader
 from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, Wanted, offset_at
 from halfmoon.store.records import TagCode, tag_hash_of
-from halfmoon.store.recovery import Queues, Recovered
+from halfmoon.store.recovery import Recovered
 from halfmoon.store.reserve import Reserve
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.upkeep import Upkeep
@@ -66,7 +68,8 @@ class Store:
         self.ranges = RangeReader(self._log, self._queues)
         self.health = Health(self._failed_for_good)
         self._reserve = Reserve(disk, self.health)
-        self._flush = Flush(disk, self._log, self._reserve, self.health)
+        self._inventory = Inventory(disk)
+        self._flush = Flush(disk, self._log, self._inventory, self.health)
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()
         self._visible = Visible(self._log, self.health)
@@ -77,10 +80,11 @@ class Store:
             self._log, KeyIndex(disk, settings.hash_slots, settings.index_entries_max), enabled=settings.message_index_enable
         )
         self._upkeep = Upkeep(
-            disk, self._log, self._queues, self._flush, self._indexing, settings, lambda work: self._work.append(work), self.health
-        )
+            disk, self._log, self._queues, self._flush, self._indexing, self._inventory, settings,
+            lambda work: self._work.append(work), self.health,
+        )  # fmt: skip
         self._making = Making(
-            disk, self._log, self._queues, self._reserve, settings.queue_file_bytes, reserves=not self._sync_flush,
+            disk, self._log, self._queues, self._reserve, self._inventory, settings.queue_file_bytes, reserves=not self._sync_flush,
             health=self.health, remove=self._upkeep.remove_queues,
         )  # fmt: skip
         self._log_due = self._queues_due = 0
@@ -111,7 +115,10 @@ class Store:
 
     def _open(self, now: int) -> None:
         disk, log = self._disk, self._log
-        opening = Opening(disk, self.settings, log, self._queues, self._reserve, self._flush, self._checkpoint_file, self._indexing)
+        opening = Opening(
+            disk, self.settings, log, self._queues, self._reserve, self._flush, self._checkpoint_file, self._indexing,
+            self._inventory,
+        )  # fmt: skip
         self.recovered, checkpoint, self._visible.changed = opening.run(self._tag_code, now)
         for queue in self._queues.values():
             self._making.adopt(queue)
@@ -198,6 +205,7 @@ class Store:
             self._reserve.more(queue, first + len(drafts))
         if first + len(drafts) > queue.room:
             self._visible.make_room(queue, first, len(drafts))
+            self._inventory.note([queue], self._log.end)
         try:
             block = self._log.append(topic, queue_id, first, drafts, now, whole=whole)
         except OSError as exc:
@@ -384,6 +392,10 @@ class Store:
         self._visible.forget(topic)
         self._reserve.forget(topic)
         self._making.forget(topic)
+        try:
+            self._inventory.forget(topic)
+        except OSError as exc:
+            self.health.sync_failed(exc)
         if queues:
             self._upkeep.remove_queues(queues)
             self._queues_due = now
@@ -422,6 +434,7 @@ class Store:
         finally:
             self._checkpoint_file.close()
             self._reserve.close()
+            self._inventory.close()
             self._lock.release()
 
     def _finish(self, now: int) -> None:
@@ -435,6 +448,7 @@ class Store:
         if self.failure or flush.log_syncing or flush.queues_syncing or durable < self._log.end:
             return
         self._reserve.sync()
+        self._inventory.sync()
         for file in (*self._indexing.take_sealed(), *self._indexing.index.files[-1:]):
             file.sync()
         self._disk.sync_directory(INDEX)

@@ -19,9 +19,10 @@ from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
 from halfmoon.store.indexing import Indexing
+from halfmoon.store.inventory import Inventory
 from halfmoon.store.keyindex import IndexFile
 from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE, ENTRY_BYTES, INDEX
-from halfmoon.store.recovery import Queues
+from halfmoon.store.missing import Queues
 from halfmoon.store.retention import expired_before, space
 from halfmoon.store.settings import StoreSettings
 
@@ -42,10 +43,11 @@ class Upkeep:
     """
 
     def __init__(
-        self, disk: Disk, log: CommitLog, queues: Queues, flush: Flush, indexing: Indexing, settings: StoreSettings,
-        leave: Callable[[Work[Any]], None], health: Health,
+        self, disk: Disk, log: CommitLog, queues: Queues, flush: Flush, indexing: Indexing, inventory: Inventory,
+        settings: StoreSettings, leave: Callable[[Work[Any]], None], health: Health,
     ) -> None:  # fmt: skip
         self._disk, self._log, self._queues, self._flush, self._indexing = disk, log, queues, flush, indexing
+        self._inventory = inventory
         self._settings, self._leave, self._health = settings, leave, health
         self.disk_full: str | None = None
         self.undecided_from: Callable[[], int] | None = None
@@ -99,6 +101,8 @@ class Upkeep:
             self._leave(Work(arrays.load, self._loaded, False, "load numpy"))
         try:
             self._indexing.slice(published, now)
+            if len(self._indexing.index.files) != len(self._inventory.index):
+                self._inventory.note_index(self._indexing.index.names())
         except OSError as exc:
             self._index_due = now + 1000  # no room for an index file: messages matter more, try again
             self.disk_full = self.disk_full or f"a key index file cannot be written: {exc}"
@@ -139,6 +143,7 @@ class Upkeep:
         paths = self._log.segments.drop_before(first)
         if paths:
             paths += self._indexing.index.drop_before(self._log.first)
+            self._inventory.note_index(self._indexing.index.names())
             self._to_correct.extend(self._queues.values())
             self.remove_later(paths, [COMMIT_LOG, INDEX])
 
@@ -179,6 +184,7 @@ class Upkeep:
                 first += queue.per_file
             paths = segments.drop_before(first * ENTRY_BYTES)
             queue.correct_min(self._log.first)
+            self._inventory.note_end(queue, self._log.end)
             if paths:
                 self.remove_later(paths, [segments.directory])
 
@@ -201,9 +207,10 @@ class Upkeep:
 
     def remove_later(self, paths: list[str], directories: list[str]) -> None:
         """Leave the removal of files, whose names nobody makes anew, as work."""
-        disk = self._disk
+        disk, inventory = self._disk, self._inventory
 
         def run() -> None:
+            inventory.sync()
             for path in paths:
                 disk.remove(path)
             for directory in directories:

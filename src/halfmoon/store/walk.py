@@ -16,8 +16,8 @@ from halfmoon.errors import CorruptRecord
 from halfmoon.model import java_hash
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.layout import COMMIT, ENTRY, ENTRY_BYTES, HALF_TOPIC, MAGIC, OP_TOPIC
+from halfmoon.store.missing import Queues
 from halfmoon.store.records import BORN_V6, STORE_V6, RecordFacts, check_at, is_torn, property_of
-from halfmoon.store.recovery import Queues
 from halfmoon.store.resync import next_record
 from halfmoon.store.store import Store
 

@@ -1,0 +1,195 @@
+"""`Inventory`: which files of queues and of the key index there must be, so that a start notices what somebody removed.
+
+All of them are derived from the log, and are made anew from it when they are missing; without a list nobody would know. A row is
+written when files were made, before the checkpoint speaks of what is in them, and when files go, before they do; in between it may
+lag behind, never ahead: of what it does not know yet the end of the log tells.
+
+Layout of a slot (`Slots`, big endian)::
+
+    crc u32 | kind u16 | length of the name u16 | queueId i32 | born i64 | first i64 | last i64 | made i64 | end i64 | name 128
+
+``born`` is the physical offset below which the log has nothing of the queue (of an older topic of its name, perhaps), ``first`` and
+``last`` where its first and last file begin, ``made`` the end of the log when the last was noted, ``end`` an offset that its next
+message has or exceeds. A second row of kind REBUILT stands while the queue is being made anew. Decides nothing about records.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from zlib import crc32
+
+from halfmoon.ports import Disk
+from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.layout import INVENTORY
+from halfmoon.store.slots import Slots
+
+log = logging.getLogger("halfmoon.store")
+
+_BODY = Struct(">HHiqqqqq128s")
+_CRC = Struct(">I")
+_HEADER, _QUEUE, _INDEX, _REBUILT, _SIZES = 0x484E, 1, 2, 3, 4
+EVERYTHING = ("", 0)
+"""Stands for all queues, among those that are being made anew."""
+
+Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Row:
+    """What is known of one queue, or (``first`` alone) of a key index file: the physical offset of its first entry's record."""
+
+    slot: int
+    born: int = 0
+    first: int = -1
+    last: int = -1
+    made: int = 0
+    end: int = 0
+
+
+def _packed(kind: int, name: str, queue_id: int, row: Row) -> bytes:
+    text = name.encode()
+    body = _BODY.pack(kind, len(text), queue_id, row.born, row.first, row.last, row.made, row.end, text)
+    return _CRC.pack(crc32(body)) + body
+
+
+class Inventory:
+    """The list of one store. ``there`` says whether the directory has one; one of another broker has none."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._slots = Slots(disk, INVENTORY, _packed(_HEADER, "", 0, Row(0)))
+        self.queues: dict[Key, Row] = {}
+        self.index: dict[str, Row] = {}
+        self.rebuilt: dict[Key, Row] = {}
+        """Queues whose making anew was begun and not ended."""
+        self.sizes: Row | None = None
+        """Sizes of the files of the log (``born``), of queues (``first``) and of the key index (``last``) that were made here."""
+        self.there = False
+        self._failed = False
+
+    def load(self) -> None:
+        """Read the rows; what does not check out counts as free."""
+        for slot, data in self._slots.load():
+            body = data[4 : 4 + _BODY.size]
+            kind, length, queue_id, born, first, last, made, end, name = _BODY.unpack(body)
+            if kind not in (_QUEUE, _INDEX, _REBUILT, _SIZES) or _CRC.unpack_from(data)[0] != crc32(body):
+                self._slots.free.append(slot)
+                continue
+            row, text = Row(slot, born, first, last, made, end), name[:length].decode("ascii", "replace")
+            if kind == _INDEX:
+                self.index[text] = row
+            elif kind == _SIZES:
+                self.sizes = row
+            else:
+                (self.queues if kind == _QUEUE else self.rebuilt)[text, queue_id] = row
+        self.there = bool(self._slots.parts)
+
+    def knows(self, log_bytes: int, queue_bytes: int, index_bytes: int) -> tuple[bool, bool, bool]:
+        """Whether files of the log, of queues and of the key index were made here with these sizes: another size is damage then."""
+        sizes = self.sizes
+        return (
+            (False, False, False)
+            if sizes is None
+            else (sizes.born == log_bytes, sizes.first == queue_bytes, sizes.last == index_bytes)
+        )
+
+    def note_sizes(self, log_bytes: int, queue_bytes: int, index_bytes: int) -> None:
+        """Write down of which sizes files are made from now on. Raises OSError."""
+        if self.knows(log_bytes, queue_bytes, index_bytes) != (True, True, True):
+            self.sizes = Row(self._slots.take() if self.sizes is None else self.sizes.slot, log_bytes, queue_bytes, index_bytes)
+            self._slots.write(self.sizes.slot, _packed(_SIZES, "", 0, self.sizes))
+
+    # ------------------------------------------------------------ queues
+
+    def note(self, queues: Iterable[ConsumeQueue], log_end: int) -> None:
+        """Write rows for queues whose files are others than were noted last."""
+        for queue in queues:
+            segments = queue.segments
+            last = -1 if segments.last is None else segments.last
+            if queue.noted != (segments.first, last):
+                self.note_end(queue, log_end)
+
+    def note_end(self, queue: ConsumeQueue, log_end: int) -> None:
+        """Write the row of a queue, the offset that its next message has included: records of it are about to go."""
+        segments, key = queue.segments, (queue.topic, queue.queue_id)
+        last = -1 if segments.last is None else segments.last
+        try:
+            row = self.queues.get(key) or Row(self._slots.take(), queue.born)
+            made = row.made if row.last == last else log_end
+            row.first, row.last, row.made, row.end = segments.first, last, made, max(row.end, queue.written)
+            self._slots.write(row.slot, _packed(_QUEUE, *key, row))
+        except OSError as exc:
+            self._say(exc)
+            return
+        self.queues[key] = row
+        queue.noted = (segments.first, last)
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted: its queues are not missed. Waits for the device, as a row that comes back would make it anew.
+
+        Raises OSError.
+        """
+        keys = [key for key in self.queues if key[0] == topic]
+        for key in keys:
+            self._free(self.queues.pop(key))
+        if keys:
+            self.sync()
+
+    def begin(self, keys: Iterable[Key]) -> None:
+        """Queues are going to be made anew: until `end_of` a start begins with it again. Waits for the device; raises OSError."""
+        for key in keys:
+            if key not in self.rebuilt:
+                row = self.rebuilt[key] = Row(self._slots.take())
+                self._slots.write(row.slot, _packed(_REBUILT, *key, row))
+        self.sync()
+
+    def end_of(self, queues: Iterable[ConsumeQueue], log_end: int) -> None:
+        """What was begun is done, and on the device."""
+        self.note(queues, log_end)
+        self.sync()
+        for row in self.rebuilt.values():
+            self._free(row)
+        self.rebuilt.clear()
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Forget rows of queues that are not there and that nobody misses."""
+        for key in keys:
+            self._free(self.queues.pop(key))
+
+    # ------------------------------------------------------------ key index
+
+    def note_index(self, files: Sequence[tuple[str, int]]) -> None:
+        """Make the rows of the key index those of its files: names, and the physical offsets of their first entries' records."""
+        names = dict(files)
+        for name in [name for name in self.index if name not in names]:
+            self._free(self.index.pop(name))
+        for name, first in files:
+            if name not in self.index:
+                try:
+                    row = Row(self._slots.take(), first=first)
+                    self._slots.write(row.slot, _packed(_INDEX, name, 0, row))
+                except OSError as exc:
+                    self._say(exc)
+                    return
+                self.index[name] = row
+
+    # ------------------------------------------------------------ files
+
+    def sync(self) -> None:
+        """Wait until what was written is on the device. May be called from another thread. Raises OSError."""
+        self._slots.sync()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._slots.close()
+
+    def _free(self, row: Row) -> None:
+        self._slots.write(row.slot, b"")
+        self._slots.free.append(row.slot)
+
+    def _say(self, exc: OSError) -> None:
+        if not self._failed:
+            self._failed = True
+            log.warning("%s cannot be written, files removed from now on may go unnoticed: %s", INVENTORY, exc)
