@@ -243,7 +243,9 @@ def test_rows_by_key_lie_in_the_order_that_was_asked_for(spark: Any, cluster: Lo
         assert [int(message.body) for message in mine] == list(range(390 + key, -1, -10))
 
 
-@pytest.mark.parametrize(("options", "why"), [({"delivry": "x"}, "did you mean delivery"), ({"secretKey": "hunter2"}, "no option secretkey")])
+@pytest.mark.parametrize(
+    ("options", "why"), [({"delivry": "x"}, "did you mean delivery"), ({"secretKey": "hunter2"}, "no option secretkey")]
+)
 def test_options_that_do_not_fit_are_refused_and_secrets_not_shown(
     spark: Any, cluster: LocalCluster, topic: str, options: dict[str, str], why: str
 ):

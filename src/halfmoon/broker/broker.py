@@ -272,9 +272,11 @@ class Broker:
 
     def close(self, now: int) -> None:
         """Give the directory back, once `stop` and what it left are done. Waits for the device."""
-        self.transactions.close(now)
-        self.delays.close()
-        self.store.close(now)
+        try:
+            self.transactions.close(now)
+            self.delays.close()
+        finally:
+            self.store.close(now)
 
     # ------------------------------------------------------------ turns
 

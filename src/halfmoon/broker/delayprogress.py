@@ -177,11 +177,11 @@ class Keeping:
         if self._store.failure is None and self._store.durable_offset >= self._store.end_offset:
             for path, dump in ((PATH, self._dump), (TIMER_PATH, self._dump_timer)):
                 data = dump()
-                if self._disk.read(path) != data:
-                    try:
+                try:
+                    if self._disk.read(path) != data:
                         self._disk.save(path, data)
-                    except OSError as exc:
-                        self._warn("the progress of delayed messages cannot be saved: %s", exc)
+                except OSError as exc:
+                    self._warn("the progress of delayed messages cannot be saved: %s", exc)
         self._file.close()
 
 

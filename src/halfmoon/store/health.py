@@ -1,6 +1,6 @@
 """`Health`: whether the store can be written: for good not any more, or not now, as something is short. Logs either, once.
 
-No room, no descriptor and no memory for a mapping pass when their cause does: what met them changed nothing, is refused, and is
+No room, no descriptor, no memory for a mapping and no permission pass when their cause does: what met them changed nothing, is refused, and is
 tried again. Any other failed write, and a sync that failed after it began, ends the store: nobody knows what is on the device.
 """
 
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from errno import EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC
+from errno import EACCES, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC, ENOTDIR, EPERM, EROFS
 
 log = logging.getLogger("halfmoon.store.health")
 
 LASTS_MS = 60_000
 """How long after its last error what is short counts as short: nobody tells when it ended."""
 
-_UNOPENED = frozenset((EMFILE, ENFILE, ENOMEM))
+_UNOPENED = frozenset((EMFILE, ENFILE, ENOMEM, EACCES, EPERM, EROFS, ENOTDIR))
+"""Errors of opening a file, never of syncing one."""
 _PASSING = _UNOPENED | {ENOSPC, EDQUOT}
 
 
