@@ -28,6 +28,7 @@ LAYERS = {
             "findings",
             "settings",
             "limits",
+            "logs",
             "effects",
             "ports",
             "hot",

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from halfmoon.logs import set_up as _set_up_logs
+
 if TYPE_CHECKING:
     from halfmoon.client.aio import (
         AdminSettings,
@@ -65,6 +67,8 @@ _PLACES = {
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}
 
 __version__ = "0.1.0"
+
+_set_up_logs()
 
 __all__ = [
     "Admin",

@@ -49,6 +49,16 @@ def test_a_heartbeat_keeps_a_broker() -> None:
     assert house.route() != 17
 
 
+def test_the_address_of_a_broker_forges_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    house = House()
+    peer = house.connect()
+    house.register(peer=peer, fields={"brokerAddr": "10.0.0.9:10911\r\n2026-01-01 ERROR forged\x1b[2J\x00"})
+    house.core.lost(peer, house.now)
+    lines = [record.getMessage() for record in caplog.records]
+    assert all(line.isprintable() for line in lines)
+    assert any(r"10911\r\n2026-01-01 ERROR forged\x1b[2J\x00" in line for line in lines)
+
+
 def test_a_lost_connection_removes_its_brokers_at_once() -> None:
     house = House()
     peer = house.connect()

@@ -19,6 +19,7 @@ from halfmoon.events.consuming.on import Handler, handlers_of
 from halfmoon.events.consuming.running import module_named, run
 from halfmoon.events.declarations import load
 from halfmoon.events.publisher import Publisher
+from halfmoon.logs import to_stderr
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -74,7 +75,7 @@ def run_consumers(
     """
     if log not in LEVELS:
         raise UsageError(f"--log {log}: must be one of {', '.join(LEVELS)}")
-    logging.basicConfig(level=LEVELS[log], format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    to_stderr(LEVELS[log])
     found = declared(modules)
     handlers = _of_groups(found.handlers, groups, modules)
     known = {one.group for one in handlers}

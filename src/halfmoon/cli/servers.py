@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.logs import to_stderr
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration, is_loopback
 from halfmoon.programs.embedded import Part, Parts, both, broker, name_server, run
 
@@ -161,7 +162,7 @@ async def _parts(name: str, settings: Configuration, data: Path) -> Parts:
 def _begin_log(level: str, settings: Configuration) -> None:
     if level not in LEVELS:
         raise UsageError(f"--log {level}: must be one of {', '.join(LEVELS)}")
-    logging.basicConfig(level=LEVELS[level], format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    to_stderr(LEVELS[level])
     log = logging.getLogger("halfmoon.cli")
     for each in settings.ignored:
         log.info("setting ignored: key=%s source=%s reason=%s", *each)

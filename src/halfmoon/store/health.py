@@ -1,7 +1,8 @@
 """`Health`: whether the store can be written: for good not any more, or not now, as something is short. Logs either, once.
 
-No room, no descriptor, no memory for a mapping and no permission pass when their cause does: what met them changed nothing, is refused, and is
-tried again. Any other failed write, and a sync that failed after it began, ends the store: nobody knows what is on the device.
+No room, no descriptor, no memory for a mapping, no permission: they pass when their cause does. What met them changed nothing, is
+refused, and is tried again. Any other failed write, and a sync that failed after it began, ends the store: nobody knows what is on
+the device.
 """
 
 from __future__ import annotations
