@@ -99,10 +99,25 @@ def test_failed_events_are_tried_again(run_alone, named):
     assert run_alone("outbox", "retry", "--all-failed").code == 0
 
 
+def test_failed_events_are_dropped_when_that_is_confirmed_and_no_others(run_alone, named):
+    named.put("A", "B", "C", "D")
+    for one in ("A", "B", "D"):
+        park(named, one)
+
+    assert run_alone("outbox", "drop", "A").code == 2
+    assert run_alone("outbox", "drop", "A", "--yes", "--json").json() == {"dropped": 1}
+    assert run_alone("outbox", "drop", "C", "--yes").code == 1, "it did not fail"
+    assert named.ids == ["B", "C", "D"]
+    assert "2 dropped" in run_alone("outbox", "drop", "--all-failed", "--yes").out
+    assert named.ids == ["C"]
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ("retry",),
+        ("drop", "--yes"),
+        ("drop", "A", "--all-failed", "--yes"),
         ("retry", "A", "--all-failed"),
         ("list", "--failed", "--state", "waiting"),
         ("list", "--state", "bogus"),

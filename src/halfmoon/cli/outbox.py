@@ -1,9 +1,10 @@
-"""`halfmoon outbox`: send what an outbox holds, see what waits in it and what failed, and have that sent again."""
+"""`halfmoon outbox`: send what an outbox holds, see what waits in it and what failed, and have that sent again or dropped."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import AbstractContextManager
@@ -19,7 +20,7 @@ from halfmoon.errors import UsageError
 from halfmoon.events.client_transport import ClientTransport
 from halfmoon.events.database import Provider
 from halfmoon.events.outbox import status as outbox_status
-from halfmoon.events.outbox.relay import Relay
+from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.tables import OUTBOX
 from halfmoon.events.tokens import create_tables
 from halfmoon.model import LocalTransactionState, StoredMessage
@@ -59,7 +60,9 @@ def relay(
     poll: Annotated[int, typer.Option("--poll-ms", min=10, max=3_600_000, help="How often to look for rows.")] = 200,
     batch: Annotated[int, typer.Option("--batch", min=1, max=1_000, help="Rows taken at once.")] = 200,
     claim: Annotated[int, typer.Option("--claim-s", min=8, max=86_400, help="How long the rows of a killed relay wait.")] = 60,
-    attempts: Annotated[int, typer.Option("--attempts-max", min=0, help="Tries of a row; 0: never give up.")] = 0,
+    attempts: Annotated[
+        int, typer.Option("--attempts-max", min=0, help="Tries of a row until it is listed as failed; 0: any number.")
+    ] = RelaySettings.attempts_max or 0,
     make: Annotated[bool, typer.Option("--create-table", help="Make the table if it is not there.")] = False,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End when nothing is left to be sent.")] = False,
     as_json: Json = False,
@@ -154,6 +157,37 @@ def retry(
         show_json({"retried": count})
     else:
         print(f"{count:,} to be tried again")
+    if not count and not every:
+        raise typer.Exit(1)
+
+
+@app.command()
+def drop(
+    events: Annotated[
+        list[str] | None, typer.Argument(metavar="[EVENT]...", help="Ids of failed events, as `outbox list --failed` shows them.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all-failed", help="All that failed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")] = False,
+    database: Database = "",
+    as_json: Json = False,
+) -> None:
+    """Remove failed events from the outbox: they are never sent. Exit code 1 when none of those named has failed.
+
+    Example: halfmoon outbox drop 7F00000100012A139F1C0A1B2C3D0000 --yes
+    """
+    if bool(events) == every:
+        raise typer.BadParameter("give ids of events, or --all-failed")
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("dropping events is confirmed: without a terminal give --yes")
+    with _opened(database) as provider:
+        if not yes:
+            what = f"{len(events):,} events" if events else "all failed events"
+            typer.confirm(f"remove {what} from the outbox, never to be sent?", abort=True, err=True)
+        count = outbox_status.drop(provider, event_ids=events or None)
+    if as_json:
+        show_json({"dropped": count})
+    else:
+        print(f"{count:,} dropped")
     if not count and not every:
         raise typer.Exit(1)
 

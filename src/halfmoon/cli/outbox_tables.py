@@ -22,7 +22,7 @@ def show_backlog(found: Backlog) -> None:
     for name in ("waiting", "sending", "retrying", "failed"):
         print(f"  {name:<9}{getattr(found, name):>12,}")
     if found.failed:
-        print("see `halfmoon outbox list --failed`, and have them sent by `halfmoon outbox retry`")
+        print("see `halfmoon outbox list --failed`, and have them sent by `halfmoon outbox retry`, or removed by `drop`")
 
 
 def show_entries(found: list[Entry], now_ms: int) -> None:

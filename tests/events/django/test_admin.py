@@ -98,6 +98,17 @@ def test_failed_events_are_sent_again_on_request(admin: Client, file_database: s
     assert OutboxEvent.objects.count() == 0
 
 
+def test_failed_events_are_dropped_on_request_and_others_are_not(admin: Client, file_bus: MemoryBus):
+    outbox_row("row-F", next_ms=PARKED_MS, error="x")
+    outbox_row("row-W")
+    chosen = list(OutboxEvent.objects.values_list("pk", flat=True))
+
+    answer = admin.post("/admin/halfmoon_events/outboxevent/", {"action": "drop", "_selected_action": chosen}, follow=True)
+
+    assert b"1 of 2 events were dropped" in answer.content
+    assert [one.event_id for one in OutboxEvent.objects.all()] == ["row-W"]
+
+
 def test_who_may_only_look_has_nothing_sent_again(admin: Client, file_bus: MemoryBus):
     outbox_row("row-F", next_ms=PARKED_MS, error="x")
     user = User.objects.create_user("bob", password="secret", is_staff=True)
@@ -109,6 +120,9 @@ def test_who_may_only_look_has_nothing_sent_again(admin: Client, file_bus: Memor
     chosen = OutboxEvent.objects.get()
     client.post("/admin/halfmoon_events/outboxevent/", {"action": "retry", "_selected_action": [chosen.pk]})
     assert OutboxEvent.objects.get().next_ms == PARKED_MS
+
+    client.post("/admin/halfmoon_events/outboxevent/", {"action": "drop", "_selected_action": [chosen.pk]})
+    assert OutboxEvent.objects.count() == 1
 
     user.user_permissions.add(Permission.objects.get(codename="change_outboxevent"))
     client.post("/admin/halfmoon_events/outboxevent/", {"action": "retry", "_selected_action": [chosen.pk]})

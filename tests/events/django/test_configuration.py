@@ -18,6 +18,7 @@ from django.test import Client, override_settings
 from halfmoon.events import Codecs
 from halfmoon.events.django import events, project
 from halfmoon.events.django.configuration import configuration, read
+from halfmoon.events.outbox.relay import RelaySettings
 from halfmoon.events.testing import MemoryBus
 
 GOOD = {"GROUP": "P_shop", "NAMESERVER": "127.0.0.1:9876"}
@@ -80,7 +81,9 @@ def test_good_settings_pass():
         ({**GOOD, "CONSUMERS": "shop.consumers"}, 'HALFMOON["CONSUMERS"]', "write a list"),
         ({**GOOD, "CONSUMERS": ["shop.nowhere"]}, 'HALFMOON["CONSUMERS"]: there is no module', "full name"),
         ({**GOOD, "CHECKS": [""]}, 'HALFMOON["CHECKS"]', "full name"),
-        ({**GOOD, "RELAY": "yes"}, 'HALFMOON["RELAY"]', "write one of them"),
+        ({**GOOD, "RELAY": "yes"}, 'HALFMOON["RELAY"]', "True, False or a dict"),
+        ({**GOOD, "RELAY": {"pol_ms": 1}}, "HALFMOON[\"RELAY\"]: 'pol_ms'", "poll_ms"),
+        ({**GOOD, "RELAY": {"attempts_max": 0}}, 'HALFMOON["RELAY"]', "attempts_max is 1 to"),
         ({**GOOD, "TOKENS": 1}, 'HALFMOON["TOKENS"]', "write one of them"),
         ({**GOOD, "TIMEOUT_MS": -1}, 'HALFMOON["TIMEOUT_MS"]', "whole number"),
         ({**GOOD, "CHECK_AFTER_S": "6"}, 'HALFMOON["CHECK_AFTER_S"]', "whole number"),
@@ -186,3 +189,13 @@ def wait_for(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_the_relay_of_the_project_has_the_settings_that_are_said():
+    said, wrong = read({**GOOD, "MODE": "outbox", "RELAY": {"poll_ms": 50, "attempts_max": 3}})
+
+    assert wrong == []
+    assert said.relay_settings() == RelaySettings(poll_ms=50, attempts_max=3)
+    assert said.relay_settings(poll_ms=70) == RelaySettings(poll_ms=70, attempts_max=3)
+    with said.publisher() as publisher:
+        assert publisher._relay_settings == RelaySettings(poll_ms=50, attempts_max=3)

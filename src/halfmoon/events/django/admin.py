@@ -1,6 +1,6 @@
-"""Admin pages of events: the outbox with a retry, tokens, consumed events, and half messages that wait for a decision.
+"""Admin pages of events: the outbox with a retry and an end, tokens, consumed events, and half messages that wait for a decision.
 
-Everything is shown and nothing edited; the one action has failed events of the outbox sent again.
+Everything is shown and nothing edited; two actions have failed events of the outbox sent again, or dropped.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class OutboxAdmin(_Shown):
     list_display = ("event_id", "topic", "state", "attempts", "error", "written", "claimed_by")
     list_filter = (StateFilter, "topic")
     search_fields = ("event_id",)
-    actions = ("retry",)
+    actions = ("retry", "drop")
     ordering = ("seq",)
 
     @admin.display(description="state")
@@ -107,6 +107,18 @@ class OutboxAdmin(_Shown):
         chosen = list(queryset.values_list("event_id", flat=True)[: outbox_status.LIST_MAX])
         count = outbox_status.retry(provider(configuration().database), _now_ms(), event_ids=chosen)
         self.message_user(request, f"{count} of {len(chosen)} events are sent again", messages.SUCCESS)
+
+    def has_drop_permission(self, request: HttpRequest) -> bool:
+        """Who may delete events in the outbox may drop failed ones."""
+        user: Any = request.user
+        return bool(user.has_perm("halfmoon_events.delete_outboxevent"))
+
+    @admin.action(description="Drop the selected events that failed: they are never sent", permissions=["drop"])
+    def drop(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
+        """Remove the selected events that failed. Others are left alone."""
+        chosen = list(queryset.values_list("event_id", flat=True)[: outbox_status.LIST_MAX])
+        count = outbox_status.drop(provider(configuration().database), event_ids=chosen)
+        self.message_user(request, f"{count} of {len(chosen)} events were dropped", messages.SUCCESS)
 
 
 @admin.register(Token)

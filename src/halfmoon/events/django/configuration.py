@@ -19,6 +19,7 @@ from django.utils.module_loading import import_string
 from halfmoon.errors import HalfmoonError
 from halfmoon.events.django.databases import provider
 from halfmoon.events.event import check_name
+from halfmoon.events.outbox.relay import RelaySettings
 from halfmoon.events.publisher import Publisher
 from halfmoon.model import split_addresses
 
@@ -46,14 +47,15 @@ class Configuration:
     `@on` functions, which ``manage.py halfmoon_consume`` runs; ``checks`` are modules with checks written by hand, imported when
     the project starts. ``start``: whether a web process opens the publisher with its first request, so that brokers can ask it.
     ``transport``: a `MemoryBus` or its place (``package.module.name``), in place of a name server. ``codecs``: the place of a
-    `Codecs`. ``settings`` are further ones of the client, ``consumer_settings`` those of `Consumers`. The others are those of
-    `Publisher`.
+    `Codecs`. ``relay``: whether publishing processes send the outbox, too, or the settings with which they and
+    ``manage.py halfmoon_relay`` do, by the names of `RelaySettings`. ``settings`` are further ones of the client,
+    ``consumer_settings`` those of `Consumers`. The others are those of `Publisher`.
     """
 
     group: str = ""
     nameserver: str = ""
     mode: str = "two-phase"
-    relay: bool = True
+    relay: bool | Mapping[str, Any] = True
     database: str = "default"
     topics: Collection[str] | None = None
     consumers: Collection[str] = ()
@@ -75,12 +77,18 @@ class Configuration:
         given: dict[str, Any] = {
             name: getattr(self, name)
             for name in (
-                *("topics", "mode", "relay", "tokens", "tries_max", "timeout_ms", "check_after_s"),
+                *("topics", "mode", "tokens", "tries_max", "timeout_ms", "check_after_s"),
                 *("strict", "raise_on_failure"),
             )
         }
+        given["relay"] = self.relay_settings() if self.relay else False
         given |= {"provider": provider(self.database), "codecs": named(self.codecs), "transport": named(self.transport)}
         return Publisher(self.group, self.nameserver, **{**given, **self.settings, **changes})
+
+    def relay_settings(self, **changes: Any) -> RelaySettings:
+        """Return how a relay of the project works; ``changes`` go before what the settings say. Raises SettingError."""
+        said = dict(self.relay) if isinstance(self.relay, Mapping) else {}
+        return RelaySettings(**{**said, **changes})
 
 
 def configuration() -> Configuration:
@@ -195,6 +203,21 @@ def _flag(value: object) -> _Problem:
     return None if isinstance(value, bool) else (f"{value!r:.60} is neither True nor False", "write one of them")
 
 
+def _relay(value: object) -> _Problem:
+    if not isinstance(value, Mapping):
+        return (
+            None if isinstance(value, bool) else (f"{value!r:.60} is no setting", "write True, False or a dict of relay settings")
+        )
+    known = [one.name for one in fields(RelaySettings)]
+    if unknown := [one for one in value if one not in known]:
+        return f"{unknown[0]!r:.60} is no setting of a relay", f"known are {', '.join(known)}"
+    try:
+        RelaySettings(**value)
+    except HalfmoonError as exc:
+        return "a setting of the relay is wrong", str(exc)
+    return None
+
+
 def _maybe(value: object) -> _Problem:
     return None if value is None else _flag(value)
 
@@ -229,7 +252,7 @@ _KINDS = {
     "topics": _topics,
     "consumers": _modules,
     "checks": _modules,
-    "relay": _flag,
+    "relay": _relay,
     "start": _flag,
     "strict": _flag,
     "raise_on_failure": _flag,

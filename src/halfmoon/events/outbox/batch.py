@@ -1,7 +1,7 @@
 """Sends the rows of one claim: many at once, rows of one order key one after another. Touches no database.
 
-What stops a row is either its own (a message that a broker refuses) or its way's: a name server or broker that cannot be reached,
-or a topic that is nowhere. Then the other rows of that topic are not tried, and the row is not to blame.
+What stops a row is either its own (a message that is refused) or its way's: a name server or broker that cannot be reached, or a
+topic that is nowhere. Then the other rows of that topic are not tried, and the row is not to blame.
 """
 
 from __future__ import annotations
@@ -12,8 +12,19 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from halfmoon.errors import HalfmoonError, NetworkError, NotRunning, RequestTimeout
-from halfmoon.events.outbox import unpack
+from halfmoon.errors import (
+    HalfmoonError,
+    MessageRefused,
+    NetworkError,
+    NoNameServer,
+    NoPermission,
+    NotRunning,
+    RequestTimeout,
+    SendFailed,
+    SystemError_,
+    UsageError,
+)
+from halfmoon.events.outbox import Unreadable, unpack
 from halfmoon.events.outbox.claims import Row
 from halfmoon.events.transport import Transport
 from halfmoon.model import Message, SendResult
@@ -124,7 +135,36 @@ class Batch:
 
 def blames_the_way(error: BaseException) -> bool:
     """Whether an error says nothing of the message: another message to that topic would have failed as well."""
-    return isinstance(error, NetworkError | NotRunning) or (isinstance(error, HalfmoonError) and error.retry)
+    error = _cause(error)
+    if isinstance(error, NetworkError | NotRunning | NoNameServer):
+        return True
+    return isinstance(error, HalfmoonError) and error.retry and not is_final(error)
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether no further try of the row can succeed: its name, size or form is refused, or its topic may not be written to.
+
+    A broker that takes no messages at all is none of that: its operator closed it for a while.
+    """
+    error = _cause(error)
+    if isinstance(error, NoPermission):
+        return not error.remark.startswith("the broker[")
+    return isinstance(error, Unreadable | MessageRefused) or (
+        isinstance(error, UsageError) and not isinstance(error, NotRunning | NoNameServer)
+    )
+
+
+def counts(error: BaseException, *, topic_is_up: bool) -> bool:
+    """Whether a failed try is one of the row's own. An outage is not: only a row that failed while others came through counts then.
+
+    A broker that has no better word than "system error" did answer: that counts.
+    """
+    return topic_is_up or isinstance(_cause(error), SystemError_) or not blames_the_way(error)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The last refusal, of a send that was tried at several brokers."""
+    return error.cause if isinstance(error, SendFailed) and error.cause is not None else error
 
 
 def _attempt(row: Row) -> int:

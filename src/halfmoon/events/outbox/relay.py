@@ -14,6 +14,7 @@ import random
 import socket
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -22,9 +23,9 @@ import msgspec
 from halfmoon.errors import NotRunning, SettingError
 from halfmoon.events.database import Busy, Provider, Rows
 from halfmoon.events.event import Event
-from halfmoon.events.outbox import PARKED_MS, Unreadable
+from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.outbox import status as outbox_status
-from halfmoon.events.outbox.batch import GRACE_S, Batch, blames_the_way
+from halfmoon.events.outbox.batch import GRACE_S, Batch, counts, is_final
 from halfmoon.events.outbox.claims import CLOSED_MAX, Claim, Failure, Row, claim, error_text, fail, idle, release, remove
 from halfmoon.events.outbox.status import Backlog
 from halfmoon.events.tracing import step
@@ -64,9 +65,9 @@ class RelaySettings:
     """How long a claim lasts: the rows of a relay that was killed wait so long for another. Clocks must agree better than that."""
     retry_max_ms: int = 60_000
     """The longest that a row which failed waits for another try."""
-    attempts_max: int | None = None
-    """Tries of a row until it is put aside as failed, for somebody to look at; None: it is never given up. Tries for which no
-    broker could be reached do not count."""
+    attempts_max: int | None = 50
+    """Tries of a row until it is parked as failed, for somebody to look at: 50 take three quarters of an hour; None: it is never
+    parked for their number. Tries for which no broker could be reached do not count. What can never succeed is parked at once."""
 
     def __post_init__(self) -> None:
         bounds = {
@@ -90,7 +91,7 @@ class RelaySettings:
 
 
 class RelayFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a relay has done since its start. ``failed`` counts tries, ``parked`` rows that were put aside.
+    """What a relay has done since its start. ``failed`` counts tries, ``parked`` rows that are not tried any more.
 
     ``in_hand`` rows are claimed now; ``closed`` are topics whose way is closed, each with the error; ``error`` is what the
     database said when it failed last and has not worked since.
@@ -295,7 +296,7 @@ class Relay:
         self._ways(batch)
         self._sent = [row.seq for row in batch.sent]
         self._unsent = [row.seq for row in batch.unsent]
-        self._failed = [self._failure(row, error) for row, error in batch.failed]
+        self._failed = [self._failure(row, error, batch.up) for row, error in batch.failed]
         self._counts["batches"] += 1
         self._counts["sent"] += len(batch.sent)
         self._counts["failed"] += len(batch.failed)
@@ -314,21 +315,27 @@ class Relay:
                 del self._closed_topics[next(iter(self._closed_topics))]
             self._closed_topics.setdefault(topic, _Rest()).again(now_s, error_text(error))
 
-    def _failure(self, row: Row, error: BaseException) -> Failure:
-        """Say when a row is tried again."""
+    def _failure(self, row: Row, error: BaseException, up: Collection[str]) -> Failure:
+        """Say when a row is tried again, or park it."""
         limit = self.settings.attempts_max
-        if (closed := blames_the_way(error)) and (rest := self._closed_topics.get(row.topic)):
-            wait_ms = rest.wait_ms
+        counted = counts(error, topic_is_up=row.topic in up)
+        parked = is_final(error) or (limit is not None and row.attempts >= limit and counted)
+        step("not relayed", _event(row), attempt=row.attempts, decision="parked" if parked else "tried again", error=error)
+        if parked:
+            self._counts["parked"] += 1
+            log.warning(
+                "an event of the outbox is parked, later events of its key go on without it; see `halfmoon outbox list --failed`: "
+                "event=%s topic=%s attempt=%d reason=%s relay=%s",
+                row.event_id, row.topic, row.attempts, error_text(error), self.name,
+            )  # fmt: skip
+            return Failure(row.seq, error_text(error), PARKED_MS)
+        if not counted and (rest := self._closed_topics.get(row.topic)):
+            wait_ms = 2 * rest.wait_ms  # behind others of its topic, so that one row alone does not keep the topic closed
         else:
             wait_ms = min(self.settings.retry_max_ms, RETRY_MIN_MS << min(20, max(0, row.attempts - 1)))
-        parked = isinstance(error, Unreadable) or (limit is not None and row.attempts >= limit and not closed)
-        self._counts["parked"] += parked
-        step("not relayed", _event(row), attempt=row.attempts, decision="put aside" if parked else "tried again", error=error)
         next_ms = _now_ms() + wait_ms
-        if parked:
-            return Failure(row.seq, error_text(error), PARKED_MS)
         self._retry_ms = max(self._retry_ms, next_ms)
-        return Failure(row.seq, error_text(error), next_ms, 0 if closed else 1)
+        return Failure(row.seq, error_text(error), next_ms, int(counted))
 
     def _database_failed(self, error: Exception, wait_ms: int) -> None:
         """Say it once; that others hold a lock only when it goes on."""

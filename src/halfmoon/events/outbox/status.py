@@ -1,7 +1,8 @@
-"""What operators see of an outbox and do to it: figures, a list, another try. Sends nothing."""
+"""What operators see of an outbox and do to it: figures, a list, another try, an end. Sends nothing."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 
 import msgspec
@@ -12,6 +13,11 @@ from halfmoon.events.tables import OUTBOX
 
 LIST_MAX = 10_000
 
+STEP_ROWS = 1_000
+"""Dropped by one transaction."""
+
+log = logging.getLogger("halfmoon.events")
+
 _STATES = {
     "failed": f"next_ms >= {PARKED_MS}",
     "sending": f"next_ms < {PARKED_MS} AND claimed_until_ms > :now_ms",
@@ -19,7 +25,8 @@ _STATES = {
     "waiting": f"next_ms < {PARKED_MS} AND claimed_until_ms <= :now_ms AND error = ''",
 }
 STATES = tuple(_STATES)
-"""Of a row: given up after ``attempts_max`` tries; a relay has it in hand; failed and tried again later; not tried yet."""
+"""Of a row: parked, refused for good or after ``attempts_max`` tries; a relay has it in hand; failed and tried again later; not
+tried yet."""
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,3 +107,28 @@ def retry(provider: Provider, now_ms: int, *, event_ids: Collection[str] | None 
         if event_ids is None:
             return rows.run(f"{change} next_ms >= {PARKED_MS}", {"now_ms": now_ms})
         return sum(rows.run(f"{change} event_id = :id AND next_ms > 0", {"now_ms": now_ms, "id": one}) for one in event_ids)
+
+
+def drop(provider: Provider, *, event_ids: Collection[str] | None = None) -> int:
+    """Remove failed rows, whose events are never sent then; returns how many. None: all failed ones. Others are left alone.
+
+    Each is named in the log.
+    """
+    wanted: list[tuple[str, Values]] = (
+        [("", {})] if event_ids is None else [("AND event_id = :id", {"id": one}) for one in event_ids]
+    )
+    return sum(_drop(provider, condition, values) for condition, values in wanted)
+
+
+def _drop(provider: Provider, condition: str, values: Values) -> int:
+    dropped = 0
+    failed = f"FROM {OUTBOX.name} WHERE next_ms >= {PARKED_MS}"
+    while True:
+        with provider.fresh() as rows:
+            found = rows.all(f"SELECT seq, event_id, topic, error {failed} {condition} ORDER BY seq LIMIT {STEP_ROWS}", values)
+            gone = [one for one in found if rows.run(f"DELETE {failed} AND seq = {int(one[0])}")]
+        for _, event_id, topic, error in gone:
+            log.warning("an event of the outbox was dropped by hand: event=%s topic=%s error=%s", event_id, topic, error)
+        dropped += len(gone)
+        if len(found) < STEP_ROWS or not gone:
+            return dropped

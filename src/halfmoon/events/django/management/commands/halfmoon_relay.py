@@ -12,6 +12,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from halfmoon.errors import HalfmoonError
+from halfmoon.events.django.configuration import configuration
 from halfmoon.events.django.project import project
 from halfmoon.events.outbox.relay import Relay
 
@@ -26,16 +27,18 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """How it runs."""
         parser.add_argument("--until-empty", action="store_true", help="end when nothing is left to be sent")
-        parser.add_argument("--poll-ms", type=int, default=1_000, help="how often to look for rows")
-        parser.add_argument("--attempts-max", type=int, default=None, help="tries of an event; then it is listed as failed")
+        parser.add_argument("--poll-ms", type=int, default=None, help="how often to look for rows; else as HALFMOON says")
+        parser.add_argument(
+            "--attempts-max", type=int, default=None, help="tries of an event until it is listed as failed; else as HALFMOON says"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run. Raises CommandError."""
         ended = threading.Event()
         try:
             with _signals(ended), project.made(relay=False) as publisher:
-                settings = {"poll_ms": options["poll_ms"], "attempts_max": options["attempts_max"]}
-                with Relay(publisher.provider, publisher.transport, **settings) as relay:
+                given = {name: options[name] for name in ("poll_ms", "attempts_max") if options[name] is not None}
+                with Relay(publisher.provider, publisher.transport, configuration().relay_settings(**given)) as relay:
                     relay.backlog()  # a database without an outbox is told at once
                     self.stdout.write(f"relay {relay.name} sends as {publisher.group}")
                     self.stdout.flush()
