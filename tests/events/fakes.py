@@ -124,6 +124,7 @@ class Blocks:
     """A `Provider` over an SQLite file; its transactions are the blocks of `begin`. ``commit`` may be replaced to fail."""
 
     dialect = "sqlite"
+    ways = "Publish it inside begin()"
 
     def __init__(self, path: Path) -> None:
         self.path = path

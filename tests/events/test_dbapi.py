@@ -343,8 +343,6 @@ def test_another_threads_transaction_is_not_active_here_unless_it_is_named(shop,
 
 
 def test_which_connection_is_meant(shop, connection):
-    with pytest.raises(NoTransaction):
-        shop.provider.current(connection)
     connection.execute("SELECT 1")
     local = shop.provider.current(connection)
     with shop.provider.connect() as another:
@@ -355,6 +353,8 @@ def test_which_connection_is_meant(shop, connection):
         with pytest.raises(UsageError, match="proxied"):
             shop.provider.current(wrong)
     connection.rollback()
+    with pytest.raises(NoTransaction):
+        shop.provider.current(connection)
     with pytest.raises(TransactionEnded):
         shop.provider.rows(local)
     with pytest.raises(UsageError, match="already"):

@@ -56,24 +56,39 @@ def test_a_plain_event_without_a_transaction_is_sent_at_once(events: Publisher, 
 
 
 @pytest.mark.mission("002-42")
-def test_a_transactional_event_without_a_transaction_is_sent_plainly_with_one_warning(
-    events: Publisher, transport: FakeTransport, caplog: pytest.LogCaptureFixture
+def test_a_publisher_that_is_not_strict_sends_a_transactional_event_without_a_transaction_with_one_warning(
+    transport: FakeTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
+    events = Publisher("P_shop", transport=transport, strict=False)
+    events.check()(lambda event, context: None)
     for number in range(3):
         assert events.publish(T, C, number, transactional=True).path is Way.SENT
     assert transport.kinds == ["send"] * 3
-    warnings = [record for record in caplog.records if "no local transaction is active" in record.getMessage()]
+    warnings = [record for record in caplog.records if "none is known here" in record.getMessage()]
     assert len(warnings) == 1
     assert warnings[0].levelno == logging.WARNING
 
 
-def test_a_strict_publisher_sends_no_transactional_event_without_a_transaction(transport: FakeTransport) -> None:
-    publisher = Publisher("P_shop", transport=transport, strict=True)
+def test_a_transactional_event_without_a_transaction_is_refused_before_anything_is_sent(transport: FakeTransport) -> None:
+    publisher = Publisher("P_shop", transport=transport)
     publisher.check()(lambda event, context: None)
-    with pytest.raises(NoTransaction, match="TP_ORDER/EC_PAID"):
+    with pytest.raises(NoTransaction, match=r"TP_ORDER/EC_PAID.*local_transaction.*bound_to.*at_once=True"):
         publisher.publish(T, C, 1, transactional=True, raise_on_failure=False)
     assert transport.calls == []
     publisher.publish(T, C, 1)
+    assert transport.kinds == ["send"]
+
+
+def test_what_is_published_at_once_belongs_to_no_transaction(events: Publisher, transport: FakeTransport) -> None:
+    built = events.event(T, C, 1, transactional=True)
+    with pytest.raises(ZeroDivisionError), local_transaction():
+        assert events.publish(built, at_once=True).path is Way.SENT
+        raise ZeroDivisionError
+    assert transport.kinds == ["send"]
+    with local_transaction() as transaction:
+        for options in ({"transactional": True}, {"session": transaction}):
+            with pytest.raises(UsageError, match="at_once"):
+                events.publish(T, C, 1, at_once=True, **options)
     assert transport.kinds == ["send"]
 
 

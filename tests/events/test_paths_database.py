@@ -13,6 +13,7 @@ import pytest
 from halfmoon.events import (
     AmbiguousTransaction,
     Event,
+    NoTransaction,
     Publisher,
     PublishFailed,
     Status,
@@ -159,9 +160,17 @@ def test_events_of_both_kinds_become_rows_of_their_transaction(
     assert transport.calls == []
 
 
-def test_outside_a_transaction_an_outbox_sends_at_once(outbox: Publisher, transport: FakeTransport) -> None:
-    assert outbox.publish(T, C, 1).path is Way.SENT
-    assert transport.kinds == ["send"]
+def test_outside_a_transaction_an_outbox_refuses_what_is_not_to_be_sent_at_once(
+    outbox: Publisher, transport: FakeTransport, database: Blocks
+) -> None:
+    for transactional in (True, False):
+        with pytest.raises(NoTransaction, match="at_once=True"):
+            outbox.publish(T, C, 1, transactional=transactional)
+    assert transport.kinds == []
+    assert outbox.publish(T, C, 1, at_once=True).path is Way.SENT
+    with database.begin():
+        assert outbox.publish(T, C, 2, at_once=True).path is Way.SENT
+    assert transport.kinds == ["send"] * 2
 
 
 def test_a_relay_is_nudged_after_each_commit_and_not_before(outbox: Publisher, transport: FakeTransport, database: Blocks) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.opened import next_number, put_aside, put_back
 
 SYNCHRONIZATIONS_MAX = 100_000
 """Of one transaction; a transaction with more of them holds too much in memory to end well."""
@@ -75,6 +76,8 @@ class LocalTransaction:
         self.waits = waits
         self.active = True
         self.suspended = False
+        self.number = next_number()
+        """Tells which began first, of transactions and of what `halfmoon.events.opened` notes."""
         self.facts: dict[str, Any] = {}
         """What providers and publishers keep with it."""
         self._scopes: list[list[Synchronization]] = [[]]
@@ -274,12 +277,16 @@ def watch(watcher: Callable[[LocalTransaction], Synchronization | None]) -> Call
 
 @contextmanager
 def suspend() -> Iterator[None]:
-    """Put the transactions of this context aside for the block: in it none is active, and another may begin."""
-    aside = _look()
+    """Put the transactions of this context aside for the block: in it none is active, and another may begin.
+
+    Sessions that are open here are put aside, too, also those that have had no statement yet.
+    """
+    aside, sessions = _look(), put_aside()
     for one in aside:
         one.suspend()
     try:
         yield
     finally:
+        put_back(sessions)
         for one in aside:
             one.resume()

@@ -46,10 +46,16 @@ class Provider(Protocol):
     def dialect(self) -> str:
         """The database's, as `Rows.dialect`."""
 
+    @property
+    def ways(self) -> str:
+        """How a publish says which transaction it belongs to, in words: what `NoTransaction` tells."""
+
     def current(self, handle: object = None) -> LocalTransaction | None:
         """Return the transaction that is active in this context (of ``handle``, such as a session, where given); None for none.
 
-        Raises AmbiguousTransaction; TransactionEnded for a handle whose transaction has ended; UsageError for one of another kind.
+        A session or connection that has had no statement yet counts when it is the only one that can be meant; its transaction
+        begins here, then. Raises AmbiguousTransaction; TransactionEnded for a handle whose transaction has ended; UsageError for
+        one of another kind.
         """
 
     def rows(self, transaction: LocalTransaction) -> Rows:

@@ -41,17 +41,25 @@ class Facade:
         self._body_bytes_max = body_bytes_max
 
     def publish(
-        self, event: Event, *, handle: Any = None, check_after_s: int | None = None, blocking: bool = False
+        self,
+        event: Event,
+        *,
+        handle: Any = None,
+        check_after_s: int | None = None,
+        blocking: bool = False,
+        at_once: bool = False,
     ) -> Flow[Published]:
         """Publish an event. ``handle`` says which transaction; ``blocking``: who drives this waits for the network.
+
+        ``at_once``: it belongs to no transaction.
 
         Raises:
             UsageError: the event cannot be published as it is; nothing was sent.
             PublishFailed: it was not sent, or nobody knows; not where failures are not to be raised.
         """
         self._check(event)
-        transaction = self._paths.provider.current(handle)
-        path = self._paths.choose(event, transaction)
+        transaction = None if at_once else self._paths.provider.current(handle)
+        path = Path.SENT if at_once else self._paths.choose(event, transaction)
         if blocking and transaction is not None and not transaction.waits and path is not Path.DEFERRED:
             raise UsageError(f"{event}: its local transaction runs on an event loop: await publish_async(…) instead of publish(…)")
         now_ms, _ = yield NOW

@@ -175,6 +175,7 @@ class LocalProvider:
     """The `Provider` of these blocks, for publishers without a database: it runs no statements."""
 
     dialect = ""
+    ways = "Publish it inside `with local_transaction(…):`, or name what that gave (publish(…, session=…), events.bound_to(…))"
 
     def current(self, handle: object = None) -> LocalTransaction | None:
         """Return the block that is active here, or the one that ``handle`` is (what ``with … as`` gave)."""

@@ -5,10 +5,13 @@ when the transaction ends stands in `halfmoon.events.endings`. Opens nothing and
 
 | event         | local transaction | two-phase                                | outbox           |
 |---------------|-------------------|------------------------------------------|------------------|
-| plain         | none              | sent                                     | sent             |
+| plain         | none              | sent                                     | NoTransaction    |
 | plain         | active            | deferred                                 | a row            |
 | transactional | active            | prepared, decided when it ends           | a row            |
-| transactional | none              | sent, one warning; NoTransaction if strict | the same       |
+| transactional | none              | NoTransaction                            | NoTransaction    |
+
+In the outbox's mode all events are transactional. What a publisher that is not strict publishes without a transaction is sent, with
+one warning. What is published ``at_once`` is sent, whatever is active.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     group: str
     outbox: bool = False
-    strict: bool = False
+    strict: bool = True
     tries: Tries = Tries()
 
 
@@ -88,7 +91,7 @@ class Paths:
     def choose(self, event: Event, transaction: LocalTransaction | None) -> Path:
         """Return the way of an event. Raises NoTransaction, see the table above."""
         if transaction is None:
-            if event.transactional:
+            if event.transactional or self.rules.outbox:
                 self._without_transaction(event)
             return Path.SENT
         if self.rules.outbox:
@@ -121,12 +124,15 @@ class Paths:
 
     def _without_transaction(self, event: Event) -> None:
         if self.rules.strict:
-            raise NoTransaction(f"{event} is transactional, and no local transaction is active here: publish it inside one")
+            raise NoTransaction(
+                f"{event} is for a transaction, and none is known for certain here; nothing was sent. {self.provider.ways}. "
+                f"To send it without a transaction: publish(…, at_once=True)"
+            )
         if not self._warned:
             self._warned = True
             log.warning(
-                "%s is transactional, but no local transaction is active here: sent at once, as a plain one; this is said once, "
-                "Publisher(strict=True) makes it an error: group=%s",
+                "%s is for a transaction, but none is known here: sent at once, as Publisher(strict=False) allows; this is said "
+                "once: group=%s",
                 event, self.rules.group,
             )  # fmt: skip
 

@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar
 from halfmoon import TransactionSettings
 from halfmoon.errors import NotRunning, SettingError, UsageError
 from halfmoon.events.attempts import TIMEOUT_MS_MAX, TRIES_MAX, Tries
+from halfmoon.events.bound import BoundEvents
 from halfmoon.events.checks import ANY, Checks
 from halfmoon.events.client_transport import ClientTransport
 from halfmoon.events.codec import Codecs
@@ -60,17 +61,19 @@ class Publisher:
             events.publish("TP_ORDER", "EC_PAID", {"order_id": 42}, transactional=True)
 
     ``session``: a SQLAlchemy sessionmaker, async_sessionmaker, Session class, scoped_session or Engine whose transactions count.
-    ``provider``: another `Provider` (`halfmoon.events.django.provider()`, `halfmoon.events.dbapi.…`); neither: only transactions
-    of `halfmoon.events.local_transaction` count. All publishers of a group use one database, for any of them is asked about the
-    events of all. ``topics``: the topics it may publish to; None: any. ``mode``: ``"two-phase"``, or ``"outbox"``: every event
-    published inside a transaction is written into a table of that transaction and sent after it by a relay, which runs in this
-    process unless ``relay=False``, set as ``relay=RelaySettings(…)`` says (`halfmoon.events.outbox.relay`); outside a transaction
-    events are sent at once, as with two phases. ``tokens``: whether a transactional event without a hand-written check writes a
-    token row into its transaction, by which the check is answered (the default where there is a database). ``tries_max``: further
-    attempts of a publish, all within ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the
-    longest time that a transaction takes. ``strict``: a transactional event without a transaction is an error; else it is sent
-    plainly, with one warning. ``raise_on_failure``: whether `publish` raises when an event could not be sent. ``transport``: a
-    `MemoryBus`, or another `Transport`, instead of a broker. Further settings are those of `TransactionSettings`, by keyword.
+    ``provider``: another `Provider` (`halfmoon.events.django.provider()`, `halfmoon.events.dbapi.…`); neither: only transactions of
+    `halfmoon.events.local_transaction` count. All publishers of a group use one database, for any of them is asked about the events
+    of all. An event belongs to the session that is named (``publish(…, session=…)``, `bound_to`), or to the one of this database
+    that is open in this context, also before its first statement. ``topics``: the topics it may publish to; None: any. ``mode``:
+    ``"two-phase"``, or ``"outbox"``: every event is written into a table of its transaction and sent after it by a relay, which
+    runs in this process unless ``relay=False``, set as ``relay=RelaySettings(…)`` says (`halfmoon.events.outbox.relay`).
+    ``tokens``: whether a transactional event without a hand-written check writes a token row into its transaction, by which the
+    check is answered (the default where there is a database). ``tries_max``: further attempts of a publish, all within
+    ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time that a transaction takes.
+    ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is sent at once, with one
+    warning, instead of being refused. ``raise_on_failure``: whether `publish` raises when an event could not be sent.
+    ``transport``: a `MemoryBus`, or another `Transport`, instead of a broker. Further settings are those of `TransactionSettings`,
+    by keyword.
 
     Starts by itself with the first publish; a service that only answers checks calls `start`, or uses it as a context manager.
     May be shared by threads and event loops. One that was made, or even used, before a fork opens anew in the child; a transaction
@@ -93,7 +96,7 @@ class Publisher:
         tries_max: int = 2,
         timeout_ms: int = 3_000,
         check_after_s: int | None = None,
-        strict: bool = False,
+        strict: bool = True,
         raise_on_failure: bool = True,
         codecs: Codecs | None = None,
         transport: Any = None,
@@ -157,6 +160,13 @@ class Publisher:
 
     # ------------------------------------------------------------ publishing
 
+    def bound_to(self, session: Any) -> BoundEvents:
+        """Return an object that publishes in the transaction of one session or connection, from whatever thread or task.
+
+        For what hands sessions around, such as a dependency of FastAPI: the session is known for certain, whoever opened it.
+        """
+        return BoundEvents(self, session)
+
     def event(self, topic: str, code: str, payload: Any = None, **fields: Any) -> Event:
         """Build an event with an id, to be filled and given to `publish`. ``fields`` are those of `Event`."""
         check_code(code)
@@ -178,13 +188,16 @@ class Publisher:
         raise_on_failure: bool | None = None,
         session: Any = None,
         check_after_s: int | None = None,
+        at_once: bool = False,
     ) -> Published:
         """Publish an event: one that was built, or topic, code and payload. Its payload is fixed now.
 
         A transactional event is a request to a broker inside the open transaction: publish last, when the data is written.
-        ``session`` says which transaction is meant, when several are active; ``check_after_s``, as the publisher's, holds for
-        this event. The other options go before what a built event says. Publishing the same event again after a failure says to
-        the broker that it is a repeat.
+        ``session`` says which transaction is meant; one that has not begun begins. Without it the event belongs to the one
+        session of the publisher's database that is open in this context; where that is not certain, a transactional event, or one
+        for the outbox, is refused. ``at_once``: it belongs to no transaction, and is sent now. ``check_after_s``, as the
+        publisher's, holds for this event. The other options go before what a built event says. Publishing the same event again
+        after a failure says to the broker that it is a repeat.
 
         Raises:
             UsageError: NameRefused, PayloadRefused, NoChecker, NoTransaction, TransactionEnded, AmbiguousTransaction, NotRunning:
@@ -193,8 +206,8 @@ class Publisher:
         """
         if not self._started:
             self._open()
-        event = self._event(topic, code, payload, transactional, headers, key, raise_on_failure)
-        return drive(self._flow(event, session, check_after_s, blocking=True), self.transport)
+        event = self._event(topic, code, payload, transactional, headers, key, raise_on_failure, session, at_once)
+        return drive(self._flow(event, session, check_after_s, at_once, blocking=True), self.transport)
 
     async def publish_async(
         self,
@@ -208,12 +221,13 @@ class Publisher:
         raise_on_failure: bool | None = None,
         session: Any = None,
         check_after_s: int | None = None,
+        at_once: bool = False,
     ) -> Published:
         """As `publish`, without blocking the event loop; for AsyncSession and other code on one."""
         if not self._started:
             await asyncio.to_thread(self._open)
-        event = self._event(topic, code, payload, transactional, headers, key, raise_on_failure)
-        return await drive_async(self._flow(event, session, check_after_s, blocking=False), self.transport)
+        event = self._event(topic, code, payload, transactional, headers, key, raise_on_failure, session, at_once)
+        return await drive_async(self._flow(event, session, check_after_s, at_once, blocking=False), self.transport)
 
     def _event(
         self,
@@ -224,15 +238,21 @@ class Publisher:
         headers: dict[str, str] | None,
         key: str | None,
         raise_on_failure: bool | None,
+        session: Any,
+        at_once: bool,
     ) -> Event:
         """Return the event that the arguments of a publish name, in its local-transaction mode for publishing."""
+        if at_once and (transactional or session is not None):
+            raise UsageError("at_once=True belongs to no transaction: leave it out, or transactional=True and session=…")
         if isinstance(topic, Event):
             if code is not None or payload is not None:
                 raise UsageError(f"{topic} has its code and payload: set them on the event, or give topic, code and payload")
             event = topic
         else:
             event = Event(id=self.transport.new_id(), topic=topic, code=code, payload=payload)  # type: ignore[arg-type]  # checked later
-        if transactional is not None:
+        if at_once:
+            event.transactional = False
+        elif transactional is not None:
             event.transactional = transactional
         if headers is not None:
             event.headers = headers
@@ -243,9 +263,9 @@ class Publisher:
         event.local = False
         return event
 
-    def _flow(self, event: Event, session: Any, check_after_s: int | None, *, blocking: bool) -> Flow[Published]:
+    def _flow(self, event: Event, session: Any, check_after_s: int | None, at_once: bool, *, blocking: bool) -> Flow[Published]:
         after_s = self._check_after_s if check_after_s is None else _check_after(check_after_s)
-        return self._facade.publish(event, handle=session, check_after_s=after_s, blocking=blocking)
+        return self._facade.publish(event, handle=session, check_after_s=after_s, blocking=blocking, at_once=at_once)
 
     def _declared(self, topic: str) -> None:
         self._facade.declared(topic)

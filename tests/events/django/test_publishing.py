@@ -17,6 +17,7 @@ from halfmoon.events import (
     Consumers,
     Event,
     NoChecker,
+    NoTransaction,
     PublishFailed,
     Synchronization,
     on,
@@ -164,6 +165,38 @@ def test_outside_a_transaction_an_event_is_sent_at_once(using: str, bus: MemoryB
     publish("1", transactional=False)
 
     assert numbers(bus.committed) == ["1"]
+
+
+def test_outside_a_transaction_a_transactional_event_is_refused_before_anything_is_sent(using: str, bus: MemoryBus):
+    with pytest.raises(NoTransaction, match=r"transaction\.atomic\(\).*at_once=True"):
+        publish("1")
+    with override_settings(HALFMOON={"GROUP": "P_shop", "TRANSPORT": bus, "DATABASE": using, "MODE": "outbox"}):
+        for transactional in (True, False):
+            with pytest.raises(NoTransaction):
+                publish("2", transactional=transactional)
+        events.publish("TP_ORDER", "EC_PAID", {"number": "3"}, at_once=True)
+
+    assert not bus.pending
+    assert numbers(bus.committed) == ["3"]
+
+
+def test_without_autocommit_a_publish_before_the_first_statement_goes_with_the_rollback(
+    using: str, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+):
+    connection = connections[using]
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "AUTOCOMMIT", False)
+    try:
+        publish("1")
+        publish("2", transactional=False)
+        transaction.rollback(using=using)
+        assert numbers(bus.rolled_back) == ["1"]
+        publish("3")
+        transaction.commit(using=using)
+    finally:
+        connection.close()
+
+    assert numbers(bus.committed) == ["3"]
 
 
 def test_an_event_published_after_the_commit_by_a_hook_is_sent_at_once(using: str, bus: MemoryBus):

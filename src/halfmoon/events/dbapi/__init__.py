@@ -26,6 +26,7 @@ from halfmoon.events.database import Busy, Refused, Rows, Values
 from halfmoon.events.dbapi.driver import autocommits, dialect_of, paramstyle_of, written
 from halfmoon.events.dbapi.proxy import ProxyConnection
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.opened import opened_here
 from halfmoon.events.tables import TableMissing, TableOutdated, named_in
 
 __all__ = ["DbapiProvider", "ProxyConnection", "provider"]
@@ -66,27 +67,42 @@ class DbapiProvider:
 
     # ------------------------------------------------------------ what publishers ask
 
+    ways = (
+        "Name the connection (publish(…, session=connection), events.bound_to(connection)), or publish where the one that is open "
+        "was made (with database.connect() as connection: …); with autocommit, between BEGIN and COMMIT"
+    )
+
     def current(self, handle: object = None) -> LocalTransaction | None:
         """Return the active transaction of this context, or of a connection from `connect` or `proxied`.
 
-        A connection without autocommit has one from its first statement on.
+        A connection without autocommit has one from its first statement on; before that, where it was opened in this context, or
+        where a ``with`` block of it began, and no other can be meant.
         """
         self._bury()
         if handle is not None:
             return self._of(handle)
         found = [one for one in active_transactions() if one.source is self]
-        if len(found) > 1:
+        unused = self._unused(found[-1].number if found else 0)
+        if len(found) + len(unused) > 1:
             raise AmbiguousTransaction(
-                f"{len(found)} connections have a transaction here: say which one (publish(…, session=connection))"
+                f"{len(found) + len(unused)} connections are open here: say which one (publish(…, session=connection))"
             )
-        return found[0] if found else None
+        return unused[0].begun() if unused else found[0] if found else None
+
+    def _unused(self, after: int) -> list[ProxyConnection]:
+        """Return the connections that were opened in this context after a number, and whose next statement begins a transaction."""
+        found = [one.handle for one in opened_here() if one.number > after]
+        mine = [one for one in found if isinstance(one, ProxyConnection) and one._source is self]
+        return [one for one in mine if not autocommits(one._real, self.dialect)]
 
     def _of(self, handle: object) -> LocalTransaction:
         if not isinstance(handle, ProxyConnection) or handle._source is not self:
             raise UsageError(f"session= is to be a connection from the provider's connect() or proxied(), not {handle!r:.80}")
-        if handle.local is None:
+        if handle.local is not None:
+            return handle.local
+        if not handle.unused or autocommits(handle._real, self.dialect):
             raise NoTransaction("the connection has no transaction: publish after its first statement and before its commit")
-        return handle.local
+        return handle.begun()
 
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the connection's own transaction."""

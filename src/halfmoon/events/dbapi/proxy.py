@@ -1,7 +1,8 @@
 """A connection of PEP 249 whose transactions are seen: a thin proxy around it and its cursors. Made by `dbapi.provider`.
 
 Everything is handed on to the driver. Besides, a transaction is bound to the context at the first statement (with autocommit: at a
-BEGIN), and told of its end at `commit`, `rollback`, `close`, the end of a ``with`` block, or a COMMIT or ROLLBACK in SQL.
+BEGIN) or, before it, at the first publish, and told of its end at `commit`, `rollback`, `close`, the end of a ``with`` block, or a
+COMMIT or ROLLBACK in SQL.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import Any, Self
 from halfmoon.events import certainty
 from halfmoon.events.context import LocalTransaction, Status, adopt, bind
 from halfmoon.events.dbapi.driver import autocommits, in_transaction, speaks_of_transactions, words
+from halfmoon.events.opened import opened
 
 _RUNNING = {"execute", "executemany", "executescript", "callproc", "copy", "stream", "copy_expert", "copy_from", "copy_to"}
-_OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect"}
+_OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_opening"}
 
 
 class ProxyConnection:
@@ -30,8 +32,9 @@ class ProxyConnection:
         self._dropped = dropped
         self._local: LocalTransaction | None = None
         self._savepoints: list[str] = []
+        self._opening = opened(self)
         if in_transaction(real):
-            self._begun()
+            self.begun()
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._real, name)
@@ -72,7 +75,7 @@ class ProxyConnection:
     def tpc_begin(self, xid: Any) -> None:
         """Begin a transaction of two phases."""
         self._real.tpc_begin(xid)
-        self._begun()
+        self.begun()
 
     def tpc_commit(self, *args: Any) -> None:
         """Commit a transaction of two phases."""
@@ -88,7 +91,12 @@ class ProxyConnection:
         return ProxyBlock(self, self._real.transaction(*args, **options))
 
     def __enter__(self) -> Self:
+        """Begin a block, at whose end the driver commits or rolls back: what is published in it belongs to it."""
         self._real.__enter__()
+        self._opening.over = True
+        self._opening = opened(self)
+        if self._local is not None:
+            self._opening.over = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
@@ -113,23 +121,33 @@ class ProxyConnection:
         """Its transaction; None while there is none."""
         return self._local
 
-    def _begun(self) -> None:
+    @property
+    def unused(self) -> bool:
+        """Whether it has had no transaction, in its present ``with`` block or since it was opened, and was not closed."""
+        return not self._opening.over
+
+    def begun(self) -> LocalTransaction:
+        """A transaction begins, if none runs: with a statement, or with what is published before one."""
+        self._opening.over = True
         if self._local is None:
             local = self._local = LocalTransaction(self._source, weakref.ref(self))
             dropped = self._dropped
             local.facts["connection"] = weakref.ref(self, lambda _: dropped(local))
             bind(local)
-        else:
-            adopt(self._local)
+            return local
+        adopt(self._local)
+        return self._local
 
     def _ended(self, status: Status) -> None:
         local, self._local = self._local, None
+        self._opening.over = True
         self._savepoints.clear()
         if local is not None:
             local.end(status)
 
     def _commit(self, commit: Callable[[], None]) -> None:
         if self._local is None:
+            self._opening.over = True
             commit()
             return
         self._local.before_commit()
@@ -145,7 +163,7 @@ class ProxyConnection:
     def _run(self, method: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Run a statement, and see what it does to the transaction."""
         if not autocommits(self._real, self._dialect):
-            self._begun()
+            self.begun()
         given_up = self._given_up()
         opened = in_transaction(self._real)
         error: BaseException | None = None
@@ -163,7 +181,7 @@ class ProxyConnection:
         if now:
             if opened and error is None and _chains(said):  # it went right into the next transaction
                 self._ended(_by_statement(said, None, given_up))
-            self._begun()
+            self.begun()
             if error is None:
                 self._savepoint(said)
         elif now is False and opened:
@@ -266,7 +284,7 @@ class ProxyBlock:
     def __enter__(self) -> Any:
         self._inner = bool(in_transaction(self._connection._real))
         entered = self._real.__enter__()
-        self._connection._begun()
+        self._connection.begun()
         if self._inner and (local := self._connection.local) is not None:
             local.savepoint()
         return entered

@@ -65,7 +65,7 @@ class Configuration:
     tries_max: int = 2
     timeout_ms: int = 3_000
     check_after_s: int | None = None
-    strict: bool = False
+    strict: bool = True
     raise_on_failure: bool = True
     transport: Any = None
     codecs: Any = None

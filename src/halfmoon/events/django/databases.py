@@ -60,6 +60,11 @@ class DjangoProvider:
     def __repr__(self) -> str:
         return f"DjangoProvider({self.using!r})"
 
+    ways = (
+        "Publish it inside `with transaction.atomic():` of this database, in the thread that opened the block, or with autocommit "
+        "switched off"
+    )
+
     def current(self, handle: object = None) -> LocalTransaction | None:
         """Return the transaction that runs on this thread's connection; None for none. It is followed and bound from now on.
 
@@ -68,6 +73,8 @@ class DjangoProvider:
         if handle is not None and handle != self.using:
             raise UsageError(f"these events belong to the database {self.using!r}, not to {handle!r:.60}")
         connection = connections[self.using]
+        if connection.connection is None and not connection.settings_dict["AUTOCOMMIT"]:
+            connection.ensure_connection()  # its first statement would begin a transaction, and so does what is published before it
         if not in_transaction(connection):
             watched(connection).is_over()
             return self._of_another_thread(connection)

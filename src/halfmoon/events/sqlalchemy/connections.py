@@ -94,6 +94,11 @@ class ConnectionProvider:
 
     # ------------------------------------------------------------ what publishers ask
 
+    ways = (
+        "Publish it inside `with halfmoon.events.sqlalchemy.begin(engine) as connection:`, or name such a connection "
+        "(publish(…, session=connection), events.bound_to(connection))"
+    )
+
     def current(self, handle: object = None) -> LocalTransaction | None:
         """Return the active transaction of this context, or of a connection that `begin` gave."""
         if handle is not None:

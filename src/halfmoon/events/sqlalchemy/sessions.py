@@ -1,8 +1,9 @@
 """The transactions of a sessionmaker's sessions, bound to their contexts and told of their ends. Made by `sqlalchemy.provider`.
 
 A transaction is active where it began and wherever its session is used: in the task or thread whose code adds, flushes or executes.
-`session=` names one that is active elsewhere. What a hook raises never reaches who commits; only `before_commit` may refuse.
-Sessions are held weakly: one that is dropped without an end gives its connection back, and counts as rolled back.
+A session that had no statement yet counts where it was opened, if only one can be meant. `session=` names any. What a hook raises
+never reaches who commits; only `before_commit` may refuse. Sessions are held weakly: one that is dropped without an end gives its
+connection back, and counts as rolled back.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from halfmoon.errors import UsageError
 from halfmoon.events.context import LocalTransaction, active_transactions, adopt, bind
 from halfmoon.events.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.sqlalchemy import endings
+from halfmoon.events.sqlalchemy import endings, opening
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, refuse_autocommit
 
 P = ParamSpec("P")
@@ -48,6 +49,8 @@ class _Root:
         self.returned = False
         self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
         self.wrote = bool(session.info.pop(_WRITES, False))
+        self.published = False
+        """Whether it was begun by a publish, before a statement."""
 
     def runs(self) -> bool:
         """Whether the session is still in this transaction."""
@@ -100,6 +103,7 @@ class SessionProvider:
         found = engine or get_engine()
         self.waits = not on_loop and (found is None or not found.dialect.is_async)
         self._listen()
+        opening.cover(session_class)
 
     @property
     def dialect(self) -> str:
@@ -109,22 +113,30 @@ class SessionProvider:
 
     # ------------------------------------------------------------ what publishers ask
 
+    ways = (
+        "Name the session (publish(…, session=session)), have a dependency give events.bound_to(session), or publish where the "
+        "one session that is open was made (with Session.begin() as session: …)"
+    )
+
     def current(self, handle: object = None) -> LocalTransaction | None:
         """Return the active transaction of this context, or of a session (also AsyncSession, scoped_session).
 
         Among several, the innermost counts, and those around it that were begun explicitly or have something to commit; sessions
-        around it that have only read do not. More than one that counts: AmbiguousTransaction.
+        around it that have only read do not. So does a session that was opened in this context and has had no statement: its
+        transaction begins here. One that has had a transaction counts again with its next. More than one: AmbiguousTransaction.
         """
         self._bury()
         if handle is not None:
             return self._of(self._session(handle))
         found = [one for one in active_transactions() if one.source is self and self._still_runs(one)]
-        found = [one for one in found[:-1] if _root(one).counts()] + found[-1:]
-        if len(found) > 1:
+        unused = opening.unused_here(self._class, found[-1].number if found else 0)
+        outer = found if unused else found[:-1]
+        found = [one for one in outer if _root(one).counts()] + ([] if unused else found[-1:])
+        if len(found) + len(unused) > 1:
             raise AmbiguousTransaction(
-                f"{len(found)} sessions have a transaction here: say which one (publish(…, session=session)), or end the others"
+                f"{len(found) + len(unused)} sessions are open here: say which one (publish(…, session=session)), or end the others"
             )
-        return found[0] if found else None
+        return self._begun(unused[0]) if unused else found[0] if found else None
 
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the session's own transaction; nothing is flushed by it."""
@@ -170,7 +182,18 @@ class SessionProvider:
             return self._begin(session, transaction).local  # it began before this provider was made
         if root is not None:
             raise TransactionEnded("the session's transaction has ended: begin another one, and publish inside it")
-        raise NoTransaction("the session is in no transaction: publish inside one (with Session.begin() as session: …)")
+        if opening.closed_unused(session) or not session.autobegin:
+            raise NoTransaction("the session is closed, or waits for its begin(): publish inside a transaction")
+        return self._begun(session)
+
+    def _begun(self, session: Session) -> LocalTransaction:
+        """Begin the first transaction of a session, as its first statement would."""
+        session.begin()
+        if (root := self._root(session)) is None:
+            raise NoTransaction("the session's transaction was not seen to begin: publish after its first statement")
+        root.published = True
+        adopt(root.local)
+        return root.local
 
     def _still_runs(self, local: LocalTransaction) -> bool:
         root = _root(local)
@@ -216,6 +239,7 @@ class SessionProvider:
         self._bury()
         if (before := self._root(session)) is not None:
             self._finish(before)
+        opening.over(session)
         root = session.info[self] = _Root(self, session, transaction)
         self._open.add(root)
         bind(root.local)
@@ -280,6 +304,8 @@ class SessionProvider:
 
     def _finish(self, root: _Root) -> None:
         self._open.discard(root)
+        if root.published and not root.returned and not root.records:
+            log.warning("a session in which an event was published ended without a commit or any statement: the event is dropped")
         root.local.end(endings.decided(root.records, returned=root.returned))
 
     def _bury(self) -> None:
