@@ -234,6 +234,54 @@ async def test_an_administrator_sees_and_changes_the_cluster(names, cluster):
         assert topic not in await admin.topics()
 
 
+@pytest.mark.parametrize("error", [False, True])
+def test_ten_messages_and_a_break_after_three_leave_eight_for_the_next_one(names, error):
+    topic, group, at = names["topic"], names["group"], names["nameserver"]
+    with Producer(group="P", nameserver=at) as producer:
+        queue = producer.queues(topic)[0]
+        for i in range(10):
+            producer.send(Message(topic, b"%d" % i), queue=queue)
+
+    def worked_on(count: int) -> list[bytes]:
+        found = []
+        with PullConsumer(group=group, nameserver=at, consume_from=FIRST) as consumer:
+            consumer.subscribe(topic)
+            for message in consumer:
+                found.append(message.body)
+                if len(found) == count:
+                    if error:
+                        raise RuntimeError("the body fails")
+                    break
+        return found
+
+    try:
+        worked_on(3)
+    except RuntimeError:
+        pass
+    error = False
+    with Admin(nameserver=at) as admin:
+        assert admin.lag(group, topic) == 8
+    assert worked_on(8) == [b"%d" % i for i in range(2, 10)]
+
+
+async def test_a_seek_within_an_iteration_is_the_next_step(names):
+    topic, at, found = names["topic"], names["nameserver"], []
+    async with AsyncProducer(group="P", nameserver=at) as producer:
+        queue = (await producer.queues(topic))[0]
+        for i in range(10):
+            await producer.send(Message(topic, b"%d" % i), queue=queue)
+    async with AsyncPullConsumer(group=names["group"], nameserver=at, consume_from=FIRST) as consumer:
+        consumer.subscribe(topic)
+        async for message in consumer:
+            found.append(int(message.body))
+            if found == [0, 1, 2]:
+                await consumer.seek(queue, 8)
+            if len(found) == 5:
+                break
+
+    assert found == [0, 1, 2, 8, 9]
+
+
 def test_the_blocking_clients_do_the_same(names):
     topic, at, got, told = names["topic"], names["nameserver"], [], []
     consumer = PushConsumer(group=names["group"], nameserver=at, consume_from=FIRST)
@@ -251,6 +299,7 @@ def test_the_blocking_clients_do_the_same(names):
     with PullConsumer(group=names["group"] + "p", nameserver=at, consume_from=FIRST) as puller:
         puller.subscribe(topic)
         found = [message.body for message in islice(puller, 2)]
+        puller.commit()
 
     assert {body for body, _ in got} == set(found) == {b"1", b"2"}
     assert all(thread.startswith("halfmoon-run") for _, thread in got)

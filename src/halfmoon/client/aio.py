@@ -265,7 +265,13 @@ class AsyncPullConsumer(Client[PullSettings]):
             messages = await consumer.poll(timeout_ms=1000)
             await consumer.commit()
 
-    ``async for message in consumer`` goes on without end.
+    ``async for message in consumer`` goes on without end, one message a step.
+
+    Whoever asks for more has finished what was given before: the next `poll`, the next step of the iteration and `commit`
+    confirm it, and nothing else does. With ``auto_commit`` what is confirmed is committed every ``auto_commit_ms``, at the close,
+    and when a queue goes to another member; without it, by `commit` alone. What was given last before a ``break``, an exception
+    or the close is given again to whoever comes next, unless `commit` was called. Let one task at a time ask: a poll confirms
+    what others were given, too.
     """
 
     def __init__(self, settings: PullSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
@@ -273,7 +279,6 @@ class AsyncPullConsumer(Client[PullSettings]):
         check_group(found.group, "DEFAULT_CONSUMER")
         super().__init__(found, stable_id=found.model is MessageModel.BROADCASTING)
         self._core = PollCore(found, self._instance, _offsets(found, self._instance), allocate)
-        self._rest: list[StoredMessage] = []
 
     async def _begin(self, driver: Driver) -> None:
         await driver.run(self._core.start())
@@ -313,11 +318,18 @@ class AsyncPullConsumer(Client[PullSettings]):
         return await self._run(self._core.queues(topic))
 
     async def poll(self, timeout_ms: int | None = None) -> list[StoredMessage]:
-        """Return the next messages, at most ``batch_max``, or an empty list when none came in time."""
+        """Return the next messages, at most ``batch_max``, or an empty list when none came in time.
+
+        Confirms what was returned before: it may be committed from now on.
+        """
         return await self._run(self._core.poll(timeout_ms))
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> None:
-        """Commit what `poll` returned, or these offsets (each the next one to read)."""
+        """Confirm and commit what `poll` and the iteration returned, or commit these offsets (each the next one to read).
+
+        Offsets of a queue that is not ours (any more) raise UsageError; without offsets, what was returned of such a queue is left
+        to its new owner, who is given it again.
+        """
         await self._run(self._core.commit(offsets, persist=persist))
 
     async def committed(self, queue: MessageQueue) -> int:
@@ -325,7 +337,11 @@ class AsyncPullConsumer(Client[PullSettings]):
         return await self._run(self._core.committed(queue))
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on with a queue of ours at an offset. Raises OffsetIllegal when the broker has no such offset."""
+        """Go on with a queue of ours at an offset. Raises OffsetIllegal when the broker has no such offset.
+
+        Nothing of the queue that was fetched before comes after this, also not within an iteration. What lies before the offset
+        counts as consumed from now on, and what lies behind it as not consumed.
+        """
         await self._run(self._core.seek(queue, offset))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
@@ -352,14 +368,13 @@ class AsyncPullConsumer(Client[PullSettings]):
         return self
 
     async def __anext__(self) -> StoredMessage:
-        while not self._rest:
-            if self._state != "running":
-                raise StopAsyncIteration
+        while self._state == "running":
             try:
-                self._rest = (await self.poll())[::-1]
+                if found := await self._run(self._core.poll(count_max=1)):
+                    return found[0]
             except NotRunning:
-                raise StopAsyncIteration from None
-        return self._rest.pop()
+                break
+        raise StopAsyncIteration
 
 
 def _offsets(settings: ConsumerSettings, instance: Instance) -> RemoteOffsets | LocalOffsets:

@@ -179,7 +179,13 @@ class PullConsumer(Blocking):
             messages = consumer.poll(timeout_ms=1000)
             consumer.commit()
 
-    ``for message in consumer`` goes on without end.
+    ``for message in consumer`` goes on without end, one message a step.
+
+    Whoever asks for more has finished what was given before: the next `poll`, the next step of the iteration and `commit`
+    confirm it, and nothing else does. With ``auto_commit`` what is confirmed is committed every ``auto_commit_ms``, at the close,
+    and when a queue goes to another member; without it, by `commit` alone. What was given last before a ``break``, an exception
+    or the close is given again to whoever comes next, unless `commit` was called. Let one task at a time ask: a poll confirms
+    what others were given, too.
     """
 
     _client: AsyncPullConsumer
@@ -215,11 +221,18 @@ class PullConsumer(Blocking):
         return self._loop.call(self._client.queues(topic))
 
     def poll(self, timeout_ms: int | None = None) -> list[StoredMessage]:
-        """Return the next messages, at most ``batch_max``, or an empty list when none came in time."""
+        """Return the next messages, at most ``batch_max``, or an empty list when none came in time.
+
+        Confirms what was returned before: it may be committed from now on.
+        """
         return self._loop.call(self._client.poll(timeout_ms))
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> None:
-        """Commit what `poll` returned, or these offsets (each the next one to read)."""
+        """Confirm and commit what `poll` and the iteration returned, or commit these offsets (each the next one to read).
+
+        Offsets of a queue that is not ours (any more) raise UsageError; without offsets, what was returned of such a queue is left
+        to its new owner, who is given it again.
+        """
         self._loop.call(self._client.commit(offsets, persist=persist))
 
     def committed(self, queue: MessageQueue) -> int:
@@ -227,7 +240,11 @@ class PullConsumer(Blocking):
         return self._loop.call(self._client.committed(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on with a queue of ours at an offset. Raises OffsetIllegal when the broker has no such offset."""
+        """Go on with a queue of ours at an offset. Raises OffsetIllegal when the broker has no such offset.
+
+        Nothing of the queue that was fetched before comes after this, also not within an iteration. What lies before the offset
+        counts as consumed from now on, and what lies behind it as not consumed.
+        """
         self._loop.call(self._client.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:

@@ -129,7 +129,206 @@ def test_auto_commit_notes_what_was_polled_before():
 
     assert committed(script)[-1] == 10
     script.run(core.stop())
-    assert committed(script)[-1] == 15
+    assert committed(script)[-1] == 10
+
+
+def stepped(script, core):
+    """Take one step of the iteration."""
+    [message] = script.run(core.poll(100, count_max=1))
+    return message.queue_offset
+
+
+def test_a_close_commits_what_was_confirmed_and_nothing_of_what_was_only_fetched_or_only_given():
+    script = Scripted()
+    Queues(script).fill(10)
+    core = assigned(script, ONE)
+
+    assert [stepped(script, core) for _ in range(3)] == [0, 1, 2]
+    script.run(core.stop())
+
+    assert committed(script) == [2]
+
+
+def test_a_message_that_its_application_was_given_alone_commits_nothing():
+    script = Scripted()
+    Queues(script).fill(10)
+    core = assigned(script, ONE)
+
+    assert stepped(script, core) == 0
+    script.run_for(11_000)
+    script.run(core.stop())
+
+    assert committed(script) == []
+
+
+def test_a_poll_that_finds_nothing_confirms_what_was_given_before():
+    script = Scripted()
+    Queues(script).fill(3)
+    core = assigned(script, ONE)
+
+    assert polled(script, core) == [0, 1, 2]
+    assert polled(script, core) == []
+    script.run(core.stop())
+
+    assert committed(script)[-1] == 3
+
+
+def test_a_commit_within_the_work_on_a_message_confirms_that_message_and_not_those_fetched_with_it():
+    script = Scripted()
+    Queues(script).fill(10)
+    core = assigned(script, ONE, auto_commit=False)
+
+    assert [stepped(script, core) for _ in range(3)] == [0, 1, 2]
+    script.run(core.commit())
+    script.run(core.stop())
+
+    assert set(committed(script)) == {3}
+
+
+def test_steps_and_polls_share_what_was_fetched():
+    script = Scripted()
+    Queues(script).fill(12)
+    core = assigned(script, ONE)
+
+    assert stepped(script, core) == 0
+    assert core.position(ONE) == 1
+    assert polled(script, core) == list(range(1, 10))
+    assert [stepped(script, core), stepped(script, core)] == [10, 11]
+    script.run(core.stop())
+    assert committed(script)[-1] == 11
+
+
+def test_a_queue_that_is_taken_away_is_committed_up_to_what_was_confirmed_however_long_the_application_works_on_the_rest():
+    script = Scripted()
+    queues = Queues(script, 2)
+    queues.fill(30, 1)
+    core = poll(script, consume_from=FIRST)
+    core.subscribe("orders")
+    started(script, core)
+
+    assert [len(polled(script, core)), len(polled(script, core))] == [10, 10]
+    queues.members = (ME, "10.0.0.9@9")
+    core.group_changed()
+    script.run_for(6_000)
+
+    assert core.assignment() == [ONE]
+    assert set(committed(script)) == {10}
+    polled(script, core)  # confirms what was given of a queue that is another's now
+    script.run(core.commit())
+    script.run(core.stop())
+    assert set(committed(script)) == {10}
+
+
+def test_a_queue_that_comes_back_begins_at_what_was_committed_and_a_commit_counts_for_what_was_given_since():
+    script = Scripted()
+    queues = Queues(script, 2)
+    queues.fill(30, 1)
+    core = poll(script, consume_from=FIRST)
+    core.subscribe("orders")
+    started(script, core)
+    assert [len(polled(script, core)), len(polled(script, core))] == [10, 10]
+    queues.members = (ME, "10.0.0.9@9")
+    core.group_changed()
+    script.run_for(1_000)
+    queues.members, queues.committed["orders", 1] = (ME,), 10
+    core.group_changed()
+    script.run_for(1_000)
+
+    script.run(core.commit())
+    assert set(committed(script)) == {10}
+    assert polled(script, core) == list(range(10, 20))
+    script.run(core.commit())
+    assert committed(script)[-1] == 20
+
+
+def test_without_auto_commit_a_queue_that_is_taken_away_is_committed_as_commit_said():
+    script = Scripted()
+    queues = Queues(script, 2)
+    queues.fill(30, 1)
+    core = poll(script, consume_from=FIRST, auto_commit=False)
+    core.subscribe("orders")
+    started(script, core)
+    polled(script, core)
+    script.run(core.commit(persist=False))
+    polled(script, core)
+    polled(script, core)
+
+    queues.members = (ME, "10.0.0.9@9")
+    core.group_changed()
+    script.run_for(1_000)
+
+    assert core.assignment() == [ONE]
+    assert set(committed(script)) == {10}
+
+
+def test_seeking_while_a_message_is_worked_on_forgets_those_fetched_with_it():
+    script = Scripted()
+    Queues(script).fill(30)
+    core = assigned(script, ONE)
+    assert [stepped(script, core), stepped(script, core)] == [0, 1]
+
+    script.run(core.seek(ONE, 25))
+
+    assert stepped(script, core) == 25
+    script.run(core.stop())
+    assert committed(script)[-1] == 25
+
+
+def test_seeking_back_commits_no_more_than_was_given_since():
+    script = Scripted()
+    Queues(script).fill(30)
+    core = assigned(script, ONE)
+    assert [len(polled(script, core)), len(polled(script, core))] == [10, 10]
+
+    script.run(core.seek(ONE, 5))
+    assert polled(script, core) == list(range(5, 15))
+    script.run(core.stop())
+
+    assert committed(script)[-1] == 5
+
+
+def test_seeking_makes_room_at_once_for_what_comes_after():
+    script = Scripted()
+    Queues(script, 2).fill(200)
+    core = assigned(script, ONE, cached_total_max=30)
+    script.run_for(2_000)
+
+    script.run(core.seek(ONE, 100))
+
+    assert (core._cached, len(core._ready)) == (0, 0)
+
+
+def test_a_reset_by_an_operator_is_not_undone_by_what_was_handed_out_before():
+    script = Scripted()
+    Queues(script).fill(30)
+    core = assigned(script, ONE, auto_commit_ms=1)
+    polled(script, core)
+    polled(script, core)
+
+    script.run(core.reset("orders", {ONE: 3}))
+    assert polled(script, core) == list(range(3, 13))
+    script.run(core.stop())
+
+    assert committed(script)[-1] == 3
+
+
+def test_what_a_filter_left_out_behind_a_message_is_confirmed_with_it_and_not_before():
+    script = Scripted()
+    queues = Queues(script)
+    queues.fill(1, tag="A")
+    queues.fill(9, tag="B")
+    core = poll(script, consume_from=FIRST, batch_max=1)
+    core.subscribe("orders", "A")
+    started(script, core)
+
+    assert polled(script, core) == [0]
+    script.run_for(3_000)
+    assert core.position(ONE) == 10
+    script.run_for(5_100)
+    assert committed(script) == []
+    assert polled(script, core) == []
+    script.run(core.stop())
+    assert committed(script)[-1] == 10
 
 
 def test_committed_asks_the_broker_when_nothing_is_known():

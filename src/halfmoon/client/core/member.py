@@ -43,15 +43,18 @@ log = logging.getLogger("halfmoon.client")
 
 
 class Held:
-    """A queue that is ours now. ``handle`` stops its pulling; ``next_offset`` is where the next pull begins; ``consumed`` is the
-    offset behind what a pull consumer handed out, -1 for nothing yet."""
+    """A queue that is ours now. ``handle`` stops its pulling; ``next_offset`` is where the next pull begins.
+
+    Of a pull consumer: ``handed`` is the offset behind what its application was given, ``consumed`` the one behind what that has
+    confirmed since, which is all that may be committed; -1 for nothing yet.
+    """
 
     def __init__(self, queue: MessageQueue, next_offset: int) -> None:
         self.queue = queue
         self.window = Window(queue)
         self.next_offset = next_offset
         self.broker_id = 0
-        self.consumed = -1
+        self.handed = self.consumed = -1
         self.handle: Any = None
 
 
@@ -199,8 +202,8 @@ class GroupMember:
                 log.info("share unchanged: group=%s topic=%s reason=%s", self.group, topic, exc)
                 even = False
         topics = self.topics()
-        for queue in [queue for queue in self.held if queue.topic not in topics]:
-            yield from self._remove(self.held[queue])
+        for held in [held for held in self.held.values() if held.queue.topic not in topics]:
+            yield from self._remove(held)
         return even
 
     def topics(self) -> list[str]:
@@ -224,8 +227,8 @@ class GroupMember:
 
     def _take(self, topic: str, queues: Collection[MessageQueue]) -> Op[bool]:
         mine = set(queues)
-        for queue in [queue for queue in self.held if queue.topic == topic and queue not in mine]:
-            yield from self._remove(self.held[queue])
+        for held in [held for held in self.held.values() if held.queue.topic == topic and held.queue not in mine]:
+            yield from self._remove(held)
         wanted = sorted(mine - self.held.keys())
         free = yield from self._secure(wanted)
         even = len(free) == len(wanted)
@@ -238,18 +241,24 @@ class GroupMember:
                 log.info("queue skipped: group=%s queue=%s reason=%s", self.group, queue, exc)
                 even = False
                 continue
-            if queue not in self.held and topic in self.topics():
+            if queue not in self.held and self._may_begin(queue):
                 yield from self.gain(queue, offset)
         return even
+
+    def _may_begin(self, queue: MessageQueue) -> bool:
+        """Whether a queue is wanted still, now that its offset is known: not by a member that is leaving."""
+        return self.running and queue.topic in self.topics()
 
     def _secure(self, queues: list[MessageQueue]) -> Op[list[MessageQueue]]:
         """Return those of our new queues that may be begun now."""
         yield from ()
         return queues
 
-    def gain(self, queue: MessageQueue, offset: int) -> Op[None]:
-        """The queue is ours from now on; begin at an offset."""
+    def gain(self, queue: MessageQueue, offset: int, *, sought: bool = False) -> Op[None]:
+        """The queue is ours from now on; begin at an offset. ``sought``: by the application, for which what lies before is done."""
         held = self.held[queue] = Held(queue, offset)
+        if sought:
+            held.handed = held.consumed = offset
         log.info("queue gained: group=%s queue=%s offset=%s", self.group, queue, offset)
         held.handle = yield from spawn(self.keep_pulling(held), f"pull {queue.topic} {queue.broker_name} {queue.queue_id}")
 

@@ -37,7 +37,8 @@ class PollCore(Puller):
         self.paused: set[MessageQueue] = set()
         self._manual: dict[str, set[MessageQueue]] | None = None
         self._manual_wanted: dict[str, Subscription] = {}
-        self._ready: deque[tuple[Held, list[StoredMessage]]] = deque()
+        self._ready: deque[tuple[Held, deque[StoredMessage]]] = deque()
+        self._unconfirmed: set[Held] = set()
         self._cached = 0
         self._arrived = Signal()
         self._commit_at_ms = 0
@@ -128,24 +129,32 @@ class PollCore(Puller):
         moved, held.next_offset = result.next_offset != held.next_offset, result.next_offset
         if result.messages and (fresh := held.window.add(result.messages)):
             self._cached += len(fresh)
-            self._ready.append((held, fresh))
+            self._ready.append((held, deque(fresh)))
             self._arrived.fire()
-        elif not len(held.window) and held.consumed >= 0 and result.status is not PullStatus.OFFSET_ILLEGAL:
-            held.consumed = max(held.consumed, held.next_offset)
+        elif not len(held.window) and held.handed >= 0 and result.status is not PullStatus.OFFSET_ILLEGAL:
+            held.handed = max(held.handed, held.next_offset)
+            if held not in self._unconfirmed:
+                held.consumed = held.handed
         yield from self._breathe(held, moved)
 
     # ------------------------------------------------------------ handing out
 
-    def poll(self, timeout_ms: int | None = None) -> Op[list[StoredMessage]]:
-        """Return the next messages that were pulled (those of one pull, at most ``batch_max``), or none after the time."""
+    def poll(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[list[StoredMessage]]:
+        """Return the next messages that were pulled (those of one pull, at most ``batch_max`` or ``count_max``), or none after the
+        time. Whoever asks for more has finished what was handed out before: that is confirmed, and may be committed.
+
+        Follows DefaultLitePullConsumerImpl.poll (RocketMQ 4.9.8).
+        Differs: what is confirmed is committed at a close and with a queue that is given up, too, and not every five seconds only.
+        """
         self._check_running()
+        self._confirm()
         at = yield from now()
         over = at + (self.settings.poll_timeout_ms if timeout_ms is None else timeout_ms)
         if self.settings.auto_commit and at >= self._commit_at_ms:
             self._commit_at_ms = at + self.settings.auto_commit_ms
             self._note_consumed()
         while True:
-            if messages := self._next_ready():
+            if messages := self._next_ready(count_max):
                 return messages
             if at >= over:
                 return []
@@ -153,8 +162,8 @@ class PollCore(Puller):
             self._check_running()
             at = yield from now()
 
-    def _next_ready(self) -> list[StoredMessage]:
-        waiting: list[tuple[Held, list[StoredMessage]]] = []
+    def _next_ready(self, count_max: int | None) -> list[StoredMessage]:
+        waiting: list[tuple[Held, deque[StoredMessage]]] = []
         found: list[StoredMessage] = []
         while self._ready and not found:
             held, messages = self._ready.popleft()
@@ -163,9 +172,14 @@ class PollCore(Puller):
             elif held.queue in self.paused:
                 waiting.append((held, messages))
             else:
-                found = messages
-                self._cached -= len(messages)
-                held.consumed = held.window.remove(messages)
+                found = [messages.popleft() for _ in range(min(len(messages), count_max or len(messages)))]
+                self._cached -= len(found)
+                held.handed = held.window.remove(found)
+                if not len(held.window):  # what was looked at behind these was left out by the filter
+                    held.handed = max(held.handed, held.next_offset)
+                self._unconfirmed.add(held)
+                if messages:
+                    self._ready.appendleft((held, messages))
         self._ready.extendleft(reversed(waiting))
         for message in found:
             message.topic = self.user_queue(message.queue).topic
@@ -176,10 +190,13 @@ class PollCore(Puller):
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> Op[None]:
         """Note what was handed out (or the given offsets) as consumed; with ``persist`` the broker is told at once.
 
+        What was handed out of a queue that is not ours any more is not noted: its new owner is given it again.
+
         Differs: the original's commit without arguments tells the broker at the next 5 s tick.
         """
         self._check_running()
         if offsets is None:
+            self._confirm()
             self._note_consumed()
             queues = list(self.held)
         else:
@@ -191,9 +208,15 @@ class PollCore(Puller):
             for queue in queues:
                 yield from self.offsets.persist_one(queue)
 
+    def _confirm(self) -> None:
+        """What was handed out is finished, but for that of queues which were taken away since or sought in: it counts no more."""
+        for held in self._unconfirmed:
+            held.consumed = held.handed
+        self._unconfirmed.clear()
+
     def _note_consumed(self) -> None:
         for queue, held in self.held.items():
-            if held.consumed >= 0:
+            if held.consumed >= 0 and not held.window.dropped:
                 self.offsets.update(queue, held.consumed, only_forward=False)
 
     def committed(self, queue: MessageQueue) -> Op[int]:
@@ -235,8 +258,7 @@ class PollCore(Puller):
         old = self._must_hold(queue)
         if old is not None:
             self._let_go(old)
-        yield from self.gain(queue, offset)
-        self.held[queue].consumed = offset
+        yield from self.gain(queue, offset, sought=True)
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
         """Pull and hand out nothing of these queues."""
@@ -264,7 +286,7 @@ class PollCore(Puller):
             yield from self.rebalance()
 
     def stop(self) -> Op[None]:
-        """Store the progress and leave. Differs: with auto commit, what was handed out last counts as consumed."""
+        """Store the progress and leave. What was handed out last was not confirmed, and is given again to who comes next."""
         if self.settings.auto_commit:
             self._note_consumed()
         yield from super().stop()
@@ -274,6 +296,15 @@ class PollCore(Puller):
         if self.settings.auto_commit and held.consumed >= 0:
             self.offsets.update(held.queue, held.consumed, only_forward=False)
         yield from super()._remove(held)
+
+    def _let_go(self, held: Held) -> None:
+        super()._let_go(held)
+        self._unconfirmed.discard(held)
+        self._cached -= sum(len(messages) for one, messages in self._ready if one is held)
+        self._ready = deque((one, messages) for one, messages in self._ready if one is not held)
+
+    def _may_begin(self, queue: MessageQueue) -> bool:
+        return super()._may_begin(queue) and (self._manual is None or queue in self._manual[queue.topic])
 
     def _must_hold(self, queue: MessageQueue) -> Held | None:
         """Return what is held of a queue of ours; None for one that was assigned and could not be begun yet."""
