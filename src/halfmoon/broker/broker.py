@@ -31,7 +31,7 @@ from halfmoon.broker.ranges import RangeReads
 from halfmoon.broker.redelivery import Redelivery
 from halfmoon.broker.register import Registration, Told
 from halfmoon.broker.relay import Relay
-from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.request import Reply, Request, refusal_of
 from halfmoon.broker.reset import Resets
 from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
@@ -42,7 +42,7 @@ from halfmoon.broker.topics import Topics
 from halfmoon.broker.transactions import Transactions
 from halfmoon.broker.turn import Turn
 from halfmoon.effects import CoreEffect, Op, Start, Work
-from halfmoon.errors import BadHeader, BrokerError, PeerError, StoreError
+from halfmoon.errors import BadHeader
 from halfmoon.hot import pull_header_json
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
@@ -179,7 +179,13 @@ class Broker:
         pulls: list[tuple[Peer, bytes, Frame]] = []
         take, decide = self.turn.take, self.transactions.decisions.take
         for peer, data, frames in self.peers.take(now):
-            for frame in take(peer, data, frames):
+            try:
+                left = take(peer, data, frames)
+            except Exception as exc:  # our own mistake: the others of this turn do not feel it
+                log.error("what %s sent failed", peer.remote, exc_info=exc)
+                self.peers.close(peer, "what it sent failed")
+                continue
+            for frame in left:
                 if frame[0] == 0 and data.startswith(PULL_JSON, frame[1]):
                     pulls.append((peer, data, frame))
                 elif not decide(peer, data, frame):
@@ -417,10 +423,6 @@ class Broker:
 
 
 def _refusal(exc: Exception, what: str, peer: Peer) -> Reply:
-    """Return what a failed request is answered; what is our own mistake goes to the log, and the broker goes on."""
-    if isinstance(exc, BrokerError):
-        return Reply(exc.code, exc.remark)
-    if isinstance(exc, (PeerError, StoreError)):
-        return Reply(1, str(exc))
-    log.error("%s of %s failed", what, peer.remote, exc_info=exc)
-    return Reply(1, f"{type(exc).__name__}: {exc}")
+    """Return what a failed request is answered."""
+    refused = refusal_of(exc, f"{what} of {peer.remote}")
+    return Reply(refused.code, refused.remark)

@@ -24,7 +24,7 @@ from halfmoon.broker.acks import Sender, reply_to
 from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, check_topic
 from halfmoon.broker.recent import HalfMessage, Recent
-from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.request import Reply, Request, refusal_of
 from halfmoon.broker.send import Sends
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.topics import Topics
@@ -220,8 +220,7 @@ class Decisions:
             self._warn("%s (%.255r) ends half message %d: %s", ending.remote, ending.group, ending.index, exc.remark)
             self._refuse(ending.sender, exc)
         except Exception as exc:
-            log.exception("the end of half message %d failed", ending.index)
-            self._refuse(ending.sender, BrokerError(f"{type(exc).__name__}: {exc}"))
+            self._refuse(ending.sender, refusal_of(exc, f"the end of half message {ending.index}"))
         return None
 
     def _half(self, ending: Ending) -> Parts:

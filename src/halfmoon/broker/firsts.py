@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from halfmoon.broker.request import Request
+from halfmoon.broker.request import Request, refusal_of
 from halfmoon.errors import BrokerError, ServiceNotAvailable, SystemBusy
 from halfmoon.store.store import Store
 
@@ -48,6 +48,5 @@ class Firsts:
     def _again(self, request: Request) -> None:
         try:
             self._handle(request)
-        except Exception as exc:  # our own mistake: this send fails, those that waited with it do not feel it
-            log.exception("a send of %s that waited failed", request.peer.remote)
-            self._refuse(request, BrokerError(f"{type(exc).__name__}: {exc}"))
+        except Exception as exc:  # this send fails, those that waited with it do not feel it
+            self._refuse(request, refusal_of(exc, f"a send of {request.peer.remote} that waited"))

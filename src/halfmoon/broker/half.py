@@ -21,7 +21,7 @@ from typing import Any
 from halfmoon.broker.acks import Sender, Stored
 from halfmoon.broker.names import HALF_TOPIC, check_group
 from halfmoon.broker.recent import HalfMessage, Recent
-from halfmoon.broker.request import Request
+from halfmoon.broker.request import Request, refusal_of
 from halfmoon.broker.send import Sends
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import tag_hash
@@ -114,9 +114,8 @@ class Halves:
         taken.sort(key=_queue_id)  # so that one answer's shape serves neighbours
         try:
             self._store_together(taken, now)
-        except Exception as exc:  # our own mistake: these sends fail, others do not feel it
-            log.exception("%d half messages failed", len(taken))
-            self._sends.refuse([half[4] for half in taken], BrokerError(f"{type(exc).__name__}: {exc}"))
+        except Exception as exc:  # these sends fail, others do not feel it
+            self._sends.refuse([half[4] for half in taken], refusal_of(exc, f"{len(taken)} half messages"))
 
     def _store_together(self, halves: list[_Half], now: int) -> None:
         try:

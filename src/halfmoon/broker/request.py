@@ -1,12 +1,13 @@
-"""What a handler of the plain road is given and gives back: `Request` and `Reply`. Plain values."""
+"""What a handler of the plain road is given and gives back, `Request` and `Reply`, and what it is answered when it fails."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any, TypeVar
 
 import msgspec
 
-from halfmoon.errors import BrokerError, PeerError
+from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, PeerError, ServiceNotAvailable, StoreError
 from halfmoon.wire.bodies import from_json
 from halfmoon.wire.command import Command
 from halfmoon.wire.json import REQUEST
@@ -15,6 +16,8 @@ from halfmoon.wire.table import Header
 
 H = TypeVar("H", bound=Header)
 B = TypeVar("B")
+
+log = logging.getLogger("halfmoon.broker")
 
 
 class Request(msgspec.Struct):
@@ -43,3 +46,23 @@ class Reply(msgspec.Struct):
     remark: str | None = None
     header: Header | None = None
     body: Any = b""
+
+
+def refusal_of(error: Exception, what: str) -> BrokerError:
+    """Return what a request that failed is refused with. ``what`` names it in the log.
+
+    A peer's mistake and what the disk says are one line there; a mistake of our own is all that is known of it, and the broker
+    goes on.
+    """
+    if isinstance(error, BrokerError):
+        return error
+    if isinstance(error, MessageIllegal):
+        log.info("%s is refused: %s", what, error)
+        return MessageRefused(f"the message is illegal: {error}")
+    if isinstance(error, OSError):
+        log.error("%s failed: %s", what, error)
+        return ServiceNotAvailable(f"service not available now: {error}")
+    if not isinstance(error, (PeerError, StoreError)):
+        log.error("%s failed", what, exc_info=error)
+        return BrokerError(f"{type(error).__name__}: {error}")
+    return BrokerError(str(error))

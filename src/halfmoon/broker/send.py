@@ -232,7 +232,10 @@ class Sends:
         known = self._suffixes.get(text)
         if known is None and may_be_delayed(text.decode("utf-8", "replace")):
             return None, True
-        suffix, wait = known or self._batch_suffix(text)
+        try:
+            suffix, wait = known or self._batch_suffix(text)
+        except MessageIllegal:  # the plain road says so to the one who sent it
+            return None, True
         alike = batch_alike(body, suffix, BATCH_MAX, PROPERTIES_BYTES_MAX)
         if alike is not None:
             bodies, keys, front, back, flag, code = alike

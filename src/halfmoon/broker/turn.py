@@ -11,6 +11,7 @@ import logging
 from halfmoon.broker.acks import Sender, Stored
 from halfmoon.broker.half import Halves
 from halfmoon.broker.names import DEAD_PREFIX, FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
+from halfmoon.broker.request import refusal_of
 from halfmoon.broker.send import MULTI_TAG, Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import Topics
@@ -170,9 +171,8 @@ class Turn:
                 count += len(group.drafts)
                 try:
                     self._store(topic, queue_id, group, now)
-                except Exception as exc:  # our own mistake: these sends fail, those of other queues do not feel it
-                    log.exception("sends to queue %d of %s failed", queue_id, topic)
-                    self._sends.refuse(group.senders, BrokerError(f"{type(exc).__name__}: {exc}"))
+                except Exception as exc:  # these sends fail, those of other queues do not feel it
+                    self._sends.refuse(group.senders, refusal_of(exc, f"{len(group.drafts)} sends to queue {queue_id} of {topic}"))
         return count
 
     def _store_batch(self, topic: str, queue_id: int, messages: Drafts, sender: Sender | None, wait: bool, now: int) -> int:
@@ -180,11 +180,8 @@ class Turn:
             if now < self._settings.start_accept_ms:
                 raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
             appended = self._sends.append(topic, queue_id, messages, now, whole=True)
-        except BrokerError as exc:
-            self._sends.refuse([sender], exc)
-        except Exception as exc:  # our own mistake: the others do not feel it
-            log.exception("a batch to queue %d of %s failed", queue_id, topic)
-            self._sends.refuse([sender], BrokerError(f"{type(exc).__name__}: {exc}"))
+        except Exception as exc:  # the others do not feel it
+            self._sends.refuse([sender], refusal_of(exc, f"a batch to queue {queue_id} of {topic}"))
         else:
             if sender is not None:
                 stored = Stored(
