@@ -213,7 +213,9 @@ def _opened(url: str) -> AbstractContextManager[Provider]:
         raise UsageError(f"no database is named: set the variable {VARIABLE}, or give --database URL")
     try:
         from halfmoon.cli import outbox_database
-    except ImportError as exc:
+    except ModuleNotFoundError as exc:
+        if exc.name != "sqlalchemy":  # something else is missing, and says what
+            raise
         raise UsageError("the outbox needs SQLAlchemy: install halfmoon[sqlalchemy]") from exc
     return outbox_database.opened(url)
 

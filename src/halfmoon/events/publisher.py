@@ -381,7 +381,9 @@ def _provider(session: Any, provider: Provider | None) -> Provider:
         return LOCAL if provider is None else provider
     try:
         module = import_module("halfmoon.events.sqlalchemy")
-    except ImportError as exc:
+    except ModuleNotFoundError as exc:
+        if exc.name != "sqlalchemy":  # something else is missing, and says what
+            raise
         raise UsageError(f"session=… needs SQLAlchemy: install halfmoon[sqlalchemy] ({exc})") from exc
     found: Provider = module.provider(session)
     return found

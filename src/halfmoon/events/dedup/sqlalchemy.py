@@ -8,13 +8,13 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from typing import Any
 
 from sqlalchemy import Engine
-from sqlalchemy.ext.asyncio import AsyncEngine, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import scoped_session, sessionmaker
 from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.events.database import Provider
 from halfmoon.events.dedup import Ledger, Note, Notes, OwnCommit
 from halfmoon.events.sqlalchemy import begin, begin_async, provider
+from halfmoon.events.sqlalchemy.asyncio_side import kinds
 
 
 class SessionLedger:
@@ -68,14 +68,19 @@ class AsyncSessionLedger:
 def ledger(dedup: Any) -> Ledger | None:
     """Return the ledger of something of SQLAlchemy; None for what is none of the kinds it may be."""
     match dedup:
-        case scoped_session() | async_scoped_session():
+        case scoped_session():
             return ledger(dedup.session_factory)
         case sessionmaker():
             return SessionLedger(provider(dedup), dedup.begin)
-        case async_sessionmaker():
-            return AsyncSessionLedger(provider(dedup), dedup.begin)
         case Engine():
             return SessionLedger(provider(dedup), lambda: begin(dedup))
-        case AsyncEngine():
+    if (on_loop := kinds()) is None:
+        return None
+    match dedup:
+        case on_loop.async_scoped_session():
+            return ledger(dedup.session_factory)
+        case on_loop.async_sessionmaker():
+            return AsyncSessionLedger(provider(dedup), dedup.begin)
+        case on_loop.AsyncEngine():
             return AsyncSessionLedger(provider(dedup), lambda: begin_async(dedup))
     return None

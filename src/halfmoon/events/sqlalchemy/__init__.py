@@ -12,15 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from halfmoon.errors import UsageError
+from halfmoon.events.sqlalchemy.asyncio_side import kinds
 from halfmoon.events.sqlalchemy.connections import ConnectionProvider
 from halfmoon.events.sqlalchemy.sessions import SessionProvider
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, async_sessionmaker
 
 _MADE = "_halfmoon_provider"
 
@@ -35,14 +38,10 @@ def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> Sessi
     count.
     """
     match session:
-        case scoped_session() | async_scoped_session():
+        case scoped_session():
             return provider(session.session_factory, bind=bind)
         case sessionmaker():
             return _of_class(session.class_, bind, lambda: session.kw.get("bind"))
-        case async_sessionmaker():
-            return _of_class(_own_class(session), bind, lambda: session.kw.get("bind"), on_loop=True)
-        case AsyncEngine():
-            return provider(session.sync_engine)
         case Engine():
             if _MADE not in vars(session):
                 setattr(session, _MADE, ConnectionProvider(session))
@@ -50,8 +49,8 @@ def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> Sessi
             return made
         case type() if issubclass(session, Session) and session is not Session:
             return _of_class(session, bind, lambda: None)
-        case type() if issubclass(session, AsyncSession) and session.sync_session_class is not Session:
-            return _of_class(session.sync_session_class, bind, lambda: None, on_loop=True)
+    if (found := _on_loop(session, bind)) is not None:
+        return found
     raise UsageError(
         f"session= is to be a sessionmaker, an async_sessionmaker, a scoped_session, an Engine or a class of sessions of your own, "
         f"not {session!r:.80}"
@@ -73,6 +72,23 @@ def begin_async(engine: AsyncEngine) -> AbstractAsyncContextManager[AsyncConnect
     found = provider(engine)
     assert isinstance(found, ConnectionProvider)
     return found.begin_async(engine)
+
+
+def _on_loop(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider | ConnectionProvider | None:
+    """As `provider`, for what is of the asyncio side; None for what is not."""
+    if (asyncio := kinds()) is None:
+        return None
+    match session:
+        case asyncio.async_scoped_session():
+            return provider(session.session_factory, bind=bind)
+        case asyncio.async_sessionmaker():
+            return _of_class(_own_class(session), bind, lambda: session.kw.get("bind"), on_loop=True)
+        case asyncio.AsyncEngine():
+            return provider(session.sync_engine)
+        case type() if issubclass(session, asyncio.AsyncSession):
+            below: type[Session] = getattr(session, "sync_session_class", Session)
+            return None if below is Session else _of_class(below, bind, lambda: None, on_loop=True)
+    return None
 
 
 def _of_class(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, RootTransaction
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.errors import UsageError
@@ -18,6 +18,9 @@ from halfmoon.events.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import endings
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, refuse_autocommit
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 
 class _Block:
@@ -129,6 +132,8 @@ class ConnectionProvider:
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """Run a statement in the transaction of a block on this event loop."""
+        if transaction.waits:
+            return self.rows(transaction).run(statement, values)
         return await greenlet_spawn(self.rows(transaction).run, statement, values)
 
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:

@@ -147,6 +147,8 @@ class SessionProvider:
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """Run a statement in the transaction of an AsyncSession, or of a Session that is used on this event loop."""
+        if transaction.waits:
+            return self.rows(transaction).run(statement, values)
         return await greenlet_spawn(self.rows(transaction).run, statement, values)
 
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
