@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +10,9 @@ import typer
 
 from halfmoon.cli.options import Json
 from halfmoon.cli.output import show_json
+from halfmoon.errors import StoreError
 from halfmoon.programs.configuration import BROKER, configuration
-from halfmoon.programs.verify import findings
+from halfmoon.programs.verify import Finding, findings
 
 app = typer.Typer()
 
@@ -28,22 +29,34 @@ def fsck(
 ) -> None:
     """Check every record of the log, and compare every index with the log.
 
-    Writes nothing. Exit code 1 when something is wrong, with the places. A broker whose index files have other sizes than usual
+    Writes nothing. Exit code 1 when something is wrong, with the places; 2 when the store could not be read to its end. What its
+    files do not tell is said, and not counted. A broker whose index files have other sizes than usual
     (maxHashSlotNum, maxIndexNum) is read with its own settings: --config or --set.
 
     Example: halfmoon fsck ./data
     """
     settings = configuration(BROKER, files=config or (), assignments=assignments or ()).store
-    found = []
-    for each in islice(findings(directory, settings), most + 1):
-        found.append(each)
-        if not as_json and len(found) <= most:
-            print(f"{each.place}: {each.what}: {each.reason}", flush=True)
+    found: list[Finding] = []
+    unknown: list[Finding] = []
+    try:
+        for each in findings(directory, settings):
+            (found if each.certain else unknown).append(each)
+            if not as_json and len(found if each.certain else unknown) <= most:
+                print(f"{'' if each.certain else 'not known: '}{each.place}: {each.what}: {each.reason}", flush=True)
+            if len(found) > most:
+                break
+    except (OSError, StoreError) as exc:
+        print(f"{directory} could not be checked to its end: {exc}", file=sys.stderr)
+        raise typer.Exit(2) from None
     more = len(found) > most
     if as_json:
-        shown = [{"place": each.place, "what": each.what, "reason": each.reason} for each in found[:most]]
-        show_json({"sound": not found, "findings": shown, "more": more})
+        shown, said = [[_shown(each) for each in part[:most]] for part in (found, unknown)]
+        show_json({"sound": not found, "findings": shown, "unknown": said, "more": more})
     else:
         print(f"{'at least ' if more else ''}{min(len(found), most):,} findings" if found else f"{directory} is sound")
     if found:
         raise typer.Exit(1)
+
+
+def _shown(each: Finding) -> dict[str, str]:
+    return {"place": each.place, "what": each.what, "reason": each.reason}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from errno import EACCES
 from pathlib import Path
 
 from halfmoon.errors import UsageError
@@ -20,7 +22,10 @@ def findings(directory: Path, settings: StoreSettings | None = None) -> Iterator
     Raises:
         UsageError: there is no store.
         StoreLocked: a broker runs on it.
+        OSError: it may not be read, or the disk fails.
     """
+    if not os.access(directory, os.R_OK | os.X_OK) and directory.exists():
+        raise PermissionError(EACCES, "may not be read by this user", str(directory))
     if not (directory / COMMIT_LOG).is_dir() and not (directory / CHECKPOINT).is_file():
         raise UsageError(f"{directory} holds no store: there is no directory {COMMIT_LOG!r} in it")
     disk = RealDisk(directory)

@@ -38,6 +38,8 @@ class Finding(NamedTuple):
     """A file, or a queue and offset."""
     what: str
     reason: str
+    certain: bool = True
+    """False: something that the directory does not tell, or that a start mends without a loss; not counted against it."""
 
 
 class TransactionCheck:

@@ -120,5 +120,7 @@ def clear(disk: Disk, found: FoundQueues, inventory: Inventory, rebuild: Rebuild
 
 def born_at(queue: ConsumeQueue) -> int:
     """Return the physical offset of a queue's first record that is known; what lies before is of an older topic of its name."""
+    if queue.segments.last is None:
+        return 0
     first = queue.real_entry(queue.first, min(queue.written, queue.first + queue.per_file))
     return 0 if first is None else max(0, first[1][0])

@@ -98,10 +98,14 @@ class Opening:
         inventory, log = self._inventory, self._log
         for key, queue in self._queues.items():
             row = inventory.queues.get(key)
-            if row is not None:
-                queue.born, queue.noted = row.born, (row.first, row.last)
-            elif not queue.born:
-                queue.born = born_at(queue)
+            if row is None:
+                queue.born = queue.born or born_at(queue)
+                continue
+            queue.born, queue.noted = row.born, (row.first, row.last)
+            lowest = born_at(queue) if queue.segments.last is not None and queue.written > queue.first else log.end
+            if lowest < row.born:  # a loss took records and left the row, and the queue was made again before it
+                queue.born = row.born = lowest
+                queue.noted = None
         inventory.drop([key for key in inventory.queues if key not in self._queues])
         if rebuilt:
             inventory.end_of(self._queues.values(), log.end)

@@ -332,6 +332,8 @@ class Store:
     def _write_checkpoint(self, *, clean: bool = False) -> None:
         flush = self._flush
         self._indexing.settle(flush.durable_offset)
+        if len(self._indexing.index.files) != len(self._inventory.index):
+            self._inventory.note_index(self._indexing.index.names())
         self._checkpoint = self._checkpoint._replace(
             log_ms=flush.durable_ms, queue_ms=flush.queues_ms, durable_offset=min(flush.durable_offset, flush.queues_offset),
             published_offset=self._visible.end, clean=clean, indexed_offset=self._indexing.position,

@@ -101,8 +101,6 @@ class Upkeep:
             self._leave(Work(arrays.load, self._loaded, False, "load numpy"))
         try:
             self._indexing.slice(published, now)
-            if len(self._indexing.index.files) != len(self._inventory.index):
-                self._inventory.note_index(self._indexing.index.names())
         except OSError as exc:
             self._index_due = now + 1000  # no room for an index file: messages matter more, try again
             self.disk_full = self.disk_full or f"a key index file cannot be written: {exc}"
