@@ -1,4 +1,4 @@
-"""Run simulated histories of a whole cluster and print them with the verdict: messages, transactions, order, redelivery.
+"""Run simulated histories of a whole cluster and print them with the verdict: messages, transactions, order, polls, redelivery.
 
     python -m halfmoon.testing --seed 7                   one history of each, in full
     python -m halfmoon.testing --seed 1 --seeds 200       seeds 1 to 200, a line each; those that broke a promise with the reason
@@ -19,6 +19,8 @@ from halfmoon.testing.delayhistory import DelayFaults, simulate_delays
 from halfmoon.testing.faults import Faults
 from halfmoon.testing.history import STEPS, simulate
 from halfmoon.testing.orderhistory import KINDS, simulate_order
+from halfmoon.testing.pollhistory import KINDS as POLL_KINDS
+from halfmoon.testing.pollhistory import simulate_polls
 from halfmoon.testing.redeliveryhistory import RedeliveryFaults, simulate_redelivery
 from halfmoon.testing.txfaults import TxFaults
 from halfmoon.testing.txhistory import simulate_transactions
@@ -26,12 +28,12 @@ from halfmoon.testing.verdict import Verdict
 
 WORKLOADS: dict[str, Callable[..., Verdict]] = {
     "batches": simulate_batches, "delays": simulate_delays, "messages": simulate, "order": simulate_order,
-    "redelivery": simulate_redelivery, "transactions": simulate_transactions,
+    "polls": simulate_polls, "redelivery": simulate_redelivery, "transactions": simulate_transactions,
 }  # fmt: skip
 KINDS_OF = {
     "batches": set(BatchFaults.KINDS),
     "delays": set(DelayFaults.KINDS), "messages": set(Faults.KINDS), "order": set(KINDS), "redelivery": set(RedeliveryFaults.KINDS),
-    "transactions": set(TxFaults.KINDS),
+    "polls": set(POLL_KINDS), "transactions": set(TxFaults.KINDS),
 }  # fmt: skip
 
 
@@ -47,7 +49,7 @@ def main() -> int:
         "--kinds",
         help=f"kinds of faults, joined by commas, of {', '.join(Faults.KINDS)}; of transactions also of"
         f" {', '.join(kind for kind in TxFaults.KINDS if kind not in Faults.KINDS)}; of order {', '.join(KINDS)};"
-        " of redelivery also consumer;"
+        " of polls also seek; of redelivery also consumer;"
         " default: drawn from the seed",
     )
     options = parser.parse_args()

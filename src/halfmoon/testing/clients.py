@@ -1,4 +1,4 @@
-"""Our own client in a simulated world: the cores of producer and push consumer, driven in virtual time instead of on asyncio.
+"""Our own client in a simulated world: the cores of producers and consumers, driven in virtual time instead of on asyncio.
 
 What `halfmoon.client.aio` does around the cores is done here in the same way; nothing of the cores is replaced.
 """
@@ -12,10 +12,11 @@ from typing import Any
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.offsets import RemoteOffsets
 from halfmoon.client.core.orderly import push_core
+from halfmoon.client.core.poll import PollCore
 from halfmoon.client.core.send import Sender
 from halfmoon.client.core.transaction import Transactions
 from halfmoon.client.core.transaction_check import Listener
-from halfmoon.client.settings import ClientSettings, ProducerSettings, PushSettings, TransactionSettings
+from halfmoon.client.settings import ClientSettings, ProducerSettings, PullSettings, PushSettings, TransactionSettings
 from halfmoon.model import Message, MessageQueue, SendResult
 from halfmoon.testing.cluster import Cluster
 from halfmoon.testing.drive import Answer, Driver, Task
@@ -125,6 +126,37 @@ class SimPushConsumer(SimClient):
     def stop(self) -> Task[None]:
         """Stop cleanly: finish what is in hand, keep the offsets, leave the group."""
         return self.driver.start(self.core.stop(), f"{self.name} stops")
+
+
+class SimPullConsumer(SimClient):
+    """A pull consumer in virtual time that begins at once; ``core`` has its operations. ``values`` are `PullSettings`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        expression: str = "*",
+        name: str = "consumer",
+        make_core: Callable[..., PollCore] = PollCore,
+        **values: Any,
+    ) -> None:
+        settings = PullSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
+        super().__init__(cluster, settings, name)
+        offsets = RemoteOffsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
+        self.core = make_core(settings, self.instance, offsets)
+        self.core.subscribe(topic, expression, version=cluster.world.now)
+        self.started = self.driver.start(self.core.start(), f"{name} starts")
+        self.started.then(self._tend)
+
+    def _tend(self) -> None:
+        if self.started.error is None:
+            for operation in self.core.tend():
+                self.driver.start(operation, self.name)
+
+    def stop(self) -> Task[None]:
+        """Close: keep what was confirmed, leave the group."""
+        return self.driver.start(self.core.stop(), f"{self.name} closes")
 
 
 def nameservers(cluster: Cluster) -> str:

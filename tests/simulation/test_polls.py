@@ -1,0 +1,210 @@
+"""Pull consumers that poll, iterate, commit, seek, close and die: nothing is lost or skipped; and the checkers bite."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import cache
+from typing import Any
+
+import pytest
+
+from halfmoon.client.core.member import GroupMember, Held
+from halfmoon.client.core.poll import PollCore
+from halfmoon.effects import Op
+from halfmoon.model import MessageQueue, StoredMessage
+from halfmoon.testing.pollhistory import PollVerdict, simulate_polls
+
+SEEDS = range(1, 13)
+BITE = range(1, 9)
+
+
+@cache
+def history(seed: int) -> PollVerdict:
+    """Return the verdict on a seed's own history."""
+    return simulate_polls(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_an_application_has_not_confirmed_is_given_again_and_nothing_else_whatever_happens(seed: int) -> None:
+    verdict = history(seed)
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize("seed", range(21, 25))
+def test_members_that_come_go_and_seek_lose_nothing_and_keep_what_was_confirmed(seed: int) -> None:
+    verdict = simulate_polls(seed, kinds=("join", "leave", "seek"), steps=15)
+    assert verdict.problems == [], verdict.summary()
+
+
+def test_histories_of_pull_consumers_are_worth_judging() -> None:
+    verdicts = [history(seed) for seed in SEEDS]
+    assert sum(verdict.given for verdict in verdicts) > 3_000
+    assert sum(verdict.again for verdict in verdicts) > 50
+    assert sum(verdict.sought for verdict in verdicts) > 5
+    assert sum(verdict.tenures for verdict in verdicts) > 150
+
+
+# ---------------------------------------------------------------- planted faults
+
+
+def found(checker: str, core: type[PollCore], **options: Any) -> bool:
+    """Whether some seed's history makes a checker speak."""
+    for seed in BITE:
+        problems = simulate_polls(seed, make_core=core, **{"kinds": ("join", "leave"), **options}).problems
+        if any(problem.startswith(checker) for problem in problems):
+            return True
+    return False
+
+
+class GivesIsDone(PollCore):
+    """Takes what it hands out for consumed."""
+
+    def _next_ready(self, count_max: int | None) -> list[StoredMessage]:
+        messages = super()._next_ready(count_max)
+        self._confirm()
+        return messages
+
+
+class FetchedIsGiven(PollCore):
+    """Takes a whole poll out for an iteration that is given one message of it after the other."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._rest: deque[StoredMessage] = deque()
+
+    def _next_ready(self, count_max: int | None) -> list[StoredMessage]:
+        if not self._rest:
+            self._rest.extend(super()._next_ready(None))
+        return [self._rest.popleft() for _ in range(min(len(self._rest), count_max or len(self._rest)))]
+
+
+class ConfirmsAtTheClose(PollCore):
+    """Takes what was handed out last for consumed when it closes."""
+
+    def stop(self) -> Op[None]:
+        self._confirm()
+        yield from super().stop()
+
+
+class ConfirmsAtARebalance(PollCore):
+    """Takes what was handed out of a queue for consumed when the queue goes to another."""
+
+    def _remove(self, held: Held) -> Op[None]:
+        self._confirm()
+        yield from super()._remove(held)
+
+
+class CommitsWithoutBeingAsked(PollCore):
+    """Knows no difference between auto commit and commits of the application's own."""
+
+    def poll(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[list[StoredMessage]]:
+        self._confirm()
+        self._note_consumed()
+        return (yield from super().poll(timeout_ms, count_max=count_max))
+
+
+class ForgetsAtTheClose(PollCore):
+    """Leaves to the next tick what was confirmed, and has none when it closes."""
+
+    def stop(self) -> Op[None]:
+        self.running = False
+        for held in list(self.held.values()):
+            self._let_go(held)
+        self.held.clear()
+        yield from self._leave()
+
+
+class KeepsWhatWasFetched(PollCore):
+    """Seeks, and hands out what it had fetched before."""
+
+    def _let_go(self, held: Held) -> None:
+        GroupMember._let_go(self, held)
+        self._ready = deque((Heir(one, self) if one is held else one, messages) for one, messages in self._ready)
+
+
+class Heir(Held):
+    """Stands for what was held before a seek, as if it were held still."""
+
+    def __init__(self, old: Held, core: PollCore) -> None:
+        super().__init__(old.queue, old.next_offset)
+
+
+class GivesTwice(PollCore):
+    """Hands out the last message of what it hands out once more, now and then."""
+
+    count = 0
+
+    def _next_ready(self, count_max: int | None) -> list[StoredMessage]:
+        messages = super()._next_ready(count_max)
+        self.count += 1
+        return messages + messages[-1:] if self.count % 5 == 0 else messages
+
+
+class Drops(PollCore):
+    """Loses a message of what a pull brought, now and then."""
+
+    count = 0
+
+    def _next_ready(self, count_max: int | None) -> list[StoredMessage]:
+        messages = super()._next_ready(count_max)
+        self.count += 1
+        return messages[1:] if self.count % 10 == 0 else messages
+
+
+class BeginsAtTheBegin(PollCore):
+    """Does not ask where a queue was left."""
+
+    def start_offset(self, queue: MessageQueue) -> Op[int]:
+        yield from ()
+        return 0
+
+
+class SkipsTheFirst(PollCore):
+    """Begins one message behind where a queue was left."""
+
+    def start_offset(self, queue: MessageQueue) -> Op[int]:
+        return (yield from super().start_offset(queue)) + 1
+
+
+def test_a_consumer_that_takes_what_it_gives_for_consumed_is_found() -> None:
+    assert found("ahead", GivesIsDone)
+
+
+def test_an_iteration_that_takes_a_whole_poll_is_found() -> None:
+    assert found("ahead", FetchedIsGiven)
+
+
+def test_a_close_that_commits_what_is_worked_on_is_found() -> None:
+    assert found("ahead", ConfirmsAtTheClose)
+
+
+def test_a_rebalance_that_commits_what_is_worked_on_is_found() -> None:
+    assert found("ahead", ConfirmsAtARebalance)
+
+
+def test_a_poll_that_commits_although_the_application_does_so_itself_is_found() -> None:
+    assert found("ahead", CommitsWithoutBeingAsked)
+
+
+def test_a_close_that_forgets_what_was_confirmed_is_found() -> None:
+    assert found("kept", ForgetsAtTheClose)
+
+
+def test_a_seek_that_keeps_what_was_fetched_is_found() -> None:
+    assert found("again", KeepsWhatWasFetched, kinds=("seek",), steps=20)
+
+
+def test_a_message_that_is_given_twice_is_found() -> None:
+    assert found("again", GivesTwice, kinds=())
+
+
+def test_a_message_that_is_left_out_is_found() -> None:
+    assert found("skipped", Drops, kinds=())
+
+
+def test_a_consumer_that_begins_again_from_the_begin_is_found() -> None:
+    assert found("begun", BeginsAtTheBegin)
+
+
+def test_a_message_that_nobody_is_given_is_found() -> None:
+    assert found("lost", SkipsTheFirst)
