@@ -83,7 +83,7 @@ def lake_backlog(place: Place) -> Figure:
     """Measure a stream whose tasks write a backlog into a lake themselves, in its batches' time."""
     root, checkpoint, manifests = place.fresh("lake"), place.fresh("checkpoint"), list[Manifest]()
     options = {"endpoints": place.ours.nameserver, "topic": place.filled(LARGE), "startingOffsets": "earliest"}
-    table, layout, cpu = LakeTable(root, kind="parquet"), layout_for(root, compression="snappy"), processor_s()
+    table, layout, cpu = LakeTable(root, kind="delta"), layout_for(root, compression="snappy"), processor_s()
     query = ingest_stream(place.spark, table, layout, options, checkpoint, available_now=True, progress=manifests.append)
     try:
         query.awaitTermination()
@@ -118,7 +118,7 @@ def fast(place: Place, *, files: bool = False) -> Figure:
     options = {"endpoints": place.ours.nameserver, "topic": place.filled(SMALL), **({"readFrom": place.files} if files else {})}
     try:
         return place.rate(
-            lambda: ingest(place.spark, LakeTable(root, kind="parquet"), layout_for(root, compression="snappy"), options)
+            lambda: ingest(place.spark, LakeTable(root, kind="delta"), layout_for(root, compression="snappy"), options)
         )
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -121,13 +121,13 @@ print(
     "copied:", topic("large_orders").count(), "large orders,", topic("large_orders").select("keys").distinct().count(), "different"
 )
 
-# %% A lake table: Parquet here; `kind="delta"` or `"iceberg"` are as good. Tasks write the files themselves; run again, it goes on.
+# %% A lake table: Delta here; `kind="iceberg"` is as good. Tasks write the files themselves; run again, it goes on.
 from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest
 from halfmoon.spark.lake.table import LakeTable
 
-table = LakeTable(place / "lake", kind="parquet")
+table = LakeTable(place / "lake", kind="delta")
 layout = layout_for(table.root, decode="json", schema=schemas.from_ddl("id int, customer string, cents long"), partition="day")
 source = {"endpoints": nameserver, "topic": "orders"}
 print("ingested:", ingest(spark, table, layout, source).rows, "and again:", ingest(spark, table, layout, source).rows)

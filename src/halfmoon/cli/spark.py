@@ -134,7 +134,7 @@ def dlq_replay(
     again: Annotated[bool, typer.Option("--again", help="Also what was replayed to that topic before.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")] = False,
-    audit: Annotated[Path | None, typer.Option("--audit", metavar="DIR", help="Add the audit rows to this Parquet table.")] = None,
+    audit: Annotated[Path | None, typer.Option("--audit", metavar="DIR", help="Add the audit rows here, as Parquet files.")] = None,
     master: Master = None,
     option: Options = None,
     nameserver: NameServer = LOCAL,
@@ -180,9 +180,7 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="SQL", help="A query; topic.orders or topic.`a-b` are topics.")],
     archive: Annotated[
         list[str] | None,
-        typer.Option(
-            "--archive", metavar="TOPIC=DIR", help="The Parquet or Delta table with the older part of a topic; repeatable."
-        ),
+        typer.Option("--archive", metavar="TOPIC=DIR", help="The Delta table with the older part of a topic; repeatable."),
     ] = None,
     limit: Limit = 100,
     master: Master = None,
@@ -202,7 +200,7 @@ def sql(
 def ingest(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     lake: Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory; made when it is missing.")],
-    kind: Annotated[str, typer.Option("--format", metavar="KIND", help="parquet, delta or iceberg.")] = "parquet",
+    kind: Annotated[str, typer.Option("--format", metavar="KIND", help="delta or iceberg.")] = "delta",
     decode: Annotated[
         str, typer.Option("--decode", metavar="KIND", help="What bodies are: binary, text, json or avro.")
     ] = "binary",

@@ -21,7 +21,6 @@ from halfmoon.spark.lake.manifest import Manifest
 from halfmoon.spark.lake.table import LakeTable
 
 SCHEMA_BYTES_MAX = 4 << 20
-ARCHIVES = ("parquet", "delta")
 
 
 class Wanted(NamedTuple):
@@ -53,9 +52,9 @@ def sql(asked: Asked, text: str, archives: Mapping[str, str], limit: int) -> Non
 
 def _archive(path: str) -> LakeTable:
     """Return a table that is named by its directory alone. Raises UsageError for one that needs a catalog."""
-    if "://" not in path and (kind := Ledger(Path(path).absolute()).table().kind) not in ARCHIVES:
+    if "://" not in path and (kind := Ledger(Path(path).absolute()).table().kind) != "delta":
         takes = "halfmoon.spark.jobs.query.sql takes it in Python"
-        raise UsageError(f"{path}: an archive is a Parquet or a Delta table, this one is {kind}; {takes}")
+        raise UsageError(f"{path}: an archive is a Delta table, this one is {kind}; {takes}")
     return LakeTable(path)
 
 

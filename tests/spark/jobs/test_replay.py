@@ -185,7 +185,7 @@ def test_a_dry_run_shows_nothing_that_was_decided_and_does_not_count_it(
 def test_a_table_is_replayed_from_a_time_on_and_its_copies_name_their_messages(spark, cluster, place, made, send, held, tmp_path):
     source, target = made
     send(source, ["old"], queue=0)
-    table, layout = LakeTable(tmp_path / "lake", kind="parquet"), layout_for(tmp_path / "lake")
+    table, layout = LakeTable(tmp_path / "lake", kind="delta"), layout_for(tmp_path / "lake")
     until(lambda: time.time_ns() // 1_000_000 > held(source)[0].store_ms)
     since = time.time_ns() // 1_000_000
     send(source, ["new", "other"], queue=1)
@@ -209,7 +209,7 @@ def test_a_replay_of_nothing_leaves_its_id_free(spark, place, made, send, held):
 def test_what_cannot_be_replayed_is_refused(spark, place, made, send, tmp_path, cluster):
     source, target = made
     send(source, ['{"n": 1}'])
-    table = LakeTable(tmp_path / "lake", kind="parquet")
+    table = LakeTable(tmp_path / "lake", kind="delta")
     layout = layout_for(tmp_path / "lake", decode="json", schema=schemas.from_ddl("n bigint"))
     ingest(spark, table, layout, {"endpoints": cluster.nameserver, "topic": source})
 

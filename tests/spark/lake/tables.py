@@ -6,7 +6,7 @@ from pathlib import Path
 
 from halfmoon.spark.lake.table import LakeTable
 
-KINDS = ["parquet", "delta", "iceberg"]
+KINDS = ["delta", "iceberg"]
 
 
 def table_of(kind: str, place: Path) -> LakeTable:

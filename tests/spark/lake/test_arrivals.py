@@ -70,7 +70,7 @@ def test_of_copies_the_first_stays_and_older_rows_than_the_bound_do_not_count(sp
 
 
 def test_with_no_hours_the_table_is_not_looked_at_and_files_without_copies_stay(spark: Any, tmp_path: Path):
-    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+    table, layout = table_of("delta", tmp_path), layout_for(tmp_path / "table")
     table.create(layout)
     table.publish(manifest_of("q", 0, [part(layout, 0, [(0, "a", 0)])]))
     parts = [part(layout, 0, [(1, "a", 1), (2, "b", 1)]), part(layout, 1, [(0, "a", 2), (1, "c", 2)])]
@@ -82,7 +82,7 @@ def test_with_no_hours_the_table_is_not_looked_at_and_files_without_copies_stay(
 
 
 def test_a_batch_without_rows_is_left_as_it_is(spark: Any, tmp_path: Path):
-    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+    table, layout = table_of("delta", tmp_path), layout_for(tmp_path / "table")
     table.create(layout)
 
     assert without_copies(spark, table, layout, Dedup(by="msgId"), [Part(attempt="a")]) == ([Part(attempt="a")], ())

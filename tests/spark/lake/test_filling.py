@@ -22,7 +22,7 @@ OPTIONS = {"endpoints": "127.0.0.1:9876", "topic": "orders", "emit": "ranges"}
 
 def filling(place: Path, compact_every: int = 0) -> tuple[LakeTable, Any]:
     """Return a table and what fills it."""
-    table = table_of("parquet", place)
+    table = table_of("delta", place)
     found = module._Filling(
         table, layout_for(place / "table"), source_options(OPTIONS, "stream"), "q", None, compact_every, progress=None
     )

@@ -100,7 +100,7 @@ def test_a_stream_that_is_run_again_after_its_batch_was_published_adds_nothing(
 def test_a_stream_with_a_new_checkpoint_beside_the_old_one_is_refused(
     spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, checkpoint: str
 ):
-    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+    table, layout = table_of("delta", tmp_path), layout_for(tmp_path / "table")
     send(topic, ["a", "b"])
     ingest_stream(spark, table, layout, options(cluster, topic), checkpoint, available_now=True).awaitTermination()
     send(topic, ["c"])
@@ -114,7 +114,7 @@ def test_a_stream_with_a_new_checkpoint_beside_the_old_one_is_refused(
 def test_a_stream_goes_on_where_the_table_ends(
     spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, checkpoint: str
 ):
-    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+    table, layout = table_of("delta", tmp_path), layout_for(tmp_path / "table")
     send(topic, ["a", "b"], queue=1)
     ingest(spark, table, layout, options(cluster, topic))
     send(topic, ["c"], queue=1)
@@ -126,7 +126,7 @@ def test_a_stream_goes_on_where_the_table_ends(
 
 
 def test_an_ingest_refuses_a_filter(spark: Any, cluster: LocalCluster, topic: str, tmp_path: Path):
-    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+    table, layout = table_of("delta", tmp_path), layout_for(tmp_path / "table")
 
     with pytest.raises(UsageError, match="whole topics"):
         ingest(spark, table, layout, {**options(cluster, topic), "tags": "paid"})
@@ -187,7 +187,7 @@ def test_a_stream_joins_its_small_files_and_leaves_copies_out(
 def test_what_an_ingest_cannot_do_is_refused_before_a_table_is_made(
     spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path
 ):
-    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+    table, layout = table_of("delta", tmp_path), layout_for(tmp_path / "table")
     send(topic, ["a"])
 
     with pytest.raises(UsageError, match="msgId, keys"):
@@ -205,14 +205,14 @@ def test_two_ingests_at_once_with_one_name_put_everything_in_once(
     spark: Any, cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     batch_offsets: int, ends_with: Any,
 ):  # fmt: skip
-    table, layout = table_of("parquet", tmp_path), layout_for(tmp_path / "table")
+    table, layout = table_of("delta", tmp_path), layout_for(tmp_path / "table")
     send(topic, [f"a{i:02}" for i in range(20)])
     plain = module._todo
 
     def todo(*given: Any) -> Any:
         monkeypatch.undo()
         found = plain(*given)  # then another driver does all the work, in one batch or in two
-        ingest(spark, table_of("parquet", tmp_path), layout, options(cluster, topic), batch_offsets=batch_offsets)
+        ingest(spark, table_of("delta", tmp_path), layout, options(cluster, topic), batch_offsets=batch_offsets)
         return found
 
     monkeypatch.setattr(module, "_todo", todo)

@@ -36,7 +36,7 @@ def test_the_first_manifest_of_a_batch_counts(tmp_path: Path):
     first, second = ledger.decide(manifest(0, 0, 10, "a")), ledger.decide(manifest(0, 0, 10, "b"))
 
     assert first == second == manifest(0, 0, 10, "a")
-    assert [file.path for file in ledger.state().files] == ["part-a.parquet"]
+    assert [file.path for batch in ledger.state().batches for file in batch.files] == ["part-a.parquet"]
 
 
 def test_of_many_drivers_at_once_one_decides(tmp_path: Path):
@@ -55,7 +55,7 @@ def test_of_many_drivers_at_once_one_decides(tmp_path: Path):
 
     assert len(found) == 8
     assert len({each.files[0].path for each in found if each}) == 1
-    assert len(Ledger(tmp_path).state().files) == 1
+    assert len(Ledger(tmp_path).state().batches) == 1
 
 
 @pytest.mark.parametrize(("batch", "begin", "end"), [(1, 0, 5), (1, 10, 21), (0, 10, 20), (0, 0, 10), (3, 20, 30), (9, 20, 30)])
@@ -67,7 +67,7 @@ def test_a_batch_that_does_not_follow_is_refused(tmp_path: Path, batch: int, beg
     with pytest.raises(UsageError, match="checkpoint"):
         ledger.decide(manifest(batch, begin, end, "late"))
 
-    assert len(ledger.state().files) == 2
+    assert len(ledger.state().batches) == 2
 
 
 def test_a_new_table_takes_no_batch_but_the_first(tmp_path: Path):
@@ -80,15 +80,13 @@ def test_a_snapshot_takes_batches_up_and_they_stay_known(tmp_path: Path):
     for number in range(3):
         ledger.decide(manifest(number, number * 10, number * 10 + 10, str(number)))
     state = ledger.state()
-    whole = Snapshot(
-        number=1, last=state.last, spans=joined(state.spans), files=(DataFile(path="all.parquet", rows=30, size_bytes=9),)
-    )
+    whole = Snapshot(number=1, last=state.last, spans=joined(state.spans))
 
     assert (ledger.take(whole), ledger.take(whole)) == (True, False)
     ledger.forget(0)
     ledger.decide(manifest(3, 30, 40, "3"))
 
-    assert [file.path for file in ledger.state().files] == ["all.parquet", "part-3.parquet"]
+    assert [file.path for batch in ledger.state().batches for file in batch.files] == ["part-3.parquet"]
     assert ledger.state().last == {"q": Last(3, manifest(3, 30, 40).digest)}
     assert joined(ledger.state().spans) == (Span("orders", "broker-a", 0, 0, 40),)
     assert len(list((tmp_path / FOLDER / "batches" / "q").iterdir())) == 1
@@ -98,7 +96,7 @@ def test_the_last_batch_is_known_after_a_snapshot_took_it_up(tmp_path: Path):
     ledger = Ledger(tmp_path)
     ledger.decide(manifest(0, 0, 10))
     state = ledger.state()
-    ledger.take(Snapshot(number=1, last=state.last, spans=state.spans, files=state.files))
+    ledger.take(Snapshot(number=1, last=state.last, spans=state.spans))
     ledger.forget(0)
 
     assert ledger.decide(manifest(0, 0, 10, "again")) is None
@@ -157,21 +155,21 @@ def test_batches_that_a_snapshot_takes_up_between_two_looks_are_not_missed(tmp_p
 
     def after(self: Ledger, last: dict[str, Last]) -> list[Manifest]:
         monkeypatch.undo()  # another driver keeps the table up after the look for snapshots
-        other.take(Snapshot(number=1, last=wanted.last, spans=wanted.spans, files=wanted.files))
+        other.take(Snapshot(number=1, last=wanted.last, spans=wanted.spans))
         other.forget(0)
         return plain(self, last)
 
     monkeypatch.setattr(Ledger, "_after", after)
     found = ledger.state()
 
-    assert (found.files, found.last, found.batches) == (wanted.files, wanted.last, ())
+    assert (found.spans, found.last, found.batches) == (wanted.spans, wanted.last, ())
 
 
 def test_a_record_that_changes_at_every_look_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ledger, plain = Ledger(tmp_path), Ledger._after
 
     def after(self: Ledger, last: dict[str, Last]) -> list[Manifest]:
-        looks.append(ledger.take(Snapshot(number=len(looks) + 1, last={}, spans=(), files=())))
+        looks.append(ledger.take(Snapshot(number=len(looks) + 1, last={}, spans=())))
         return plain(self, last)
 
     looks: list[bool] = []
@@ -188,7 +186,7 @@ def test_what_an_old_snapshot_took_up_goes_however_new_the_newest_is(tmp_path: P
     for number in range(3):
         ledger.decide(manifest(number, number * 10, number * 10 + 10, str(number)))
         state = ledger.state()
-        ledger.take(Snapshot(number=number + 1, last=state.last, spans=state.spans, files=state.files, made_ms=now))
+        ledger.take(Snapshot(number=number + 1, last=state.last, spans=state.spans, made_ms=now))
         now += 1000
     wanted = ledger.state()
 
@@ -212,10 +210,10 @@ def test_a_name_that_would_be_another_directory_is_refused(id: str):
 
 def test_a_table_with_other_columns_is_refused(tmp_path: Path):
     ledger = Ledger(tmp_path)
-    ledger.agree(Table(kind="parquet", schema=b"1", partition="day"))
-    ledger.agree(Table(kind="parquet", schema=b"1", partition="day"))
+    ledger.agree(Table(kind="delta", schema=b"1", partition="day"))
+    ledger.agree(Table(kind="delta", schema=b"1", partition="day"))
 
     with pytest.raises(UsageError, match="partition='day', not 'hour'"):
-        ledger.agree(Table(kind="parquet", schema=b"1", partition="hour"))
+        ledger.agree(Table(kind="delta", schema=b"1", partition="hour"))
     with pytest.raises(UsageError, match="other columns"):
-        ledger.agree(Table(kind="parquet", schema=b"2", partition="day"))
+        ledger.agree(Table(kind="delta", schema=b"2", partition="day"))

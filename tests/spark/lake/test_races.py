@@ -163,4 +163,3 @@ def test_a_batch_decided_while_the_record_is_folded_is_taken_in(tmp_path: Path, 
     second.settle()
 
     assert (folded, rows(first)) == (True, (1 + len(looks)) * ROWS)
-    assert first.state().files == tuple(file for left in first.state().batches for file in left.files)  # no list that only grows

@@ -17,6 +17,7 @@ from halfmoon.errors import UsageError
 from halfmoon.spark.lake.files import layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
 from halfmoon.spark.lake.manifest import Span, manifest_of
+from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.rows import schema_of
 from tests.spark.lake.tables import table_of
 
@@ -35,12 +36,17 @@ def test_a_table_that_could_not_be_made_leaves_its_directory_to_another(tmp_path
 
 def test_a_table_of_one_kind_gets_nothing_of_another(tmp_path: Path):
     layout = layout_for(tmp_path / "table")
-    table_of("parquet", tmp_path).create(layout)
+    table_of("iceberg", tmp_path).create(layout)
 
-    with pytest.raises(UsageError, match="kind='parquet', not 'delta'"):
+    with pytest.raises(UsageError, match="kind='iceberg', not 'delta'"):
         table_of("delta", tmp_path).create(layout)
 
     assert not (tmp_path / "table" / "_delta_log").exists()
+
+
+def test_plain_parquet_is_no_kind_of_table(tmp_path: Path):
+    with pytest.raises(UsageError, match="would count a batch twice after a crash; take delta"):
+        LakeTable(tmp_path / "table", kind="parquet")
 
 
 @pytest.mark.parametrize("place", ["data/day=2026-01-31/00000-0.parquet", "00000-0.parquet", "data/a=b=c.parquet"])

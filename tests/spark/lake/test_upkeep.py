@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-import json
 import os
 from datetime import UTC, datetime, timedelta
 
@@ -20,7 +19,7 @@ from deltalake import DeltaTable
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
-from halfmoon.spark.lake.ledger import FOLDER, TableChanged, now_ms
+from halfmoon.spark.lake.ledger import TableChanged, now_ms
 from halfmoon.spark.lake.manifest import Part, Span, joined, manifest_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.upkeep import compact, dedup, sweep, vacuum
@@ -138,51 +137,6 @@ def aged(table: LakeTable, paths: set[str], by_ms: int) -> None:
         os.utime(table.root / path, ((now_ms() - by_ms) / 1000,) * 2)
 
 
-def test_vacuum_removes_what_compaction_replaced_once_it_is_old(spark: Any, tmp_path: Path):
-    table, layout = filled("parquet", tmp_path)
-    first = {file.path for file in table.live()}
-    aged(table, first, 5 * HOUR_MS)
-    compact(spark, table)
-    young = vacuum(table, keep_ms=HOUR_MS)  # old files, but replaced just now
-    snapshot = next((table.root / FOLDER / "snapshots").iterdir())
-    written = json.loads(snapshot.read_text())
-    for each in written["replaced"]:
-        each["at_ms"] -= 2 * HOUR_MS
-    snapshot.write_text(json.dumps(written))
-    put(table, layout, 5, 20, ["f0", "f1"])
-    second = {file.path for file in table.live()}
-    aged(table, second, 5 * HOUR_MS)
-    compact(spark, table)  # the files of the first one keep their time
-
-    old = vacuum(table, keep_ms=HOUR_MS)
-
-    assert (young, set(old), len(first)) == ([], first, 10)
-    assert all((table.root / path).exists() for path in second)
-    assert offsets(table.read(spark)) == list(range(22))
-    assert set(sweep(table, -1000)) == second
-    assert offsets(table.read(spark)) == list(range(22))
-
-
-def test_files_that_an_earlier_version_replaced_count_from_its_snapshot_on(spark: Any, tmp_path: Path):
-    table, _ = filled("parquet", tmp_path)
-    before = {file.path for file in table.live()}
-    aged(table, before, 5 * HOUR_MS)
-    compact(spark, table)
-    snapshot = next((table.root / FOLDER / "snapshots").iterdir())
-    written = json.loads(snapshot.read_text())
-    written |= {"replaced": [each["path"] for each in written["replaced"]], "dropped": 3}
-    del written["copies"]
-
-    found = {}
-    for age_ms in (0, 2 * HOUR_MS):
-        snapshot.write_text(json.dumps({**written, "made_ms": now_ms() - age_ms}))
-        found[age_ms] = set(vacuum(table, keep_ms=HOUR_MS))
-
-    assert found == {0: set(), 2 * HOUR_MS: before}
-    assert (table.state().dropped, table.copies()) == (3, {})
-    assert offsets(table.read(spark)) == list(range(20))
-
-
 def test_vacuum_frees_what_a_delta_table_keeps_no_longer(spark: Any, tmp_path: Path):
     table, _ = filled("delta", tmp_path)
     before = {file.path for file in table.live()}
@@ -222,26 +176,26 @@ def test_copies_in_a_file_of_another_writer_are_told_and_left(spark: Any, tmp_pa
 
 
 def test_keys_may_name_copies_too(spark: Any, tmp_path: Path):
-    table, _ = filled("parquet", tmp_path)
+    table, _ = filled("delta", tmp_path)
 
     assert dedup(spark, table, "keys") == 16
     assert offsets(table.read(spark)) == [0, 4, 12, 16]
 
 
 def test_compaction_beside_a_batch_loses_neither(spark: Any, tmp_path: Path):
-    table, layout = filled("parquet", tmp_path)
-    state = table.state()
+    table, layout = filled("delta", tmp_path)
+    before = table.live()
     put(table, layout, 5, 20, ["f0"])
 
-    table.format.replace(table.ledger, [file.path for file in state.files], state.files[:1], ())
+    table.format.replace([file.path for file in before], written(layout, 0, ["a0"]).files, ())
 
     assert len(table.files()) == 2
     with pytest.raises(TableChanged, match="changed meanwhile"):
-        table.format.replace(table.ledger, [state.files[3].path], [], ())
+        table.format.replace([before[3].path], [], ())
 
 
 def test_an_unknown_way_to_tell_copies_is_refused(spark: Any, tmp_path: Path):
-    table, _ = filled("parquet", tmp_path)
+    table, _ = filled("delta", tmp_path)
 
     with pytest.raises(UsageError, match="msgId, keys"):
         dedup(spark, table, "tags")

@@ -33,7 +33,7 @@ def layout(tmp_path: Path) -> Layout:
 @pytest.fixture
 def table(tmp_path: Path, layout: Layout) -> LakeTable:
     """A new Parquet table."""
-    found = table_of("parquet", tmp_path)
+    found = table_of("delta", tmp_path)
     found.create(layout)
     return found
 

@@ -55,8 +55,8 @@ def copy(spark: SparkSession, place: Path, nameserver: str, batch: int, *, to_it
 
 
 def fill(spark: SparkSession, place: Path, nameserver: str) -> None:
-    """Put events and reminders into a Parquet table; and its rows, as Spark reads them, into the file that the demo compares."""
-    table = LakeTable(place / "messages", kind="parquet")
+    """Put events and reminders into a Delta table; and its rows, as Spark reads them, into the file that the demo compares."""
+    table = LakeTable(place / "messages", kind="delta")
     layout = layout_for(table.root, decode="json", schema=schemas.from_ddl(BODIES))
     ingest(spark, table, layout, {"endpoints": nameserver, "topic": f"{TOPIC},{REMINDERS}"})
     rows = [tuple(row) for row in table.read(spark).select("topic", "order", "cents").collect()]

@@ -1,4 +1,4 @@
-"""Topics to lake tables: Parquet, Delta and Iceberg, on local or shared disks.
+"""Topics to lake tables: Delta and Iceberg, on local or shared disks.
 
 ::
 

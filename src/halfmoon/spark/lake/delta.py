@@ -22,7 +22,7 @@ except ImportError:  # comes with the extra `lake`
     DeltaTable = None  # type: ignore[assignment, misc]
 
 from halfmoon.errors import StoreError, UsageError
-from halfmoon.spark.lake.ledger import TRIES, Ledger, TableChanged
+from halfmoon.spark.lake.ledger import TRIES, TableChanged
 from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Queue, summed
 
 
@@ -71,7 +71,7 @@ class Delta:
                 continue
         raise StoreError(f"batch {manifest.batch} of {manifest.id}: others changed {self.root} at each of {TRIES} tries to commit")
 
-    def files(self, ledger: Ledger) -> list[str]:
+    def files(self) -> list[str]:
         """Return the paths of the files that the table is made of now."""
         table = DeltaTable(self.root)
         features = set(table.protocol().reader_features or ())
@@ -81,18 +81,18 @@ class Delta:
             )
         return sorted(table.file_uris())
 
-    def live(self, ledger: Ledger) -> list[DataFile]:
+    def live(self) -> list[DataFile]:
         """Return the files of the table with their rows and partitions."""
         return _files(DeltaTable(self.root))
 
-    def known(self, ledger: Ledger, since_ms: int) -> set[str]:
+    def known(self) -> set[str]:
         """Return the paths of all files that some version of the table has, as far back as its log goes: `free` is for them."""
         found: set[str] = set()
         for entry in sorted((self.root / "_delta_log").glob("*.json")):
             for line in entry.read_text().splitlines():
                 action = json.loads(line)
                 found |= {unquote(action[name]["path"]) for name in ("add", "remove") if name in action}
-        return found | {file.path for file in self.live(ledger)}
+        return found | {file.path for file in self.live()}
 
     def free(self) -> list[str]:
         """Remove files that are no longer in the table since longer than it keeps them; return their paths.
@@ -107,7 +107,7 @@ class Delta:
         table = DeltaTable(self.root)
         return {queue: table.transaction_version(_copies_of(queue)) or 0 for queue in queues}
 
-    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
+    def replace(self, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
         """Put files in the place of others by one commit, which tells the rows left out so far as application transactions."""
         table = DeltaTable(self.root)
         have = {file.path: file for file in _files(table)}

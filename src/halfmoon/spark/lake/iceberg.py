@@ -23,7 +23,7 @@ except ImportError:  # comes with the extra `lake`
     load_catalog = None  # type: ignore[assignment]
 
 from halfmoon.errors import StoreError, UsageError
-from halfmoon.spark.lake.ledger import TRIES, Ledger, TableChanged
+from halfmoon.spark.lake.ledger import TRIES, TableChanged
 from halfmoon.spark.lake.manifest import FILE_NAME, Copies, DataFile, Manifest, Queue, summed
 
 
@@ -89,7 +89,7 @@ class Iceberg:
                 continue
         raise StoreError(f"batch {manifest.batch} of {manifest.id}: others changed {self._name} at each of {TRIES} tries to commit")
 
-    def files(self, ledger: Ledger) -> list[str]:
+    def files(self) -> list[str]:
         """Return the paths of the files that the table is made of now."""
         found = []
         for task in self._table().scan().plan_files():
@@ -98,7 +98,7 @@ class Iceberg:
             found.append(task.file.file_path)
         return sorted(found)
 
-    def live(self, ledger: Ledger) -> list[DataFile]:
+    def live(self) -> list[DataFile]:
         """Return the table's files of ours, whose names tell their partition. Those of others are left to them."""
         found, root = [], f"file://{self.root}/"
         for task in self._table().scan().plan_files():
@@ -116,7 +116,7 @@ class Iceberg:
             )
         return found
 
-    def known(self, ledger: Ledger, since_ms: int) -> set[str]:
+    def known(self) -> set[str]:
         """Return the paths of all files that some snapshot of the table has. Whoever expires snapshots gives their files free."""
         paths = self._table().inspect.all_data_files().column("file_path").to_pylist()
         return {path.removeprefix(f"file://{self.root}/") for path in paths}
@@ -130,7 +130,7 @@ class Iceberg:
         properties = self._table().properties
         return {queue: int(properties.get(_copies_of(queue), "0")) for queue in queues}
 
-    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
+    def replace(self, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
         """Put files in the place of others by one commit, which sets the rows left out so far as properties of the table.
 
         The library refuses it when the table changed meanwhile.

@@ -21,7 +21,7 @@ import msgspec
 
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake import manifest as manifests
-from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Span, check_id, read, summed, text
+from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Span, check_id, joined, read, summed, text
 
 FOLDER = "_halfmoon"
 QUARANTINE = "_quarantine"
@@ -54,38 +54,18 @@ class Last(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Replaced(msgspec.Struct, frozen=True):
-    """A file that others stand for since a time, ms since the epoch. Queries begun before may still read it."""
-
-    path: str
-    at_ms: int
-
-
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a table holds after some batches. ``replaced`` are files of earlier states that nothing names any more.
-
-    ``files`` are those of a Parquet table; other formats know theirs themselves.
-    Snapshots of earlier versions name replaced files without a time, and with ``dropped`` how many rows were left out, but not of
-    which queue.
-    """
+    """What the record of a table says after some batches. Which files hold its rows the table's format knows."""
 
     version: int = manifests.VERSION
     number: int
     last: dict[str, Last]
     spans: tuple[Span, ...]
-    files: tuple[DataFile, ...]
     quarantine: tuple[DataFile, ...] = ()
     gaps: tuple[Span, ...] = ()
     refused: dict[str, int] = {}
-    dropped: int = 0
     copies: tuple[Copies, ...] = ()
-    replaced: tuple[Replaced | str, ...] = ()
     made_ms: int = 0
-
-    def replaced_since(self, since_ms: int) -> tuple[Replaced, ...]:
-        """Return the files that were replaced then or later; those without a time count as replaced with this snapshot."""
-        timed = (each if isinstance(each, Replaced) else Replaced(each, self.made_ms) for each in self.replaced)
-        return tuple(each for each in timed if each.at_ms >= since_ms)
 
 
 class State(NamedTuple):
@@ -96,11 +76,6 @@ class State(NamedTuple):
 
     def _whole(self) -> list[Snapshot | Manifest]:
         return [*([self.snapshot] if self.snapshot else []), *self.batches]
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        """Files with the table's rows."""
-        return tuple(file for part in self._whole() for file in part.files)
 
     @property
     def quarantine(self) -> tuple[DataFile, ...]:
@@ -132,17 +107,26 @@ class State(NamedTuple):
         return summed(each for part in self._whole() for each in part.copies)
 
     @property
-    def dropped(self) -> int:
-        """Further rows left out as copies, of queues that nobody knows any more."""
-        return self.snapshot.dropped if self.snapshot else 0
-
-    @property
     def last(self) -> dict[str, Last]:
         """The last batch of each id."""
         found = dict(self.snapshot.last) if self.snapshot else {}
         for batch in self.batches:
             found[batch.id] = Last(batch.batch, batch.digest)
         return found
+
+
+def folded(state: State) -> Snapshot:
+    """Return a table's state as its next snapshot."""
+    return Snapshot(
+        number=state.snapshot.number + 1 if state.snapshot else 1,
+        last=state.last,
+        spans=joined(state.spans, overlaps=True),
+        quarantine=state.quarantine,
+        gaps=joined(state.gaps, overlaps=True),
+        refused=state.refused,
+        copies=state.copies,
+        made_ms=now_ms(),
+    )
 
 
 class Ledger:

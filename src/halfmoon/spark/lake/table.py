@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -21,13 +20,11 @@ from halfmoon.spark.lake.copies import first_of_copies
 from halfmoon.spark.lake.delta import Delta
 from halfmoon.spark.lake.files import QUARANTINE_SCHEMA, Layout
 from halfmoon.spark.lake.iceberg import Iceberg
-from halfmoon.spark.lake.ledger import Ledger, State
+from halfmoon.spark.lake.ledger import Ledger, State, folded
 from halfmoon.spark.lake.ledger import Table as Described
 from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Queue, ends
-from halfmoon.spark.lake.parquet import Parquet
-from halfmoon.spark.lake.snapshots import folded
 
-KINDS = ("parquet", "delta", "iceberg")
+KINDS = ("delta", "iceberg")
 
 
 class Format(Protocol):
@@ -41,26 +38,23 @@ class Format(Protocol):
         ...
 
     def last(self, id: str) -> int:
-        """Return the last batch of an id that the table has by its own word; -1: it has none, or keeps no word of it."""
+        """Return the last batch of an id that the table has by its own word; -1: it has none."""
         ...
 
     def apply(self, manifest: Manifest) -> bool:
-        """Put a batch into the table unless it is there; False: it was, or there is nothing to do."""
+        """Put a batch into the table unless it is there; False: it was, or has no rows."""
         ...
 
-    def files(self, ledger: Ledger) -> list[str]:
+    def files(self) -> list[str]:
         """Return the paths of the files that the table is made of now."""
         ...
 
-    def live(self, ledger: Ledger) -> list[DataFile]:
+    def live(self) -> list[DataFile]:
         """Return those of them that lie in the table's directory."""
         ...
 
-    def known(self, ledger: Ledger, since_ms: int) -> set[str]:
-        """Return the paths, in the table's directory, of files that the table names, or an older state of it that is kept.
-
-        Where the format keeps no older states itself, these are the files replaced at ``since_ms`` or later.
-        """
+    def known(self) -> set[str]:
+        """Return the paths, in the table's directory, of files that the table names, or an older state of it that is kept."""
         ...
 
     def free(self) -> list[str]:
@@ -68,10 +62,10 @@ class Format(Protocol):
         ...
 
     def copies(self, queues: Iterable[Queue]) -> dict[Queue, int]:
-        """Return how many rows `replace` left out of these queues, where the ledger does not know it."""
+        """Return how many rows `replace` left out of these queues, by queue."""
         ...
 
-    def replace(self, ledger: Ledger, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
+    def replace(self, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
         """Put files in the place of others, in one step; ``copies`` are the rows left out.
 
         Raises:
@@ -131,22 +125,22 @@ class LakeTable:
         return ends(self.state().spans)
 
     def schema(self) -> pa.Schema:
-        """Return the columns of the files; the partition column of Parquet and Delta tables comes on top."""
+        """Return the columns of the files; the partition column of a Delta table comes on top."""
         return pa.ipc.read_schema(pa.py_buffer(self.ledger.table().schema))
 
     def files(self) -> list[str]:
         """Return the paths of the files with the table's rows."""
-        return self.format.files(self.ledger)
+        return self.format.files()
 
     def live(self) -> list[DataFile]:
         """Return the files with the table's rows that lie in its directory."""
-        return self.format.live(self.ledger)
+        return self.format.live()
 
-    def known(self, since_ms: int) -> set[str]:
+    def known(self) -> set[str]:
         """Return the paths of all files that something of the table names; see `Format.known`."""
         state = self.ledger.state()
         mine = {file.path for file in state.quarantine}
-        return mine | {file.path for batch in state.batches for file in batch.files} | self.format.known(self.ledger, since_ms)
+        return mine | {file.path for batch in state.batches for file in batch.files} | self.format.known()
 
     def copies(self) -> dict[Queue, int]:
         """Return for each queue how many of its rows were left out as copies of others."""
@@ -164,10 +158,7 @@ class LakeTable:
         """
         state = self.ledger.state()
         self._apply(state.batches)
-        snapshot = folded(state)
-        if self.kind != "parquet":  # the others know their files themselves, and ours would only grow
-            snapshot = msgspec.structs.replace(snapshot, files=())
-        return bool(state.batches) and self.ledger.take(snapshot)
+        return bool(state.batches) and self.ledger.take(folded(state))
 
     def _apply(self, batches: Sequence[Manifest]) -> int:
         """Put those of some batches into the table that it lacks; one look tells about all of an id."""
@@ -202,10 +193,10 @@ def frame_of(session: SparkSession, paths: Sequence[str], schema: StructType, pa
 
 
 def _format(kind: str, root: Path, name: str, catalog: Mapping[str, str]) -> Format:
-    if kind == "parquet":
-        return Parquet(root)
     if kind == "delta":
         return Delta(root)
     if kind == "iceberg":
         return Iceberg(root, name, catalog)
+    if kind == "parquet":
+        raise UsageError("plain Parquet files are no table: their readers would count a batch twice after a crash; take delta")
     raise UsageError(f"kind={kind[:50]!r} is unknown; there are {', '.join(KINDS)}")

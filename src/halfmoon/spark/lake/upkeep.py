@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.copies import copies, counted, places_by_file
-from halfmoon.spark.lake.ledger import QUARANTINE, TableChanged, now_ms
+from halfmoon.spark.lake.ledger import QUARANTINE, TableChanged
 from halfmoon.spark.lake.manifest import FILE_NAME, Copies, DataFile
 from halfmoon.spark.lake.rewrite import Work, rewritten
 from halfmoon.spark.lake.table import LakeTable
@@ -74,7 +74,6 @@ def vacuum(table: LakeTable, *, keep_ms: int = KEEP_MS) -> list[str]:
     """Remove files of ours that the table no longer needs; return their paths in the table. Files of other writers stay.
 
     * Of attempts that were killed or overtaken: once they are older than ``keep_ms``.
-    * Replaced by `compact` or `dedup`, in a Parquet table: once they were replaced more than ``keep_ms`` ago.
     * In a Delta table: when the table's own time for them is over (``delta.deletedFileRetentionDuration``, a week unless set), as
       Delta's vacuum has it.
     * In an Iceberg table: when ``keep_ms`` is over and no snapshot has them, so after its owner expired the snapshots from before:
@@ -101,7 +100,7 @@ def sweep(table: LakeTable, keep_ms: int) -> list[str]:
     table.settle()
     table.ledger.forget(keep_ms)
     gone = table.format.free()
-    known, oldest = table.known(now_ms() - keep_ms), time.time() - keep_ms / 1000
+    known, oldest = table.known(), time.time() - keep_ms / 1000
     for path in sorted(table.root.rglob("*.parquet")):
         name = path.relative_to(table.root).as_posix()
         if not FILE_NAME.fullmatch(path.name) or name in known:
@@ -124,7 +123,7 @@ def _replace(session: SparkSession, table: LakeTable, works: Sequence[Work], com
     files = rewritten(session, table.root, works, compression)
     old = [path for work in works for path in work.sources]
     try:
-        table.format.replace(table.ledger, old, [file for file in files if file.rows], dropped)
+        table.format.replace(old, [file for file in files if file.rows], dropped)
     except TableChanged:  # after any other error they may be in the table, and if not `vacuum` removes them
         for file in files:
             (table.root / file.path).unlink(missing_ok=True)

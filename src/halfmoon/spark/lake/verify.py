@@ -58,7 +58,7 @@ def verify(session: SparkSession, table: LakeTable, source: DataFrame | None = N
     if source is not None:
         inside = _within(source, spans)
         there = same = _figures(inside, with_body=with_body)
-        if state.dropped or any(dropped.values()):
+        if any(dropped.values()):
             places = rows.select(*PLACE).unionByName(refused.select(*PLACE))
             same = _figures(inside.join(places, list(PLACE), "left_semi"), with_body=with_body)
     return [
@@ -69,7 +69,6 @@ def verify(session: SparkSession, table: LakeTable, source: DataFrame | None = N
             kept.get(queue, NONE),
             lost=lost.get(queue, 0),
             dropped=dropped.get(queue, 0),
-            unplaced=state.dropped,
             there=None if there is None else there.get(queue, NONE),
             same=None if same is None else same.get(queue, NONE),
         )
@@ -123,14 +122,13 @@ def verdict(
     *,
     lost: int = 0,
     dropped: int = 0,
-    unplaced: int = 0,
     there: Figures | None = None,
     same: Figures | None = None,
 ) -> QueueVerdict:
     """Return the verdict on one queue from the spans of its batches, and the figures of the table and its quarantine.
 
-    ``lost`` offsets were gone when they were read, ``dropped`` rows were left out as copies, and up to ``unplaced`` more, of this
-    or of other queues. ``there`` and ``same`` are the topic's figures: of the ranges, and of the offsets that the table has.
+    ``lost`` offsets were gone when they were read, ``dropped`` rows were left out as copies.
+    ``there`` and ``same`` are the topic's figures: of the ranges, and of the offsets that the table has.
     """
     pieces = sorted(found)
     wrong = []
@@ -142,14 +140,14 @@ def verdict(
     if twice := rows.count - rows.offsets:
         wrong.append(f"{twice} rows have an offset that another row has")
     missing = _covered(pieces) - lost - dropped - rows.offsets - bad.offsets
-    if missing > unplaced:
+    if missing > 0:
         wrong.append(f"{missing} rows of the batches are missing")
     if missing < 0:
         wrong.append(f"{-missing} rows are in no batch")
     count, checksum = rows.count + bad.count, rows.checksum + bad.checksum
     if there is not None and same is not None:
         expected = there.count - dropped
-        if not 0 <= expected - count <= unplaced or same.checksum != checksum:
+        if expected != count or same.checksum != checksum:
             topic, without = f"{expected} ({same.checksum})", f" without {dropped} copies" if dropped else ""
             wrong.append(f"messages (and their checksum): {topic} in the topic{without}, {count} ({checksum}) in the table")
     return QueueVerdict(
