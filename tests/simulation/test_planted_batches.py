@@ -17,6 +17,7 @@ from .planted_batches import (
     counting_from_the_piece,
     forgetful,
     forgiving,
+    guessing,
     hasty,
     parking_again,
     parking_for_the_first_queue,
@@ -70,6 +71,10 @@ def test_without_rule_7_what_is_decided_is_dropped_when_its_time_is_over() -> No
 
 def test_without_rule_8_a_participant_is_told_that_a_decided_attempt_is_none() -> None:
     assert found("lost", make_broker=forgetful, kinds=("driver", "second"), broker={"batch_timeout_ms": 1000})
+
+
+def test_a_coordinator_that_is_guessed_from_the_brokers_of_today_is_found() -> None:
+    assert found("hangs", "progress", "twice", coordinate=guessing, kinds=("join", "driver"))
 
 
 @pytest.mark.parametrize("sends", [("level",), ("time",)])

@@ -1,7 +1,8 @@
 """The coordinator of batch transactions: which attempts a batch is made of, said once; and what became of an attempt.
 
 A decision is one durable record, the first wins. An attempt that a participant gives up is written down before the answer, and no
-decision may name it any more. A decision is kept until every participant has said that it applied it.
+decision may name it any more. A decision is kept until every participant has said that it applied it. Who coordinates an id is
+a fact that brokers were told before its first message; a broker decides only what it coordinates.
 """
 
 from __future__ import annotations
@@ -9,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from halfmoon.broker.batchdurable import Durable
-from halfmoon.broker.batchrecords import Acknowledged, Decided, GivenUp, Step
+from halfmoon.broker.batchrecords import Acknowledged, Coordinated, Decided, GivenUp, Step
 from halfmoon.broker.batchstate import Decision, Stream, Streams
 from halfmoon.broker.request import Reply, Request
 from halfmoon.errors import InvalidParameter, SystemBusy
 from halfmoon.wire.batches import ATTEMPTS_MAX, BATCH_BODY, BatchDecision
-from halfmoon.wire.headers.batch import DecideBatch, DecideBatchReply, ResolveBatch, ResolveBatchReply
+from halfmoon.wire.headers.batch import (
+    CoordinateBatches,
+    CoordinateBatchesReply,
+    DecideBatch,
+    DecideBatchReply,
+    ResolveBatch,
+    ResolveBatchReply,
+)
 from halfmoon.wire.json import from_json, to_json
 
 UNAPPLIED_MAX = 64
@@ -25,13 +33,33 @@ DIGEST_MAX = 128
 
 
 class Coordinator:
-    """The service. ``write`` writes a step and carries it out; ``stream`` gives an id's stream, made when it is missing."""
+    """The service of the broker ``name``. ``write`` writes a step and carries it out; ``stream`` gives an id's stream, made when
+    it is missing."""
 
     def __init__(
-        self, streams: Streams, durable: Durable, write: Callable[[Step, int], None], stream: Callable[[str, int], Stream],
-        counters: dict[str, int],
+        self, name: str, streams: Streams, durable: Durable, write: Callable[[Step, int], None],
+        stream: Callable[[str, int], Stream], counters: dict[str, int],
     ) -> None:  # fmt: skip
-        self._streams, self._durable, self._write, self._stream, self._counters = streams, durable, write, stream, counters
+        self._name, self._streams, self._durable, self._write = name, streams, durable, write
+        self._stream, self._counters = stream, counters
+
+    def coordinate(self, request: Request) -> Reply | None:
+        """Tell who coordinates an id, or take it in (31037)."""
+        h = request.header(CoordinateBatches)
+        _check_names(h.transactional_id, *filter(None, (h.coordinator, h.instead_of)))
+        self._durable.check_room()
+        stream = self._streams.get(h.transactional_id)
+        known, last = ("", -1) if stream is None else (stream.coordinator, stream.last)
+        if h.coordinator and h.coordinator != known and self.may_change(known, last, h.instead_of):
+            self._stream(h.transactional_id, request.now)
+            self._write(Coordinated(h.transactional_id, -1, h.coordinator), request.now)
+            known = h.coordinator
+        self._durable.answer(request, Reply(header=CoordinateBatchesReply(coordinator=known, last=last)))
+        return None
+
+    def may_change(self, known: str, last: int, instead_of: str | None) -> bool:
+        """Whether another may coordinate an id: nobody is known, or one that is replaced and was not seen to decide."""
+        return not known or (known == instead_of and not (known == self._name and last >= 0))
 
     def decide(self, request: Request) -> Reply | None:
         """Record a decision, or tell the recorded one (31032)."""
@@ -44,6 +72,10 @@ class Coordinator:
             self._counters["already"] += 1
             self._durable.answer(request, _told(stream, h.batch_id, "ALREADY"))
             return None
+        if stream.coordinator != self._name:
+            self._counters["refused"] += 1
+            reason = f"{stream.coordinator or 'nobody'} coordinates {h.transactional_id}, and not {self._name}"
+            return Reply(header=DecideBatchReply(result="REFUSED", last=stream.last, reason=reason))
         given_up = stream.given_up.get(h.batch_id, set())
         named = given_up.intersection(*[{name for promises in decision.participants.values() for name in promises}])
         if named:
@@ -115,15 +147,18 @@ class Coordinator:
 
 
 def _check(header: DecideBatch, decision: BatchDecision) -> None:
-    names = (header.transactional_id, *decision.participants)
-    if not all(0 < len(name) <= 255 and name.isprintable() for name in names):
-        raise InvalidParameter("a transactional id and a broker have names of 1 to 255 printable characters")
+    _check_names(header.transactional_id, *decision.participants)
     if header.batch_id < 0:
         raise InvalidParameter("a batch id is 0 or more")
     if len(header.digest) > DIGEST_MAX:
         raise InvalidParameter(f"a digest has up to {DIGEST_MAX} characters")
     if sum(map(len, decision.participants.values())) > ATTEMPTS_MAX:
         raise InvalidParameter(f"a decision names up to {ATTEMPTS_MAX} attempts")
+
+
+def _check_names(*names: str) -> None:
+    if not all(0 < len(name) <= 255 and name.isprintable() for name in names):
+        raise InvalidParameter("a transactional id and a broker have names of 1 to 255 printable characters")
 
 
 def _told(stream: Stream, batch: int, result: str) -> Reply:

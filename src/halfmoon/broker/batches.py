@@ -71,7 +71,7 @@ class Batches:
         self.durable = Durable(store, peers)
         self._firsts = Firsts(store, self._prepare_again, self._refuse)
         self.publishing = Publishing(store, sends, topics, delays, self._fewer.warning)
-        self.coordinator = Coordinator(self.streams, self.durable, self.write, self._stream, self.counters)
+        self.coordinator = Coordinator(settings.name, self.streams, self.durable, self.write, self._stream, self.counters)
         self.doubt = Doubt(self, settings.name, list(name_servers), start, self._fewer.warning)
         self.listing = Listing(settings.name, self.streams, self.publishing, self.counters)
         self._waiting: dict[tuple[str, int], list[Request]] = {}

@@ -112,6 +112,12 @@ class Told(_Step):
     """The coordinator knows that everything up to a batch is applied here."""
 
 
+class Coordinated(_Step):
+    """Who coordinates the id."""
+
+    coordinator: str
+
+
 class Forgotten(_Step):
     """Nobody used the id for long."""
 
@@ -157,7 +163,7 @@ class Snapshot(msgspec.Struct, tag_field="step", tag="snapshot"):
     pieces_from: int
 
 
-Step = Voted | Applied | Finished | Dropped | Decided | GivenUp | Acknowledged | Told | Forgotten
+Step = Voted | Applied | Finished | Dropped | Decided | GivenUp | Acknowledged | Told | Coordinated | Forgotten
 _decode = json_decoder(Step | Snapshot).decode
 _encode = msgspec.json.Encoder().encode
 

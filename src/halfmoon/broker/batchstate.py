@@ -14,6 +14,7 @@ import msgspec
 from halfmoon.broker.batchrecords import (
     Acknowledged,
     Applied,
+    Coordinated,
     Decided,
     Dropped,
     Finished,
@@ -238,6 +239,10 @@ class Streams:
     @_take.register
     def _(self, step: Told, stream: Stream) -> None:
         stream.told = max(stream.told, step.batch)
+
+    @_take.register
+    def _(self, step: Coordinated, stream: Stream) -> None:
+        stream.coordinator = step.coordinator
 
     @_take.register
     def _(self, step: Forgotten, stream: Stream) -> None:

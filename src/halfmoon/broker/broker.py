@@ -136,6 +136,7 @@ class Broker:
         return {
             31030: batches.prepare, 31031: batches.vote, 31032: batches.coordinator.decide, 31033: batches.apply,
             31034: batches.coordinator.resolve, 31035: batches.abort, 31036: batches.listing.list,
+            31037: batches.coordinator.coordinate,
             37: decisions.end, 323: given_up.resume, 31001: pending.list, 31002: pending.get, 31003: pending.check,
             31004: pending.decide, 31005: pending.stats,
             10: send, 310: send, 320: send, 36: self.redelivery.send_back, 11: self._pull, 361: self._pull,

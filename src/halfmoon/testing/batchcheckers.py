@@ -62,7 +62,7 @@ def check_batches(queries: list[Query], end: End) -> list[str]:
     """Return what is wrong with the topics of a history at whose end every query was done."""
     problems: list[str] = []
     for query in queries:
-        problems += [f"digest: {problem}" for problem in query.problems]
+        problems += [f"told: {problem}" for problem in query.problems]
         if query.done + 1 < query.target:
             problems.append(f"progress: {query.id} came to batch {query.done} of {query.target}")
             continue

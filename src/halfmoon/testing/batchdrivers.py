@@ -7,14 +7,18 @@ decided; requests are repeated, at once and much later. What queries promise is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
+from halfmoon.client.core.ask import ask
+from halfmoon.client.core.coordinator import coordinator
 from halfmoon.effects import Call, Op, gather, sleep, spawn
-from halfmoon.errors import NetworkError
+from halfmoon.errors import BrokerError, NetworkError, UsageError
 from halfmoon.testing.batchqueries import Query
 from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.batches import BatchDecision, BatchPromise, BatchPromises, piece_checksum
+from halfmoon.wire.bodies import ClusterInfo
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.batch import (
     AbortBatch,
@@ -27,6 +31,7 @@ from halfmoon.wire.headers.batch import (
     VoteBatch,
     VoteBatchReply,
 )
+from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from halfmoon.wire.json import from_json, to_json
 from halfmoon.wire.record import encode_batch
 
@@ -42,17 +47,29 @@ class Failed(Exception):
 Written = dict[str, BatchPromise]
 """What a task's commit message says: broker → what it was sent."""
 
+Coordinate = Callable[..., Op[str]]
+"""As `halfmoon.client.core.coordinator.coordinator`; another one is a planted fault."""
+
+
+class Sent(NamedTuple):
+    """What a task sent in one attempt, and who coordinates as brokers said. ``decided``: the batch was decided already."""
+
+    attempt: str
+    coordinators: set[str]
+    written: Written
+    decided: bool
+
 
 class BatchDriver:
     """One life of a query's driver."""
 
-    def __init__(self, cluster: Cluster, query: Query, *, tidy: bool) -> None:
+    def __init__(self, cluster: Cluster, query: Query, *, tidy: bool, coordinate: Coordinate = coordinator) -> None:
         query.lives += 1
         self.name = f"{query.id}.{query.lives}"
         self._query, self._world, self._tidy = query, cluster.world, tidy
         self._random: Random = cluster.world.split(f"driver {self.name}")
         self._driver = cluster.driver(self.name)
-        self._clocks = {broker.name: broker.host.now for broker in cluster.brokers}
+        self._cluster, self._coordinate = cluster, coordinate
         self.task = self._driver.start(self._run(), self.name)
         self._attempts = 0
 
@@ -83,33 +100,36 @@ class BatchDriver:
         for task in tasks:
             if isinstance(task, Exception):
                 raise task
-        written: dict[str, Written] = {name: promises for found in tasks if found is not None for name, promises in [found]}
+        written = {task.attempt: task.written for task in tasks if not task.decided}
+        coordinators = sorted(set().union(*(task.coordinators for task in tasks)))
+        if len(coordinators) != 1:
+            raise Failed(f"tasks were told different coordinators: {coordinators}")
         try:
-            yield from self._commit(batch, written)
+            yield from self._commit(batch, coordinators[0], written)
         except Failed:
             if not self._tidy and self._random.random() < 0.5:
                 yield from self._abort(batch, written)
             raise
 
-    def _commit(self, batch: int, written: dict[str, Written]) -> Op[None]:
+    def _commit(self, batch: int, coordinator: str, written: dict[str, Written]) -> Op[None]:
         parts: dict[str, dict[str, BatchPromise]] = {}
         for attempt, promises in written.items():
             for broker, promise in promises.items():
                 parts.setdefault(broker, {})[attempt] = promise
         if len(written) == self._query.partitions:  # else a task heard that the batch is decided: the coordinator tells how
-            yield from self._votes(batch, parts)
+            yield from self._votes(batch, coordinator, parts)
         else:
             parts = {}
         yield from sleep(0 if self._tidy else self._random.choice((0, 0, 0, 20, 900, 2500)))
-        decision = yield from self._decide(batch, parts)
+        decision = yield from self._decide(batch, coordinator, parts)
         yield from sleep(0 if self._tidy else self._random.choice((0, 0, 0, 20, 900, 2500)))
-        applied = yield from gather([self._apply(batch, broker, promises) for broker, promises in decision.items()])
+        applied = yield from gather([self._apply(batch, broker, coordinator, promises) for broker, promises in decision.items()])
         for each in applied:
             if isinstance(each, Exception):
                 raise each
 
-    def _votes(self, batch: int, parts: dict[str, dict[str, BatchPromise]]) -> Op[None]:
-        votes = yield from gather([self._vote(batch, broker, promises) for broker, promises in parts.items()])
+    def _votes(self, batch: int, coordinator: str, parts: dict[str, dict[str, BatchPromise]]) -> Op[None]:
+        votes = yield from gather([self._vote(batch, broker, coordinator, promises) for broker, promises in parts.items()])
         for vote in votes:
             if isinstance(vote, Exception):
                 raise vote
@@ -117,16 +137,18 @@ class BatchDriver:
                 self._query.noes += 1
                 raise Failed(f"a vote is {vote.result}: {vote.reason}")
 
-    def _vote(self, batch: int, broker: str, promises: dict[str, BatchPromise]) -> Op[VoteBatchReply]:
-        header = VoteBatch(transactional_id=self._query.id, batch_id=batch, coordinator=self._query.coordinator)
+    def _vote(self, batch: int, broker: str, coordinator: str, promises: dict[str, BatchPromise]) -> Op[VoteBatchReply]:
+        header = VoteBatch(transactional_id=self._query.id, batch_id=batch, coordinator=coordinator)
         reply = yield from self._ask(broker, header, to_json(BatchPromises(promises)))
         return reply.header(VoteBatchReply)
 
-    def _decide(self, batch: int, parts: dict[str, dict[str, BatchPromise]]) -> Op[dict[str, dict[str, BatchPromise]]]:
+    def _decide(
+        self, batch: int, coordinator: str, parts: dict[str, dict[str, BatchPromise]]
+    ) -> Op[dict[str, dict[str, BatchPromise]]]:
         query, digest = self._query, f"digest {batch}"
         header = DecideBatch(transactional_id=query.id, batch_id=batch, digest=digest)
-        query.asked_ms.setdefault(batch, {name: clock() for name, clock in self._clocks.items()})
-        reply = yield from self._ask(query.coordinator, header, to_json(BatchDecision(parts)))
+        query.asked_ms.setdefault(batch, {broker.name: broker.host.now() for broker in self._cluster.brokers})
+        reply = yield from self._ask(coordinator, header, to_json(BatchDecision(parts)))
         said = reply.header(DecideBatchReply)
         if said.result == "REFUSED":
             query.refused += 1
@@ -140,8 +162,8 @@ class BatchDriver:
             query.chosen[batch] = {attempt for promises in decision.values() for attempt in promises}
         return decision
 
-    def _apply(self, batch: int, broker: str, promises: dict[str, BatchPromise]) -> Op[None]:
-        header = ApplyBatch(transactional_id=self._query.id, batch_id=batch, coordinator=self._query.coordinator)
+    def _apply(self, batch: int, broker: str, coordinator: str, promises: dict[str, BatchPromise]) -> Op[None]:
+        header = ApplyBatch(transactional_id=self._query.id, batch_id=batch, coordinator=coordinator)
         body = to_json(BatchPromises(promises))
         reply = yield from self._ask(broker, header, body)
         assert reply.header(ApplyBatchReply).result == "APPLIED"
@@ -158,8 +180,8 @@ class BatchDriver:
 
     # ------------------------------------------------------------ tasks
 
-    def _task(self, batch: int, partition: int) -> Op[tuple[str, Written] | None]:
-        """Run the attempts of one task; return the one whose commit message counts, None when the batch is decided already."""
+    def _task(self, batch: int, partition: int) -> Op[Sent]:
+        """Run the attempts of one task; return the one whose commit message counts."""
         fate = "whole" if self._tidy else self._random.choice(("whole", "whole", "whole", "dies", "twice", "zombie"))
         if fate == "zombie":
             yield from spawn(self._zombie(batch, partition), "a zombie")
@@ -171,36 +193,64 @@ class BatchDriver:
         yield from sleep(self._random.choice((0, 50, 800, 4000)))
         try:
             found = yield from self._attempt(batch, partition)
-            if found is None or self._random.random() < 0.5:
+            if found.decided or self._random.random() < 0.5:
                 return
-            name, written = found
-            for broker, promise in written.items():
-                yield from self._vote(batch, broker, {name: promise})
+            for broker, promise in found.written.items():
+                yield from self._vote(batch, broker, max(found.coordinators), {found.attempt: promise})
         except Failed:
             return
 
-    def _attempt(self, batch: int, partition: int, until: float = 1.0) -> Op[tuple[str, Written] | None]:
-        """Send a task's messages under a new name; ``until``: a share of them."""
+    def _attempt(self, batch: int, partition: int, until: float = 1.0) -> Op[Sent]:
+        """Send a task's messages under a new name, to brokers that are there now; ``until``: a share of them."""
         query = self._query
         self._attempts += 1
         name = f"{self.name}.{self._attempts}-{batch}.{partition}"
+        coordinator = yield from self._coordinator(name)
         query.attempts.setdefault((batch, partition), set()).add(name)
-        written: Written = {}
+        sent = Sent(name, set(), {}, False)
         pieces = query.pieces(batch, partition, name, self._random.choice((1, 3, 100)))
         for place, first_seq, rows, sys_flag in pieces[: round(len(pieces) * until)]:
             header = PrepareBatch(
                 transactional_id=query.id, batch_id=batch, attempt=name, partition=partition, first_seq=first_seq,
-                topic=place.topic, queue_id=place.queue_id, count=len(rows), coordinator=query.coordinator,
+                topic=place.topic, queue_id=place.queue_id, count=len(rows), coordinator=coordinator,
                 sys_flag=sys_flag or None,
             )  # fmt: skip
             body = encode_batch(row.item for row in rows)
             reply = yield from self._ask(place.broker, header, body)
-            if reply.header(PrepareBatchReply).result == "DECIDED":
-                return None
-            before = written.get(place.broker, BatchPromise())
+            said = reply.header(PrepareBatchReply)
+            sent.coordinators.add(said.coordinator)
+            if said.result == "DECIDED":
+                return sent._replace(decided=True)
+            before = sent.written.get(place.broker, BatchPromise())
             checksum = before.checksum + piece_checksum(place.topic, place.queue_id, first_seq, body) & 0xFFFFFFFF
-            written[place.broker] = BatchPromise(before.count + len(rows), checksum)
-        return name, written
+            sent.written[place.broker] = BatchPromise(before.count + len(rows), checksum)
+        return sent
+
+    def _coordinator(self, attempt: str) -> Op[str]:
+        """Ask name servers which brokers there are, and them who coordinates the query."""
+        for _ in range(TRIES):
+            try:
+                return (yield from self._asked(attempt))
+            except (NetworkError, BrokerError) as exc:
+                problem = exc
+            yield from sleep(self._random.randint(5, 500))
+        raise Failed(f"nobody says who coordinates: {problem}")
+
+    def _asked(self, attempt: str) -> Op[str]:
+        query, names = self._query, self._random.choice(self._cluster.nameservers)
+        try:
+            reply = yield from ask(names.address, GetBrokerClusterInfo(), b"", TIMEOUT_MS)
+            info = from_json(ClusterInfo, reply.body)
+            masters = {name: data.broker_addrs[0] for name, data in info.broker_addr_table.items() if 0 in data.broker_addrs}
+            query.seen[attempt] = sorted(masters)
+            if not masters:
+                raise NetworkError("name servers know no broker")
+            return (
+                yield from self._coordinate(query.id, masters, (), lambda address, header: ask(address, header, b"", TIMEOUT_MS))
+            )
+        except UsageError as exc:
+            query.problems.append(str(exc))
+            raise Failed(str(exc)) from exc
 
     # ------------------------------------------------------------ requests
 

@@ -17,9 +17,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from halfmoon.broker.batchrecords import SavedId
+from halfmoon.client.core.coordinator import coordinator
 from halfmoon.testing.asking import contents
 from halfmoon.testing.batchcheckers import End, check_batches, copies, left_behind, parked, sums_agree
-from halfmoon.testing.batchdrivers import BatchDriver
+from halfmoon.testing.batchdrivers import BatchDriver, Coordinate
 from halfmoon.testing.batchqueries import LEVELS, QUEUES, SENDS, TOPIC, Query
 from halfmoon.testing.cluster import BrokerNode, Cluster
 from halfmoon.testing.faults import Faults
@@ -29,6 +30,7 @@ from halfmoon.testing.verdict import Verdict, judging
 from halfmoon.testing.workload import Plan
 
 STEPS = 8
+BROKERS_MAX = 5
 END_MS = 240_000
 """Within so long after the last fault every query is done."""
 
@@ -40,13 +42,14 @@ class BatchFaults(Faults):
         "kill", "power", "torn", "torn", "stop", "slow_disk", "stuck_disk", "failed_sync", "cut", "lose", "half_open", "clock",
         "nameserver", "driver", "driver", "second",
     )  # fmt: skip
-    KINDS = tuple(dict.fromkeys(DRAWN))
+    KINDS = (*dict.fromkeys(DRAWN), "join", "leave")
 
     def __init__(
         self, cluster: Cluster, ledger: Ledger, random: Random, drivers: list[BatchDriver], start: Callable[[int], None],
-        *, kinds: tuple[str, ...] | None = None,
+        brokers: dict[str, str], *, kinds: tuple[str, ...] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(cluster, ledger, random, kinds=kinds)
+        self.brokers = brokers
         self.kinds = sorted(set(self.kinds))
         self._drivers, self._start = drivers, start
 
@@ -56,6 +59,22 @@ class BatchFaults(Faults):
         self._drivers[number].kill()
         self.cluster.world.note(self._drivers[number].name, "is killed")
         self._later((1, 1500), lambda: self._start(number))
+
+    def join(self) -> None:
+        """Start one more broker, up to `BROKERS_MAX`, with the topic."""
+        if len(self.cluster.brokers) < BROKERS_MAX:
+            broker = self.cluster.join()
+            self.brokers[broker.name] = broker.address
+            self.cluster.create_topic(TOPIC, queues=QUEUES, broker=len(self.cluster.brokers) - 1)
+
+    def leave(self) -> None:
+        """Stop a broker cleanly, so that name servers know it no more, and start it again long after.
+
+        The first one stays: what is known of a query must be known by one broker that is there, or was killed and is missed.
+        """
+        broker = self._random.choice(self.cluster.brokers)
+        if broker is not self.cluster.brokers[0] and broker.running and not broker.leaving:
+            self.cluster.begin_stop(broker, lambda: self._later((2000, 6000), lambda: self._restart(broker)))
 
     def second(self) -> None:
         """Start another driver of a query while the first goes on."""
@@ -86,13 +105,13 @@ class BatchVerdict(Verdict):
 def simulate_batches(
     seed: int, *, steps: int = STEPS, flush: str | None = None, kinds: tuple[str, ...] | None = None, queries: int | None = None,
     target: int | None = None, sends: tuple[str, ...] | None = None, prepare: Callable[[Cluster], None] = lambda cluster: None,
-    broker: dict[str, Any] | None = None, **options: Any,
+    broker: dict[str, Any] | None = None, coordinate: Coordinate = coordinator, **options: Any,
 ) -> BatchVerdict:  # fmt: skip
     """Run the history of a seed and judge it.
 
     ``flush``, ``kinds`` (of `BatchFaults.KINDS`), the number of ``queries``, how many batches each has and what it ``sends``
     beside plain messages (of `SENDS`) are drawn from the seed when not given; ``prepare`` is given the cluster before anything
-    happens; ``options`` go to `Cluster`.
+    happens; ``coordinate`` is how drivers find who coordinates; ``options`` go to `Cluster`.
     """
     chance = Random(f"batches {seed}")
     flush = flush or chance.choice(("sync", "async"))
@@ -103,6 +122,7 @@ def simulate_batches(
         cluster = judged.cluster = Cluster(seed, flush=flush, broker=settings, **options)
         history = _History(cluster, messages, chance, kinds, queries or chance.choice((1, 2)), target or chance.randint(3, 7))
         history.mix(Random(f"sends {seed}"), sends)
+        history.coordinate = coordinate
         verdict.kinds = history.faults.kinds
         prepare(cluster)
         verdict.problems = history.run(steps)
@@ -115,6 +135,7 @@ class _History:
         self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: tuple[str, ...] | None, queries: int, target: int
     ) -> None:
         self.cluster, self.ledger, self._tidy = cluster, ledger, False
+        self.coordinate: Coordinate = coordinator
         brokers = {broker.name: broker.address for broker in cluster.brokers}
         self.queries = [
             Query(f"query-{number}", brokers, chance.randint(1, 3), chance.choice((2, 7, 25)), target, chance.random() < 0.5)
@@ -122,7 +143,7 @@ class _History:
         ]
         self.drivers: list[BatchDriver] = []
         self.faults = BatchFaults(
-            cluster, ledger, cluster.world.split("faults"), self.drivers, self._start, kinds=kinds
+            cluster, ledger, cluster.world.split("faults"), self.drivers, self._start, brokers, kinds=kinds
         )  # fmt: skip
         self.plan = Plan(brokers, ledger, lambda: cluster.world.now)
 
@@ -136,7 +157,7 @@ class _History:
         cluster = self.cluster
         topics = [cluster.create_topic(TOPIC, queues=QUEUES, broker=number) for number in range(len(cluster.brokers))]
         cluster.world.run_until(lambda: all(task.done for task in topics), 30_000)
-        self.drivers += [BatchDriver(cluster, query, tidy=False) for query in self.queries]
+        self.drivers += [BatchDriver(cluster, query, tidy=False, coordinate=self.coordinate) for query in self.queries]
         for number in range(len(self.queries)):
             self._watch(number)
         cluster.run(ms=50)
@@ -174,7 +195,7 @@ class _History:
 
     def _start(self, number: int) -> None:
         """Give a query another driver; the one before goes on if it lives."""
-        self.drivers[number] = BatchDriver(self.cluster, self.queries[number], tidy=self._tidy)
+        self.drivers[number] = BatchDriver(self.cluster, self.queries[number], tidy=self._tidy, coordinate=self.coordinate)
         self._watch(number)
 
     def _watch(self, number: int) -> None:

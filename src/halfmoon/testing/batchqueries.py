@@ -12,7 +12,6 @@ from typing import NamedTuple
 from zlib import compress, crc32
 
 from halfmoon.testing.ledger import Place
-from halfmoon.wire.batches import coordinator_of
 from halfmoon.wire.flags import COMPRESSED, ZLIB
 from halfmoon.wire.properties import encode
 from halfmoon.wire.record import BatchItem
@@ -69,7 +68,7 @@ class Query:
 
     id: str
     brokers: dict[str, str]
-    """Name → address."""
+    """Name → address of all that there ever were; more may join."""
     partitions: int
     rows: int
     target: int
@@ -90,15 +89,12 @@ class Query:
     noes: int = 0
     attempts: dict[tuple[int, int], set[str]] = field(default_factory=dict)
     """(batch, partition) → names of all tries."""
+    seen: dict[str, list[str]] = field(default_factory=dict)
+    """Attempt → the brokers among which it chose."""
     chosen: dict[int, set[str]] = field(default_factory=dict)
     """Batch → attempts that its decision names, where a driver was told."""
     asked_ms: dict[int, dict[str, int]] = field(default_factory=dict)
     """Batch → broker → what its clock said when a decision was asked for first: nothing is published before."""
-
-    @property
-    def coordinator(self) -> str:
-        """The broker that decides."""
-        return coordinator_of(self.id, self.brokers)
 
     def task(self, batch: int, partition: int) -> Iterator[Row]:
         """Yield the messages of one task, the same at every try."""
@@ -114,7 +110,7 @@ class Query:
 
     def place(self, row: Row, attempt: str) -> Place:
         """Return where an attempt sends a message."""
-        names = sorted(self.brokers)
+        names = self.seen[attempt]
         chance = crc32(row.name.encode(), crc32(attempt.encode()) if self.wandering else 0)
         return Place(names[chance % len(names)], TOPIC, chance // 7 % QUEUES)
 

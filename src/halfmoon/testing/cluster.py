@@ -112,6 +112,13 @@ class Cluster:
         host.on_stopped = lambda: self._stopped(broker)
         return broker
 
+    def join(self) -> BrokerNode:
+        """Start one more broker, with a disk of its own."""
+        broker = self._node(len(self.brokers))
+        self.brokers.append(broker)
+        self.restart(broker)
+        return broker
+
     def _stopped(self, broker: BrokerNode) -> None:
         """The process came to its end in the middle of a write."""
         self.crash(broker)

@@ -97,9 +97,8 @@ def sum_of(checksums: Iterable[int]) -> int:
 
 
 def coordinator_of(transactional_id: str, brokers: Iterable[str]) -> str:
-    """Return the broker of a cluster that coordinates a transactional id: the one with the highest hash of both names.
-
-    A broker more or less moves only its own share of the ids; participants remember theirs (see `PrepareBatchReply`).
+    """Return which of some brokers is to coordinate a transactional id that nobody coordinates yet: the one with the highest hash
+    of both names, so that those who ask at once choose alike. From then on it is a fact that brokers know (`CoordinateBatches`).
 
     Raises:
         ValueError: there are no brokers.

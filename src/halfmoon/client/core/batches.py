@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from halfmoon.client.core import coordinator
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_topic
@@ -24,7 +25,6 @@ from halfmoon.wire.batches import (
     BatchDecision,
     BatchPromise,
     BatchPromises,
-    coordinator_of,
     piece_checksum,
 )
 from halfmoon.wire.bodies import ClusterInfo, from_json, to_json
@@ -47,7 +47,11 @@ from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from halfmoon.wire.table import Header
 
 CLUSTER_MS = 30_000
-"""How long it is taken for known which brokers there are."""
+"""How long it is taken for known which brokers there are, and who coordinates an id."""
+COORDINATOR_TIMEOUT_MS = 5_000
+"""A broker that does not say within this who coordinates an id is asked again."""
+OWNERS_MAX = 1_000
+"""Ids whose coordinators are remembered."""
 
 Attempts = Mapping[str, BatchPromise]
 """What one broker was sent, by the name of the attempt."""
@@ -95,10 +99,18 @@ class Decision(NamedTuple):
 
 
 class _Masters(NamedTuple):
-    """The masters that name servers know: name → address, and clusters by the names of their brokers."""
+    """The masters that name servers know: name → address; ``absent`` are brokers without one."""
 
     addresses: dict[str, str]
-    clusters: list[list[str]]
+    absent: list[str]
+
+
+class _Coordinator(NamedTuple):
+    """Who coordinates an id, as all of ``brokers`` knew at a time."""
+
+    name: str
+    brokers: frozenset[str]
+    asked_ms: int
 
 
 class BatchesCore:
@@ -108,6 +120,7 @@ class BatchesCore:
         self._instance, self._settings = instance, settings
         self._masters: _Masters | None = None
         self._known_ms = 0
+        self._coordinators: dict[str, _Coordinator] = {}
 
     def queues(self, topic: str) -> Op[list[MessageQueue]]:
         """Return the queues that messages of a topic may go to, sorted. Raises NoRoute."""
@@ -122,7 +135,7 @@ class BatchesCore:
         """Have a queue's broker keep a piece: ``count`` messages as `halfmoon.wire.record.encode_batch` packs them."""
         owner, number = batch
         topic = self._instance.wire(queue.topic)
-        coordinator = yield from self._coordinator(owner, queue.broker_name)
+        coordinator = yield from self._coordinator(owner)
         header = PrepareBatch(
             transactional_id=owner, batch_id=number, attempt=attempt, partition=partition, first_seq=first_seq, topic=topic,
             queue_id=queue.queue_id, count=count, coordinator=coordinator, timeout_ms=self._settings.transaction_timeout_ms,
@@ -131,6 +144,8 @@ class BatchesCore:
         reply = yield from self._ask(queue.broker_name, header, body)
         said = reply.header(PrepareBatchReply)
         decided = _one_of(said.result, "STORED", "DECIDED") == "DECIDED"
+        if said.coordinator != coordinator:
+            self._coordinators.pop(owner, None)
         return Stored(decided, piece_checksum(topic, queue.queue_id, first_seq, body), said.coordinator)
 
     def vote(self, batch: tuple[str, int], broker: str, coordinator: str, attempts: Attempts) -> Op[str | None]:
@@ -146,6 +161,7 @@ class BatchesCore:
         reply = yield from self._ask(coordinator, header, body)
         said = reply.header(DecideBatchReply)
         if _one_of(said.result, "DECIDED", "ALREADY", "REFUSED") == "REFUSED":
+            self._coordinators.pop(batch[0], None)
             return Decision({}, refused=said.reason or "the coordinator does not say why", last=said.last)
         known = from_json(BatchDecision, bytes(reply.body), bounds=BATCH_BODY).participants if reply.body else {}
         return Decision(known, said.result == "ALREADY", said.complete, said.digest, None, said.last)
@@ -190,22 +206,29 @@ class BatchesCore:
                     raise
             yield from sleep(pause_ms(failures))
 
-    def _coordinator(self, owner: str, broker: str) -> Op[str]:
-        """Return who coordinates an id among the brokers of a broker's cluster; those that know the id already may know better."""
+    def _coordinator(self, owner: str) -> Op[str]:
+        """Return who coordinates an id; asked again when the brokers are others."""
         failures = 0
         while True:
             try:
                 masters = yield from self._brokers(anew=failures > 0)
-                for names in masters.clusters:
-                    if broker in names:
-                        return coordinator_of(owner, names)
-                error = NetworkError(f"name servers know no broker {broker}")
-            except NetworkError as exc:
-                error = exc
-            failures += 1
-            if not error.retry or failures > self._settings.retries_max:
-                raise error
+                moment, known = (yield from now()), self._coordinators.get(owner)
+                brokers = frozenset(masters.addresses)
+                if known is not None and known.brokers == brokers and moment - known.asked_ms <= CLUSTER_MS:
+                    return known.name
+                found = yield from coordinator.coordinator(owner, masters.addresses, masters.absent, self._once)
+                if len(self._coordinators) >= OWNERS_MAX:
+                    self._coordinators.clear()
+                self._coordinators[owner] = _Coordinator(found, brokers, moment)
+                return found
+            except (NetworkError, SystemBusy, ServiceNotAvailable) as exc:
+                failures += 1
+                if not exc.retry or failures > self._settings.retries_max:
+                    raise
             yield from sleep(pause_ms(failures))
+
+    def _once(self, address: str, request: Header) -> Op[Command]:
+        return (yield from ask(address, request, b"", min(COORDINATOR_TIMEOUT_MS, self._settings.request_timeout_ms)))
 
     def _brokers(self, *, anew: bool) -> Op[_Masters]:
         moment = yield from now()
@@ -213,8 +236,8 @@ class BatchesCore:
             reply = yield from self._instance.name_servers.ask(GetBrokerClusterInfo())
             info = from_json(ClusterInfo, bytes(reply.body))
             addresses = {name: data.broker_addrs[0] for name, data in info.broker_addr_table.items() if 0 in data.broker_addrs}
-            clusters = [[name for name in names if name in addresses] for names in info.cluster_addr_table.values()]
-            self._masters, self._known_ms = _Masters(addresses, clusters), moment
+            absent = sorted({name for names in info.cluster_addr_table.values() for name in names} - addresses.keys())
+            self._masters, self._known_ms = _Masters(addresses, absent), moment
         return self._masters
 
 

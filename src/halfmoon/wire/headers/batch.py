@@ -3,9 +3,9 @@
 Halfmoon's own; an Apache broker answers 3. Declares fields, decides nothing; bodies and checksums stand in `halfmoon.wire.batches`.
 
 A batch is named by a transactional id (whose stream it is) and a number that grows. What one try of one task sends is an
-*attempt*, named at random. The brokers that hold messages are *participants*; one broker of the cluster is the *coordinator* of
-the transactional id (`halfmoon.wire.batches.coordinator_of`): it alone says which attempts a batch is made of. The order is
-PREPARE from every task; then from one driver VOTE at each participant, DECIDE at the coordinator, APPLY at each participant.
+*attempt*, named at random. The brokers that hold messages are *participants*; one broker is the *coordinator* of the
+transactional id, a fact that is written once (COORDINATE): it alone says which attempts a batch is made of. The order is COORDINATE
+and PREPARE from every task; then from one driver VOTE at each participant, DECIDE at the coordinator, APPLY at each participant.
 Every request may be repeated after a lost answer, and by a driver that starts anew.
 """
 
@@ -151,3 +151,25 @@ class ListBatches(Header, kw_only=True):
     transactional_id: str | None = None
     after: str | None = None  # begin behind this id
     count: I32 = 100
+
+
+class CoordinateBatchesReply(Header, kw_only=True):
+    """``coordinator``: who coordinates the id as far as this broker knows, durably; empty: it knows nothing of it. ``last``: the
+    highest batch that this broker decided as coordinator, -1: none."""
+
+    coordinator: str
+    last: I64 = -1
+
+
+@request(31037, "COORDINATE_BATCHES", reply=CoordinateBatchesReply, since="Halfmoon")
+class CoordinateBatches(Header, kw_only=True):
+    """Ask who coordinates a transactional id, or (``coordinator``) say who does; the first that says so holds.
+
+    Only who is known as ``instead_of`` is replaced, and a broker that has decided batches never gives them away. A client asks all
+    brokers before the first piece and tells those that do not know; what to do when they disagree stands in
+    `halfmoon.client.core.coordinator`.
+    """
+
+    transactional_id: str
+    coordinator: str | None = None
+    instead_of: str | None = None
