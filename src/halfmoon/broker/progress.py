@@ -77,7 +77,11 @@ class Progress:
     # ------------------------------------------------------------ lag
 
     def consume_stats(self, request: Request) -> Reply:
-        """Return a group's progress against the ends of its queues (208)."""
+        """Return a group's progress against the ends of its queues (208).
+
+        Differs: without a topic the original answers for the topics of which the group has progress; a group that is online and has
+        none yet would seem to lag behind nothing. Ours adds the topics that it subscribes to.
+        """
         header = request.header(GetConsumeStats)
         if header.topic and header.topic.strip():
             topics = [header.topic]
