@@ -21,6 +21,7 @@ class EndHeader(msgspec.Struct, gc=False):
     commitOrRollback: _I32Number
     msgId: str
     fromTransactionCheck: bool = False
+    stillOpen: bool = False
 
 
 class _EndEnvelope(msgspec.Struct, gc=False):

@@ -277,14 +277,22 @@ class SendResult(msgspec.Struct):
 
 
 class LocalTransactionState(IntEnum):
-    """What became of a local transaction; the numbers are those of the wire.
+    """What became of a local transaction; the numbers are those of the wire, but for OPEN, which is told as UNKNOWN with a mark.
 
-    UNKNOWN tells the broker nothing: it keeps the half message and asks again later.
+    UNKNOWN tells the broker nothing: it keeps the half message and asks again later, up to 15 times in all. OPEN says that the
+    transaction is known and not over, or that it cannot be looked at just now: a Halfmoon broker asks again, for as long as half
+    messages may be undecided (72 hours), and such checks are not among the 15. Any other broker takes it for UNKNOWN.
     """
 
     UNKNOWN = 0
     COMMIT = 8
     ROLLBACK = 12
+    OPEN = -1
+
+    @property
+    def code(self) -> int:
+        """The number that a broker is told."""
+        return max(self.value, 0)
 
 
 class TransactionSendResult(SendResult):

@@ -283,3 +283,96 @@ def test_the_checkpoint_of_half_and_op_queues_advances_as_the_original_keeps_it(
 
     assert offsets.get("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0) == 6
     assert offsets.get("CID_RMQ_SYS_TRANS", OP_TOPIC, 0) == 6
+
+
+# ---------------------------------------------------------------- a transaction that is open
+
+
+def answer_open(talk, sent, **kw):
+    """Answer the check that came as a producer does whose transaction is not over."""
+    assert len(checks(talk)) == 1
+    end(talk, sent, UNKNOWN, oneway=True, check=True, open=True, **kw)
+
+
+def test_a_transaction_that_is_open_for_longer_than_fifteen_checks_is_committed_and_delivered(make_talk):
+    talk = make_talk()  # asked after 6 s, each 60 s, 15 times
+    produce(talk, GROUP)
+    sent = prepare(talk)
+    for _ in range(60):  # an hour
+        produce(talk, GROUP)
+        talk.wait(60_000)
+        answer_open(talk, sent)
+    assert end(talk, sent, COMMIT).code == 0
+
+    assert [message.body for message in stored(talk, TOPIC, 3)] == [b"order"]
+    assert stored(talk, GIVEN_UP_TOPIC) == []
+
+
+def test_plain_clients_keep_the_rule_of_fifteen_and_checks_before_an_open_answer_do_not_count(make_talk):
+    talk = make_talk(**CHECKS)
+    produce(talk, GROUP)
+    sent = prepare(talk)
+    for number in range(14):
+        talk.wait(5000)
+        assert len(checks(talk)) == 1
+        if number % 2:  # and every other check is answered by nobody
+            end(talk, sent, UNKNOWN, oneway=True, check=True)
+    talk.wait(5000)
+    answer_open(talk, sent)
+    talk.restart()
+    produce(talk, GROUP)
+    asked = 0
+    for _ in range(20):
+        talk.wait(5000)
+        asked += len(checks(talk))
+
+    assert asked == 15
+    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    assert copy.properties["TRANSACTION_GIVEN_UP_REASON"] == "15 checks brought no decision"
+    assert copy.properties["TRANSACTION_CHECK_TIMES"] == "30"
+
+
+def test_a_transaction_that_is_open_for_longer_than_messages_are_kept_is_given_up(make_talk):
+    talk = make_talk(transaction_check_interval_ms=1_800_000, transaction_timeout_ms=1000, client_expiry_ms=10_000_000)
+    produce(talk, GROUP)
+    sent = prepare(talk)
+    hours = 0
+    while not stored(talk, GIVEN_UP_TOPIC):
+        for _ in range(12):
+            talk.wait(300_000)
+            produce(talk, GROUP)
+        hours += 1
+        for _ in checks(talk):
+            end(talk, sent, UNKNOWN, oneway=True, check=True, open=True)
+        assert hours < 80
+
+    assert 72 <= hours <= 74
+    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    assert copy.properties["TRANSACTION_GIVEN_UP_REASON"] == "undecided for longer than messages are kept (72 h)"
+
+
+def test_how_long_a_transaction_may_stay_open_is_a_setting(make_talk):
+    talk = make_talk(**CHECKS, transaction_undecided_max_ms=100_000)
+    produce(talk, GROUP)
+    sent = prepare(talk)
+    for _ in range(20):
+        talk.wait(5000)
+        answer_open(talk, sent)
+    talk.wait(10_000)
+
+    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    assert copy.properties["TRANSACTION_GIVEN_UP_REASON"] == "undecided for longer than 100 s"
+
+
+@pytest.mark.parametrize("wrong", [{"group": "others"}, {"place": 7}, {"index": 3}, {"check": False}])
+def test_only_a_producer_that_was_asked_can_say_that_a_transaction_is_open(make_talk, wrong):
+    talk = make_talk(**CHECKS, transaction_check_max=2)
+    produce(talk, GROUP)
+    sent = prepare(talk)
+    for _ in range(2):
+        talk.wait(5000)
+        assert len(checks(talk)) == 1
+        end(talk, sent, UNKNOWN, **{"oneway": True, "check": True, "open": True, **wrong})
+    talk.wait(6000)
+
+    assert len(stored(talk, GIVEN_UP_TOPIC)) == 1

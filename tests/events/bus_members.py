@@ -12,7 +12,8 @@ from halfmoon.events.testing import MemoryBus
 from halfmoon.events.transport import Prepared
 from halfmoon.model import LocalTransactionState, Message, StoredMessage
 
-COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
+COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
+UNKNOWN, OPEN = LocalTransactionState.UNKNOWN, LocalTransactionState.OPEN
 
 
 def message(number: int = 1, topic: str = "TP_ORDER", code: str = "EC_PAID") -> Message:

@@ -268,7 +268,7 @@ async def test_a_blocking_publish_on_an_event_loop_is_refused_with_the_remedy(sh
 async def test_a_check_meets_an_open_transaction_and_stays_undecided(shop):
     async with shop.Session.begin():
         await shop.provider.run_async(shop.provider.current(), tokens.INSERT, tokens.values("a", 1_000))
-        assert await shop.answer("a") is LocalTransactionState.UNKNOWN
+        assert await shop.answer("a") is LocalTransactionState.OPEN
 
     assert await shop.answer("a") is LocalTransactionState.COMMIT
 
@@ -306,7 +306,7 @@ async def test_one_connection_for_all_is_never_shared_with_an_open_transaction()
     async with shop.Session() as session:
         session.add(Order(id=1))
         await session.flush()
-        assert await shop.answer("a") is LocalTransactionState.UNKNOWN
+        assert await shop.answer("a") is LocalTransactionState.OPEN
     assert await shop.answer("a") is LocalTransactionState.ROLLBACK
     assert await shop.ids() == []
     await shop.engine.dispose()

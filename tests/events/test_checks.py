@@ -15,12 +15,13 @@ from halfmoon.errors import UsageError
 from halfmoon.events import CheckContext, Codecs, Event, NameRefused, Publisher
 from halfmoon.events.checks import Checks
 from halfmoon.events.envelope import message_of
-from halfmoon.events.errors import PayloadRefused, PublishFailed
+from halfmoon.events.errors import PublishFailed
 from halfmoon.events.paths import TOKEN_PROPERTY
 from halfmoon.model import LocalTransactionState, StoredMessage
 from tests.events.fakes import Blocks, FakeTransport, stored
 
-COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
+COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
+UNKNOWN, OPEN = LocalTransactionState.UNKNOWN, LocalTransactionState.OPEN
 
 
 def half(topic: str = "TP_ORDER", code: str = "EC_PAID", payload: object = None, **properties: str) -> StoredMessage:
@@ -51,14 +52,14 @@ def test_rollback_only_and_returning_is_rollback(checks: Checks) -> None:
 
 
 @pytest.mark.mission("002-11")
-def test_an_exception_is_undecided_even_after_rollback_only(checks: Checks) -> None:
+def test_an_exception_leaves_it_open_even_after_rollback_only(checks: Checks, caplog: pytest.LogCaptureFixture) -> None:
     def check(event: Event, context: CheckContext) -> None:
         context.set_rollback_only()
         raise OSError("the database does not answer")
 
     checks.add("TP_ORDER", "EC_PAID", check)
-    with pytest.raises(OSError):  # which is UNKNOWN to the transport
-        checks.answer(half())
+    assert checks.answer(half()) is OPEN
+    assert "the database does not answer" in caplog.text
 
 
 @pytest.mark.mission("002-09", "002-10")
@@ -120,8 +121,7 @@ def test_a_payload_that_does_not_decode_is_undecided(checks: Checks) -> None:
     checks.add("*", "*", lambda event, context: None)
     message = half()
     message.body = b"{"
-    with pytest.raises(PayloadRefused):
-        checks.answer(message)
+    assert checks.answer(message) is OPEN
 
 
 def test_two_checks_of_one_type_are_refused(checks: Checks) -> None:
@@ -196,7 +196,7 @@ def test_while_the_transaction_is_open_a_check_is_undecided(shop: Shop) -> None:
         thread = threading.Thread(target=lambda: answers.append(_asked(transport)))
         thread.start()
         thread.join(60)
-    assert answers == [UNKNOWN]
+    assert answers == [OPEN]
     assert _asked(transport) is COMMIT
 
 
@@ -210,20 +210,50 @@ def test_a_missing_row_proves_nothing_about_a_message_that_was_published_without
         assert connection.execute("SELECT * FROM halfmoon_event").fetchall() == []
 
 
-def test_a_hand_written_check_wins_and_no_row_is_written(shop: Shop) -> None:
-    publisher, transport, database = shop
-    publisher.check("TP_ORDER", "EC_PAID")(lambda event, context: context.set_rollback_only())
-    with database.begin() as connection:
-        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
-        assert connection.execute("SELECT * FROM halfmoon_event").fetchall() == []
-    assert _asked(transport) is ROLLBACK
+def _sees_no_order(event: Event, context: CheckContext) -> None:
+    """A check as it is asked in another process: the order is not committed, or never will be."""
+    context.set_rollback_only("no such order")
 
 
-def test_a_check_added_later_is_not_asked_about_messages_with_a_row(shop: Shop) -> None:
+def test_a_hand_written_check_asked_while_the_transaction_is_open_does_not_roll_it_back(shop: Shop) -> None:
     publisher, transport, database = shop
+    publisher.check("TP_ORDER", "EC_PAID")(_sees_no_order)
+    answers: list[LocalTransactionState] = []
     with database.begin():
         publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
-    publisher.check("TP_ORDER", "EC_PAID")(lambda event, context: context.set_rollback_only())
+        thread = threading.Thread(target=lambda: answers.append(_asked(transport)))
+        thread.start()
+        thread.join(60)
+    assert answers == [OPEN]
+    assert _asked(transport) is COMMIT  # though the check says what it saw a moment before the commit
+
+
+def test_a_hand_written_check_rolls_back_what_did_not_commit_and_can_never_commit_any_more(shop: Shop) -> None:
+    publisher, transport, database = shop
+    publisher.check("TP_ORDER", "EC_PAID")(_sees_no_order)
+    with pytest.raises(ValueError), database.begin():
+        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+        raise ValueError
+    assert _asked(transport) is ROLLBACK
+    with sqlite3.connect(database.path) as connection:
+        assert connection.execute("SELECT state FROM halfmoon_event").fetchall() == [(0,)]
+
+
+def test_a_hand_written_check_that_comes_before_the_row_keeps_the_transaction_from_committing(shop: Shop) -> None:
+    publisher, transport, database = shop
+    publisher.check("TP_ORDER", "EC_PAID")(_sees_no_order)
+    answers: list[LocalTransactionState] = []
+    transport.before = lambda call: answers.append(_asked(transport))
+    with pytest.raises(PublishFailed, match="a broker's check settled it"), database.begin():
+        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+    assert answers == [ROLLBACK]
+
+
+def test_a_hand_written_check_commits_by_what_it_sees(shop: Shop) -> None:
+    publisher, transport, database = shop
+    publisher.check("TP_ORDER", "EC_PAID")(lambda event, context: None)
+    with database.begin():
+        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
     assert _asked(transport) is COMMIT
 
 

@@ -400,7 +400,7 @@ def test_statements_of_events_run_in_the_connections_transaction(shop, connectio
     rows = shop.provider.rows(shop.provider.current())
     assert rows.run(tokens.INSERT, tokens.values("a", 1_000)) == 1
     assert list(rows.all("SELECT id, state FROM halfmoon_event WHERE id = :id", {"id": "a"})) == [("a", 1)]
-    assert tokens.answer(shop.provider, "a", 1_000, 1_000, lock_wait_ms=100) is LocalTransactionState.UNKNOWN
+    assert tokens.answer(shop.provider, "a", 1_000, 1_000, lock_wait_ms=100) is LocalTransactionState.OPEN
     connection.rollback()
 
     assert tokens.answer(shop.provider, "a", 1_000, 1_000) is LocalTransactionState.ROLLBACK

@@ -7,7 +7,7 @@ import pytest
 from halfmoon.errors import BrokerError, ConnectFailed, ConnectionLost, NotRunning, RequestTimeout, SystemBusy, UsageError
 from halfmoon.events.testing import MemoryBus
 from halfmoon.model import LocalTransactionState, StoredMessage
-from tests.events.bus_members import COMMIT, ROLLBACK, UNKNOWN, Reader, half, ids, member, message
+from tests.events.bus_members import COMMIT, OPEN, ROLLBACK, UNKNOWN, Reader, half, ids, member, message
 
 # ---------------------------------------------------------------- sending
 
@@ -281,16 +281,61 @@ def test_after_so_many_checks_a_message_is_given_up_and_can_be_resumed():
     bus.advance(30)
     assert ids(bus.given_up) == ["1"]
 
-    transport.decide(prepared, commit=True)
-    assert bus.contradictions == 1, "what was given up is not committed by who comes late"
     bus.resume(bus.given_up[0])
-    transport.decide(prepared, commit=True)
-    assert bus.contradictions == 2, "the resumed message is another half message"
     bus.advance(6)
 
     assert ids(bus.committed) == ["1"]
     with pytest.raises(UsageError):
         bus.resume(bus.committed[0])
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_commit_that_comes_after_giving_up_is_honoured_once(resumed: bool):
+    bus = MemoryBus(checks_max=1)
+    reader = Reader(bus)
+    transport = member(bus)
+    prepared = half(transport)
+    transport.leave(prepared)
+    bus.advance(6 + 30)
+    assert ids(bus.given_up) == ["1"]
+    if resumed:
+        bus.resume(bus.given_up[0])
+
+    transport.decide(prepared, commit=True)
+    transport.decide(prepared, commit=True)
+    transport.decide(prepared, commit=False)
+    bus.advance(3600)
+
+    assert ids(bus.committed) == ["1"]
+    assert bus.contradictions == 1
+    assert len(reader.got) == 1
+
+
+def test_a_rollback_that_comes_after_giving_up_is_final():
+    bus = MemoryBus(checks_max=1)
+    transport = member(bus)
+    prepared = half(transport)
+    transport.leave(prepared)
+    bus.advance(6 + 30)
+    transport.decide(prepared, commit=False)
+    transport.decide(prepared, commit=True)
+
+    assert (ids(bus.rolled_back), bus.contradictions) == (["1"], 1)
+
+
+def test_a_transaction_that_is_open_for_hours_is_not_given_up():
+    bus, answers = MemoryBus(), [OPEN]
+    other = member(bus, lambda stored: answers[0])
+    running = bus.transport("P")
+    running.start(lambda stored: UNKNOWN)
+    prepared = half(running)
+
+    bus.advance(10 * 3600)
+    assert bus.checks_sent > 1000
+    assert ids(bus.pending) == ["1"]
+    running.decide(prepared, commit=True)
+    assert ids(bus.committed) == ["1"]
+    assert other.answers
 
 
 def test_without_anybody_to_ask_a_message_is_given_up_when_its_time_is_over():

@@ -169,9 +169,11 @@ class Story:
         self.publishers = [self.member()]
         self.listening.start()
 
-    def member(self, **options: Any) -> Publisher:
+    def member(self, *, knows: bool = True, **options: Any) -> Publisher:
+        """Add a member of the group; one that does not ``know`` answers *unknown* to every check."""
         made = self.ways.publisher(self.group, **{"tries_max": 0, **options})
-        made.check(self.topic)(self._check)
+        if knows:
+            made.check(self.topic)(self._check)
         made.start()
         return made
 
@@ -217,9 +219,9 @@ class Story:
             pass
         return event
 
-    def die(self) -> None:
+    def die(self, *, knows: bool = True) -> None:
         self.ways.die(self.events)
-        self.publishers.append(self.member())
+        self.publishers.append(self.member(knows=knows))
 
     def ends(self, event: Event, state: str, *attempts: int) -> None:
         """Wait until the event is in a state, and was handed to the consumer in just these attempts."""
@@ -316,12 +318,20 @@ def test_a_repeat_after_a_loss_is_the_same_message(story: Story, what: str):
 
 
 def test_no_check_says_anything(story: Story):
-    story.said = ["no database"] * 100
     story.ways.lose_decisions()
     event = story.order()
+    story.die(knows=False)
     story.ends(event, "given up")
-    story.said.clear()
+    story.die()
     story.ways.resume(event.id)
+    story.ends(event, "committed", 1)
+
+
+def test_the_database_cannot_be_asked_for_longer_than_checks_are_sent(story: Story):
+    story.said = ["no database"] * (CHECKS_MAX + 2)
+    story.ways.lose_decisions()
+    event = story.order()
+    story.ways.until(lambda: not story.said)
     story.ends(event, "committed", 1)
 
 

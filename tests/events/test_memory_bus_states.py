@@ -24,10 +24,12 @@ SECTION_6 = {
     ("unknown", "rollback"): "rolled back",
     ("unknown", "budget spent"): "given up",
     ("given up", "resume"): "unknown",
+    ("given up", "commit"): "committed",
+    ("given up", "rollback"): "rolled back",
 }
 """What changes a state. Whatever is not here changes nothing: terminal states ignore repeats and refuse the opposite."""
 
-OPPOSITE = {("committed", "rollback"), ("rolled back", "commit"), ("given up", "commit")}
+OPPOSITE = {("committed", "rollback"), ("rolled back", "commit")}
 
 
 class States(RuleBasedStateMachine):
@@ -42,7 +44,7 @@ class States(RuleBasedStateMachine):
         self.members = [self._member()]
         self.states: dict[str, str] = {}
         self.checks: dict[str, int] = {}
-        self.lives: dict[str, int] = {}
+        """Those that count."""
         self.open: dict[str, MemoryTransport] = {}
         self.visible: list[str] = []
         self.contradictions = self.checks_sent = 0
@@ -57,9 +59,7 @@ class States(RuleBasedStateMachine):
     def _answer(self, stored: StoredMessage) -> LocalTransactionState:
         if self.said == "raise":
             raise OSError("no database")
-        return {"commit": LocalTransactionState.COMMIT, "rollback": LocalTransactionState.ROLLBACK}.get(
-            self.said, LocalTransactionState.UNKNOWN
-        )
+        return LocalTransactionState[self.said.upper()]
 
     def _deliver(self, stored: StoredMessage, attempt: int) -> tuple[bool, str]:
         self.got.append(stored.msg_id)
@@ -70,7 +70,7 @@ class States(RuleBasedStateMachine):
         if (state, what) in OPPOSITE:
             self.contradictions += 1
         self.states[name] = new = SECTION_6.get((state, what), state)
-        if (state, new) == ("unknown", "committed"):
+        if state in ("unknown", "given up") and new == "committed":
             self.visible.append(name)
 
     # ------------------------------------------------------------ what publishers do
@@ -88,7 +88,7 @@ class States(RuleBasedStateMachine):
         else:
             attempt = 1
         prepared = member.prepare(Message("T", b"x", msg_id=name), attempt=attempt, timeout_ms=1, check_after_s=None)
-        self.states[name], self.checks[name], self.lives[name] = "unknown", 0, 0
+        self.states[name], self.checks[name] = "unknown", 0
         self.open[name] = member
         return name, member, prepared
 
@@ -123,10 +123,7 @@ class States(RuleBasedStateMachine):
             del self.open[name]
         if lost or member.dead:
             return
-        if prepared.server_data.life == self.lives[name]:
-            self._move(name, "commit" if commit else "rollback")
-        elif commit:
-            self.contradictions += 1  # it names a half message that was given up for good
+        self._move(name, "commit" if commit else "rollback")
 
     @rule(half=halves)
     def leave(self, half: Any) -> None:
@@ -144,7 +141,7 @@ class States(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ what the broker does
 
-    @rule(said=st.sampled_from(["commit", "rollback", "unknown", "raise"]))
+    @rule(said=st.sampled_from(["commit", "rollback", "unknown", "open", "raise"]))
     def check(self, said: str) -> None:
         self.said = said
         self.bus.check_now()
@@ -154,7 +151,9 @@ class States(RuleBasedStateMachine):
                 continue
             self.checks[name] += 1
             self.checks_sent += 1
-            if name not in self.open:
+            if name in self.open or said == "open":
+                self.checks[name] = 0
+            else:
                 self._move(name, said)
 
     @rule()
@@ -163,7 +162,6 @@ class States(RuleBasedStateMachine):
             self.bus.resume(record)
             self._move(record.id, "resume")
             self.checks[record.id] = 0
-            self.lives[record.id] += 1
 
     @rule()
     def deliver(self) -> None:

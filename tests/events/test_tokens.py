@@ -22,7 +22,8 @@ from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, TableMissing
 from halfmoon.model import LocalTransactionState
 from tests.events.shops import Order, Shop, opened
 
-UNKNOWN, COMMIT, ROLLBACK = LocalTransactionState.UNKNOWN, LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
+COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
+UNKNOWN, OPEN = LocalTransactionState.UNKNOWN, LocalTransactionState.OPEN
 NOW = 1_800_000_000_000
 
 
@@ -67,7 +68,7 @@ def test_an_open_transaction_is_undecided_and_is_not_disturbed(shop):
         session.add(Order(id=1))
         write(shop, "a")
         before = time.monotonic()
-        assert ask(shop, "a") is UNKNOWN
+        assert ask(shop, "a") is OPEN
         assert time.monotonic() - before < 4  # a driver waits for 5 s unless it is told not to
         session.add(Order(id=2))
 
@@ -102,7 +103,7 @@ def test_an_old_event_without_a_token_stays_undecided_and_the_log_says_so(shop, 
 
 def test_a_database_that_cannot_be_asked_leaves_it_undecided():
     gone = provider(create_engine("postgresql+psycopg://nobody@127.0.0.1:1/none"))
-    assert tokens.answer(gone, "a", NOW, NOW) is UNKNOWN
+    assert tokens.answer(gone, "a", NOW, NOW) is OPEN
 
 
 def test_many_checks_at_the_same_time_agree(shop):
@@ -123,7 +124,7 @@ def test_a_check_that_waits_for_readers_does_not_keep_the_writer_waiting_for_lon
         cursor.fetchone()
 
         before = time.monotonic()
-        assert ask(shop, "a") is UNKNOWN
+        assert ask(shop, "a") is OPEN
         assert time.monotonic() - before < 4  # a driver waits for 5 s unless it is told not to
 
         cursor.fetchall()
@@ -273,12 +274,12 @@ def test_no_interleaving_of_a_check_with_a_transaction_is_answered_wrongly(kind,
             answer, original = history(shop, event_id, places, commits=commits)
             truth = COMMIT if original.committed else ROLLBACK
 
-            assert answer in {UNKNOWN, truth}, (places, commits, original.failure)
+            assert answer in {OPEN, truth}, (places, commits, original.failure)
             assert ask(shop, event_id) is truth, (places, commits, original.failure)
             seen.add((answer, original.committed, type(original.failure)))
 
     assert {(COMMIT, True, type(None)), (ROLLBACK, False, type(None)), (ROLLBACK, False, Refused)} <= seen
-    assert any(answer is UNKNOWN for answer, _, _ in seen)
+    assert any(answer is OPEN for answer, _, _ in seen)
 
 
 # ---------------------------------------------------------------- tables and removal

@@ -37,7 +37,7 @@ def disk_of(seed: int = 1) -> SimDisk:
 def test_an_empty_store_has_an_empty_index():
     store, index = open_both(disk_of())
     assert (index.first, index.end, index.pending_count, index.lowest_pending(), index.half(0)) == (0, 0, 0, 0, None)
-    assert (index.pending(0, 10), index.unfinished, index.checks(0), dict(index.pending_by_group)) == (([], 0), [], (0, []), {})
+    assert (index.pending(0, 10), index.unfinished, index.checks(0), dict(index.pending_by_group)) == (([], 0), [], (0, 0, []), {})
     close_both(store, index)
 
 
@@ -137,8 +137,8 @@ def test_checks_and_answers_are_remembered_while_the_message_is_there():
     index.checked(1, 100, 7)
     index.answered(1, 1)
     index.checked(1, 200, 8)
-    expected = (2, [Check(100, 1, 7), Check(200, 0, 8)])
-    assert (index.checks(1), index.checks(0)) == (expected, (0, []))
+    expected = (2, 2, [Check(100, 1, 7), Check(200, 0, 8)])
+    assert (index.checks(1), index.checks(0)) == (expected, (0, 0, []))
     save_all(store, index, NOW)
     disk.crash(power=True)
     store, index = open_both(disk)
@@ -146,7 +146,7 @@ def test_checks_and_answers_are_remembered_while_the_message_is_there():
     close_both(store, index)
     disk.remove("transaction/checks/00000000000000000000")
     _, index = open_both(disk)
-    assert index.checks(1) == (0, [])
+    assert index.checks(1) == (0, 0, [])
 
 
 def test_nobody_can_be_asked_about_what_is_not_there():
@@ -163,7 +163,7 @@ def test_a_check_that_cannot_be_written_down_is_counted():
     add_halves(store, index, ["a"])
     disk.full = True
     index.checked(0, 100, 7)
-    assert (index.checks(0), index.checks_lost) == ((0, []), 1)
+    assert (index.checks(0), index.checks_lost) == ((0, 0, []), 1)
 
 
 # ---------------------------------------------------------------- saving

@@ -2,11 +2,12 @@
 
 A *round* begins each check interval and looks at what is pending, in the order of storing; nothing decided is looked at. A group
 that is asked as fast as it may be is left to a *pursuit* of its own, so that it delays no other. A check counts once it is sent:
-a group without a live producer costs its messages nothing. Ages are of the broker's clock, and those after which nobody is asked
+a group without a live producer costs its messages nothing. It and those before it count no more once a producer answered that it
+knows the transaction and that it is open: such a message has time, and what is given up for is silence. Ages are of the broker's clock, and those after which nobody is asked
 any more are counted in time that it lived (`halfmoon.broker.lifetime`). Told the time, never looks at it.
 
 Follows TransactionalMessageServiceImpl.check and AbstractTransactionalMessageCheckListener (RocketMQ 4.9.8).
-Differs: no copy of the half message is written to ask a question; rounds are sliced, so that the broker answers others meanwhile;
+Differs: a producer may say that a transaction is open; no copy of the half message is written to ask a question; rounds are sliced, so that the broker answers others meanwhile;
 checks are paced per group.
 """
 
@@ -71,12 +72,12 @@ class Checks:
     """The rounds. ``on_round(now)`` is called when one ended."""
 
     def __init__(
-        self, settings: BrokerSettings, retention_ms: int, store: Store, index: TransactionIndex, halves: Halves, clients: Clients,
+        self, settings: BrokerSettings, kept_ms: int, store: Store, index: TransactionIndex, halves: Halves, clients: Clients,
         peers: Peers, give_up: GiveUp, lifetime: Lifetime, host: bytes, random: Random, now: int, warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._settings, self._store, self._index, self._halves = settings, store, index, halves
         self._clients, self._peers, self._give_up, self._host, self._random = clients, peers, give_up, host, random
-        self._retention_ms, self._lifetime, self._warn = retention_ms, lifetime, warn
+        self._undecided_max_ms, self._lifetime, self._warn = settings.transaction_undecided_max_ms or kept_ms, lifetime, warn
         self.counters = CheckCounters()
         self.next_round_ms = now + settings.transaction_check_interval_ms
         self.on_round: Callable[[int], None] = lambda now: None
@@ -199,6 +200,13 @@ class Checks:
             self._warn("the check of half message %d failed: %s: %s", half.index, type(exc).__name__, exc)
             return _Look()
 
+    @property
+    def _too_old(self) -> str:
+        ms = self._undecided_max_ms
+        if self._settings.transaction_undecided_max_ms:
+            return f"undecided for longer than {ms / 1000:g} s"
+        return f"undecided for longer than messages are kept ({ms // 3_600_000} h)"
+
     def _look(self, half: Half, now: int) -> _Look:
         """Ask about a half message, or give it up, or leave it for later."""
         stored_ms = half.store_s * 1000  # at most a second before it really was
@@ -206,11 +214,11 @@ class Checks:
             return _Look()
         if self._store.sync_flush and half.physical_offset >= self._store.durable_offset:
             return _Look()  # its sender was not answered, and its record is shown to nobody yet
-        sent, history = self._index.checks(half.index)
+        sent, counted, history = self._index.checks(half.index)
         if sent and 0 <= now - history[-1].sent_s * 1000 < self._settings.transaction_check_interval_ms:
             return _Look()
-        worn_out = sent >= self._settings.transaction_check_max
-        too_old = now - stored_ms > self._retention_ms and self._lifetime.age_ms(stored_ms, now) > self._retention_ms
+        worn_out = counted >= self._settings.transaction_check_max
+        too_old = now - stored_ms > self._undecided_max_ms and self._lifetime.age_ms(stored_ms, now) > self._undecided_max_ms
         if not (worn_out or too_old):
             if half.group_hash not in self._live:
                 return _Look()
@@ -221,11 +229,9 @@ class Checks:
         if parts is None:
             self._give_up_now(half, None, GONE, now)
         elif worn_out or checks_written(parts) >= self._settings.transaction_check_max:
-            self._give_up_now(half, parts, f"{max(sent, checks_written(parts))} checks brought no decision", now)
+            self._give_up_now(half, parts, f"{max(counted, checks_written(parts))} checks brought no decision", now)
         elif too_old:
-            self._give_up_now(
-                half, parts, f"undecided for longer than messages are kept ({self._retention_ms // 3_600_000} h)", now
-            )
+            self._give_up_now(half, parts, self._too_old, now)
         else:
             self._ask_in_turn(half, parts, sent, now)
         return _Look()
@@ -293,7 +299,7 @@ class Checks:
         member = self._member(parts)
         if member is None:
             raise BrokerError("no producer of its group is connected")
-        self._send(half, parts, self._index.checks(half.index)[0], member, now)
+        self._send(half, parts, self._index.checks(half.index).sent, member, now)
 
     def _send(self, half: Half, parts: Parts, sent: int, member: Member, now: int) -> None:
         """Send the check and count it."""
@@ -301,7 +307,7 @@ class Checks:
         if not topic:
             self._give_up_now(half, parts, "it does not say where it belongs", now)
             return
-        _, history = self._index.checks(half.index)
+        history = self._index.checks(half.index).history
         if history and history[-1].answer == Answer.NONE:
             self.counters.unanswered += 1
         unique = (wire_properties.value_of(parts.properties, b"UNIQ_KEY") or b"").decode("utf-8", "replace")

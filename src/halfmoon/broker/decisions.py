@@ -59,6 +59,8 @@ class Answer(IntEnum):
     UNKNOWN = 1
     COMMIT = 2
     ROLLBACK = 3
+    OPEN = 4
+    """The transaction is known to its producer and not over: the checks until now do not count."""
 
 
 class Counters(msgspec.Struct):
@@ -134,7 +136,7 @@ class Decisions:
         command = request.command
         header = EndHeader(
             h.producer_group, h.tran_state_table_offset, h.commit_log_offset, h.commit_or_rollback, h.msg_id,
-            bool(h.from_transaction_check),
+            bool(h.from_transaction_check), bool(h.still_open),
         )  # fmt: skip
         sender = None if command.is_oneway else (request.peer, command.opaque, command.serialization)
         self._enter(sender, request.peer.remote, header, command.remark)
@@ -162,10 +164,11 @@ class Decisions:
             return
         if half.group_hash != tag_hash(group.encode()):
             return
-        _, history = self._index.checks(index)
+        history = self._index.checks(index).history
         if history and history[-1].answer == Answer.NONE:
-            answer = {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, Answer.UNKNOWN)
-            self._index.answered(index, int(answer))
+            undecided = Answer.OPEN if header.stillOpen else Answer.UNKNOWN
+            answer = {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
+            self._index.answered(index, int(answer), pardons=answer is Answer.OPEN)
             self.counters.checks_answered += 1
 
     def settle(self, now: int) -> None:

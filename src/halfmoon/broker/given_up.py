@@ -71,7 +71,7 @@ class GivenUp:
 
     def give_up(self, half: Half, parts: Parts | None, reason: str, now: int) -> bool:
         """Settle a half message as never visible; return False when the store takes nothing now, so that it stays pending."""
-        sent, history = self._index.checks(half.index)
+        sent, _, history = self._index.checks(half.index)
         if parts is not None:
             times = {CHECK_TIMES: str(max(sent, checks_written(parts)))}
             properties = with_pairs(parts.properties, {**times, REASON: reason, HISTORY: history_text(history)})

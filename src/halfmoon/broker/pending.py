@@ -238,13 +238,13 @@ class Pending:
             raise BrokerError(f"half message {half.index} is damaged: {exc}") from exc
 
     def _transaction(self, half: Half, now: int) -> Transaction:
-        sent, history = self._index.checks(half.index)
+        sent, counted, history = self._index.checks(half.index)
         settings = self._settings
         interval, state = settings.transaction_check_interval_ms, State(half.state).name
         found = Transaction(
             index=half.index, commit_log_offset=half.physical_offset, size_bytes=half.size, state=state,
             offset_msg_id=offset_msg_id(self._host, half.physical_offset), stored_ms=half.store_s * 1000, checks_sent=sent,
-            checks_left=max(0, settings.transaction_check_max - sent),
+            checks_left=max(0, settings.transaction_check_max - counted),
             checks=[TransactionCheck(c.sent_s * 1000, f"{c.producer:06x}", Answer(c.answer).name) for c in history],
         )  # fmt: skip
         if half.state == State.PREPARED:

@@ -62,11 +62,11 @@ class Transactions:
         self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host, warn, topics)
         self.later = Later(store, peers)
         self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions, self.later, warn)
-        retention_ms = store.settings.file_reserved_hours * 3_600_000
+        kept_ms = store.settings.file_reserved_hours * 3_600_000
         newest = index.half(index.end - 1) if index.end else None
         self.lifetime = Lifetime(tables, 0 if newest is None else newest.store_s * 1000, now, warn)
         self.checks = Checks(
-            settings, retention_ms, store, index, self.halves, clients, peers, self.given_up.give_up, self.lifetime, host, random,
+            settings, kept_ms, store, index, self.halves, clients, peers, self.given_up.give_up, self.lifetime, host, random,
             now, warn,
         )  # fmt: skip
         self.checks.on_round = self._round_ended

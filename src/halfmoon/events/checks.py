@@ -1,7 +1,8 @@
-"""Answers brokers' checks of half messages: by a function of the user's, or by the token row. Publishes nothing.
+"""Answers brokers' checks of half messages: by the token row, and by a function of the user's. Publishes nothing.
 
 A broker asks any live member of the group. Its message says whether a token row was written with it: only then does a missing row
-prove anything. A hand-written check is asked about the other messages.
+prove anything. A function may be asked while the transaction is open, and see nothing of it yet. So where there is a token row its
+rollback counts only once the tombstone is in, which the open transaction's own row keeps out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ CHECKS_MAX = 10_000
 
 ANY = "*"
 
-COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
+COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
+UNKNOWN, OPEN = LocalTransactionState.UNKNOWN, LocalTransactionState.OPEN
 
 Check = Callable[..., Any]
 
@@ -45,7 +47,10 @@ class CheckContext:
         self.reason = ""
 
     def set_rollback_only(self, reason: str = "") -> None:
-        """Have the event rolled back: its transaction did not commit, and never will. Raise instead when you cannot tell."""
+        """Have the event rolled back: its transaction did not commit, and never will. Raise instead when you cannot tell.
+
+        With a token row it is enough that the transaction did not commit: while it is open, and when it commits, this has no effect.
+        """
         self.rollback_only = True
         self.reason = reason or self.reason
 
@@ -87,10 +92,6 @@ class Checks:
         places = (topic, code), (topic, ANY), (ANY, code), (ANY, ANY)
         return next((found for place in places if (found := self._functions.get(place)) is not None), None)
 
-    def by_token(self, topic: str, code: str) -> bool:
-        """Return whether events of a topic and code get a token row: where there is a database, and no function."""
-        return self.provider is not None and self.function(topic, code) is None
-
     def can_answer(self, topic: str, code: str) -> bool:
         """Return whether a check of such an event could be answered."""
         return self.provider is not None or self.function(topic, code) is not None
@@ -98,33 +99,42 @@ class Checks:
     # ------------------------------------------------------------ a broker asks
 
     def answer(self, stored: StoredMessage) -> LocalTransactionState:
-        """Return what became of the local transaction of a half message; UNKNOWN: the broker asks again.
+        """Return what became of the local transaction of a half message.
 
-        Raises what a hand-written check raises, which is UNKNOWN as well.
+        OPEN, also where a function or the database raises: nobody can tell now, the broker asks again for as long as it keeps what
+        is undecided. UNKNOWN: nobody can tell here, and the broker asks a few times more.
         """
         event, checks = headline(stored), _count(stored)
         with span("check", event, group=event.group, carrier=stored.properties):
             try:
                 state, reason = self._answer(stored, event, checks)
             except Exception as exc:
-                step("checked", event, checks=checks, decision="unknown", error=exc)
-                raise
-        level = logging.WARNING if state is UNKNOWN else logging.INFO
+                step("checked", event, checks=checks, decision="open", error=exc)
+                log.warning("a check failed, the broker asks again: event=%s", event.id, exc_info=exc)
+                return OPEN
+        level = logging.INFO if state in (COMMIT, ROLLBACK) else logging.WARNING
         step("checked", event, checks=checks, decision=state.name.lower() + (f" ({reason})" if reason else ""), level=level)
         return state
 
     def _answer(self, stored: StoredMessage, event: Event, checks: int) -> tuple[LocalTransactionState, str]:
-        if self.provider is not None and stored.properties.get(TOKEN_PROPERTY) == TOKEN:
-            now_ms = time.time_ns() // 1_000_000
-            return tokens.answer(self.provider, event.id, event.published_ms, now_ms), "token row"
+        provider = self.provider if stored.properties.get(TOKEN_PROPERTY) == TOKEN else None
         function = self.function(event.topic, event.code)
         if function is None:
-            return UNKNOWN, "no check here"
+            return (UNKNOWN, "no check here") if provider is None else (_by_token(provider, event), "token row")
         context = CheckContext(stored, checks)
         said = function(event_of(stored, self._codecs), context)
         if inspect.iscoroutine(said):
             asyncio.run(said)
-        return (ROLLBACK if context.rollback_only else COMMIT), context.reason
+        if not context.rollback_only:
+            return COMMIT, context.reason
+        if provider is None:
+            return ROLLBACK, context.reason
+        state = _by_token(provider, event)
+        return state, context.reason if state is ROLLBACK else "the check saw no commit; so says the token row"
+
+
+def _by_token(provider: Provider, event: Event) -> LocalTransactionState:
+    return tokens.answer(provider, event.id, event.published_ms, time.time_ns() // 1_000_000)
 
 
 def _count(stored: StoredMessage) -> int:

@@ -70,7 +70,7 @@ class Facade:
                 if len(message.body) > self._body_bytes_max:
                     raise PayloadRefused(f"{event}: {len(message.body)} bytes, over the {self._body_bytes_max} that were set")
                 step("publish", event, decision=path)
-                token = path is Path.PREPARED and self._checks.by_token(event.topic, event.code)
+                token = path is Path.PREPARED and self._checks.provider is not None
                 return (yield from self._paths.take(path, event, message, transaction, token=token, check_after_s=check_after_s))
         except PublishFailed as exc:
             return self._failed(event, exc)

@@ -23,7 +23,7 @@ from halfmoon import TransactionSettings
 from halfmoon.errors import NotRunning, SettingError, UsageError
 from halfmoon.events.attempts import TIMEOUT_MS_MAX, TRIES_MAX, Tries
 from halfmoon.events.bound import BoundEvents
-from halfmoon.events.checks import ANY, Checks
+from halfmoon.events.checks import Checks
 from halfmoon.events.client_transport import ClientTransport
 from halfmoon.events.codec import Codecs
 from halfmoon.events.database import Provider
@@ -67,8 +67,8 @@ class Publisher:
     that is open in this context, also before its first statement. ``topics``: the topics it may publish to; None: any. ``mode``:
     ``"two-phase"``, or ``"outbox"``: every event is written into a table of its transaction and sent after it by a relay, which
     runs in this process unless ``relay=False``, set as ``relay=RelaySettings(…)`` says (`halfmoon.events.outbox.relay`).
-    ``tokens``: whether a transactional event without a hand-written check writes a token row into its transaction, by which the
-    check is answered (the default where there is a database). ``tries_max``: further attempts of a publish, all within
+    ``tokens``: whether a transactional event writes a token row into its transaction, by which checks are answered, alone or with
+    a hand-written one (the default where there is a database). ``tries_max``: further attempts of a publish, all within
     ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time that a transaction takes.
     ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is sent at once, with one
     warning, instead of being refused. ``raise_on_failure``: whether `publish` raises when an event could not be sent.
@@ -287,7 +287,7 @@ class Publisher:
         """Raise TableMissing where the table is not there by which events are written, or checks answered."""
         if self._outbox:
             require(self.provider, (OUTBOX,))
-        elif self._checks.provider is not None and self._checks.function(ANY, ANY) is None:
+        elif self._checks.provider is not None:
             require(self._checks.provider, (TOKENS,))
 
     def _open(self) -> None:

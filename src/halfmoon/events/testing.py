@@ -50,7 +50,7 @@ class MemoryBus:
             assert sent_mails() == ["b-1"]
 
     ``check_after_s``, ``check_interval_s`` and ``checks_max`` are a broker's: the age before which it does not ask, how often it
-    asks, and after how many checks it gives up. ``codecs`` are those by which `events` reads payloads. Safe to use from many
+    asks, and after how many checks it gives up that no publisher answered. ``codecs`` are those by which `events` reads payloads. Safe to use from many
     threads. Raises UsageError for numbers that cannot be.
     """
 
@@ -212,13 +212,13 @@ class MemoryBus:
             record.next_check_ms = self.now_ms + self._interval_ms
             if record.state is not State.UNKNOWN or self._broker.down:
                 return 0
-            if record.checks >= self._checks_max or self.now_ms - record.stored_ms >= KEEP_MS:
+            if record.counted >= self._checks_max or self.now_ms - record.stored_ms >= KEEP_MS:
                 self._broker.decide(record, Decision.GIVE_UP)
                 return 0
-            member, life = self._asked(record.group), record.life
+            member = self._asked(record.group)
             if member is None:
                 return 0
-            record.checks += 1
+            record.checks, record.counted = record.checks + 1, record.counted + 1
             self.checks_sent += 1
             record.stored.properties["TRANSACTION_CHECK_TIMES"] = str(record.checks)
         try:
@@ -226,8 +226,12 @@ class MemoryBus:
         except Exception:
             log.exception("a check failed, it is asked again: event=%s", record.id)
             return 1
-        if said in _DECISIONS and not member.dead:
-            self._broker.decide(record, _DECISIONS[said], life=life)
+        if member.dead:
+            return 1
+        if said in _DECISIONS:
+            self._broker.decide(record, _DECISIONS[said])
+        elif said is LocalTransactionState.OPEN:
+            record.counted = 0
         return 1
 
     def _asked(self, group: str) -> MemoryTransport | None:

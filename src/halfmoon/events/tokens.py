@@ -5,7 +5,8 @@ transaction of its own; where there is none it writes a tombstone (same id, `TOM
 
 * the tombstone committed: the original's row hits the key, it never commits: rollback, proven;
 * the row is there: its transaction committed: commit;
-* the database waits for the open original and gives up soon (`Busy`): undecided, the broker asks again.
+* the database waits for the open original and gives up soon (`Busy`), or cannot be asked: open, the broker asks again, for as long
+  as it keeps what is undecided.
 
 Rows are removed after `KEEP_MS`. Where the row of an old event is missing it may have been removed, and nothing is proven: a check
 of an event older than half of that time stays undecided. Needs isolation of READ COMMITTED or better. Knows no driver.
@@ -45,8 +46,9 @@ def values(event_id: str, now_ms: int) -> dict[str, str | int]:
 def answer(
     provider: Provider, event_id: str, published_ms: int, now_ms: int, *, keep_ms: int = KEEP_MS, lock_wait_ms: int = LOCK_WAIT_MS
 ) -> LocalTransactionState:
-    """Return what became of the transaction of an event that wrote a token row; UNKNOWN when that cannot be told now.
+    """Return what became of the transaction of an event that wrote a token row.
 
+    OPEN when a later check may tell: its transaction holds the row, or the database cannot be asked now. UNKNOWN when none will.
     ``published_ms``: when it was published, by the publisher's clock; 0 when nobody knows. Raises TableMissing, and what the
     driver raises for what no other try will mend.
     """
@@ -67,7 +69,7 @@ def answer(
         return _again(provider, event_id, lock_wait_ms)
     except Busy as busy:
         log.info("a check of an event is undecided, its transaction may be open: event_id=%s error=%s", event_id, busy)
-        return LocalTransactionState.UNKNOWN
+        return LocalTransactionState.OPEN
 
 
 def _again(provider: Provider, event_id: str, lock_wait_ms: int) -> LocalTransactionState:
@@ -75,8 +77,8 @@ def _again(provider: Provider, event_id: str, lock_wait_ms: int) -> LocalTransac
     try:
         state = _state(provider, event_id, lock_wait_ms)
     except Busy:
-        return LocalTransactionState.UNKNOWN
-    return LocalTransactionState.UNKNOWN if state is None else _meaning(state)
+        return LocalTransactionState.OPEN
+    return LocalTransactionState.OPEN if state is None else _meaning(state)
 
 
 def _state(provider: Provider, event_id: str, lock_wait_ms: int) -> int | None:

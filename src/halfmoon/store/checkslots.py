@@ -2,11 +2,12 @@
 
 Layout of a slot (big endian), at 128 x the half queue offset::
 
-    0 low 32 bits of the half record's physical offset | 4 checks sent u16 | 6 crc of the rest u16 | 8 fifteen times
-    sent, seconds u32 | answer u8 (0 none yet) | first 3 bytes of the producer's hash
+    0 low 16 bits of the half record's physical offset | 2 checks that count u16 | 4 checks sent u16 | 6 crc u16: of the rest
+    (with the whole offset) | 8 fifteen times: sent, seconds u32 | answer u8 (0 none yet) | first 3 bytes of the producer's hash
 
-Check number n (from 0) lies in place n mod 15. Not derived from the log and not needed for correctness: what is lost or torn reads
-as never checked, and costs checks that were made already. Files are small and only there where somebody was asked.
+Check number n (from 0) lies in place n mod 15. Not derived from the log and not needed for correctness: what is lost, torn or of
+an older form (another crc) reads as never checked, and costs checks that were made already. Files are small and only there where
+somebody was asked.
 """
 
 from __future__ import annotations
@@ -38,6 +39,16 @@ class Check(NamedTuple):
     """24 bits of a hash of the producer that was asked."""
 
 
+class Checks(NamedTuple):
+    """What was asked about one half message."""
+
+    sent: int
+    counted: int
+    """Those that were sent since the last that was pardoned."""
+    history: list[Check]
+    """The last of them, oldest first."""
+
+
 class CheckSlots:
     """The slots, by half queue offset. ``physical_offset`` tells a slot of another half message with the same index."""
 
@@ -62,31 +73,34 @@ class CheckSlots:
             else:
                 self._disk.remove(f"{CHECKS}/{name}")
 
-    def checks(self, index: int, physical_offset: int) -> tuple[int, list[Check]]:
-        """Return how many checks were sent, and the last of them, oldest first."""
-        sent, history = self._read(index, physical_offset)
+    def checks(self, index: int, physical_offset: int) -> Checks:
+        """Return how many checks were sent and how many count, and the last of them, oldest first."""
+        counted, sent, history = self._read(index, physical_offset)
         found = [
             Check(sent_s, rest[0], int.from_bytes(rest[1:], "big"))
             for number in range(max(0, sent - HISTORY), sent)
             for sent_s, rest in [CHECK.unpack_from(history, number % HISTORY * CHECK.size)]
         ]
-        return sent, found
+        return Checks(sent, counted, found)
 
     def checked(self, index: int, physical_offset: int, sent_s: int, producer: int) -> None:
         """Enter a check that was sent now. Raises OSError when the disk is full."""
-        sent, history = self._read(index, physical_offset)
+        counted, sent, history = self._read(index, physical_offset)
         number = min(sent, SENT_MAX - 1)
         CHECK.pack_into(history, number % HISTORY * CHECK.size, sent_s & 0xFFFFFFFF, (producer & 0xFFFFFF).to_bytes(4, "big"))
-        self._write(index, physical_offset, number + 1, history)
+        self._write(index, physical_offset, min(counted + 1, SENT_MAX), number + 1, history)
 
-    def answered(self, index: int, physical_offset: int, answer: int) -> None:
-        """Enter what came of the last check, 1 to 255; nothing when none was sent. Raises OSError when the disk is full."""
+    def answered(self, index: int, physical_offset: int, answer: int, *, pardons: bool = False) -> None:
+        """Enter what came of the last check, 1 to 255; nothing when none was sent. Raises OSError when the disk is full.
+
+        ``pardons``: neither it nor those before it count any more.
+        """
         if not 0 < answer < 256:
             raise ValueError(f"answer {answer}")
-        sent, history = self._read(index, physical_offset)
+        counted, sent, history = self._read(index, physical_offset)
         if sent:
             history[(sent - 1) % HISTORY * CHECK.size + 4] = answer
-            self._write(index, physical_offset, sent, history)
+            self._write(index, physical_offset, 0 if pardons else counted, sent, history)
 
     def drop_before(self, index: int) -> list[str]:
         """Forget the files whose slots all lie below an index; return their paths, for somebody else to remove."""
@@ -109,17 +123,17 @@ class CheckSlots:
         made, self._new_names = self._new_names, False
         return made
 
-    def _read(self, index: int, physical_offset: int) -> tuple[int, bytearray]:
+    def _read(self, index: int, physical_offset: int) -> tuple[int, int, bytearray]:
         file, at = self._file(index), index * CHECK_SLOT_BYTES % self._file_bytes
         if file is not None:
             slot = file.view(at, CHECK_SLOT_BYTES)
-            low, sent, crc = CHECK_SLOT.unpack_from(slot)
+            low, counted, sent, crc = CHECK_SLOT.unpack_from(slot)
             history = bytearray(slot[CHECK_SLOT.size :])
-            if sent and low == physical_offset & 0xFFFFFFFF and crc == _crc(low, sent, history):
-                return sent, history
-        return 0, bytearray(_EMPTY)
+            if sent and low == physical_offset & 0xFFFF and crc == _crc(physical_offset, counted, sent, history):
+                return counted, sent, history
+        return 0, 0, bytearray(_EMPTY)
 
-    def _write(self, index: int, physical_offset: int, sent: int, history: bytearray) -> None:
+    def _write(self, index: int, physical_offset: int, counted: int, sent: int, history: bytearray) -> None:
         base = index * CHECK_SLOT_BYTES // self._file_bytes * self._file_bytes
         file = self._file(index)
         if file is None:
@@ -127,8 +141,9 @@ class CheckSlots:
             self._bases.add(base)
             self._keep(base, file)
             self._new_names = True
-        low = physical_offset & 0xFFFFFFFF
-        file.write(index * CHECK_SLOT_BYTES - base, CHECK_SLOT.pack(low, sent, _crc(low, sent, history)) + history)
+        low = physical_offset & 0xFFFF
+        head = CHECK_SLOT.pack(low, counted, sent, _crc(physical_offset, counted, sent, history))
+        file.write(index * CHECK_SLOT_BYTES - base, head + history)
         self.dirty[base] = file
 
     def _file(self, index: int) -> File | None:
@@ -146,5 +161,5 @@ class CheckSlots:
         self._open[base] = file
 
 
-def _crc(low: int, sent: int, history: bytearray) -> int:
-    return crc32(history, crc32(CHECK_SLOT.pack(low, sent, 0))) & 0xFFFF
+def _crc(physical_offset: int, counted: int, sent: int, history: bytearray) -> int:
+    return crc32(history, crc32(b"%d %d %d" % (physical_offset, counted, sent))) & 0xFFFF

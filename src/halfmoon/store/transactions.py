@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import Disk
-from halfmoon.store.checkslots import Check
+from halfmoon.store.checkslots import Check, Checks
 from halfmoon.store.health import untried
 from halfmoon.store.layout import HALF_TOPIC
 from halfmoon.store.milestone import Milestone
@@ -29,7 +29,7 @@ from halfmoon.store.statetable import Half, State
 from halfmoon.store.store import Store
 from halfmoon.store.transactionfiles import TransactionFiles
 
-__all__ = ["Check", "Half", "State", "TransactionIndex"]
+__all__ = ["Check", "Checks", "Half", "State", "TransactionIndex"]
 
 log = logging.getLogger("halfmoon.store.transactions")
 
@@ -216,10 +216,10 @@ class TransactionIndex:
 
     # ------------------------------------------------------------ checks
 
-    def checks(self, index: int) -> tuple[int, list[Check]]:
-        """Return how many checks of a half message were sent, and the last 15 of them, oldest first."""
+    def checks(self, index: int) -> Checks:
+        """Return how many checks of a half message were sent and how many count, and the last 15 of them, oldest first."""
         half = self._table.half(index)
-        return (0, []) if half is None else self._slots.checks(index, half.physical_offset)
+        return Checks(0, 0, []) if half is None else self._slots.checks(index, half.physical_offset)
 
     def checked(self, index: int, now_s: int, producer_hash: int) -> None:
         """Enter a check that was sent now to a producer. Raises ValueError when there is no such half message.
@@ -232,11 +232,14 @@ class TransactionIndex:
         except OSError:
             self.checks_lost += 1
 
-    def answered(self, index: int, answer: int) -> None:
-        """Enter what came of the last check, 1 to 255. Raises ValueError for another number or an unknown half message."""
+    def answered(self, index: int, answer: int, *, pardons: bool = False) -> None:
+        """Enter what came of the last check, 1 to 255; ``pardons``: the checks until now do not count any more.
+
+        Raises ValueError for another number or an unknown half message.
+        """
         half = self._known(index)
         try:
-            self._slots.answered(index, half.physical_offset, answer)
+            self._slots.answered(index, half.physical_offset, answer, pardons=pardons)
         except OSError:
             self.checks_lost += 1
 

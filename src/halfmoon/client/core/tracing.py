@@ -35,6 +35,7 @@ STATES = {
     LocalTransactionState.COMMIT: "COMMIT_MESSAGE",
     LocalTransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
     LocalTransactionState.UNKNOWN: "UNKNOW",  # spelt so
+    LocalTransactionState.OPEN: "UNKNOW",
 }
 
 log = logging.getLogger("halfmoon.client")

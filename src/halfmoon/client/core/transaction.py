@@ -209,7 +209,7 @@ class Transactions:
                 producer_group=self.sender.group,
                 tran_state_table_offset=result.queue_offset if asked is None else asked.tran_state_table_offset,
                 commit_log_offset=place.physical_offset if asked is None else asked.commit_log_offset,
-                commit_or_rollback=int(state),
+                commit_or_rollback=state.code,
                 msg_id=result.msg_id,
                 from_transaction_check=asked is not None,
                 transaction_id=result.transaction_id,

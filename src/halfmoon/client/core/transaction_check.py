@@ -111,7 +111,7 @@ class Checks:
     """The checks that brokers asked and that wait for an answer; up to ``check_threads`` are answered side by side.
 
     Follows ClientRemotingProcessor.checkTransactionState and DefaultMQProducerImpl.checkTransactionState (RocketMQ 4.9.8).
-    Differs: while the local transaction still runs in this process the answer is UNKNOWN, the user's code is not asked, and the
+    Differs: while the local transaction still runs in this process the answer is OPEN, the user's code is not asked, and the
     question is kept for the decision to come.
     """
 
@@ -166,6 +166,7 @@ class Checks:
         state, remark = LocalTransactionState.UNKNOWN, None
         if (running := self._running.get(message.transaction_id)) is not None:
             running.asked = check.header
+            state = LocalTransactionState.OPEN
             remark = "the local transaction is still running"
         elif (checker := self._checkers.find(message.topic)) is None:
             log.warning("check not answered, no function for the topic: topic=%s msg_id=%s", message.topic, message.msg_id)
@@ -190,12 +191,13 @@ class Checks:
             producer_group=self.group,
             tran_state_table_offset=check.header.tran_state_table_offset,
             commit_log_offset=check.header.commit_log_offset,
-            commit_or_rollback=int(state),
+            commit_or_rollback=state.code,
             msg_id=check.message.msg_id,
             from_transaction_check=True,
             transaction_id=check.header.transaction_id,
             topic=topic,
             broker_name=check.header.broker_name,
+            still_open=True if state is LocalTransactionState.OPEN else None,
         )
 
 

@@ -8,7 +8,7 @@ import time
 
 from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, RequestTimeout, SystemBusy, UsageError
 from halfmoon.events.memory.groups import Groups
-from halfmoon.events.memory.records import Decision, Record, State, Ticket, Verdict, decide
+from halfmoon.events.memory.records import Decision, Record, State, Verdict, decide
 from halfmoon.model import UNIQ_KEY, Message, MessageQueue, SendResult, SendStatus, StoredMessage
 
 MESSAGES_MAX = 100_000
@@ -110,19 +110,19 @@ class MemoryBroker:
             self.visible.append(stored)
         return record
 
-    def told(self, ticket: Ticket, *, commit: bool) -> None:
-        """Take a decision that a publisher sent, unless it is to be lost on the way."""
+    def told(self, number: int, *, commit: bool) -> None:
+        """Take a decision that a publisher sent about a record, unless it is to be lost on the way."""
         with self.lock:
             if self._losing > 0 or self.down:
                 self._losing -= self._losing > 0
                 return
-            if ticket.number < len(self.records):
-                self.decide(self.records[ticket.number], Decision.COMMIT if commit else Decision.ROLLBACK, life=ticket.life)
+            if number < len(self.records):
+                self.decide(self.records[number], Decision.COMMIT if commit else Decision.ROLLBACK)
 
-    def decide(self, record: Record, decision: Decision, *, life: int | None = None) -> Verdict:
+    def decide(self, record: Record, decision: Decision) -> Verdict:
         """Take a decision, or refuse it; both are counted."""
         with self.lock:
-            was, verdict = record.state, decide(record, decision, life=life)
+            was, verdict = record.state, decide(record, decision)
             if verdict is Verdict.TAKEN and decision is Decision.COMMIT:
                 self.visible.append(record.stored)
             elif verdict is Verdict.REPEATED:

@@ -6,8 +6,6 @@ The states and what leads from one to another stand in `NEXT`; a pair that is no
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
-
 import msgspec
 
 from halfmoon.model import Message, SendResult, StoredMessage
@@ -47,28 +45,23 @@ NEXT = {
     (State.UNKNOWN, Decision.ROLLBACK): State.ROLLED_BACK,
     (State.UNKNOWN, Decision.GIVE_UP): State.GIVEN_UP,
     (State.GIVEN_UP, Decision.RESUME): State.UNKNOWN,
+    (State.GIVEN_UP, Decision.COMMIT): State.COMMITTED,
+    (State.GIVEN_UP, Decision.ROLLBACK): State.ROLLED_BACK,
 }
 
 _SAME = {
     (State.COMMITTED, Decision.COMMIT),
     (State.ROLLED_BACK, Decision.ROLLBACK),
-    (State.GIVEN_UP, Decision.ROLLBACK),
     (State.GIVEN_UP, Decision.GIVE_UP),
 }
-"""Decisions that say again what is so; of what was given up, no consumer sees anything, as of what was rolled back."""
-
-
-class Ticket(NamedTuple):
-    """What a second phase names: which record, and which of its lives; one that was resumed is another half message."""
-
-    number: int
-    life: int
+"""Decisions that say again what is so."""
 
 
 class Record(msgspec.Struct):
     """A message that was stored.
 
-    ``transactional``: it was stored as a half message. ``checks`` counts those that were sent since it was stored or resumed.
+    ``transactional``: it was stored as a half message. ``checks`` counts those that were sent since it was stored or resumed,
+    ``counted`` those of them since a publisher last answered that the transaction is open.
     """
 
     index: int
@@ -81,7 +74,7 @@ class Record(msgspec.Struct):
     stored_ms: int
     next_check_ms: int = 0
     checks: int = 0
-    life: int = 0
+    counted: int = 0
     repeats: int = 0
 
     @property
@@ -103,14 +96,12 @@ class Record(msgspec.Struct):
         return f"<{self.state.value} {self.topic}/{self.code} {self.id} of {self.group}, {self.checks} checks>"
 
 
-def decide(record: Record, decision: Decision, *, life: int | None = None) -> Verdict:
-    """Take a decision about a record, or refuse it. ``life`` is that of the `Ticket` by which it was named."""
-    if life is not None and life != record.life:  # the half message that is named was given up for good
-        return Verdict.REPEATED if decision is Decision.ROLLBACK else Verdict.CONTRADICTED
+def decide(record: Record, decision: Decision) -> Verdict:
+    """Take a decision about a record, or refuse it."""
     new = NEXT.get((record.state, decision))
     if new is None:
         return Verdict.REPEATED if (record.state, decision) in _SAME else Verdict.CONTRADICTED
     record.state = new
     if decision is Decision.RESUME:
-        record.life, record.checks = record.life + 1, 0
+        record.checks = record.counted = 0
     return Verdict.TAKEN

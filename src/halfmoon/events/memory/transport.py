@@ -7,7 +7,7 @@ import threading
 
 from halfmoon.errors import ConnectionLost, NotRunning
 from halfmoon.events.memory.broker import BROKER_NAME, MemoryBroker
-from halfmoon.events.memory.records import Record, Ticket
+from halfmoon.events.memory.records import Record
 from halfmoon.events.transport import Answer, Prepared, Told
 from halfmoon.model import LocalTransactionState, Message, SendResult
 
@@ -54,7 +54,9 @@ class MemoryTransport:
         """Answer a check as its process does. Raises what the check raises."""
         with self._lock:
             runs = record.id in self._open
-        if runs or self._answer is None:
+        if runs:
+            return LocalTransactionState.OPEN
+        if self._answer is None:
             return LocalTransactionState.UNKNOWN
         return self._answer(record.stored)
 
@@ -86,7 +88,7 @@ class MemoryTransport:
         with self._lock:
             if len(self._open) < OPEN_MAX:
                 self._open.add(record.id)
-        return Prepared(record.id, record.result, Ticket(record.index, record.life))
+        return Prepared(record.id, record.result, record.index)
 
     async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         """As `prepare`."""

@@ -18,6 +18,7 @@ class EndTransaction(Header):
     transaction_id: str | None = None
     topic: str | None = None  # 5.x
     broker_name: str | None = wire("bname", None)  # 4.9
+    still_open: bool | None = None  # Halfmoon: with 0, the transaction is known and not over; others ignore it
 
 
 @request(39, "CHECK_TRANSACTION_STATE")
