@@ -28,12 +28,12 @@ def prepare(talk, key="u1", *, body=b"order", group=GROUP, queue_id=3, more="", 
     return reply.header(SendMessageReply)
 
 
-def end(talk, sent, decision, *, group=GROUP, oneway=False, check=False, index=None, place=None, open=None, **kw):
+def end(talk, sent, decision, *, group=GROUP, oneway=False, check=False, index=None, place=None, open=None, key="u1", **kw):
     """Send the second phase of a half message; return the answer, None for a one-way."""
     header = EndTransaction(
         producer_group=group, tran_state_table_offset=sent.queue_offset if index is None else index,
         commit_log_offset=parse_offset_msg_id(sent.msg_id).physical_offset if place is None else place,
-        commit_or_rollback=decision, msg_id="u1", from_transaction_check=check,
+        commit_or_rollback=decision, msg_id=key, from_transaction_check=check,
         still_open=open,
     )  # fmt: skip
     return talk.ask(header, oneway=oneway, **kw)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from halfmoon.broker import decisions
+from halfmoon.broker import decisions, endanswers
 from halfmoon.broker.half import with_pairs, without
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.errors import ServiceNotAvailable
@@ -132,14 +132,14 @@ def test_an_answer_counts_once_and_only_to_a_check_and_from_its_group(make_talk)
     assert counters.checks_answered == 0
     talk.wait(6000)
     assert end(talk, sent, COMMIT, check=True, group="others").code == 1
-    assert (index.checks(0)[1][-1].answer, counters.checks_answered) == (0, 0)
+    assert (index.checks(0).history[-1].answer, counters.checks_answered) == (0, 0)
     for _ in range(3):
         end(talk, sent, 0, check=True)
-    assert (index.checks(0)[1][-1].answer, counters.checks_answered) == (1, 1)
+    assert (index.checks(0).history[-1].answer, counters.checks_answered) == (1, 1)
 
 
 def test_successes_that_wait_for_the_device_are_bounded(make_talk, monkeypatch):
-    monkeypatch.setattr(decisions, "ANSWERS_MAX", 3)
+    monkeypatch.setattr(endanswers, "ANSWERS_MAX", 3)
     talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"})
     sent = prepare(talk)
     assert end(talk, sent, ROLLBACK).code == 0

@@ -46,7 +46,7 @@ def test_what_was_given_up_is_listed_with_its_history_never_delivered_and_can_be
     assert (found["reason"], found["checks_sent"], found["resumed"]) == ("2 checks brought no decision", 2, False)
     assert [check["answer"] for check in found["checks"]] == ["UNKNOWN", "UNKNOWN"]
     assert all(abs(check["sent_ms"] - time.time() * 1000) < 600_000 for check in found["checks"])
-    assert re.search(rf"stubborn +2 checks brought no decision +2 +unknown unknown +no +{found['offset_msg_id']}", text)
+    assert re.search(rf"stubborn +2 checks brought no decision +2 +unknown unknown +nothing +{found['offset_msg_id']}", text)
     assert (shown["state"], shown["checks_left"]) == ("GIVEN_UP", 0)
     assert (resumed.code, "resumed" in resumed.out) == (0, True)
     assert after["resumed"] is True

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.decisions import Decided, half_message, visible_draft
+from halfmoon.broker.decisions import Decided
+from halfmoon.broker.halfrecord import half_message, visible_draft
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.ports import Buffer
 from halfmoon.store.parts import parts_of
@@ -39,12 +40,12 @@ def repeating(*arguments: Any) -> Any:
     decisions = broker.transactions.decisions
     judged = decisions._judged
 
-    def judge(ending: Any) -> Any:
+    def judge(ending: Any, now: int) -> Any:
         half = broker.transactions.index.half(ending.index)
         if half is not None and half.state is State.COMMITTED and ending.committed:
             message = half_message(parts_of(broker.store.record(half.physical_offset)))
             broker.sends.append(message.topic, message.queue_id, [visible_draft(message)], broker.store._now)
-        return judged(ending)
+        return judged(ending, now)
 
     decisions._judged = judge  # type: ignore[method-assign]
     return broker
@@ -56,12 +57,12 @@ def turning(*arguments: Any) -> Any:
     decisions = broker.transactions.decisions
     judged = decisions._judged
 
-    def judge(ending: Any) -> Any:
+    def judge(ending: Any, now: int) -> Any:
         half = broker.transactions.index.half(ending.index)
         if half is not None and half.state is State.ROLLED_BACK and ending.committed:
             message = half_message(parts_of(broker.store.record(half.physical_offset)))
             broker.sends.append(message.topic, message.queue_id, [visible_draft(message)], broker.store._now)
-        return judged(ending)
+        return judged(ending, now)
 
     decisions._judged = judge  # type: ignore[method-assign]
     return broker

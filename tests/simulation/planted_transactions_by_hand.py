@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.decisions import half_message, visible_draft
+from halfmoon.broker.halfrecord import half_message, visible_draft
 from halfmoon.broker.request import Reply
 from halfmoon.store.parts import parts_of
 from halfmoon.store.statetable import State

@@ -2,13 +2,13 @@
 
 A *round* begins each check interval and looks at what is pending, in the order of storing; nothing decided is looked at. A group
 that is asked as fast as it may be is left to a *pursuit* of its own, so that it delays no other. A check counts once it is sent:
-a group without a live producer costs its messages nothing. It and those before it count no more once a producer answered that it
-knows the transaction and that it is open: such a message has time, and what is given up for is silence. Ages are of the broker's clock, and those after which nobody is asked
-any more are counted in time that it lived (`halfmoon.broker.lifetime`). Told the time, never looks at it.
+a group without a live producer costs its messages nothing. It and those before it count no more once a producer answers that it
+knows the transaction and that it is open: what is given up for is silence. Ages are of the broker's clock, and those after which
+nobody is asked any more are counted in time that it lived (`halfmoon.broker.lifetime`). Told the time, never looks at it.
 
 Follows TransactionalMessageServiceImpl.check and AbstractTransactionalMessageCheckListener (RocketMQ 4.9.8).
-Differs: a producer may say that a transaction is open; no copy of the half message is written to ask a question; rounds are sliced, so that the broker answers others meanwhile;
-checks are paced per group.
+Differs: a producer may say that a transaction is open; no copy of the half message is written to ask a question; rounds are sliced,
+so that the broker answers others meanwhile; checks are paced per group.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import NamedTuple
 import msgspec
 
 from halfmoon.broker.clients import Clients, Member
-from halfmoon.broker.decisions import Answer, real_queue
+from halfmoon.broker.decisions import Answer
 from halfmoon.broker.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, Halves, checks_written, with_pairs
+from halfmoon.broker.halfrecord import real_queue
 from halfmoon.broker.lifetime import Lifetime
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.pace import Bucket, Pursuits

@@ -6,37 +6,41 @@ says the transaction index; nothing here looks at a clock.
 
 Follows EndTransactionProcessor and TransactionalMessageBridge (RocketMQ 4.9.8).
 Differs: a decision is remembered: its repeat is answered as the first and writes nothing, one that contradicts it is refused and
-counted. A producer that asked is answered also when it says that it does not know. The record must be a half message, and whole.
+counted. One that comes for what was given up is honoured (`halfmoon.broker.late`). A producer that asked is answered also when it
+says that it does not know. The record must be a half message, and whole.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from itertools import islice
+from typing import Literal
 
 import msgspec
 from msgspec import structs
 
-from halfmoon.broker.acks import Sender, reply_to
-from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
-from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, check_topic
+from halfmoon.broker.acks import Sender
+from halfmoon.broker.endanswers import Answers
+from halfmoon.broker.half import PRODUCER_GROUP
+from halfmoon.broker.halfrecord import half_message, visible_draft
+from halfmoon.broker.late import Copy, Late, rollback_op
+from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.recent import HalfMessage, Recent
-from halfmoon.broker.request import Reply, Request, refusal_of
+from halfmoon.broker.request import Request, refusal_of
 from halfmoon.broker.send import Sends
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.topics import Topics
-from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable, SystemBusy
+from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import EndHeader, end_header_json, tag_hash
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.parts import Parts, parts_of
 from halfmoon.store.store import Appended, Draft, Store
 from halfmoon.store.transactions import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.command import encode
-from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.peer import Frame, Peer, Peers
 
@@ -48,8 +52,6 @@ _DECISIONS = (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 _OP_TAG = tag_hash(b"d")
 OPS_AT_ONCE = 256
 """Op records that are owed and written in one turn."""
-ANSWERS_MAX = 100_000
-"""Successes that wait for the log to be durable: repeats cost no bytes of the log, and so nothing else bounds them."""
 
 
 class Answer(IntEnum):
@@ -73,6 +75,9 @@ class Counters(msgspec.Struct):
     contradictions: int = 0
     refused: int = 0
     checks_answered: int = 0
+    still_open: int = 0
+    late_commits: int = 0
+    late_rollbacks: int = 0
 
 
 class Ending(msgspec.Struct, gc=False):
@@ -84,6 +89,8 @@ class Ending(msgspec.Struct, gc=False):
     index: int
     physical_offset: int
     committed: bool
+    key: str = ""
+    """The message's id, as the request has it."""
 
 
 class Decided(msgspec.Struct, gc=False):
@@ -99,14 +106,15 @@ class Decisions:
 
     def __init__(
         self, store: Store, index: TransactionIndex, recent: Recent, sends: Sends, stats: Stats, peers: Peers, host: bytes,
-        warn: Callable[..., None], topics: Topics,
+        warn: Callable[..., None], topics: Topics, late: Late,
     ) -> None:  # fmt: skip
-        self._store, self._index, self._sends, self._stats, self._peers = store, index, sends, stats, peers
-        self._recent, self._host, self._warn, self._topics = recent, host, warn, topics
+        self._store, self._index, self._sends, self._stats = store, index, sends, stats
+        self._recent, self._host, self._warn, self._topics, self._late = recent, host, warn, topics, late
         self.counters = Counters()
         self._taken: list[Ending] = []
-        self._answers: deque[tuple[int, Sender]] = deque()
-        """Successes to be told once the log is durable up to an offset."""
+        answers = Answers(store, peers)
+        self._succeed, self._refuse = answers.succeed, answers.refuse
+        self.waiting, self.durable, self.failed = answers.waiting, answers.durable, answers.failed
         self.owed_ops: dict[int, int] = dict.fromkeys(index.unfinished, -1)
         """Indexes of commits whose op record is not written yet and where their visible record lies; -1: a start found them."""
 
@@ -127,7 +135,8 @@ class Decisions:
             self._enter(sender, peer.remote, header, remark)
         else:
             index, place, group = header.tranStateTableOffset, header.commitLogOffset, header.producerGroup
-            self._taken.append(Ending(sender, peer.remote, group, index, place, decision == TRANSACTION_COMMIT))
+            committed = decision == TRANSACTION_COMMIT
+            self._taken.append(Ending(sender, peer.remote, group, index, place, committed, header.msgId))
         return True
 
     def end(self, request: Request) -> None:
@@ -149,12 +158,12 @@ class Decisions:
             self._checked(header, decision if known else 0)
         if not known:
             self.counters.unknown += 1
-            if remark:
+            if remark and not header.stillOpen:
                 self._warn("%s does not know about half message %d of %.255r: %.500r", remote, index, header.producerGroup, remark)
             self._succeed(sender)
             return
         committed = decision == TRANSACTION_COMMIT
-        self._taken.append(Ending(sender, remote, header.producerGroup, index, header.commitLogOffset, committed))
+        self._taken.append(Ending(sender, remote, header.producerGroup, index, header.commitLogOffset, committed, header.msgId))
 
     def _checked(self, header: EndHeader, decision: int) -> None:
         """Note what was answered to the last check: the first answer to it, and from a producer of its group."""
@@ -170,6 +179,7 @@ class Decisions:
             answer = {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
             self._index.answered(index, int(answer), pardons=answer is Answer.OPEN)
             self.counters.checks_answered += 1
+            self.counters.still_open += answer is Answer.OPEN
 
     def settle(self, now: int) -> None:
         """Carry out everything taken, in order: what repeats a decision of this turn is looked at after it."""
@@ -187,7 +197,11 @@ class Decisions:
                     continue
                 half = recent(index)
                 if half is None or half.physical_offset != ending.physical_offset or half.group != ending.group:
-                    half = self._judged(ending)
+                    judged = self._judged(ending, now)
+                    if isinstance(judged, Ending):
+                        again.append(judged)
+                        continue
+                    half = judged
                 if half is not None:
                     decided[index] = Decided(index, half, ending)
             try:
@@ -199,9 +213,12 @@ class Decisions:
 
     # ------------------------------------------------------------ judging
 
-    def _judged(self, ending: Ending) -> HalfMessage | None:
-        """Return the half message that an ending decides; None when it was answered: refused, or a repeat."""
+    def _judged(self, ending: Ending, now: int) -> HalfMessage | Ending | None:
+        """Return the half message that an ending decides, or the ending as it is about the half message that this one was resumed
+        as; None when it was answered: refused, a repeat, or late."""
         try:
+            if (gone := self._given_up(ending, now)) is not None:
+                return gone or None
             found = half_message(self._half(ending))
             half = self._index.half(ending.index)
             state = State.NONE if half is None or half.physical_offset != ending.physical_offset else State(half.state)
@@ -213,11 +230,7 @@ class Decisions:
                 self.counters.repeats += 1
                 self._succeed(ending.sender)
                 return None
-            self.counters.contradictions += 1
-            said, was = ("commits", "rolled back") if ending.committed else ("rolls back", "committed")
-            self._warn("%s (%s) %s half message %d, which was %s: refused", ending.remote, ending.group, said, ending.index, was)
-            self._stats.add("TRANSACTION_CONTRADICTIONS", ending.group, 1)
-            self._refuse(ending.sender, BrokerError(f"the transaction was {was} already"))
+            self._contradicted(ending)
         except BrokerError as exc:
             self.counters.refused += 1
             self._warn("%s (%.255r) ends half message %d: %s", ending.remote, ending.group, ending.index, exc.remark)
@@ -225,6 +238,61 @@ class Decisions:
         except Exception as exc:
             self._refuse(ending.sender, refusal_of(exc, f"the end of half message {ending.index}"))
         return None
+
+    def _contradicted(self, ending: Ending) -> None:
+        self.counters.contradictions += 1
+        said, was = ("commits", "rolled back") if ending.committed else ("rolls back", "committed")
+        self._warn("%s (%s) %s half message %d, which was %s: refused", ending.remote, ending.group, said, ending.index, was)
+        self._stats.add("TRANSACTION_CONTRADICTIONS", ending.group, 1)
+        self._refuse(ending.sender, BrokerError(f"the transaction was {was} already"))
+
+    def _given_up(self, ending: Ending, now: int) -> Ending | Literal[False] | None:
+        """Carry out an ending that came after its half message was given up, and answer it: False.
+
+        Returns the ending about what the half message was resumed as, where it was; None: it was not given up, or nobody can tell.
+        """
+        half = self._index.half(ending.index)
+        if half is not None and half.physical_offset == ending.physical_offset and half.state != State.ROLLED_BACK:
+            return None
+        copy = self._late.copy_of(ending.key, ending.group, ending.physical_offset)
+        if copy is None:
+            return None
+        if (successor := self._late.successor(copy)) is not None:
+            index, place = successor
+            return structs.replace(ending, index=index, physical_offset=place)
+        was = self._late.committed(copy)
+        if was is None:
+            self._end_late(ending, copy, now)
+        elif was == ending.committed:
+            self.counters.repeats += 1
+        else:
+            self._contradicted(ending)
+            return False
+        self._succeed(ending.sender)
+        return False
+
+    def _end_late(self, ending: Ending, copy: Copy, now: int) -> None:
+        """Store what a late ending asks for. Raises BrokerError when the store takes nothing."""
+        self._late.check_room()
+        if ending.committed:
+            parts = self._late.half_of(copy)
+            half = None if parts is None else half_message(parts)
+            if half is None or not half.topic:
+                raise BrokerError("the half message was given up, and its copy is gone or does not say where it belongs")
+            self._make_readable(half.topic, half.queue_id, now)
+            self._sends.append(half.topic, half.queue_id, [visible_draft(half)], now)
+            self.counters.commits += 1
+            self.counters.late_commits += 1
+        else:
+            self._sends.append(OP_TOPIC, 0, [rollback_op(copy, self._host, now)], now)
+            self.counters.rollbacks += 1
+            self.counters.late_rollbacks += 1
+        self._late.ended(copy.half_place, committed=ending.committed)
+        self._stats.add("TRANSACTION_COMMITS" if ending.committed else "TRANSACTION_ROLLBACKS", ending.group, 1)
+        log.warning(
+            "half message %d (%s, group %s) was given up and is %s after all: %s says so",
+            ending.index, ending.key, ending.group, "committed" if ending.committed else "rolled back", ending.remote,
+        )  # fmt: skip
 
     def _half(self, ending: Ending) -> Parts:
         """Return the record that an ending names. Raises BrokerError 1 with the original's texts when they do not fit."""
@@ -370,75 +438,9 @@ class Decisions:
                 self._index.hold(None)
         return True
 
-    # ------------------------------------------------------------ answers
-
     def _fail(self, decided: Iterable[Decided], refusal: BrokerError) -> None:
         for each in decided:
             self.counters.refused += 1
             self._warn("half message %d stays undecided: %s", each.index, refusal.remark)
             if each.ending is not None:
                 self._refuse(each.ending.sender, refusal)
-
-    def _succeed(self, sender: Sender | None) -> None:
-        """Tell success: at once, or with sync flush once everything until now is durable."""
-        if sender is None:
-            return
-        if self._store.sync_flush and self._store.durable_offset < self._store.end_offset:
-            if len(self._answers) >= ANSWERS_MAX:
-                self._refuse(sender, SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up"))
-                return
-            self._answers.append((self._store.end_offset, sender))
-        else:
-            self._answer(sender, Reply())
-
-    def waiting(self) -> int:
-        """How many wait for the log to be durable."""
-        return len(self._answers)
-
-    def durable(self, offset: int) -> None:
-        """The log is durable up to an offset: tell those who waited for it."""
-        while self._answers and self._answers[0][0] <= offset:
-            self._answer(self._answers.popleft()[1], Reply())
-
-    def failed(self, reason: str) -> None:
-        """The log will not become durable: tell those who waited."""
-        while self._answers:
-            self._refuse(self._answers.popleft()[1], BrokerError(reason))
-
-    def _refuse(self, sender: Sender | None, refusal: BrokerError) -> None:
-        if sender is not None:
-            self._answer(sender, Reply(refusal.code, refusal.remark))
-
-    def _answer(self, sender: Sender, reply: Reply) -> None:
-        peer, opaque, serialization = sender
-        if not peer.closing:
-            self._peers.answer(peer, encode(reply_to(opaque, serialization, reply)))
-
-
-def real_queue(properties: bytes) -> tuple[str, int]:
-    """Return topic and queue where a half message belongs; ("", 0) when it does not say, or names what can be no topic."""
-    topic = (wire_properties.value_of(properties, REAL_TOPIC.encode()) or b"").decode("utf-8", "replace")
-    queue = wire_properties.value_of(properties, REAL_QUEUE.encode()) or b""
-    try:
-        check_topic(topic)
-    except BrokerError:
-        return "", 0
-    return (topic, int(queue)) if queue.isdigit() and len(queue) < 10 else ("", 0)
-
-
-def half_message(parts: Parts) -> HalfMessage:
-    """Return a half message as it was stored."""
-    tag = wire_properties.value_of(parts.properties, b"TAGS") if b"TAGS\x01" in parts.properties else None
-    group = (wire_properties.value_of(parts.properties, PRODUCER_GROUP.encode()) or b"").decode("utf-8", "replace")
-    draft = (
-        parts.body, parts.properties, parts.flag, parts.sys_flag, parts.born_ms, parts.born_host, parts.reconsume_times, 0,
-        tag_hash(tag) if tag else 0,
-    )  # fmt: skip
-    return HalfMessage(parts.physical_offset, group, *real_queue(parts.properties), draft)
-
-
-def visible_draft(half: HalfMessage) -> Draft:
-    """Return what a commit stores: the half message as it is, with the commit bit and the half record's place."""
-    body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, _, code = half.draft
-    sys_flag = sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
-    return body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, half.physical_offset, code

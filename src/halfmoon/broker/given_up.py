@@ -28,12 +28,16 @@ from halfmoon.broker.half import (
     with_pairs,
     without,
 )
+from halfmoon.broker.halfrecord import real_queue
+from halfmoon.broker.keyed import message_of
+from halfmoon.broker.late import HISTORY, REASON, Late, copy_from
 from halfmoon.broker.later import Later
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC
+from halfmoon.broker.recent import HalfMessage
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
 from halfmoon.broker.topics import Topics
-from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, StoreNotWritable, UsageError
+from halfmoon.errors import BrokerError, CorruptRecord, StoreNotWritable, UsageError
 from halfmoon.hot import tag_hash
 from halfmoon.model import StoredMessage
 from halfmoon.store.parts import Parts, parts_of
@@ -42,12 +46,8 @@ from halfmoon.store.transactions import Check, Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
 from halfmoon.wire.ids import parse_offset_msg_id
-from halfmoon.wire.record import decode_record
 
 log = logging.getLogger("halfmoon.broker.transactions")
-
-REASON, HISTORY = "TRANSACTION_GIVEN_UP_REASON", "TRANSACTION_CHECK_HISTORY"
-"""Properties of a copy, where there is room: why, and each check as ``seconds:answer:producer`` joined by blanks, oldest first."""
 
 _NOT_RESUMED = frozenset(name.encode() for name in OURS - {"CLUSTER", REAL_TOPIC, REAL_QUEUE})
 _COPIED_MAX = 1000
@@ -59,10 +59,10 @@ class GivenUp:
 
     def __init__(
         self, store: Store, index: TransactionIndex, topics: Topics, sends: Sends, halves: Halves, decisions: Decisions,
-        later: Later, warn: Callable[..., None],
+        later: Later, late: Late, warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._store, self._index, self._topics, self._sends = store, index, topics, sends
-        self._halves, self._decisions, self._later, self._warn = halves, decisions, later, warn
+        self._halves, self._decisions, self._later, self._late, self._warn = halves, decisions, later, late, warn
         self._copied: set[int] | None = None
         """Half messages whose copy is stored and that could not be settled yet; None: nobody asked for them since the start."""
         self._resuming: deque[tuple[int, str]] = deque()
@@ -99,9 +99,11 @@ class GivenUp:
             return
         if len(self._copied) >= _COPIED_MAX:
             raise StoreNotWritable(f"{_COPIED_MAX} others wait for their op records")
+        self._late.check_room()
         self._index.make_room(0, 1)
         self._topics.ensure(GIVEN_UP_TOPIC, 1, now)
-        self._sends.append(GIVEN_UP_TOPIC, 0, [draft], now)
+        [place] = self._sends.append(GIVEN_UP_TOPIC, 0, [draft], now).physical_offsets
+        self._late.copied(half.physical_offset, place)
         self._copied.add(half.index)
 
     def _copied_before(self) -> set[int]:
@@ -111,7 +113,7 @@ class GivenUp:
         end, first = store.queue_max(GIVEN_UP_TOPIC, 0), store.queue_min(GIVEN_UP_TOPIC, 0)
         for offset in range(end - 1, max(first, end - _COPIED_MAX) - 1, -1):
             pieces = store.read(GIVEN_UP_TOPIC, 0, offset, 1).pieces
-            copy = _message(pieces[0]) if pieces else None
+            copy = message_of(pieces[0]) if pieces else None
             if copy is not None and lowest is not None and copy.physical_offset < lowest.physical_offset:
                 break
             half = None if copy is None else self._half_of(copy)
@@ -123,7 +125,7 @@ class GivenUp:
         """Return the half message that a copy names; None when it is gone or another one: Apache's copies name place 0."""
         place = copy.prepared_transaction_offset
         record = self._store.record(place) if place >= 0 else None
-        stored = None if record is None else _message(record)
+        stored = None if record is None else message_of(record)
         if stored is None or stored.body != copy.body or stored.properties.get("UNIQ_KEY") != copy.properties.get("UNIQ_KEY"):
             return None
         half = self._index.half(stored.queue_offset) if stored.topic == HALF_TOPIC else None
@@ -143,8 +145,15 @@ class GivenUp:
         self._check_not_resuming(unique or str(place))
         if unique:
             self._check_resumable(unique, place, request.now)
+        self._late.check_room()
         kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
-        self._halves.append([_draft(parts, kept, 0)], [found.get(PRODUCER_GROUP, "")], request.now)
+        group, draft = found.get(PRODUCER_GROUP, ""), _draft(parts, kept, 0)
+        index, places, _ = self._halves.append([draft], [group], request.now)
+        self._halves.recent.add(
+            index, HalfMessage(places[0], group, *real_queue(kept), draft)
+        )  # to be decided before it is durable
+        if (copy := message_of(self._store.record(place))) is not None:
+            self._late.resumed(copy.prepared_transaction_offset, index, places[0])
         if self._store.sync_flush:
             self._resuming.append((self._store.end_offset, unique or str(place)))
         self.resumed += 1
@@ -169,7 +178,12 @@ class GivenUp:
             raise BrokerError(f"message {name} was resumed already")
 
     def _check_resumable(self, unique: str, place: int, now: int) -> None:
-        """Raise BrokerError when the message was resumed, or committed: a full disk may come between its copy and its op record."""
+        """Raise BrokerError when the message was resumed, or decided: a full disk may come between its copy and its op record, and
+        its producer may come late."""
+        copy = message_of(self._store.record(place))
+        late = None if copy is None else self._late.committed(copy_from(copy))
+        if late is not None:
+            raise BrokerError(f"message {unique} was {'committed' if late else 'rolled back'}")
         for record in self._store.query(HALF_TOPIC, unique, 32, 0, now).records:
             stored = parts_of(record)
             half = self._index.half(stored.queue_offset)
@@ -186,13 +200,6 @@ def _draft(parts: Parts, properties: bytes, prepared_offset: int) -> Draft:
         parts.body, properties, parts.flag, parts.sys_flag, parts.born_ms, parts.born_host, parts.reconsume_times, prepared_offset,
         code,
     )  # fmt: skip
-
-
-def _message(record: memoryview) -> StoredMessage | None:
-    try:
-        return decode_record(record)
-    except BadMessage:
-        return None
 
 
 def history_text(history: Sequence[Check]) -> str:

@@ -9,9 +9,11 @@ import logging
 
 from halfmoon.broker.checks import Checks
 from halfmoon.broker.clients import Clients
-from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending, half_message, real_queue
+from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import PRODUCER_GROUP, Halves
+from halfmoon.broker.halfrecord import half_message, real_queue
+from halfmoon.broker.late import Late
 from halfmoon.broker.later import Later
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
@@ -45,11 +47,11 @@ class Pending:
 
     def __init__(
         self, settings: BrokerSettings, store: Store, index: TransactionIndex, clients: Clients, stats: Stats, halves: Halves,
-        decisions: Decisions, checks: Checks, given_up: GivenUp, later: Later, host: bytes,
+        decisions: Decisions, checks: Checks, given_up: GivenUp, later: Later, late: Late, host: bytes,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._index, self._clients, self._stats = settings, store, index, clients, stats
         self._halves, self._decisions, self._checks, self._given_up = halves, decisions, checks, given_up
-        self._later, self._host = later, host
+        self._later, self._late, self._host = later, late, host
         self.by_hand = 0
 
     def list(self, request: Request) -> Reply:
@@ -103,7 +105,7 @@ class Pending:
         if half.state != State.PREPARED:
             if (half.state == State.COMMITTED) == header.commit and half.state != State.NONE:
                 return self._later.answer(request, Reply(0, None, None, to_json(self._transaction(half, request.now))))
-            raise BrokerError(f"the transaction is decided: {State(half.state).name}")
+            raise BrokerError(f"the transaction is decided: {self._became(half)}")
         parts = self._parts(half)
         group = _text(parts, PRODUCER_GROUP)
         ending = Ending(None, request.peer.remote, group, half.index, half.physical_offset, header.commit)
@@ -115,6 +117,18 @@ class Pending:
         word = "committed" if header.commit else "rolled back"
         audit.warning("half message %d (group %s) is %s by %s from %s", half.index, group, word, operator, request.peer.remote)
         return self._later.answer(request, Reply(0, None, None, to_json(self._transaction(decided, request.now))))
+
+    def _became(self, half: Half) -> str:
+        """Return what became of a half message, in words."""
+        if half.state == State.ROLLED_BACK:
+            parts = self._parts(half)
+            copy = self._late.copy_of(_text(parts, "UNIQ_KEY"), _text(parts, PRODUCER_GROUP), half.physical_offset)
+            if copy is not None:
+                late = {True: ", and committed later", False: ", and rolled back later", None: ": resume it"}[
+                    self._late.committed(copy)
+                ]
+                return f"given up{late}"
+        return State(half.state).name
 
     def stats(self, request: Request) -> Reply:
         """Answer what is pending by group, counters and rates (31005)."""
@@ -160,8 +174,10 @@ class Pending:
         return {
             "halves": self._halves.stored, "commits": d.commits, "rollbacks": d.rollbacks, "unknown": d.unknown,
             "repeats": d.repeats, "contradictions": d.contradictions, "refused": d.refused, "checks_sent": c.sent,
-            "checks_answered": d.checks_answered, "checks_unanswered": c.unanswered, "rounds": c.rounds,
-            "given_up": self._given_up.given_up, "resumed": self._given_up.resumed, "by_hand": self.by_hand,
+            "checks_answered": d.checks_answered, "checks_still_open": d.still_open, "checks_unanswered": c.unanswered,
+            "rounds": c.rounds,
+            "given_up": self._given_up.given_up, "late_commits": d.late_commits, "late_rollbacks": d.late_rollbacks,
+            "resumed": self._given_up.resumed, "by_hand": self.by_hand,
         }  # fmt: skip
 
     def _groups(self) -> dict[str, GroupTransactions]:

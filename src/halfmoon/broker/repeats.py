@@ -17,23 +17,20 @@ from msgspec import structs
 
 from halfmoon.broker.acks import Stored
 from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC, without
-from halfmoon.broker.names import DEAD_PREFIX, GIVEN_UP_TOPIC, HALF_TOPIC, RETRY_PREFIX
+from halfmoon.broker.keyed import messages_with
+from halfmoon.broker.late import Late
+from halfmoon.broker.names import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX
 from halfmoon.broker.request import Request
 from halfmoon.broker.send import SendHeaderOf, Sends, may_be_delayed
-from halfmoon.errors import BadMessage, BrokerError, ResponseCode, SystemBusy
+from halfmoon.errors import BrokerError, ResponseCode, SystemBusy
 from halfmoon.model import REPEAT, UNIQ_KEY, StoredMessage
 from halfmoon.store.store import Store
 from halfmoon.store.transactions import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.record import decode_record
 
 WAITING_MAX, WAITING_BYTES_MAX = 10_000, 64 * 1024 * 1024
 """Repeats that wait for the device, and their bodies; more are refused with 2, and nothing of them is stored."""
 
-COPIES_MAX = 16
-"""Records of one id that are looked at, the newest: what checks, resumes and replays left."""
-
-_FOR_EVER_MS = 2**62
 _MARK = frozenset((REPEAT.encode(),))
 
 log = logging.getLogger("halfmoon.broker")
@@ -42,8 +39,8 @@ log = logging.getLogger("halfmoon.broker")
 class Repeats:
     """Says what became of the first attempt. With sync flush a repeat waits until that could be seen."""
 
-    def __init__(self, store: Store, index: TransactionIndex, sends: Sends) -> None:
-        self._store, self._index, self._sends = store, index, sends
+    def __init__(self, store: Store, index: TransactionIndex, sends: Sends, late: Late) -> None:
+        self._store, self._index, self._sends, self._late = store, index, sends, late
         self._waiting: deque[tuple[int, Request]] = deque()
         self._waiting_bytes = 0
         self._judged: Request | None = None
@@ -125,46 +122,31 @@ class Repeats:
                 raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
         self._stored[topic, key] = self._store.end_offset + 1  # it is stored behind this
 
-    def _found(self, topic: str, key: str) -> list[StoredMessage]:
-        """Return the records of a topic with an id, the newest first."""
-        found: list[StoredMessage] = []
-        for record in reversed(self._store.query(topic, key, COPIES_MAX, 0, _FOR_EVER_MS).records):
-            try:
-                message = decode_record(bytes(record))
-            except BadMessage:
-                continue
-            if message.properties.get(UNIQ_KEY) == key:
-                found.append(message)
-        return found
-
     def _first_plain(self, topic: str, key: str) -> tuple[StoredMessage, int] | None:
-        found = self._found(topic, key)
+        found = messages_with(self._store, topic, key)
         return (found[-1], found[-1].queue_id) if found else None
 
     def _first_half(self, topic: str, key: str, group: str) -> tuple[StoredMessage, int] | None:
-        for message in self._found(HALF_TOPIC, key):
+        for message in messages_with(self._store, HALF_TOPIC, key):
             properties = message.properties
             if properties.get(PRODUCER_GROUP) != group or properties.get(REAL_TOPIC) != topic:
                 continue
             half = self._index.half(message.queue_offset)
             if half is None or half.physical_offset != message.physical_offset or half.state == State.NONE:
                 continue
-            if half.state == State.ROLLED_BACK:
+            copy = self._late.copy_of(key, group, message.physical_offset) if half.state == State.ROLLED_BACK else None
+            if half.state == State.ROLLED_BACK and (copy is None or not self._late.committed(copy)):
                 self.refused += 1
                 log.info("repeat refused, it was settled: msg_id=%.80r group=%s topic=%s", key, group, topic)
                 what = (
                     f"the half message {key} was given up: resume it"
-                    if self._given_up(message, key)
+                    if copy is not None and self._late.committed(copy) is None
                     else f"the transaction of message {key} was rolled back: send it under a new id"
                 )
                 raise BrokerError(what, code=int(ResponseCode.TRANSACTION_FAILED))
             queue = properties.get(REAL_QUEUE, "")
             return message, int(queue) if queue.isdigit() and len(queue) < 10 else 0
         return None
-
-    def _given_up(self, half: StoredMessage, key: str) -> bool:
-        """Return whether a half message that no commit can reach was given up by us, not rolled back by its producer."""
-        return any(copy.prepared_transaction_offset == half.physical_offset for copy in self._found(GIVEN_UP_TOPIC, key))
 
     def _answer(self, request: Request, first: StoredMessage, queue_id: int) -> None:
         """Answer a repeat as the first attempt was."""

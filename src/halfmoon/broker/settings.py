@@ -70,7 +70,10 @@ class BrokerSettings:
         6000, java="transactionTimeOut", low=0, high=2**31 - 1, why="A half message is asked about once it is this old."
     )
     transaction_check_max: int = setting(
-        15, java="transactionCheckMax", low=1, high=1000,
+        15,
+        java="transactionCheckMax",
+        low=1,
+        high=1000,
         why="Checks that no producer answers with a decision, or with *it is still open*, before a half message is given up.",
     )
     transaction_check_interval_ms: int = setting(

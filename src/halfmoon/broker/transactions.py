@@ -16,6 +16,7 @@ from halfmoon.broker.decisions import Decisions
 from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import Halves
+from halfmoon.broker.late import Late
 from halfmoon.broker.later import Later
 from halfmoon.broker.lifetime import Lifetime
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
@@ -57,11 +58,12 @@ class Transactions:
         warn = self._fewer.warning
         self.halves = Halves(sends, index, warn)
         sends.on_half = self.halves.send
-        self.repeats = Repeats(store, index, sends)
+        late = Late(store)
+        self.repeats = Repeats(store, index, sends, late)
         sends.on_repeat = self.repeats.take
-        self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host, warn, topics)
+        self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host, warn, topics, late)
         self.later = Later(store, peers)
-        self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions, self.later, warn)
+        self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions, self.later, late, warn)
         kept_ms = store.settings.file_reserved_hours * 3_600_000
         newest = index.half(index.end - 1) if index.end else None
         self.lifetime = Lifetime(tables, 0 if newest is None else newest.store_s * 1000, now, warn)
@@ -71,7 +73,7 @@ class Transactions:
         )  # fmt: skip
         self.checks.on_round = self._round_ended
         self.pending = Pending(
-            settings, store, index, clients, stats, self.halves, self.decisions, self.checks, self.given_up, self.later, host
+            settings, store, index, clients, stats, self.halves, self.decisions, self.checks, self.given_up, self.later, late, host
         )  # fmt: skip
 
     def turn(self, now: int) -> None:

@@ -109,7 +109,7 @@ def rollback(name: ID, yes: Yes = False, operator: Operator = None, nameserver: 
 
 @app.command("given-up")
 def given_up(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
-    """List the newest half messages that were given up undecided, why, and whether they were resumed.
+    """List the newest half messages that were given up undecided, why, and what became of them since.
 
     Example: halfmoon tx given-up --limit 20
     """

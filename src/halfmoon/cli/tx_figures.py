@@ -18,9 +18,12 @@ COUNTERS = {
     "refused": "Decisions refused for another reason.",
     "checks_sent": "Checks sent to producers.",
     "checks_answered": "Checks that were answered.",
+    "checks_still_open": "Checks answered with: it is still open.",
     "checks_unanswered": "Checks still without an answer when the next was sent.",
     "rounds": "Rounds of checks begun.",
     "given_up": "Half messages given up.",
+    "late_commits": "Half messages committed after they were given up.",
+    "late_rollbacks": "Half messages rolled back after they were given up.",
     "resumed": "Given-up half messages resumed.",
     "by_hand": "Decisions by an operator.",
 }

@@ -57,12 +57,17 @@ def show_given_up(found: Sequence[Any]) -> None:
     rows = [
         (
             time_text(one.given_up_ms), one.group, one.topic, one.keys, one.reason or "not told", one.checks_sent,
-            " ".join(answer_text(each.answer) for each in one.checks), "yes" if one.resumed else "no", one.offset_msg_id,
+            " ".join(answer_text(each.answer) for each in one.checks), _since(one), one.offset_msg_id,
         )
         for one in found
     ]  # fmt: skip
-    names = ("given up", "group", "topic", "keys", "reason", "sent", "answers", "resumed", "resume by")
+    names = ("given up", "group", "topic", "keys", "reason", "sent", "answers", "since then", "resume by")
     show_table("given up", names, rows)
+
+
+def _since(one: Any) -> str:
+    """Return what became of a half message since it was given up."""
+    return "committed" if one.committed else "resumed" if one.resumed else "nothing"
 
 
 def show_notes(found: Sequence[Any]) -> None:

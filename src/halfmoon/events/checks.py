@@ -49,7 +49,7 @@ class CheckContext:
     def set_rollback_only(self, reason: str = "") -> None:
         """Have the event rolled back: its transaction did not commit, and never will. Raise instead when you cannot tell.
 
-        With a token row it is enough that the transaction did not commit: while it is open, and when it commits, this has no effect.
+        With a token row it is enough that it did not commit yet: while it is open, and when it commits, this has no effect.
         """
         self.rollback_only = True
         self.reason = reason or self.reason

@@ -50,8 +50,8 @@ class MemoryBus:
             assert sent_mails() == ["b-1"]
 
     ``check_after_s``, ``check_interval_s`` and ``checks_max`` are a broker's: the age before which it does not ask, how often it
-    asks, and after how many checks it gives up that no publisher answered. ``codecs`` are those by which `events` reads payloads. Safe to use from many
-    threads. Raises UsageError for numbers that cannot be.
+    asks, and after how many checks without an answer it gives up. ``codecs`` are those by which `events` reads payloads. Safe to
+    use from many threads. Raises UsageError for numbers that cannot be.
     """
 
     def __init__(

@@ -14,8 +14,10 @@ import msgspec
 from halfmoon.model import LocalTransactionState, Message, SendResult, StoredMessage
 
 Answer = Callable[[StoredMessage], LocalTransactionState]
-"""Answers a broker's check of a half message; OPEN: not decided yet, the broker asks again; UNKNOWN, or an exception: it asks again a
-few times. Runs in a thread."""
+"""Answers a broker's check of a half message. Runs in a thread.
+
+OPEN: not decided yet, the broker asks again; UNKNOWN, or an exception: it asks again a few times.
+"""
 
 Told = Callable[[SendResult | None, BaseException | None], None]
 """Is told how a send ended that nobody waits for. Runs on the transport's own thread; must not wait."""

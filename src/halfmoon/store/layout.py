@@ -47,7 +47,7 @@ STATE = Struct(">qiIii")  # | physical offset i64 | size i32 | store time, secon
 STATE_BYTES: Final = 24
 UNIT = Struct(">qiq")  # | physical offset i64 | size i32 | tag i64 | = 20 bytes, see halfmoon.store.redolog
 UNIT_BYTES: Final = 20
-CHECK_SLOT = Struct(">HHHH")  # | low quarter of the physical offset | checks that count | sent | crc, u16 each | 15 times 8 | = 128 bytes
+CHECK_SLOT = Struct(">HHHH")  # | physical offset & 0xFFFF | checks that count | sent | crc | 15 times 8 = 128 bytes
 CHECK = Struct(">I4s")  # | sent, seconds u32 | answer u8, hash of the producer 3 | = 8 bytes
 CHECK_SLOT_BYTES: Final = 128
 assert (STATE.size, UNIT.size, CHECK_SLOT.size + 15 * CHECK.size) == (STATE_BYTES, UNIT_BYTES, CHECK_SLOT_BYTES)

@@ -27,7 +27,7 @@ from halfmoon.effects import Op, gather
 from halfmoon.errors import BrokerError, QueryNotFound, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue, PullStatus, StoredMessage, Subscription
 from halfmoon.wire.bodies import ProducerConnection, from_json
-from halfmoon.wire.flags import PULL_SUBSCRIPTION
+from halfmoon.wire.flags import PULL_SUBSCRIPTION, TRANSACTION_COMMIT, TRANSACTION_MASK
 from halfmoon.wire.headers.client import GetProducerConnectionList
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, QueryConsumerOffset, SearchOffsetByTimestamp
 from halfmoon.wire.headers.pull import PullMessage, QueryConsumeQueue, QueryMessage, ViewMessageById
@@ -270,6 +270,18 @@ def _settled(admin: AdminCore, address: str, topic: str) -> Op[int]:
     except QueryNotFound:
         return (yield from ends(admin, address, topic))[0]
     return max(0, reply.header(OffsetReply).offset)
+
+
+def given_up_copies(admin: AdminCore, address: str, unique: str) -> Op[list[StoredMessage]]:
+    """Return the copies of a sender's id in the topic of those given up."""
+    return (yield from _by_unique(admin, address, GIVEN_UP_TOPIC, unique))
+
+
+def committed_late(admin: AdminCore, address: str, copy: StoredMessage) -> Op[bool]:
+    """Return whether a half message was committed although it was given up; ``copy`` lies in the topic of those given up."""
+    found = yield from _by_unique(admin, address, copy.properties.get("REAL_TOPIC", ""), copy.msg_id)
+    place = copy.prepared_transaction_offset
+    return any(one.prepared_transaction_offset == place and one.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT for one in found)
 
 
 def _by_unique(admin: AdminCore, address: str, topic: str, unique: str) -> Op[list[StoredMessage]]:

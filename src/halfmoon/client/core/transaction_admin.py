@@ -15,8 +15,10 @@ from halfmoon.client.core.half_queue import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
     checks_max_of,
+    committed_late,
     copies_behind,
     ends,
+    given_up_copies,
     half_queue,
     newest_copy,
     producer_count,
@@ -196,7 +198,9 @@ def _at(admin: AdminCore, at: Master, name: str) -> Op[TransactionAt]:
     if one.state == ROLLED_BACK and (
         yield from copies_behind(admin, at.address, GIVEN_UP_TOPIC, one.msg_id, one.commit_log_offset)
     ):
-        one.state = GIVEN_UP
+        copies = yield from given_up_copies(admin, at.address, one.msg_id)
+        late = [copy for copy in copies if copy.prepared_transaction_offset == one.commit_log_offset]
+        one.state = COMMITTED if late and (yield from committed_late(admin, at.address, late[0])) else GIVEN_UP
     return one
 
 
@@ -315,7 +319,8 @@ def _given_up_one(admin: AdminCore, at: Master, copy: StoredMessage) -> Op[Given
         born_ms=copy.born_ms, given_up_ms=copy.store_ms, reason=reason,
         checks_sent=int(sent) if sent.isdigit() and len(sent) < 6 else 0,
         checks=history_of(properties.get("TRANSACTION_CHECK_HISTORY", "")),
-        resumed=(yield from copies_behind(admin, at.address, HALF_TOPIC, copy.msg_id, copy.physical_offset)), broker=at.name,
+        resumed=(yield from copies_behind(admin, at.address, HALF_TOPIC, copy.msg_id, copy.physical_offset)),
+        committed=(yield from committed_late(admin, at.address, copy)), broker=at.name,
         address=at.address, not_told=[] if reason else ["why it was given up, and the history of its checks, are not told"],
     )  # fmt: skip
 
@@ -375,7 +380,7 @@ def end_transaction(admin: AdminCore, offset_msg_id: str, state: LocalTransactio
 def _ending(half: StoredMessage, state: LocalTransactionState, *, from_check: bool) -> EndTransaction:
     return EndTransaction(
         producer_group=half.properties.get("PGROUP", ""), tran_state_table_offset=half.queue_offset,
-        commit_log_offset=half.physical_offset, commit_or_rollback=int(state), msg_id=half.msg_id,
+        commit_log_offset=half.physical_offset, commit_or_rollback=state.code, msg_id=half.msg_id,
         from_transaction_check=from_check, transaction_id=half.transaction_id, topic=half.properties.get("REAL_TOPIC"),
     )  # fmt: skip
 

@@ -45,7 +45,8 @@ class TransactionStatsAt(TransactionStats):
 
 
 class GivenUpTransaction(Body):
-    """A copy in TRANS_CHECK_MAX_TIME_TOPIC. ``resumed``: a half message of the same id lies behind it in the broker's log."""
+    """A copy in TRANS_CHECK_MAX_TIME_TOPIC. ``resumed``: a half message of the same id lies behind it in the broker's log.
+    ``committed``: its producer committed it later, and it was delivered."""
 
     offset_msg_id: str = ""
     msg_id: str = ""
@@ -59,6 +60,7 @@ class GivenUpTransaction(Body):
     checks_sent: I32 = 0
     checks: list[TransactionCheck] = []
     resumed: bool = False
+    committed: bool = False
     broker: str = ""
     address: str = ""
     not_told: list[str] = []

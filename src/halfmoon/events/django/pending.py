@@ -63,7 +63,11 @@ def pending(configuration: Configuration) -> Pending:
     try:
         with Admin(nameserver=configuration.nameserver) as admin:
             told = admin.pending_transactions(group=configuration.group, count_max=COUNT_MAX + 1)
-            lost = [one for one in admin.given_up(count_max=COUNT_MAX) if one.group == configuration.group and not one.resumed]
+            lost = [
+                one
+                for one in admin.given_up(count_max=COUNT_MAX)
+                if one.group == configuration.group and not (one.resumed or one.committed)
+            ]
     except HalfmoonError as exc:
         found.error = str(exc)
         return found

@@ -6,6 +6,7 @@ The states and what leads from one to another stand in `NEXT`; a pair that is no
 from __future__ import annotations
 
 from enum import Enum
+
 import msgspec
 
 from halfmoon.model import Message, SendResult, StoredMessage
