@@ -14,7 +14,7 @@ from halfmoon.wire.headers.pull import QueryMessage, QueryMessageReply, ViewMess
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.record import decode_records
-from tests.broker.talk import START_MS
+from tests.broker.talk import START_MS, send_header
 
 T = "orders"
 
@@ -101,3 +101,22 @@ def test_a_queue_without_messages_has_its_ends_at_0(filled):
 @pytest.mark.parametrize("count", [0, -3])
 def test_who_asks_for_no_message_gets_none(filled, count):
     assert by_key(filled, "all", max_num=count).code == 22
+
+
+@pytest.mark.parametrize("boundary", ["LOWER", "UPPER"])
+def test_a_bound_costs_few_reads_also_where_the_clock_stepped_back(talk, monkeypatch, boundary):
+    talk.send(T)
+    for burst in range(20):
+        talk.now += 1000 if burst % 3 else -5000  # times that go back and forth
+        for number in range(100):
+            talk.post(send_header(T), b"%d" % number)
+        talk.turn()
+    log = talk.broker.store._log
+    read = []
+    store_ms = log.store_ms
+    monkeypatch.setattr(log, "store_ms", lambda offset: read.append(offset) or store_ms(offset))
+    for wanted in range(talk.now - 40_000, talk.now + 10_000, 500):
+        read.clear()
+        reply = talk.ask(SearchOffsetByTimestamp(topic=T, queue_id=0, timestamp=wanted, boundary_type=boundary))
+        assert 0 <= reply.header(OffsetReply).offset <= 2001
+        assert len(read) <= 12

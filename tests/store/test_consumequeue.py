@@ -108,3 +108,18 @@ def test_a_queue_that_begins_anew_is_empty_where_it_begins():
     queue = ConsumeQueue(SimDisk(Random(1)), "t", 0, 6000)
     queue.make_room(1234, 1, 0, 65536)
     assert (queue.min_offset, queue.max_offset, queue.written) == (1234, 1234, 1234)
+
+
+def test_a_gap_of_a_million_fillers_is_stepped_over_in_few_looks(monkeypatch: pytest.MonkeyPatch):
+    disk = SimDisk(Random(1))
+    queue = ConsumeQueue(disk, "t", 0, 20 * 300_000)
+    queue.publish(0, [0, 100, 5], 1 << 20)
+    queue.publish(1_000_001, [100, 100, 6], 1 << 20)
+    looks: list[int] = []
+    entry = ConsumeQueue.entry
+    monkeypatch.setattr(ConsumeQueue, "entry", lambda self, offset: looks.append(offset) or entry(self, offset))
+    assert queue.real_entry(1, 1_000_002) == (1_000_001, (100, 100, 6))
+    assert queue.real_before(1_000_001, 0) == 0
+    assert queue.real_before(1_000_001, 1) == 0
+    assert queue.real_entry(1, 1_000_001) is None
+    assert len(looks) < 20_000

@@ -277,6 +277,8 @@ class Delays:
             self._keeping.done(TIMER, settled=not timer.left)
             return AT_ONCE
         pairs = timer.next(now, AT_ONCE)
+        if not pairs and timer.ahead.due is not None and timer.ahead.due <= now:
+            return timer.ahead.run(now)
         if pairs:
             messages = timer.read(pairs, now)
             self._keeping.begin(TIMER, len(pairs))

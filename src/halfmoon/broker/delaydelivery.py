@@ -37,6 +37,15 @@ class Due(NamedTuple):
     draft: Draft
 
 
+def in_order(messages: Iterable[Due | None]) -> list[Due]:
+    """Return messages in the order in which they are stored; None is left out."""
+    by_queue: dict[tuple[str, int], list[Due]] = {}
+    for message in messages:
+        if message is not None:
+            by_queue.setdefault((message.topic, message.queue_id), []).append(message)
+    return [due for group in by_queue.values() for due in group]
+
+
 class Deliveries:
     """Stores messages that are due. ``delivered`` and ``passed_over`` count since the start."""
 
@@ -52,12 +61,12 @@ class Deliveries:
 
         Those that can never be delivered are left out. The order depends on the records alone.
         """
-        by_queue: dict[tuple[str, int], list[Due]] = {}
-        for entry in entries:
-            found = self._read(entry) if entry.size else None
-            if found is not None:
-                by_queue.setdefault((found.topic, found.queue_id), []).append(found)
-        return [due for group in by_queue.values() for due in group]
+        return in_order(self.read_one(entry) for entry in entries)
+
+    def read_one(self, entry: Parked) -> Due | None:
+        """Return the message of an entry; None: it can never be delivered."""
+        parts = self.parts(entry) if entry.size else None
+        return None if parts is None else self.due(entry, parts)
 
     def parts(self, entry: Parked) -> Parts | None:
         """Return the record of an entry; None, with a warning, when it cannot be read."""
@@ -70,10 +79,6 @@ class Deliveries:
         except CorruptRecord as exc:
             self._pass_over(entry, f"its record is damaged: {exc}")
             return None
-
-    def _read(self, entry: Parked) -> Due | None:
-        parts = self.parts(entry)
-        return None if parts is None else self.due(entry, parts)
 
     def due(self, entry: Parked, parts: Parts) -> Due | None:
         """Return the message of a record as it is to be delivered; None, with a warning, when it names no place for it."""

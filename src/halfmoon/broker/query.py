@@ -54,27 +54,11 @@ class Queries:
     def offset_by_time(self, request: Request) -> Reply:
         """Return the offset of the message stored nearest to a time (29); with a 5.x boundary the lower or upper bound."""
         header = request.header(SearchOffsetByTimestamp)
-        offset = self._store.offset_at(header.topic, header.queue_id, header.timestamp)
-        if header.boundary_type is not None:
-            offset = self._bound(header, offset)
-        return Reply(header=OffsetReply(offset=offset))
-
-    def _bound(self, header: SearchOffsetByTimestamp, nearest: int) -> int:
-        """Walk from the nearest message to the bound: equal times are neighbours, so the walk is as long as their run."""
         topic, queue_id, wanted = header.topic, header.queue_id, header.timestamp
-        low, high = self._store.queue_min(topic, queue_id), self._store.queue_max(topic, queue_id)
-        offset = nearest
-        if (header.boundary_type or "").upper() == "UPPER":
-            while offset < high and self._store.store_ms(topic, queue_id, offset) <= wanted:
-                offset += 1
-            while offset > low and (offset == high or self._store.store_ms(topic, queue_id, offset) > wanted):
-                offset -= 1
-            return offset
-        while offset < high and self._store.store_ms(topic, queue_id, offset) < wanted:
-            offset += 1
-        while offset > low and self._store.store_ms(topic, queue_id, offset - 1) >= wanted:
-            offset -= 1
-        return offset
+        if header.boundary_type is None:
+            return Reply(header=OffsetReply(offset=self._store.offset_at(topic, queue_id, wanted)))
+        upper = header.boundary_type.upper() == "UPPER"
+        return Reply(header=OffsetReply(offset=self._store.bound_at(topic, queue_id, wanted, upper=upper)))
 
     def max_offset(self, request: Request) -> Reply:
         """Return the offset that the next visible message will get (30)."""

@@ -24,6 +24,8 @@ def _entries_struct(count: int) -> Struct:
 
 _ROOM_BYTES = 16 * 1024
 """Space taken at once, a few pages."""
+_ALIKE = 1024
+"""Fillers compared at once."""
 _BLOCK_MAX = 1024
 """Entries packed at once: bounds the cached layouts."""
 
@@ -155,7 +157,27 @@ class ConsumeQueue:
             if 0 < entry[1] != FILLER_SIZE:
                 return queue_offset, entry
             queue_offset += 1
+            alike = ENTRY.pack(*entry) * _ALIKE
+            while queue_offset + _ALIKE <= stop and self._bytes(queue_offset) == alike:  # a gap has up to a million of them
+                queue_offset += _ALIKE
         return None
+
+    def real_before(self, queue_offset: int, start: int) -> int:
+        """Return the offset of the last message before an offset, stepping over fillers; ``start - 1``: none from ``start`` on."""
+        before = queue_offset - 1
+        while before >= start:
+            entry = self.entry(before)
+            if 0 < entry[1] != FILLER_SIZE:
+                return before
+            alike = ENTRY.pack(*entry) * _ALIKE
+            while before - _ALIKE >= start and self._bytes(before - _ALIKE) == alike:
+                before -= _ALIKE
+            before -= 1
+        return start - 1
+
+    def _bytes(self, queue_offset: int) -> memoryview:
+        """Return `_ALIKE` entries from an offset on; fewer at the end of a file."""
+        return self.segments.view(queue_offset * ENTRY_BYTES, _ALIKE * ENTRY_BYTES)
 
     # ------------------------------------------------------------ bounds
 

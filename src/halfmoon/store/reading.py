@@ -236,6 +236,32 @@ def outside(offset: int, low: int, high: int) -> Found:
 NO_QUEUE = Found(FoundStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
 
 
+def bound_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool) -> int:
+    """Return the queue offset of the first message stored at a time or later; ``upper``: of the last stored at it or earlier.
+
+    Where there is none, the queue's end, or its first offset. Reads about log2(n) heads of records, also where the clock stepped
+    and times are not in order: then it is one of the offsets that have such a neighbour.
+
+    Raises CorruptRecord as `offset_at` does. Follows ConsumeQueue.binarySearchInQueueByTime (RocketMQ 5.3).
+    """
+    start, low, high = queue.min_offset, queue.min_offset, queue.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        real = queue.real_entry(middle, high)
+        if real is None:
+            high = middle
+            continue
+        stored_ms = log.store_ms(real[1][0])
+        if stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
+            low = real[0] + 1
+        else:
+            high = middle
+    if upper:
+        return max(start, queue.real_before(low, start))
+    found = queue.real_entry(low, queue.max_offset)
+    return queue.max_offset if found is None else found[0]
+
+
 def offset_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int) -> int:
     """Return the queue offset of the message stored nearest to a time.
 
@@ -263,9 +289,7 @@ def offset_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int) -> int:
         else:
             high = middle
     after = queue.real_entry(low, queue.max_offset)
-    before = low - 1
-    while before >= start and queue.entry(before)[1] == FILLER_SIZE:
-        before -= 1
+    before = queue.real_before(low, start)
     if before < start:
         return after[0] if after else 0
     if after is None:

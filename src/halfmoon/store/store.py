@@ -26,7 +26,7 @@ from halfmoon.store.making import Made, Making
 from halfmoon.store.missing import Queues
 from halfmoon.store.opening import Opening, carry_out
 from halfmoon.store.ranges import RangeReader
-from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, Wanted, offset_at
+from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, Wanted, bound_at, offset_at
 from halfmoon.store.records import TagCode, tag_hash_of
 from halfmoon.store.recovery import Recovered
 from halfmoon.store.reserve import Reserve
@@ -267,6 +267,11 @@ class Store:
         """Queue offset of the message stored nearest to a time; 0 for an empty or unknown queue. See `reading.offset_at`."""
         queue = self._queues.get((topic, queue_id))
         return 0 if queue is None else offset_at(self._log, queue, timestamp_ms)
+
+    def bound_at(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool) -> int:
+        """Queue offset of the first message stored at a time or later, or of the last at it or earlier. See `reading.bound_at`."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else bound_at(self._log, queue, timestamp_ms, upper=upper)
 
     def store_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When the message at a queue offset was stored; -1 when there is none."""
