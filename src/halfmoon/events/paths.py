@@ -148,6 +148,7 @@ class Paths:
     ) -> Flow[Published]:
         """Store the half message, then the token row, then have the transaction's end decide: in this order."""
         if token:
+            self.provider.rows(transaction)  # raises for a transaction that can take no row, before anything is sent
             message.properties[TOKEN_PROPERTY] = TOKEN
         with span("prepare", event, group=self.rules.group):
             prepared, made = yield from attempts(

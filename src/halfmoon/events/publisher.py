@@ -61,19 +61,20 @@ class Publisher:
             events.publish("TP_ORDER", "EC_PAID", {"order_id": 42}, transactional=True)
 
     ``session``: a SQLAlchemy sessionmaker, async_sessionmaker, Session class, scoped_session or Engine whose transactions count.
-    ``provider``: another `Provider` (`halfmoon.events.django.provider()`, `halfmoon.events.dbapi.…`); neither: only transactions of
-    `halfmoon.events.local_transaction` count. All publishers of a group use one database, for any of them is asked about the events
-    of all. An event belongs to the session that is named (``publish(…, session=…)``, `bound_to`), or to the one of this database
-    that is open in this context, also before its first statement. ``topics``: the topics it may publish to; None: any. ``mode``:
-    ``"two-phase"``, or ``"outbox"``: every event is written into a table of its transaction and sent after it by a relay, which
-    runs in this process unless ``relay=False``, set as ``relay=RelaySettings(…)`` says (`halfmoon.events.outbox.relay`).
-    ``tokens``: whether a transactional event writes a token row into its transaction, by which checks are answered, alone or with
-    a hand-written one (the default where there is a database). ``tries_max``: further attempts of a publish, all within
-    ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time that a transaction takes.
-    ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is sent at once, with one
-    warning, instead of being refused. ``raise_on_failure``: whether `publish` raises when an event could not be sent.
-    ``transport``: a `MemoryBus`, or another `Transport`, instead of a broker. Further settings are those of `TransactionSettings`,
-    by keyword.
+    ``bind``: the engine of the tables of events, for sessions that choose one for each statement. ``provider``: another `Provider`
+    (`halfmoon.events.django.provider()`, `halfmoon.events.dbapi.…`); neither: only transactions of
+    `halfmoon.events.local_transaction` count. All publishers of a group use one database, for any of them is asked about the
+    events of all. An event belongs to the session that is named (``publish(…, session=…)``, `bound_to`), or to the one of this
+    database that is open in this context, also before its first statement. ``topics``: the topics it may publish to; None: any.
+    ``mode``: ``"two-phase"``, or ``"outbox"``: every event is written into a table of its transaction and sent after it by a
+    relay, which runs in this process unless ``relay=False``, set as ``relay=RelaySettings(…)`` says
+    (`halfmoon.events.outbox.relay`). ``tokens``: whether a transactional event writes a token row into its transaction, by which
+    checks are answered, alone or with a hand-written one (the default where there is a database). ``tries_max``: further attempts
+    of a publish, all within ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time
+    that a transaction takes. ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is
+    sent at once, with one warning, instead of being refused. ``raise_on_failure``: whether `publish` raises when an event could
+    not be sent. ``transport``: a `MemoryBus`, or another `Transport`, instead of a broker. Further settings are those of
+    `TransactionSettings`, by keyword.
 
     Starts by itself with the first publish; a service that only answers checks calls `start`, or uses it as a context manager.
     May be shared by threads and event loops. One that was made, or even used, before a fork opens anew in the child; a transaction
@@ -88,6 +89,7 @@ class Publisher:
         nameserver: str = "",
         *,
         session: Any = None,
+        bind: Any = None,
         provider: Provider | None = None,
         topics: Collection[str] | None = None,
         mode: str = "two-phase",
@@ -105,7 +107,7 @@ class Publisher:
         self.group = check_name("group", group)
         self.codecs = codecs or Codecs()
         self.topics = _topics(topics)
-        self.provider = _provider(session, provider)
+        self.provider = _provider(session, provider, bind)
         has_database = self.provider is not LOCAL
         _check_modes(mode, tokens, has_database)
         self._check_after_s = _check_after(check_after_s)
@@ -374,7 +376,9 @@ if hasattr(os, "register_at_fork"):  # not on every platform
 # ---------------------------------------------------------------- arguments
 
 
-def _provider(session: Any, provider: Provider | None) -> Provider:
+def _provider(session: Any, provider: Provider | None, bind: Any) -> Provider:
+    if bind is not None and session is None:
+        raise UsageError("bind= says which engine of session= has the tables of events: give both, or none")
     if session is not None and provider is not None:
         raise UsageError("a publisher has a session or a provider, not both")
     if session is None:
@@ -385,7 +389,7 @@ def _provider(session: Any, provider: Provider | None) -> Provider:
         if exc.name != "sqlalchemy":  # something else is missing, and says what
             raise
         raise UsageError(f"session=… needs SQLAlchemy: install halfmoon[sqlalchemy] ({exc})") from exc
-    found: Provider = module.provider(session)
+    found: Provider = module.provider(session, bind=bind)
     return found
 
 

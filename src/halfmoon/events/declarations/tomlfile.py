@@ -53,7 +53,7 @@ _COMMON: dict[str, type] = {"group": str, "binding": str}
 _PUBLISHER: dict[str, type] = {**_COMMON, "topics": list, "tx_callback": str}
 _CONSUMER: dict[str, type] = {**_COMMON, "listener": str, "channels": dict}
 _EVENT: dict[str, type] = {"type": str, "persistence": bool}
-_NOT_PLAIN = frozenset(("self", "settings", "session", "provider", "codecs", "transport", *_PUBLISHER))
+_NOT_PLAIN = frozenset(("self", "settings", "session", "bind", "provider", "codecs", "transport", *_PUBLISHER))
 _LINE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", re.DOTALL)
 _WORDS = {str: "a text", dict: "a table", list: "a list of texts", bool: "true or false", int: "a whole number", float: "a number"}
 

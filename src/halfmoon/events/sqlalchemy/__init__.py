@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from halfmoon.errors import UsageError
 from halfmoon.events.sqlalchemy.asyncio_side import kinds
 from halfmoon.events.sqlalchemy.connections import ConnectionProvider
+from halfmoon.events.sqlalchemy.engines import engine_of, refuse_routing
 from halfmoon.events.sqlalchemy.sessions import SessionProvider
 
 if TYPE_CHECKING:
@@ -33,22 +34,27 @@ __all__ = ["ConnectionProvider", "SessionProvider", "begin", "begin_async", "pro
 def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> SessionProvider | ConnectionProvider:
     """Return the provider of a sessionmaker, async_sessionmaker, scoped_session, Session class or Engine: the same one each time.
 
-    ``bind``: the engine of the tables of events, for sessions that have several. An Engine's transactions count when they are
-    blocks of `begin`. Raises UsageError for what is none of these, and for `Session` itself: all sessions of the process would
-    count.
+    ``bind``: the engine of the tables of events. Token rows and rows of the outbox are written there, in the session's own
+    transaction, and checks ask there; so it is the one to which the transactions write. Sessions that choose an engine for each
+    statement (a ``get_bind`` of their own, ``binds=``) need it. An Engine's transactions count when they are blocks of `begin`.
+
+    Raises UsageError for what is none of these; for `Session` itself: all sessions of the process would count; for sessions with
+    several engines without ``bind``; and for another ``bind`` than before.
     """
     match session:
         case scoped_session():
             return provider(session.session_factory, bind=bind)
         case sessionmaker():
-            return _of_class(session.class_, bind, lambda: session.kw.get("bind"))
+            return _of_class(session.class_, bind, session.kw)
         case Engine():
+            if bind is not None and engine_of(bind) is not session:
+                raise UsageError("session=engine is its own bind: leave bind= out")
             if _MADE not in vars(session):
                 setattr(session, _MADE, ConnectionProvider(session))
             made: ConnectionProvider = vars(session)[_MADE]
             return made
         case type() if issubclass(session, Session) and session is not Session:
-            return _of_class(session, bind, lambda: None)
+            return _of_class(session, bind, {})
     if (found := _on_loop(session, bind)) is not None:
         return found
     raise UsageError(
@@ -82,23 +88,30 @@ def _on_loop(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider
         case asyncio.async_scoped_session():
             return provider(session.session_factory, bind=bind)
         case asyncio.async_sessionmaker():
-            return _of_class(_own_class(session), bind, lambda: session.kw.get("bind"), on_loop=True)
+            return _of_class(_own_class(session), bind, session.kw, on_loop=True)
         case asyncio.AsyncEngine():
-            return provider(session.sync_engine)
+            return provider(session.sync_engine, bind=bind)
         case type() if issubclass(session, asyncio.AsyncSession):
             below: type[Session] = getattr(session, "sync_session_class", Session)
-            return None if below is Session else _of_class(below, bind, lambda: None, on_loop=True)
+            return None if below is Session else _of_class(below, bind, {}, on_loop=True)
     return None
 
 
 def _of_class(
-    session_class: type[Session], bind: Engine | AsyncEngine | None, get_bind: Callable[[], Any], *, on_loop: bool = False
+    session_class: type[Session], bind: Engine | AsyncEngine | None, options: Mapping[str, Any], *, on_loop: bool = False
 ) -> SessionProvider:
+    """Return the provider of a class of sessions; ``options`` are those of the sessionmaker, as they are at any time."""
+    named = engine_of(bind)
+    if bind is not None and named is None:
+        raise UsageError(f"bind= is to be an Engine or AsyncEngine, not {bind!r:.80}")
     if _MADE not in vars(session_class):
-        named = _engine_of(bind) if bind is not None else None
-        made = SessionProvider(session_class, named, lambda: _engine_of(get_bind()), on_loop=on_loop)
+        if named is None:
+            refuse_routing(session_class, options)
+        made = SessionProvider(session_class, named, lambda: engine_of(options.get("bind")), on_loop=on_loop)
         setattr(session_class, _MADE, made)
     found: SessionProvider = vars(session_class)[_MADE]
+    if named is not None:
+        found.state(named)
     return found
 
 
@@ -110,10 +123,3 @@ def _own_class(maker: async_sessionmaker[Any]) -> type[Session]:
         maker.configure(sync_session_class=below)
     found: type[Session] = below
     return found
-
-
-def _engine_of(bind: Any) -> Engine | None:
-    """Return the engine behind what a session is bound to: an engine or a connection, blocking or async."""
-    bind = getattr(bind, "sync_engine", None) or getattr(bind, "sync_connection", None) or bind
-    engine = getattr(bind, "engine", None)
-    return engine if isinstance(engine, Engine) else None

@@ -26,7 +26,7 @@ from halfmoon.errors import UsageError
 from halfmoon.events.context import LocalTransaction, active_transactions, adopt, bind
 from halfmoon.events.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.sqlalchemy import endings, opening
+from halfmoon.events.sqlalchemy import endings, engines, opening
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, refuse_autocommit
 
 P = ParamSpec("P")
@@ -45,6 +45,7 @@ class _Root:
         self.local = LocalTransaction(provider, weakref.ref(session), waits=provider.waits)
         self.local.facts[_FACT] = self
         self.records: list[endings.Record] = []
+        self.engines: list[Engine] = []
         self.savepoints: list[_Savepoint] = []
         self.returned = False
         self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
@@ -108,8 +109,19 @@ class SessionProvider:
     @property
     def dialect(self) -> str:
         """The dialect of its engine; empty before one is known."""
-        found = self._named or self._get_engine() or self._seen
+        found = self._engine()
         return found.dialect.name if found is not None else ""
+
+    def _engine(self) -> Engine | None:
+        """Return the engine of the tables; None when none is known yet."""
+        return self._named or self._get_engine() or self._seen
+
+    def state(self, engine: Engine) -> None:
+        """Say which engine has the tables. Raises UsageError for another one than before."""
+        before = self._engine()
+        if before is not None and not engines.same_database(before, engine):
+            raise UsageError(f"bind={engine.url!r}: events of these sessions are in {before.url!r} already")
+        self._named = self._named or engine
 
     # ------------------------------------------------------------ what publishers ask
 
@@ -143,6 +155,8 @@ class SessionProvider:
         session = _root(transaction).session()
         if session is None or not self._still_runs(transaction):
             raise TransactionEnded("the session's transaction has ended: publish inside one")
+        if self._named is None:
+            engines.refuse_another(self._engine(), session, _root(transaction).engines)
         return ConnectionRows(lambda: self._connection(session), self.dialect, on_loop=not transaction.waits)
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
@@ -154,9 +168,9 @@ class SessionProvider:
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the sessionmaker's engine. Not for a thread that runs an event loop."""
         self._bury()
-        engine = self._named or self._get_engine() or self._seen
+        engine = self._engine()
         if engine is None:
-            raise UsageError("the sessionmaker has no engine: give it bind=, or name one with provider(Session, bind=engine)")
+            raise UsageError(f"the sessionmaker has no engine: {engines.REMEDY}")
         with self._lock:
             if self._fresh is None or self._fresh[0] is not engine:
                 self._fresh = (engine, Fresh(engine, lambda: any(one.records for one in self._open)))
@@ -204,13 +218,11 @@ class SessionProvider:
         return local.active
 
     def _connection(self, session: Session) -> Connection:
-        named = {"bind": self._named} if self._named is not None and session.bind is None else None
+        named = {"bind": engines.place(self._named, session)} if self._named is not None else None
         try:
             connection = session.connection(bind_arguments=named)
         except exc.UnboundExecutionError as error:
-            raise UsageError(
-                "the session has several engines, and nothing says which has the tables of events: provider(Session, bind=engine)"
-            ) from error
+            raise UsageError(f"the session has no engine of its own: {engines.REMEDY}") from error
         refuse_autocommit(connection)
         return connection
 
@@ -250,7 +262,8 @@ class SessionProvider:
     def _connected(self, session: Session, transaction: SessionTransaction, connection: Connection) -> None:
         if (root := self._root(session)) is None:
             return
-        self._seen = connection.engine
+        self._seen = self._seen or connection.engine
+        root.engines.append(connection.engine)
         if connection.dialect.is_async:
             root.local.waits = False
         if (known := endings.record_of(connection)) is None or known not in root.records:

@@ -1,0 +1,57 @@
+"""Which engine has the tables of events: the one that is stated, or the only one that the sessions have. Opens nothing.
+
+Token rows are written there, in the session's own transaction, and checks ask there. Two databases would make every answer wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Session
+
+from halfmoon.errors import UsageError
+
+REMEDY = "say which engine has the tables of events: Publisher(…, session=Session, bind=engine), or provider(Session, bind=engine)"
+
+
+def engine_of(bind: Any) -> Engine | None:
+    """Return the engine behind what a session is bound to: an engine or a connection, blocking or async."""
+    bind = getattr(bind, "sync_engine", None) or getattr(bind, "sync_connection", None) or bind
+    engine = getattr(bind, "engine", None)
+    return engine if isinstance(engine, Engine) else None
+
+
+def same_database(one: Engine, other: Engine) -> bool:
+    """Return whether two engines reach one database for certain: one is the other with options, or they have one address."""
+    if one is other or one.pool is other.pool:
+        return True
+    name = one.url.database or ""
+    in_memory = one.dialect.name == "sqlite" and (not name or ":memory:" in name or "mode=memory" in name)
+    return one.url == other.url and not in_memory
+
+
+def refuse_routing(session_class: type[Session], options: Mapping[str, Any]) -> None:
+    """Raise UsageError for sessions that choose an engine for each statement. ``options``: those of their sessionmaker."""
+    if session_class.get_bind is not Session.get_bind:
+        raise UsageError(f"{session_class.__name__} has a get_bind() of its own: {REMEDY}")
+    if options.get("binds"):
+        raise UsageError(f"sessions with binds= have several engines: {REMEDY}")
+
+
+def refuse_another(asked: Engine | None, session: Session, connected: list[Engine]) -> None:
+    """Raise UsageError for a session that is bound or connected to another database than the one that checks ask."""
+    bound = engine_of(session.bind)
+    for engine in [*connected, *([] if bound is None else [bound])]:
+        if asked is not None and not same_database(asked, engine):
+            raise UsageError(
+                f"this session is bound to {engine.url!r}, and checks ask {asked.url!r}: give all sessions of the publisher one "
+                f"database, or {REMEDY}"
+            )
+
+
+def place(named: Engine, session: Session) -> Engine | Connection:
+    """Return where a session finds the stated engine: the connection that it was bound to, if that is one of this engine."""
+    bound = session.bind
+    return bound if isinstance(bound, Connection) and same_database(named, bound.engine) else named
