@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from halfmoon.broker import later, pending
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.model import java_hash
+from halfmoon.store.transactions import State
 from halfmoon.wire.bodies import PendingTransactions, Transaction, TransactionStats, from_json
 from halfmoon.wire.headers.transaction import (
     CheckTransaction,
@@ -41,13 +44,52 @@ def test_pending_transactions_are_listed_the_oldest_first_with_their_checks(make
 
 def test_one_transaction_is_found_by_each_of_its_ids_decided_or_not(talk):
     sent = prepare(talk, "0A0000010000000000000000000000AB")
-    for name in ("0A0000010000000000000000000000AB", sent.msg_id, "0"):
-        found = from_json(Transaction, talk.ask(GetTransaction(id=name)).body)
+    for wanted in ({"id": "0A0000010000000000000000000000AB"}, {"id": "k"}, {"id": sent.msg_id}, {"offset": 0}):
+        found = from_json(Transaction, talk.ask(GetTransaction(**wanted)).body)
         assert (found.index, found.state, found.group, found.offset_msg_id) == (0, "PREPARED", GROUP, sent.msg_id)
     end(talk, sent, ROLLBACK, oneway=True)
     assert from_json(Transaction, talk.ask(GetTransaction(id=sent.msg_id)).body).state == "ROLLED_BACK"
-    for name in ("nonsense", "7", "F" * 32, ""):
+    for name in ("nonsense", "0", "7", "F" * 32, ""):
         assert talk.ask(GetTransaction(id=name)).code == 22
+    for offset in (1, -1, 2**62):
+        assert talk.ask(GetTransaction(offset=offset)).code == 22
+
+
+@pytest.mark.parametrize("request_of", [GetTransaction, CheckTransaction, partial(DecideTransaction, commit=True, operator="ann")])
+def test_a_decision_by_hand_never_takes_a_key_for_an_offset(talk, request_of):
+    for k in range(3):
+        prepare(talk, str(k + 1))
+    assert talk.ask(request_of(id="0")).code == 22
+    found = talk.ask(request_of(id="1"))
+    if request_of is CheckTransaction:
+        assert found.remark == "no producer of its group is connected"
+    else:
+        assert from_json(Transaction, found.body).index == 0
+    assert all(half.state == State.PREPARED for half in (talk.broker.transactions.index.half(k) for k in (1, 2)))
+
+
+@pytest.mark.parametrize("request_of", [GetTransaction, CheckTransaction, partial(DecideTransaction, commit=True, operator="ann")])
+def test_a_key_that_several_transactions_share_is_refused_with_their_ids(talk, request_of):
+    sent = [prepare(talk, f"u{k}") for k in range(10)]  # each with the key k
+    refused = talk.ask(request_of(id="k"))
+    assert refused.code == 1
+    assert refused.remark.startswith("the key 'k' names 10 transactions, give one of: ")
+    assert refused.remark.endswith(" and more")
+    named = refused.remark.partition("give one of: ")[2].removesuffix(" and more").split(", ")
+    assert len(named) == 8
+    assert set(named) <= {each.msg_id for each in sent}
+    assert talk.broker.transactions.index.pending_count == 10
+
+
+def test_a_transaction_that_was_resumed_is_one_and_its_newest_half_message_counts(make_talk):
+    talk = make_talk(transaction_check_max=1, **CHECKS)
+    produce(talk, GROUP)
+    prepare(talk)
+    talk.wait(12_000)
+    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    assert talk.ask(ResumeCheckHalfMessage(msg_id=copy.offset_msg_id)).code == 0
+    for name in ("u1", "k"):
+        assert from_json(Transaction, talk.ask(GetTransaction(id=name)).body).index == 1
 
 
 def test_a_decision_by_hand_is_carried_out_and_its_op_says_who(talk):
@@ -126,7 +168,7 @@ def slow(make_talk):
 def test_a_half_message_that_is_not_durable_is_told_to_nobody(slow):
     page = from_json(PendingTransactions, slow.ask(ListPendingTransactions()).body)
     assert [one.msg_id for one in page.transactions] == ["durable"]
-    assert slow.ask(GetTransaction(id="1")).code == slow.ask(DecideTransaction(id="1", commit=True, operator="ann")).code == 22
+    assert slow.ask(GetTransaction(offset=1)).code == slow.ask(DecideTransaction(offset=1, commit=True, operator="ann")).code == 22
     slow.release()
 
     page = from_json(PendingTransactions, slow.ask(ListPendingTransactions()).body)

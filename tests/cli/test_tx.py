@@ -106,12 +106,27 @@ def test_pending_transactions_are_chosen_by_group_and_age_and_counted_out(run, t
     assert "pending: none" in run("tx", "pending", "--group", "P_nobody").out
 
 
+@pytest.mark.parametrize("command", ["show", "check", "commit", "rollback"])
+def test_a_key_of_digits_is_a_key_and_one_name_is_given(run, topic, shop, command):
+    key = str(4711 + len(command) * 7 + ord(command[0]))
+    unique = shop.leave(topic, key)
+    yes = ["--yes"] if command in ("commit", "rollback") else []
+    assert "there is no half message '0'" in run("tx", command, "0", *yes).err
+    assert run("tx", "show", key, "--json").json()["msg_id"] == unique
+    shop.leave(topic, key)
+    several = run("tx", command, key, *yes)
+    assert (several.code, f"the key {key!r} names 2 transactions, give one of: " in several.err) == (1, True)
+    assert run("tx", "show", unique, "--json").json()["state"] == "PREPARED"
+    assert run("tx", command, *yes).code == run("tx", command, unique, "--offset", "0", *yes).code == 2
+
+
 @pytest.mark.parametrize("name", ["msg_id", "offset_msg_id", "index", "key"])
 def test_one_transaction_is_shown_by_any_of_its_names(run, topic, shop, name):
     unique = shop.leave(topic, f"key-{topic}")
     one = run("tx", "show", unique, "--json").json()
 
-    again = run("tx", "show", f"key-{topic}" if name == "key" else str(one[name]), "--json").json()
+    named = ["--offset", str(one[name])] if name == "index" else [f"key-{topic}" if name == "key" else one[name]]
+    again = run("tx", "show", *named, "--json").json()
     assert again["msg_id"] == unique
     said = run("tx", "show", unique).out
     lines = (

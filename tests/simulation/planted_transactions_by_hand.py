@@ -19,7 +19,7 @@ def obedient(*arguments: Any) -> Any:
 
     def decide(request: Any) -> Any:
         header = request.header(DecideTransaction)
-        half = pending._find(header.id, request.now)
+        half = pending._find(header)
         if half.state is not State.ROLLED_BACK or not header.commit:
             return pending.decide(request)
         message = half_message(parts_of(broker.store.record(half.physical_offset)))

@@ -6,6 +6,8 @@ These requests are Halfmoon's own (31001 to 31005); the resume of a given-up mes
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
+from collections.abc import Sequence
 
 from halfmoon.broker.checks import Checks
 from halfmoon.broker.clients import Clients
@@ -13,6 +15,7 @@ from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import PRODUCER_GROUP, Halves
 from halfmoon.broker.halfrecord import half_message, real_queue
+from halfmoon.broker.keyed import FOR_EVER_MS
 from halfmoon.broker.late import Late
 from halfmoon.broker.later import Later
 from halfmoon.broker.names import HALF_TOPIC
@@ -37,6 +40,8 @@ LOOKS_MAX = 8192
 RECORDS_MAX, BYTES_MAX = 128, 1024 * 1024
 """Half records that one listing reads, and their bytes (one record more at most): it ends early then and says where to go on."""
 GROUPS_MAX = 1000
+KEYED_MAX, NAMED_MAX = 32, 8
+"""Half messages with a key that are looked at, and how many of several are named."""
 OPERATOR_LENGTH_MAX = 200
 DECIDED_BY = b"DECIDED_BY\x01"
 """Property of the op record of a decision by hand."""
@@ -83,12 +88,12 @@ class Pending:
 
     def get(self, request: Request) -> Reply:
         """Answer one transaction (31002)."""
-        half = self._find(request.header(GetTransaction).id, request.now)
+        half = self._find(request.header(GetTransaction))
         return Reply(0, None, None, to_json(self._transaction(half, request.now)))
 
     def check(self, request: Request) -> Reply:
         """Ask a producer now (31003). Raises BrokerError when it is decided or there is nobody to ask."""
-        half = self._find(request.header(CheckTransaction).id, request.now)
+        half = self._find(request.header(CheckTransaction))
         if half.state != State.PREPARED:
             raise BrokerError(f"the transaction is decided: {State(half.state).name}")
         self._checks.ask(half, request.now)
@@ -101,7 +106,7 @@ class Pending:
         if not 0 < len(operator) <= OPERATOR_LENGTH_MAX or not operator.isprintable():
             raise BrokerError(f"who decides by hand gives a name of 1 to {OPERATOR_LENGTH_MAX} printable characters")
         self._later.check_room()
-        half = self._find(header.id, request.now)
+        half = self._find(header)
         if half.state != State.PREPARED:
             if (half.state == State.COMMITTED) == header.commit and half.state != State.NONE:
                 return self._later.answer(request, Reply(0, None, None, to_json(self._transaction(half, request.now))))
@@ -209,19 +214,40 @@ class Pending:
 
     # ------------------------------------------------------------ finding
 
-    def _find(self, name: str, now: int) -> Half:
-        """Return the half message that an id names. Raises QueryNotFound (22)."""
-        half = None
-        if name.isascii() and name.isdigit() and len(name) < 19:
-            half = self._index.half(int(name))
+    def _find(self, wanted: GetTransaction | CheckTransaction | DecideTransaction) -> Half:
+        """Return the half message that a request names; of one transaction that was resumed, the newest.
+
+        Raises QueryNotFound (22); BrokerError when a key names several transactions.
+        """
+        if wanted.offset is not None:
+            half = self._index.half(wanted.offset)
+            found: Sequence[Half] = [] if half is None else [half]
         else:
-            places = [place for place in (self._place(name),) if place is not None]
-            places += [parts_of(record).physical_offset for record in self._store.query(HALF_TOPIC, name, 32, 0, now).records[::-1]]
-            for place in places:
-                half = half or self._half_at(place)
-        if half is None or half.state == State.NONE or not self._shown(half):
-            raise QueryNotFound(f"there is no half message {name!r}")
-        return half
+            name = wanted.id or ""
+            place = self._place(name)
+            half = None if place is None else self._half_at(place)
+            found = self._keyed(name) if half is None else [half]
+        found = [half for half in found if half.state != State.NONE and self._shown(half)]
+        if not found:
+            what = repr(wanted.id or "") if wanted.offset is None else f"at offset {wanted.offset}"
+            raise QueryNotFound(f"there is no half message {what}")
+        return found[-1]
+
+    def _keyed(self, key: str) -> Sequence[Half]:
+        """Return the half messages of the transaction that a key names, the oldest first."""
+        found: defaultdict[str, set[Half]] = defaultdict(set)
+        for record in self._store.query(HALF_TOPIC, key, KEYED_MAX, 0, FOR_EVER_MS).records if key else ():
+            parts = parts_of(record)
+            half = self._half_at(parts.physical_offset)
+            if half is not None and half.state != State.NONE:
+                found[_text(parts, "UNIQ_KEY") or str(half.index)].add(half)
+        if key in found:
+            return sorted(found[key])
+        if len(found) > 1:
+            ids = [offset_msg_id(self._host, max(halves).physical_offset) for halves in found.values()]
+            more = " and more" if len(ids) > NAMED_MAX else ""
+            raise BrokerError(f"the key {key!r} names {len(ids)} transactions, give one of: {', '.join(ids[:NAMED_MAX])}{more}")
+        return sorted(next(iter(found.values()), ()))
 
     def _shown(self, half: Half) -> bool:
         """Whether anybody may see a half message: with sync flush not before it is durable, for its sender was not answered."""

@@ -24,8 +24,11 @@ app = typer.Typer(
 app.command()(tx_batches.batches)
 
 ID = Annotated[
-    str,
-    typer.Argument(metavar="ID", help="The transaction's id, a key of its message, the broker's id, or the half queue's offset."),
+    str | None,
+    typer.Argument(metavar="ID", help="The transaction's id, a key of its message, or the broker's id.", show_default=False),
+]
+Offset = Annotated[
+    int | None, typer.Option("--offset", min=0, metavar="NUMBER", help="The offset in the half queue, in place of the ID.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
 Operator = Annotated[
@@ -60,13 +63,13 @@ def pending(
 
 
 @app.command()
-def show(name: ID, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+def show(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show one transaction, pending or decided, with the history of its checks.
 
     Example: halfmoon tx show o-1
     """
     with Admin(nameserver=nameserver) as admin:
-        found = admin.transaction(name)
+        found = admin.transaction(_named(name, offset))
     if as_json:
         show_json(facts_of(found))
     else:
@@ -74,7 +77,7 @@ def show(name: ID, nameserver: NameServer = LOCAL, as_json: Json = False) -> Non
 
 
 @app.command()
-def check(name: ID, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+def check(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Have a producer of the group asked now what became of a transaction. Exit code 1 when there is nobody to ask.
 
     The answer comes a moment later, see `tx show`. Brokers other than Halfmoon's ask in their own time only.
@@ -82,7 +85,7 @@ def check(name: ID, nameserver: NameServer = LOCAL, as_json: Json = False) -> No
     Example: halfmoon tx check o-1
     """
     with Admin(nameserver=nameserver) as admin:
-        found = admin.check_transaction(name)
+        found = admin.check_transaction(_named(name, offset))
     if as_json:
         show_json(facts_of(found))
     else:
@@ -90,21 +93,35 @@ def check(name: ID, nameserver: NameServer = LOCAL, as_json: Json = False) -> No
 
 
 @app.command()
-def commit(name: ID, yes: Yes = False, operator: Operator = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+def commit(
+    name: ID = None,
+    offset: Offset = None,
+    yes: Yes = False,
+    operator: Operator = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
     """Commit a half message by hand: its message is delivered. A Halfmoon broker writes down who did it.
 
     Example: halfmoon tx commit o-1 --yes --operator "Ada, ticket 4711"
     """
-    _decide(name, yes=yes, operator=operator, nameserver=nameserver, as_json=as_json, commit=True)
+    _decide(_named(name, offset), yes=yes, operator=operator, nameserver=nameserver, as_json=as_json, commit=True)
 
 
 @app.command()
-def rollback(name: ID, yes: Yes = False, operator: Operator = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+def rollback(
+    name: ID = None,
+    offset: Offset = None,
+    yes: Yes = False,
+    operator: Operator = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
     """Roll a half message back by hand: its message is never delivered. A Halfmoon broker writes down who did it.
 
     Example: halfmoon tx rollback o-1 --yes
     """
-    _decide(name, yes=yes, operator=operator, nameserver=nameserver, as_json=as_json, commit=False)
+    _decide(_named(name, offset), yes=yes, operator=operator, nameserver=nameserver, as_json=as_json, commit=False)
 
 
 @app.command("given-up")
@@ -163,7 +180,7 @@ def status(
         show_figures(found)
 
 
-def _decide(name: str, *, yes: bool, operator: str | None, nameserver: str, as_json: bool, commit: bool) -> None:
+def _decide(name: str | int, *, yes: bool, operator: str | None, nameserver: str, as_json: bool, commit: bool) -> None:
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter("a decision by hand is confirmed: without a terminal give --yes")
     word, who = "commit" if commit else "rollback", operator or _who()
@@ -180,6 +197,13 @@ def _decide(name: str, *, yes: bool, operator: str | None, nameserver: str, as_j
     again = "" if found.state == "PREPARED" else " already; nothing was changed"
     print(f"{found.msg_id} of group {found.group} {done_word}{again}" + ("" if again else f" by {who}"))
     show_notes([done])
+
+
+def _named(name: str | None, offset: int | None) -> str | int:
+    """Return what names a transaction: a text is never taken for an offset."""
+    if (name is None) == (offset is None):
+        raise typer.BadParameter("give the ID of a transaction, or --offset")
+    return name if name is not None else offset or 0
 
 
 def _who() -> str:

@@ -228,16 +228,16 @@ class AsyncAdmin(Client[AdminSettings]):
         """
         return await self._run(pending_transactions(self._core, group=group, older_than_ms=older_than_ms, count_max=count_max))
 
-    async def transaction(self, name: str) -> TransactionAt:
-        """Return one transaction, pending or decided; the name is its id, a key of its message, the broker's id, or the offset in
-        the half queue. Raises QueryNotFound, and UsageError when several brokers know one."""
+    async def transaction(self, name: str | int) -> TransactionAt:
+        """Return one transaction, pending or decided; the name is its id, a key of its message or the broker's id; a number
+        is the offset in the half queue. Raises QueryNotFound, and UsageError or BrokerError when it names several."""
         return await self._run(transaction(self._core, name))
 
-    async def check_transaction(self, name: str) -> TransactionAt:
+    async def check_transaction(self, name: str | int) -> TransactionAt:
         """Have a producer asked now what became of a transaction. Raises BrokerError when there is none, or on Apache's brokers."""
         return await self._run(check_transaction(self._core, name))
 
-    async def decide_transaction(self, name: str, *, commit: bool, operator: str) -> TransactionAt:
+    async def decide_transaction(self, name: str | int, *, commit: bool, operator: str) -> TransactionAt:
         """Commit or roll back by hand; who does it is written into the broker's log and op record, where it is one of ours.
 
         A repeat changes nothing; BrokerError refuses a contradiction.

@@ -207,17 +207,17 @@ class Admin(Blocking):
         """
         return self._loop.call(self._client.pending_transactions(group=group, older_than_ms=older_than_ms, count_max=count_max))
 
-    def transaction(self, name: str) -> TransactionAt:
-        """Return one transaction, pending or decided; the name is its id, a key of its message, the broker's id, or the offset in
-        the half queue. Raises QueryNotFound, and UsageError when several brokers know one.
+    def transaction(self, name: str | int) -> TransactionAt:
+        """Return one transaction, pending or decided; the name is its id, a key of its message or the broker's id; a number
+        is the offset in the half queue. Raises QueryNotFound, and UsageError or BrokerError when it names several.
         """
         return self._loop.call(self._client.transaction(name))
 
-    def check_transaction(self, name: str) -> TransactionAt:
+    def check_transaction(self, name: str | int) -> TransactionAt:
         """Have a producer asked now what became of a transaction. Raises BrokerError when there is none, or on Apache's brokers."""
         return self._loop.call(self._client.check_transaction(name))
 
-    def decide_transaction(self, name: str, *, commit: bool, operator: str) -> TransactionAt:
+    def decide_transaction(self, name: str | int, *, commit: bool, operator: str) -> TransactionAt:
         """Commit or roll back by hand; who does it is written into the broker's log and op record, where it is one of ours.
 
         A repeat changes nothing; BrokerError refuses a contradiction.

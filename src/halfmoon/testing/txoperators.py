@@ -103,7 +103,7 @@ class Operator:
             yield from self._listed(broker)
             return
         half, asked_ms = self._random.choice(known[-40:]), self._plan.clock()
-        reply = yield from _asked(broker, GetTransaction(id=str(half.index)))
+        reply = yield from _asked(broker, GetTransaction(offset=half.index))
         if reply.code == 0:
             self._told(broker, asked_ms, [from_json(Transaction, reply.body)])
 
@@ -152,7 +152,12 @@ class Operator:
         number = len(ledger.by_hand)
         ledger.by_hand.append(ByHand(broker.name, one.index, one.keys, committed, name, None))
         exact = self._random.choice([str(one.index), one.offset_msg_id or str(one.index)])
-        reply = yield from _asked(broker, DecideTransaction(id=exact, commit=committed, operator=name))
+        wanted = DecideTransaction(commit=committed, operator=name)
+        if exact == one.offset_msg_id:
+            wanted.id = exact
+        else:
+            wanted.offset = one.index
+        reply = yield from _asked(broker, wanted)
         ledger.by_hand[number] = ledger.by_hand[number]._replace(code=reply.code)
         ended = Ended(asked_ms, clock(), broker.name, one.index, one.keys, committed, reply.code)
         ledger.ended.append(ended)

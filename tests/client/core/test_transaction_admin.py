@@ -152,8 +152,8 @@ def test_a_check_and_a_decision_go_to_the_broker_that_has_it_by_the_name_that_is
     assert script.run(decide_transaction(core, "key", commit=True, operator="Ada")).state == "COMMITTED"
 
     [check], [decide] = script.asked(CheckTransaction), script.asked(DecideTransaction)
-    assert (check.address, check.request.id) == ("broker-b:1", "7")
-    assert (decide.address, decide.fields) == ("broker-b:1", {"id": "7", "commit": "true", "operator": "Ada"})
+    assert (check.address, check.request.offset) == ("broker-b:1", 7)
+    assert (decide.address, decide.fields) == ("broker-b:1", {"offset": "7", "commit": "true", "operator": "Ada"})
 
 
 @pytest.mark.parametrize(("place", "state"), [(50, "ROLLED_BACK"), (500_000, "GIVEN_UP")])
@@ -319,7 +319,7 @@ def test_a_message_that_was_too_young_is_decided_by_the_offset_it_had_first():
     assert script.run(pending_transactions(core)) == []
 
 
-@pytest.mark.parametrize("name", ["A", "k-A", "0", "1"])
+@pytest.mark.parametrize("name", ["A", "k-A", 0, 1])
 def test_one_transaction_is_its_newest_copy_by_any_name(name):
     script = Scripted()
     core, apache = admin(script), Apache(script)
@@ -328,6 +328,18 @@ def test_one_transaction_is_its_newest_copy_by_any_name(name):
 
     assert script.run(transaction(core, name)).index == 1
     assert script.run(transaction(core, offset_msg_id(HOST, apache.place(HALF, 0)))).index == 1
+
+
+def test_a_key_of_several_transactions_at_a_broker_of_another_kind_is_refused_with_their_ids():
+    script = Scripted()
+    core, apache = admin(script), Apache(script)
+    for name in ("A", "B"):
+        apache.half(name, KEYS="shared")
+
+    with pytest.raises(UsageError, match="the key 'shared' names 2 transactions"):
+        script.run(transaction(core, "shared"))
+    with pytest.raises(QueryNotFound):
+        script.run(transaction(core, "0"))
 
 
 def outcome(script: Scripted, core, what: str, apache: Apache) -> str:

@@ -334,7 +334,7 @@ def all_halves(admin: Admin) -> list[Half]:
     found: list[Half] = []
     while True:
         try:
-            found.append(admin.transaction(str(len(found))))
+            found.append(admin.transaction(len(found)))
         except QueryNotFound:
             return found
 

@@ -48,6 +48,8 @@ ENTRIES_MAX, ENTRIES_COUNT = 20_000, 64
 """Records that are read one by one: so many in all, and so many at the same time."""
 
 COPIES_MAX = 64
+NAMED_MAX = 8
+"""Transactions that are named where a key is that of several."""
 OFFSET_DIGITS_MAX = 18
 
 
@@ -96,14 +98,15 @@ def since_ms(half: StoredMessage) -> int:
 # ---------------------------------------------------------------- one transaction
 
 
-def newest_copy(admin: AdminCore, address: str, name: str) -> Op[list[StoredMessage]]:
+def newest_copy(admin: AdminCore, address: str, name: str | int) -> Op[list[StoredMessage]]:
     """Return the copies of the half message with an id, the newest first.
 
-    The id is the sender's, a key, the broker's id of any copy, or a half queue offset. Raises QueryNotFound, BrokerError.
+    A text is the sender's id, a key, or the broker's id of any copy; a number is a half queue offset. Raises QueryNotFound,
+    UsageError when a key names several, BrokerError.
     """
-    if name.isdigit() and len(name) <= OFFSET_DIGITS_MAX:
-        found, _ = yield from records(admin, address, HALF_TOPIC, int(name), 1)
-        found = [half for half in found if half.queue_offset == int(name)]
+    if isinstance(name, int):
+        found, _ = yield from records(admin, address, HALF_TOPIC, name, 1)
+        found = [half for half in found if half.queue_offset == name]
     else:
         found = yield from _by_place(admin, address, name)
         if not found:
@@ -111,6 +114,9 @@ def newest_copy(admin: AdminCore, address: str, name: str) -> Op[list[StoredMess
         if not found:
             keyed = yield from _query(admin, address, HALF_TOPIC, name)
             found = [half for half in keyed if name in half.keys]
+            if len(named := {half.msg_id: half.offset_msg_id for half in found}) > 1:
+                ids = ", ".join(list(named.values())[:NAMED_MAX])
+                raise UsageError(f"the key {name!r} names {len(named)} transactions, give one of: {ids}")
     if not found:
         raise QueryNotFound(f"there is no half message {name!r}", address)
     found.sort(key=lambda half: half.queue_offset)

@@ -157,19 +157,23 @@ def _counted(admin: AdminCore, at: Master, half: StoredMessage, known: dict[str,
 # ---------------------------------------------------------------- one transaction
 
 
-def transaction(admin: AdminCore, name: str) -> Op[TransactionAt]:
+Name = str | int
+"""How a transaction is named: by a text, which is the sender's id (the transaction id), a key of the message or the broker's id; or
+by a number, which is its offset in the half queue."""
+
+
+def transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
     """Return one transaction, pending or decided, of whichever broker knows it.
 
-    ``name`` is the sender's id (the transaction id), one of the message's keys, the broker's id, or the offset in the half queue.
-    Raises QueryNotFound for none, UsageError when several brokers know one.
+    ``name`` is a `Name`. Raises QueryNotFound for none, UsageError or BrokerError when it names several, with their ids.
     """
     return (yield from _found(admin, name))[1]
 
 
-def _found(admin: AdminCore, name: str) -> Op[tuple[Master, TransactionAt]]:
+def _found(admin: AdminCore, name: Name) -> Op[tuple[Master, TransactionAt]]:
     everybody = yield from masters(admin)
     try:
-        address = parse_offset_msg_id(name).address
+        address = parse_offset_msg_id(name).address if isinstance(name, str) else ""
     except UsageError:
         address = ""
     asked = [master for master in everybody if master.address == address] or everybody
@@ -183,10 +187,12 @@ def _found(admin: AdminCore, name: str) -> Op[tuple[Master, TransactionAt]]:
     return found[0]
 
 
-def _at(admin: AdminCore, at: Master, name: str) -> Op[TransactionAt]:
+def _at(admin: AdminCore, at: Master, name: Name) -> Op[TransactionAt]:
     """Return a transaction of one broker."""
     try:
-        reply = yield from _asked(admin, at.address, GetTransaction(id=name))
+        reply = yield from _asked(
+            admin, at.address, GetTransaction(id=name) if isinstance(name, str) else GetTransaction(offset=name)
+        )
     except RequestNotSupported:
         copies = yield from newest_copy(admin, at.address, name)
         state = yield from state_of(admin, at.address, copies)
@@ -204,7 +210,7 @@ def _at(admin: AdminCore, at: Master, name: str) -> Op[TransactionAt]:
     return one
 
 
-def check_transaction(admin: AdminCore, name: str) -> Op[TransactionAt]:
+def check_transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
     """Have a producer asked now, whatever the age and the pace; return the transaction with that check.
 
     Raises RequestNotSupported where only the broker itself can begin a check, BrokerError when there is nobody to ask.
@@ -215,10 +221,10 @@ def check_transaction(admin: AdminCore, name: str) -> Op[TransactionAt]:
             f"broker {at.name} is no Halfmoon broker: its protocol has no request that begins a check; it asks in its own time",
             at.address,
         )
-    return _placed(admin, at, from_json(TransactionAt, (yield from _asked(admin, at.address, CheckTransaction(id=_exact(one))))))
+    return _placed(admin, at, from_json(TransactionAt, (yield from _asked(admin, at.address, CheckTransaction(offset=one.index)))))
 
 
-def decide_transaction(admin: AdminCore, name: str, *, commit: bool, operator: str) -> Op[TransactionAt]:
+def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: str) -> Op[TransactionAt]:
     """Commit or roll back by hand; return the transaction as it is now. Its repeat changes nothing, a contradiction is refused.
 
     ``operator`` says who does it, 1 to 200 printable characters: a Halfmoon broker writes it into op record and log; the
@@ -229,7 +235,7 @@ def decide_transaction(admin: AdminCore, name: str, *, commit: bool, operator: s
     """
     at, one = yield from _found(admin, name)
     if not one.not_told:
-        request = DecideTransaction(id=_exact(one), commit=commit, operator=operator)
+        request = DecideTransaction(offset=one.index, commit=commit, operator=operator)
         return _placed(admin, at, from_json(TransactionAt, (yield from _asked(admin, at.address, request))))
     if one.state == PREPARED or (one.state == ROLLED_BACK and not commit):  # a later copy may be pending; twice does no harm
         state = LocalTransactionState.COMMIT if commit else LocalTransactionState.ROLLBACK
@@ -239,11 +245,6 @@ def decide_transaction(admin: AdminCore, name: str, *, commit: bool, operator: s
     one.state, one.next_check_ms = COMMITTED if commit else ROLLED_BACK, 0
     one.not_told.append("who decided is written down nowhere: this broker's protocol has no place for it")
     return one
-
-
-def _exact(one: TransactionAt) -> str:
-    """Return the name that no other half message of the broker shares."""
-    return str(one.index)
 
 
 # ---------------------------------------------------------------- figures

@@ -57,25 +57,31 @@ class ListPendingTransactions(Header):
 
 @request(31002, "GET_TRANSACTION", since="Halfmoon", admin=True)
 class GetTransaction(Header):
-    """Ask for one half message, decided or not, by its unique key, offset message id or half queue offset: body `Transaction`."""
+    """Ask for one half message, decided or not, by its unique key, a key, its offset message id, or its offset: body `Transaction`.
 
-    id: str
+    A key that names several transactions is refused with their ids.
+    """
+
+    id: str | None = None
+    offset: I64 | None = None  # half queue offset, in place of the id
 
 
 @request(31003, "CHECK_TRANSACTION", since="Halfmoon", admin=True)
 class CheckTransaction(Header):
     """Ask a producer about a half message now: reply body `Transaction`."""
 
-    id: str
+    id: str | None = None
+    offset: I64 | None = None
 
 
 @request(31004, "DECIDE_TRANSACTION", since="Halfmoon", admin=True)
 class DecideTransaction(Header):
     """Commit or roll back a half message by hand: reply body `Transaction`. Who does it is written into the op record."""
 
-    id: str
     commit: bool
     operator: str
+    id: str | None = None
+    offset: I64 | None = None
 
 
 @request(31005, "GET_TRANSACTION_STATS", since="Halfmoon", admin=True)
