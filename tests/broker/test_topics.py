@@ -43,3 +43,26 @@ def test_the_text_of_the_table_follows_every_change():
 def test_a_broker_that_announces_less_has_no_text_for_it():
     topics = Topics(BrokerSettings(permission=4), Tables(SimDisk(Random(1))), 1000)
     assert topics.text() is None
+
+
+def test_a_topic_keeps_its_birth_until_it_is_deleted():
+    disk = SimDisk(Random(1))
+    tables = Tables(disk)
+    topics = Topics(BrokerSettings(), tables, 1000)
+    first = topics.put(topic_config("orders", 4), 2000)
+    changed = topics.put(topic_config("orders", 8), 3000)
+    for work in tables.save_changed():
+        work.done(work.run(), 4000)
+    again = Topics(BrokerSettings(), Tables(disk), 5000)
+    assert (first.birth_ms, changed.birth_ms, again.existing("orders").birth_ms) == (2000, 2000, 2000)
+
+    again.delete("orders", 6000)
+    assert again.put(topic_config("orders", 4), 7000).birth_ms == 7000
+
+
+def test_a_topic_that_is_found_on_the_disk_alone_has_no_birth_for_it_may_have_told_another_one():
+    topics = Topics(BrokerSettings(), Tables(SimDisk(Random(1))), 1000)
+
+    topics.adopt(["orders"], lambda topic: [0, 1], 2000)
+
+    assert topics.existing("orders").birth_ms is None

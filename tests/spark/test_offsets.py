@@ -17,6 +17,7 @@ from halfmoon.spark.offsets import (
     begun,
     entering,
     losses,
+    made_anew,
     position,
     ranges,
     share,
@@ -37,11 +38,17 @@ def test_the_text_is_the_same_in_whatever_order_queues_were_found():
 
 
 def test_a_position_comes_back_from_its_text_and_is_written_the_same():
-    found = Position({Q[0]: 5, Q[10]: 7, Q[2]: 1}, {Q[10]: 3})
+    found = Position({Q[0]: 5, Q[10]: 7, Q[2]: 1}, {Q[10]: 3}, {("orders", "b"): 8, ("orders", "a"): 7})
     text = json.dumps(found.to_json())
 
     assert position(json.loads(text)) == found
     assert json.dumps(position(json.loads(text)).to_json()) == text
+
+
+def test_a_topic_is_another_one_where_its_birth_differs_and_both_are_known():
+    at = {("orders", "a"): 7, ("orders", "b"): 8, ("orders", "c"): 9}
+
+    assert made_anew(at, {("orders", "a"): 7, ("orders", "b"): 80, ("other", "c"): 90}) == {("orders", "b")}
 
 
 def test_a_start_is_no_position():
@@ -59,6 +66,9 @@ def test_a_start_is_no_position():
         {"v": 1, "end": {"orders": {"a": {"0": -1}}}},
         {"v": 1, "end": {"orders": {"a": {"0": "1"}}}},
         {"v": 1, "end": {}, "more": 1},
+        {"v": 1, "end": {}, "born": 5},
+        {"v": 1, "end": {}, "born": {"orders": 5}},
+        {"v": 1, "end": {}, "born": {"orders": {"a": "5"}}},
         {"orders": {"0": 5}},
     ],
 )

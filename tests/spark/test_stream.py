@@ -237,10 +237,39 @@ def test_a_topic_made_anew_is_a_loss_and_is_read_from_its_beginning_where_that_i
         admin.create_topic(made, queue_count=4)
     send(made, ["again"], queue=0)
 
-    with pytest.raises(UsageError, match=r"queue 0: read up to 3, but it ends at 1.*failOnDataLoss=false"):
+    with pytest.raises(UsageError, match=rf"made anew since this query read it: {made} at broker-a.*failOnDataLoss=false"):
         strict.plan()
     assert loose.batch() == ["again"]
     assert loose.batch() is None
+
+
+def test_a_topic_made_anew_and_filled_beyond_the_old_offset_loses_no_message(query, cluster: LocalCluster, made: str, send: Send):
+    send(made, ["a", "b", "c"], queue=0)
+    strict, loose = query(startingOffsets="earliest"), query(startingOffsets="earliest", failOnDataLoss="false")
+    strict.batch(), loose.batch()
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.delete_topic(made)
+        admin.create_topic(made, queue_count=4)
+    again = [f"again-{number}" for number in range(8)]
+    send(made, again, queue=0)
+
+    with pytest.raises(UsageError, match="made anew since this query read it"):
+        strict.plan()
+    assert sorted(loose.batch()) == again
+    assert loose.batch() is None
+
+
+def test_a_restarted_broker_and_a_changed_topic_are_no_new_topic(query, cluster: LocalCluster, made: str, send: Send):
+    send(made, ["a", "b", "c"], queue=0)
+    strict = query(startingOffsets="earliest")
+    strict.batch()
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic(made, queue_count=6)
+    cluster.kill()
+    cluster.restart()
+    send(made, ["d"], queue=0)
+
+    assert strict.batch() == ["d"]
 
 
 def test_messages_that_go_while_a_batch_waits_to_be_run_are_a_loss_or_passed_over(

@@ -89,9 +89,8 @@ class Admin:
                 min_offset=max(0, lowest), max_offset=max(0, end),
                 last_update_timestamp=max(0, self._store.store_ms(topic, queue_id, end - 1)) if end > 0 else 0,
             )  # fmt: skip
-        return Reply(
-            body=to_json(TopicStatsTable(offset_table=table, topic_put_tps=self._stats.per_second("TOPIC_PUT_NUMS", topic)[0]))
-        )
+        per_second = self._stats.per_second("TOPIC_PUT_NUMS", topic)[0]
+        return Reply(body=to_json(TopicStatsTable(offset_table=table, topic_put_tps=per_second, topic_birth_ms=config.birth_ms)))
 
     def system_topics(self, _request: Request) -> Reply:
         """Return the names that belong to the broker (305), also of topics that do not exist yet."""

@@ -150,6 +150,11 @@ class Topics:
         """Create or replace a topic. Raises SystemBusy when the table is at its bound."""
         if config.topic_name not in self._table and len(self._table) >= self._settings.topics_max:
             raise SystemBusy(f"the broker has {len(self._table)} topics, its bound (topics_max)")
+        known = self._table.get(config.topic_name)
+        config.birth_ms = now if known is None else known.birth_ms
+        return self._enter(config, now)
+
+    def _enter(self, config: TopicConfig, now: int) -> TopicConfig:
         self._table[config.topic_name] = config
         self._texts.pop(config.topic_name, None)
         self._touch(now)
@@ -157,10 +162,13 @@ class Topics:
         return config
 
     def adopt(self, stored: Iterable[str], queue_ids: Callable[[str], list[int]], now: int) -> None:
-        """Enter topics that have queues on disk but are in no table, because a crash came before the table was saved."""
+        """Enter topics that have queues on disk but are in no table, because a crash came before the table was saved.
+
+        Their birth is not known: with another one they would pass for topics that were made anew.
+        """
         for topic in stored:
             if topic not in self._table:
-                self.put(topic_config(topic, max(queue_ids(topic), default=0) + 1), now)
+                self._enter(topic_config(topic, max(queue_ids(topic), default=0) + 1), now)
 
     def command(self, config: TopicConfig, now: int) -> None:
         """Create or replace a topic by command (17). Raises BrokerError 1 for bad or system names and impossible numbers."""

@@ -116,6 +116,15 @@ class Ranges(Blocking):
         """
         return self._ask(self._core.bounds(topic))
 
+    def births(self, topic: str) -> dict[str, int]:
+        """Return when a topic was made at each broker, ms since the epoch, as the last `bounds` told. Asks nobody.
+
+        A topic that is deleted and made again has another birth. Brokers that are not ours tell none, nor do ours of topics that
+        another broker made.
+        """
+        wire = self._core.wire(topic)
+        return {broker: birth for (name, broker), birth in self._core.births.items() if name == wire}
+
     def offsets_at(self, topic: str, timestamp_ms: int, ends: QueueEnds | None = None) -> dict[tuple[str, int], int]:
         """Return for every queue the offset of the first message stored at a time (ms since the epoch) or later.
 

@@ -4,6 +4,7 @@
 
     start   {"v": 1, "start": "latest"}                                      the same at every call
     end     {"v": 1, "end": {topic: {broker: {queue: offset}}}, "from": {…}}   "from" for queues that enter in this batch
+            "born": {topic: {broker: ms}}}      when topics were made, where brokers tell: of which topic the offsets speak
 
 Spark compares offsets as text, so the keys stand in one order: topics and brokers by name, queues by number. A batch reads of each
 queue what lies between its lower bound and its end: the lower bound stands in ``from``, or else it is the end before. So the range
@@ -13,7 +14,7 @@ of a batch is in the log of the checkpoint before anything of it runs, and runni
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from halfmoon.errors import UsageError
@@ -24,21 +25,27 @@ Offsets = dict[MessageQueue, int]
 Bounds = Mapping[MessageQueue, tuple[int, int]]
 """Of each queue the offset of its first message that is still there, and the one behind its last."""
 
+Births = Mapping[tuple[str, str], int]
+"""When topics were made, ms since the epoch, by topic and broker."""
+
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far a stream has come: the next offset of each queue, and where those begin that enter with this batch."""
+    """How far a stream has come: the next offset of each queue, where those begin that enter with this batch, of which topics."""
 
     ends: Offsets
     entered: Offsets
+    births: Births = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return what is written into the checkpoint."""
         found: dict[str, Any] = {"v": VERSION, "end": _nested(self.ends)}
         if self.entered:
             found["from"] = _nested(self.entered)
+        for topic, broker in sorted(self.births):
+            found.setdefault("born", {}).setdefault(topic, {})[broker] = self.births[topic, broker]
         return found
 
 
@@ -71,12 +78,12 @@ def position(found: Mapping[str, Any]) -> Position | None:
     """
     if found.get("v") == VERSION and set(found) == {"v", "start"}:
         return None
-    if found.get("v") != VERSION or "end" not in found or not set(found) <= {"v", "end", "from"}:
+    if found.get("v") != VERSION or "end" not in found or not set(found) <= {"v", "end", "from", "born"}:
         raise UsageError(
             f"the checkpoint has an offset of another source or version: {str(dict(found))[:200]}; "
             "use a checkpoint location of its own for each query"
         )
-    return Position(flat(found["end"]), flat(found.get("from", {})))
+    return Position(flat(found["end"]), flat(found.get("from", {})), _births(found.get("born", {})))
 
 
 def flat(found: Any) -> Offsets:
@@ -95,6 +102,16 @@ def flat(found: Any) -> Offsets:
     raise UsageError(f"these are not offsets of the shape topic -> broker -> queue -> offset: {str(found)[:200]}")
 
 
+def _births(found: Any) -> Births:
+    try:
+        births = {(topic, broker): birth for topic, brokers in found.items() for broker, birth in brokers.items()}
+        if all(type(birth) is int for birth in births.values()):
+            return births
+    except AttributeError:
+        pass
+    raise UsageError(f"these are not births of the shape topic -> broker -> ms: {str(found)[:200]}")
+
+
 def _nested(offsets: Offsets) -> dict[str, dict[str, dict[str, int]]]:
     found: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(offsets):
@@ -105,6 +122,11 @@ def _nested(offsets: Offsets) -> dict[str, dict[str, dict[str, int]]]:
 def begun(begins: Offsets) -> Position:
     """Return the first position of a stream: every queue enters, and nothing of it is read yet."""
     return Position(dict(begins), dict(begins))
+
+
+def made_anew(at: Births, now: Births) -> set[tuple[str, str]]:
+    """Return topics and brokers whose topic is another one now, under the old name."""
+    return {place for place, birth in at.items() if now.get(place, birth) != birth}
 
 
 def losses(at: Offsets, bounds: Bounds) -> list[Loss]:

@@ -57,6 +57,12 @@ def bounds(options: SourceOptions, client: Ranges) -> dict[MessageQueue, tuple[i
     return {queue: found[queue] for queue in wanted}
 
 
+def births(client: Ranges, queues: Iterable[MessageQueue]) -> dict[tuple[str, str], int]:
+    """Return when the topics of queues were made, by topic and broker, as the last `bounds` told. Brokers of others tell none."""
+    topics = {queue.topic for queue in queues}
+    return {(topic, broker): birth for topic in topics for broker, birth in client.births(topic).items()}
+
+
 def starts(options: SourceOptions, client: Ranges, at: Bounds, default: str) -> Offsets:
     """Return where the reading of each queue begins; ``default`` is what no option means, ``earliest`` or ``latest``.
 

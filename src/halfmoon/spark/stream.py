@@ -24,7 +24,19 @@ from pyspark.sql.streaming.datasource import (
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark import positions
-from halfmoon.spark.offsets import Bounds, Loss, Offsets, Position, advanced, losses, position, ranges, start_json, waiting
+from halfmoon.spark.offsets import (
+    Bounds,
+    Loss,
+    Offsets,
+    Position,
+    advanced,
+    losses,
+    made_anew,
+    position,
+    ranges,
+    start_json,
+    waiting,
+)
 from halfmoon.spark.options import SourceOptions
 from halfmoon.spark.plan import plan
 from halfmoon.spark.reading import RangesPartition, Wanted, client_of, cores, rows
@@ -97,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds = self._bounds(at)
             if bounds is None:
                 return start
-            found = self._next(at, bounds, limit)
+            found = self._next(self._of_today(at), bounds, limit)
             if found is not None:
                 return found.to_json()
             if self._target is not None or self._too_few_since is not None or time.monotonic() > until:
@@ -111,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = positions.starts(self._options, client, bounds, "latest")
         self._newest = {queue: high for queue, (_, high) in bounds.items()}
         found = advanced(begins, bounds, self._count(begins, bounds, limit))
-        return Position(found.ends, {**begins, **found.entered})
+        return Position(found.ends, {**begins, **found.entered}, positions.births(client, bounds))
 
     def _next(self, at: Position, bounds: Bounds, limit: ReadLimit) -> Position | None:
         if lost := losses(at.ends, bounds):
@@ -120,7 +132,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable) and self._waits(count):
             return None
         found = advanced(at.ends, bounds, self._count(at.ends, bounds, limit))
-        return None if found.ends == at.ends and not found.entered else found
+        if found.ends == at.ends and not found.entered:
+            return None
+        return Position(found.ends, found.entered, {**at.births, **positions.births(client_of(self._options), bounds)})
+
+    def _of_today(self, at: Position) -> Position:
+        """Return a position without the places in topics that were deleted and made anew: what it says is of others.
+
+        Raises:
+            UsageError: there are such topics (with ``failOnDataLoss``).
+        """
+        places = made_anew(at.births, positions.births(client_of(self._options), at.ends))
+        if not places:
+            return at
+        named = ", ".join(f"{topic} at {broker}" for topic, broker in sorted(places))
+        if self._options.fail_on_data_loss:
+            raise UsageError(
+                f"deleted and made anew since this query read it: {named}; what it had not read is gone. failOnDataLoss=false "
+                "reads the new topic from its beginning; or begin anew with another checkpoint location"
+            )
+        log.warning("topics made anew, read from their beginning by failOnDataLoss=false: %s", named)
+        return Position({queue: offset for queue, offset in at.ends.items() if (queue.topic, queue.broker_name) not in places}, {})
 
     def _waits(self, count: int) -> bool:
         """Whether too few messages are there, and the time to wait for more is not over."""
@@ -243,8 +275,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(self._newest, {}).to_json() if self._newest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Share out what lies between two offsets, by messages, and ask nobody.
+        """Share out what lies between two offsets, by messages.
 
+        Nobody is asked, but whether the topics are still those of the offsets, where that was not asked before: a restarted query
+        begins with the batch that its checkpoint names.
         After a restart with the same options and as many `cores` the same batch is so planned the same way. By bytes it might not
         be: brokers tell others of the same ranges once messages have expired, or tell none. Planned otherwise, a batch that runs
         again has its rows doubled by ``idempotent``, which knows a row by its partition and its number there. ``exactly-once``
@@ -254,6 +288,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if upper is None:
             return []
         options, found = self._options, ranges(position(start), upper)
+        if upper.births and not self._newest:
+            self._bounds(upper)
+            self._of_today(upper)
         count = sum(part.count for part in found)
         shares = plan(
             found,

@@ -137,6 +137,8 @@ class TopicStatsTable(Body):
     offset_table: dict[MessageQueue, TopicOffset] = {}
     topic_put_tps: float | None = None
     """5.x."""
+    topic_birth_ms: I64 | None = None
+    """Halfmoon's: `TopicConfig.birth_ms`."""
 
 
 class QueueTimeSpan(Body):

@@ -48,6 +48,8 @@ class TopicConfig(Body, gc=False):
     order: bool = False
     attributes: dict[str, str] | None = None
     """5.x."""
+    birth_ms: I64 | None = None
+    """Halfmoon's: when the topic was made at this broker; None: not known. One that is deleted and made again has another one."""
 
 
 class TopicConfigTable(Body):

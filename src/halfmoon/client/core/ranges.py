@@ -262,6 +262,8 @@ class RangesCore:
     def __init__(self, instance: Instance, settings: RangeSettings) -> None:
         self._instance, self.settings = instance, settings
         self.routes = instance.routes
+        self.births: dict[tuple[str, str], int] = {}
+        """When topics were made, by topic on the wire and broker, as the last `bounds` told; brokers of others tell nothing."""
 
     def wire(self, topic: str) -> str:
         """Return a topic as it is called on the wire. Raises UsageError for what cannot be one."""
@@ -357,8 +359,11 @@ class RangesCore:
 
     def _ends(self, topic: str, broker: str) -> Op[dict[int, tuple[int, int]]]:
         reply = yield from self.asked(MessageQueue(topic, broker, 0), GetTopicStatsInfo(topic=topic))
-        table = from_json(TopicStatsTable, bytes(reply.body)).offset_table
-        return {queue.queue_id: (max(0, ends.min_offset), max(0, ends.max_offset)) for queue, ends in table.items()}
+        found = from_json(TopicStatsTable, bytes(reply.body))
+        self.births.pop((topic, broker), None)
+        if found.topic_birth_ms is not None:
+            self.births[topic, broker] = found.topic_birth_ms
+        return {queue.queue_id: (max(0, ends.min_offset), max(0, ends.max_offset)) for queue, ends in found.offset_table.items()}
 
     def _committed(self, group: str, topic: str, queue: MessageQueue) -> Op[int]:
         request = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue.queue_id)
