@@ -357,6 +357,10 @@ class ConsumeStatus(Enum):
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
+    COMMIT = "COMMIT"
+    """Orderly without auto commit: these are consumed, and all that was consumed since the last commit is committed."""
+    ROLLBACK = "ROLLBACK"
+    """Orderly without auto commit: all that was consumed since the last commit comes again, after a pause."""
 
 
 class Subscription(msgspec.Struct, frozen=True):

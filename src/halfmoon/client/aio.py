@@ -317,6 +317,18 @@ class AsyncPullConsumer(Client[PullSettings]):
         """Return all queues of a topic."""
         return await self._run(self._core.queues(topic))
 
+    async def on_queues_changed(self, topic: str, listener: Callable[[str, list[MessageQueue]], Any]) -> None:
+        """Have ``listener(topic, queues)`` called whenever the queues of a topic are others than before: a broker came or went, a
+        topic was widened. They are looked at every ``queues_check_ms``. A plain function runs in a thread. For consumers that
+        `assign`; those that `subscribe` have new queues shared out by themselves.
+        """
+        operation = self._core.on_queues_changed(topic, listener)
+        if self._state == "new":
+            for _ in operation:
+                raise AssertionError("listening before the start asks for nothing")
+        else:
+            await self._run(operation)
+
     async def poll(self, timeout_ms: int | None = None) -> list[StoredMessage]:
         """Return the next messages, at most ``batch_max``, or an empty list when none came in time.
 

@@ -125,6 +125,14 @@ class PushSettings(ConsumerSettings):
     reconsume_max: int = setting(
         -1, java="maxReconsumeTimes", why="Redeliveries before the dead letters; -1: 16, and without end in order.", low=-1
     )
+    cached_topic_max: int = setting(
+        -1, java="pullThresholdForTopic", why="Messages of one topic in memory, its queues' equal shares; -1: no bound.", low=-1,
+        high=6_553_500,
+    )  # fmt: skip
+    cached_topic_bytes_max: int = setting(
+        -1, java="pullThresholdSizeForTopic", why="Bytes of one topic in memory, its queues' equal shares; -1: no bound.", low=-1,
+        high=100 * 1024**3,
+    )  # fmt: skip
     consume_timeout_ms: int = setting(900_000, java="consumeTimeout", why="After this a message is given back.", low=1_000)
     pull_interval_ms: int = setting(0, java="pullInterval", why="Pause between pulls of one queue.", low=0, high=65_535)
     pull_pause_ms: int = setting(3_000, java="pullTimeDelayMillsWhenException", why="Pause after a failed pull.", low=1)
@@ -150,6 +158,9 @@ class PullSettings(ConsumerSettings):
     cached_total_max: int = setting(10_000, java="pullThresholdForAll", why="Messages of all queues held in memory.", low=1)
     auto_commit: bool = setting(True, java="autoCommit", why="Poll commits what was polled before.")
     auto_commit_ms: int = setting(5_000, java="autoCommitIntervalMillis", why="How often it does.", low=1)
+    queues_check_ms: int = setting(
+        30_000, java="topicMetadataCheckIntervalMillis", why="How often listeners of queue changes are looked after.", low=10
+    )
     poll_timeout_ms: int = setting(5_000, java="pollTimeoutMillis", why="How long a poll waits unless told.", low=0)
     pull_pause_ms: int = setting(1_000, java="pullTimeDelayMillsWhenException", why="Pause after a failed pull.", low=1)
 

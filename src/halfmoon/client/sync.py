@@ -220,6 +220,13 @@ class PullConsumer(Blocking):
         """Return all queues of a topic."""
         return self._loop.call(self._client.queues(topic))
 
+    def on_queues_changed(self, topic: str, listener: Callable[[str, list[MessageQueue]], Any]) -> None:
+        """Have ``listener(topic, queues)`` called whenever the queues of a topic are others than before: a broker came or went, a
+        topic was widened. They are looked at every ``queues_check_ms``. A plain function runs in a thread. For consumers that
+        `assign`; those that `subscribe` have new queues shared out by themselves.
+        """
+        self._loop.call(self._client.on_queues_changed(topic, listener))
+
     def poll(self, timeout_ms: int | None = None) -> list[StoredMessage]:
         """Return the next messages, at most ``batch_max``, or an empty list when none came in time.
 

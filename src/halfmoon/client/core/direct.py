@@ -27,8 +27,8 @@ RESULTS = {
 log = logging.getLogger("halfmoon.client")
 
 
-Handed = Callable[[StoredMessage], Op[Any]]
-"""Calls the listener with one message and returns what it returned."""
+Handed = Callable[[StoredMessage], Op[tuple[Any, bool]]]
+"""Calls the listener with one message; returns what it returned, and whether its context says auto commit."""
 
 
 def consume_directly(record: bytes, broker_name: str, hand: Handed, *, orderly: bool = False) -> Op[ConsumeDirectlyResult]:
@@ -38,7 +38,7 @@ def consume_directly(record: bytes, broker_name: str, hand: Handed, *, orderly: 
     begin = yield from now()
     found = ConsumeDirectlyResult(order=orderly)
     try:
-        status = yield from hand(message)
+        status, found.auto_commit = yield from hand(message)
         found.consume_result = RESULTS.get("" if status is None else getattr(status, "name", "?"), "CR_LATER")
     except Exception as exc:
         log.exception("listener failed at a message that it was given directly: msg_id=%s", message.msg_id)

@@ -14,19 +14,20 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from halfmoon.client.core.ask import ask, tell
 from halfmoon.client.core.direct import consume_directly
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.member import GroupMember, Held
+from halfmoon.client.core.member import Held
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.pulling import Puller
 from halfmoon.client.core.push import ConsumeContext, PushCore
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.settings import PushSettings
 from halfmoon.effects import Op, gather, now, sleep, spawn
 from halfmoon.errors import HalfmoonError
-from halfmoon.model import MessageQueue, StoredMessage
+from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo, LockBatchReply, LockBatchRequest, from_json, to_json
 from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq
 from halfmoon.wire.ids import UniqueIds
@@ -75,7 +76,7 @@ class OrderlyCore(PushCore):
 
     def tend(self) -> list[Op[None]]:
         """Return what runs beside the work. No message is given back because the listener takes long."""
-        return [*GroupMember.tend(self), self._keep_locked()]
+        return [*Puller.tend(self), self._keep_locked()]
 
     def stop(self) -> Op[None]:
         """Stop pulling, wait a while for the listener, store the progress, unlock the queues, leave the group."""
@@ -227,7 +228,7 @@ class OrderlyCore(PushCore):
     # ------------------------------------------------------------ consuming
 
     def _full(self, held: Held) -> bool:
-        return len(held.window) > self.settings.cached_max or held.window.size_bytes > self.settings.cached_bytes_max
+        return self._crowded(held)
 
     def _submit(self, held: Held, messages: list[StoredMessage]) -> Op[None]:
         """Messages came: the queue takes its turn, unless it has one already."""
@@ -299,10 +300,25 @@ class OrderlyCore(PushCore):
         self._drop([held.queue])
         return False
 
-    def _finish(self, held: Held, messages: list[StoredMessage], good: int, context: ConsumeContext, reason: str) -> Op[None]:
+    def _meant(self, status: Any, context: ConsumeContext) -> ConsumeStatus:
+        """With auto commit COMMIT and ROLLBACK are success. Follows ConsumeMessageOrderlyService.processConsumeResult."""
+        if status is not ConsumeStatus.COMMIT and status is not ConsumeStatus.ROLLBACK:
+            return super()._meant(status, context)
+        if not context.auto_commit:
+            return status
+        log.warning("listener returned %s with auto commit, which is taken for success: group=%s", status.name, self.group)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def _finish(
+        self, held: Held, messages: list[StoredMessage], good: int, context: ConsumeContext, reason: str, status: ConsumeStatus
+    ) -> Op[None]:
         """Count what was consumed; what failed stays at the head of its queue, or goes to the dead letters at its bound."""
         if held.window.dropped:
             return  # whoever has the queue now gets them again
+        if status is ConsumeStatus.ROLLBACK:
+            held.window.take_up_again()
+            self._pause(held, context)
+            return
         done, failed = messages[:good], messages[good:]
         self.consumed_count += len(done)
         self.failed_count += len(failed)
@@ -313,10 +329,22 @@ class OrderlyCore(PushCore):
             else:
                 message.reconsume_times += 1
                 kept += 1
-        self._advance(held, done)
+        held.window.keep_back(done)
+        if context.auto_commit or status is ConsumeStatus.COMMIT:
+            self._advance(held, held.window.kept_back())
+        elif self._full(held) and not held.window.first(1):
+            log.warning(
+                "nothing more is pulled before a COMMIT or ROLLBACK: group=%s queue=%s kept=%d",
+                self.group,
+                held.queue,
+                len(held.window),
+            )
         if kept:
-            wanted = self.settings.suspend_queue_ms if context.suspend_ms is None else context.suspend_ms
-            self._pauses[held] = min(max(wanted, SUSPEND_MS[0]), SUSPEND_MS[1])
+            self._pause(held, context)
+
+    def _pause(self, held: Held, context: ConsumeContext) -> None:
+        wanted = self.settings.suspend_queue_ms if context.suspend_ms is None else context.suspend_ms
+        self._pauses[held] = min(max(wanted, SUSPEND_MS[0]), SUSPEND_MS[1])
 
     def _given_up(self, message: StoredMessage, reason: str) -> Op[bool]:
         """Publish a message that failed too often to the group's retry topic; its broker puts it to the dead letters.

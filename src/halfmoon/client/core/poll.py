@@ -5,23 +5,34 @@ Follows DefaultLitePullConsumerImpl (RocketMQ 4.9.8), with request code 11, whic
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.member import Held
-from halfmoon.client.core.names import check_topic, wrap
+from halfmoon.client.core.names import check_topic, unwrap, wrap
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.pull import max_offset, min_offset, offset_at
 from halfmoon.client.core.pulling import Puller
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.core.running import running_info
 from halfmoon.client.settings import PullSettings
-from halfmoon.effects import Op, Signal, now, wait
-from halfmoon.errors import NotRunning, OffsetIllegal, UsageError
+from halfmoon.effects import Op, Signal, now, run, sleep, wait
+from halfmoon.errors import HalfmoonError, NotRunning, OffsetIllegal, UsageError
 from halfmoon.model import ConsumeType, MessageQueue, PullStatus, StoredMessage, Subscription, subscription
 from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerRunningInfo
 from halfmoon.wire.flags import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
+
+log = logging.getLogger("halfmoon.client")
+
+
+class Watched:
+    """A topic whose queues somebody listens to, and what they were; None: never heard."""
+
+    def __init__(self, listener: Callable[[str, list[MessageQueue]], Any], known: list[MessageQueue] | None) -> None:
+        self.listener, self.known = listener, known
 
 
 class PollCore(Puller):
@@ -39,6 +50,8 @@ class PollCore(Puller):
         self._manual_wanted: dict[str, Subscription] = {}
         self._ready: deque[tuple[Held, deque[StoredMessage]]] = deque()
         self._unconfirmed: set[Held] = set()
+        self._watched: dict[str, Watched] = {}
+        self._unseen: set[str] = set()  # of those, whose queues could not be asked for last time
         self._cached = 0
         self._arrived = Signal()
         self._commit_at_ms = 0
@@ -110,6 +123,48 @@ class PollCore(Puller):
             return -1
         oldest = held.window.oldest()
         return held.next_offset if oldest is None else oldest.queue_offset
+
+    def on_queues_changed(self, topic: str, listener: Callable[[str, list[MessageQueue]], Any]) -> Op[None]:
+        """Have a listener told of the queues of a topic whenever they are others than before; a second one takes its place.
+
+        Follows DefaultLitePullConsumerImpl.registerTopicMessageQueueChangeListener (RocketMQ 4.9.8).
+        """
+        check_topic(topic)
+        name = wrap(topic, self.settings.namespace)
+        known = (yield from self._queues_now(name)) if self.running else None
+        if name in self._watched:
+            log.warning("another listener of queue changes takes the place of the first: group=%s topic=%s", self.group, topic)
+        self._watched[name] = Watched(listener, known)
+
+    def _queues_now(self, topic: str) -> Op[list[MessageQueue] | None]:
+        try:
+            yield from self.routes.refresh(topic)
+            found = sorted((yield from self.routes.read_queues(topic)))
+        except HalfmoonError as exc:
+            level = logging.INFO if topic in self._unseen else logging.WARNING  # said once, until it is seen again
+            self._unseen.add(topic)
+            log.log(level, "queues not known: group=%s topic=%s reason=%s", self.group, topic, exc)
+            return None
+        self._unseen.discard(topic)
+        return found
+
+    def _keep_watching(self) -> Op[None]:
+        while True:
+            yield from sleep(self.settings.queues_check_ms)
+            for topic, watched in list(self._watched.items()):
+                queues = yield from self._queues_now(topic)
+                if queues is None or queues == watched.known:
+                    continue
+                watched.known = queues
+                try:
+                    mine = [self.user_queue(queue) for queue in queues]
+                    yield from run(watched.listener, unwrap(topic, self.settings.namespace), mine)
+                except Exception:
+                    log.exception("listener of queue changes failed: group=%s topic=%s", self.group, topic)
+
+    def tend(self) -> list[Op[None]]:
+        """Return what runs beside the work."""
+        return [*super().tend(), self._keep_watching()]
 
     # ------------------------------------------------------------ pulling ahead
 
@@ -281,6 +336,8 @@ class PollCore(Puller):
     def start(self) -> Op[None]:
         """Show ourselves to the brokers and take the assigned queues."""
         yield from super().start()
+        for topic, watched in self._watched.items():
+            watched.known = yield from self._queues_now(topic)
         self._commit_at_ms = self.begun_ms + self.settings.auto_commit_ms
         if self._manual is not None:
             yield from self.rebalance()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from halfmoon.client.core.figures import SAMPLE_MS, Figures
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.member import GroupMember, Held
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
@@ -43,6 +44,26 @@ class Puller(GroupMember):
     ) -> None:  # fmt: skip
         super().__init__(settings, instance, offsets, allocate)
         self.skipped_count = 0
+        self.figures: dict[str, Figures] = {}
+
+    def tend(self) -> list[Op[None]]:
+        """Return what runs beside the work."""
+        return [*super().tend(), self._keep_counting()]
+
+    def _keep_counting(self) -> Op[None]:
+        while True:
+            yield from sleep(SAMPLE_MS)
+            at, topics = (yield from now()), set(self.topics())
+            self.figures = {topic: figures for topic, figures in self.figures.items() if topic in topics}
+            for figures in self.figures.values():
+                figures.sample(at)
+
+    def figures_of(self, topic: str) -> Figures:
+        """Return the figures of a topic, called as on the wire."""
+        found = self.figures.get(topic)
+        if found is None:
+            found = self.figures[topic] = Figures(self.begun_ms)
+        return found
 
     def keep_pulling(self, held: Held) -> Op[None]:
         """Pull a queue for as long as it is ours and there is room; the broker holds a pull that finds nothing."""
@@ -60,12 +81,12 @@ class Puller(GroupMember):
         raise NotImplementedError
 
     def _full(self, held: Held) -> bool:
-        window, settings = held.window, self.settings
-        return (
-            len(window) > settings.cached_max
-            or window.size_bytes > settings.cached_bytes_max
-            or (len(window) > 0 and window.span() > settings.span_max)
-        )
+        window = held.window
+        return self._crowded(held) or (len(window) > 0 and window.span() > self.settings.span_max)
+
+    def _crowded(self, held: Held) -> bool:
+        """Whether a queue has as much in memory as it may have."""
+        return len(held.window) > self.settings.cached_max or held.window.size_bytes > self.settings.cached_bytes_max
 
     def _pull_once(self, held: Held, wanted: Subscription) -> Op[None]:
         """Pull a queue once and do what is to be done with the result, pauses included."""
@@ -97,6 +118,8 @@ class Puller(GroupMember):
             return None
         if window.dropped:
             return None
+        if result.messages:
+            self.figures_of(held.queue.topic).pulled(len(result.messages), (yield from now()) - window.last_pull_ms)
         self.skipped_count += len(result.skipped)
         held.broker_id = result.suggested_broker_id
         return result

@@ -51,7 +51,8 @@ class ConsumeContext(msgspec.Struct):
     ``ack_index``: with success, messages behind this index of the list count as failed (None: none). ``delay_level``: when
     failed messages come again (0: the broker decides by their count, -1: dead letters at once). ``reason``: why they failed, which
     Halfmoon's brokers keep with them; an exception that the listener raises says it by itself. ``suspend_ms``: how long the queue
-    of an orderly consumer rests after a failure (None: as the settings say).
+    of an orderly consumer rests after a failure (None: as the settings say). ``auto_commit`` False, for orderly consumers: what
+    is consumed is kept back until the listener returns COMMIT, and all that is kept back comes again when it returns ROLLBACK.
     """
 
     queue: MessageQueue
@@ -59,6 +60,7 @@ class ConsumeContext(msgspec.Struct):
     delay_level: int = 0
     reason: str | None = None
     suspend_ms: int | None = None
+    auto_commit: bool = True
 
 
 class PushCore(Puller):
@@ -122,6 +124,21 @@ class PushCore(Puller):
     def tend(self) -> list[Op[None]]:
         """Return what runs beside the work."""
         return [*super().tend(), self._keep_looking()]
+
+    def _crowded(self, held: Held) -> bool:
+        """Follows RebalancePushImpl.messageQueueChanged (RocketMQ 4.9.8): queues share what their topic may have.
+
+        Differs: they are those of the topic, not all that the member has; and a bound of its own holds for each queue beside it.
+        """
+        count_max, bytes_max = self.settings.cached_topic_max, self.settings.cached_topic_bytes_max
+        if count_max < 0 and bytes_max < 0:
+            return super()._crowded(held)
+        sharers = sum(queue.topic == held.queue.topic for queue in self.held) or 1
+        if count_max >= 0 and len(held.window) > max(1, count_max // sharers):
+            return True
+        if bytes_max >= 0 and held.window.size_bytes > max(1, bytes_max // sharers):
+            return True
+        return super()._crowded(held)
 
     def stop(self) -> Op[None]:
         """Stop pulling, wait a while for the listener, store the progress, leave the group."""
@@ -200,30 +217,39 @@ class PushCore(Puller):
             raised = f"{type(exc).__name__}: {exc}"
             log.exception("listener failed: group=%s queue=%s first=%s", self.group, held.queue, messages[0].msg_id)
             status = ConsumeStatus.RECONSUME_LATER
-        good = len(messages)
-        if status is not None and status is not ConsumeStatus.CONSUME_SUCCESS:
-            if status is not ConsumeStatus.RECONSUME_LATER:
-                log.warning("listener returned no ConsumeStatus: group=%s value=%r", self.group, status)
-            good = 0
-        elif context.ack_index is not None:
+        status = self._meant(status, context)
+        good = 0 if status in (ConsumeStatus.RECONSUME_LATER, ConsumeStatus.ROLLBACK) else len(messages)
+        if context.ack_index is not None:
             good = max(0, min(good, context.ack_index + 1))
+        over = yield from now()
+        failed = 0 if status is ConsumeStatus.ROLLBACK else len(messages) - good
+        self.figures_of(held.queue.topic).called(over - begin, good, failed)
         if self.tracer is not None:
-            over = yield from now()
             code = ConsumeCode.EXCEPTION if raised else ConsumeCode.SUCCESS if good else ConsumeCode.FAILED
             late = over - begin >= self.settings.consume_timeout_ms
             self.tracer.returned(traced, shown, begin, over, ConsumeCode.TIME_OUT if late else code)
-        yield from self._finish(held, messages, good, context, raised or context.reason or "")
+        yield from self._finish(held, messages, good, context, raised or context.reason or "", status)
+
+    def _meant(self, status: Any, context: ConsumeContext) -> ConsumeStatus:
+        """Return what a listener said; nothing is success. COMMIT and ROLLBACK are for orderly consumers."""
+        if status is None:
+            return ConsumeStatus.CONSUME_SUCCESS
+        if status is ConsumeStatus.CONSUME_SUCCESS or status is ConsumeStatus.RECONSUME_LATER:
+            return status
+        log.warning("listener returned what it may not: group=%s value=%r", self.group, status)
+        return ConsumeStatus.RECONSUME_LATER
 
     def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:
         """Hand one message to the listener because an operator asked for it (309)."""
         return (yield from consume_directly(record, broker_name, self._hand, orderly=self.settings.orderly))
 
-    def _hand(self, message: StoredMessage) -> Op[Any]:
+    def _hand(self, message: StoredMessage) -> Op[tuple[Any, bool]]:
         assert self.listener is not None
         begin = yield from now()
         context = ConsumeContext(self.user_queue(MessageQueue(message.topic, message.broker_name, message.queue_id)))
         shown = [self._shown(message, begin)]
-        return (yield from run(self.listener, *((shown, context) if self._takes_context else (shown,))))
+        status = yield from run(self.listener, *((shown, context) if self._takes_context else (shown,)))
+        return status, context.auto_commit
 
     def _shown(self, message: StoredMessage, begin: int) -> StoredMessage:
         origin = message.properties.get("RETRY_TOPIC")
@@ -233,7 +259,9 @@ class PushCore(Puller):
         message.properties["CONSUME_START_TIME"] = str(begin)
         return message
 
-    def _finish(self, held: Held, messages: list[StoredMessage], good: int, context: ConsumeContext, reason: str) -> Op[None]:
+    def _finish(
+        self, held: Held, messages: list[StoredMessage], good: int, context: ConsumeContext, reason: str, status: ConsumeStatus
+    ) -> Op[None]:
         if held.window.dropped:
             return  # whoever has the queue now gets them again
         done, failed = messages[:good], messages[good:]

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 from halfmoon.wire.bodies import ConsumerRunningInfo, ProcessQueueInfo, SubscriptionData
 
 if TYPE_CHECKING:
-    from halfmoon.client.core.member import GroupMember
+    from halfmoon.client.core.pulling import Puller
 
 
-def running_info(member: GroupMember, extra: dict[str, str]) -> ConsumerRunningInfo:
-    """Return settings, subscriptions, and what is held of each queue. Follows DefaultMQPushConsumerImpl.consumerRunningInfo."""
+def running_info(member: Puller, extra: dict[str, str]) -> ConsumerRunningInfo:
+    """Return settings, subscriptions, what is held of each queue and how fast each topic is.
+
+    Follows DefaultMQPushConsumerImpl.consumerRunningInfo. Differs: a pull consumer tells how fast it pulls, too.
+    """
     found = {
         "PROP_CLIENT_VERSION": "V4_9_8",
         "PROP_CONSUME_TYPE": member.consume_type.name,
@@ -40,6 +43,6 @@ def running_info(member: GroupMember, extra: dict[str, str]) -> ConsumerRunningI
     return ConsumerRunningInfo(
         properties=found,
         mq_table=queues,
-        status_table={},
+        status_table={topic: member.figures_of(topic).told() for topic in sorted(member.topics())},
         subscription_set=[SubscriptionData.of(wanted) for wanted in member.subscriptions.values()],
     )

@@ -24,6 +24,7 @@ class Window:
         self.last_consume_ms = 0
         self._messages: dict[int, StoredMessage] = {}
         self._started: dict[int, int] = {}
+        self._kept_back: dict[int, StoredMessage] = {}
         self._order: deque[int] = deque()
         self._newest = -1
 
@@ -56,6 +57,7 @@ class Window:
             if self._messages.pop(message.queue_offset, None) is not None:
                 self.size_bytes -= len(message.body)
             self._started.pop(message.queue_offset, None)
+            self._kept_back.pop(message.queue_offset, None)
         return self.commit_offset()
 
     def commit_offset(self) -> int:
@@ -75,9 +77,24 @@ class Window:
         return None
 
     def first(self, count: int) -> list[StoredMessage]:
-        """Return at most ``count`` unfinished messages in order, those with the smallest offsets."""
+        """Return at most ``count`` unfinished messages in order that are not kept back, those with the smallest offsets."""
         self.oldest()
-        return list(islice((self._messages[offset] for offset in self._order if offset in self._messages), count))
+        waiting = (offset for offset in self._order if offset in self._messages and offset not in self._kept_back)
+        return list(islice((self._messages[offset] for offset in waiting), count))
+
+    def keep_back(self, messages: Iterable[StoredMessage]) -> None:
+        """The listener has consumed these, and not committed yet: they are unfinished, and not handed out meanwhile."""
+        for message in messages:
+            if message.queue_offset in self._messages:
+                self._kept_back[message.queue_offset] = message
+
+    def kept_back(self) -> list[StoredMessage]:
+        """Return what is kept back, in the order in which it was consumed."""
+        return list(self._kept_back.values())
+
+    def take_up_again(self) -> None:
+        """What is kept back is to be handed out once more."""
+        self._kept_back.clear()
 
     def span(self) -> int:
         """Return the distance between the newest and the oldest unfinished offset."""
@@ -92,7 +109,7 @@ class Window:
 
     def overdue(self, now: int, timeout_ms: int) -> StoredMessage | None:
         """Return the oldest unfinished message when the listener has had it for longer than ``timeout_ms``."""
-        oldest = self.oldest()
+        oldest = next(iter(self.first(1)), None)
         if oldest is None:
             return None
         start = self._started.get(oldest.queue_offset)
@@ -107,5 +124,6 @@ class Window:
         """Forget all messages; what finishes later changes nothing."""
         self._messages.clear()
         self._started.clear()
+        self._kept_back.clear()
         self._order.clear()
         self.size_bytes = 0
