@@ -76,6 +76,29 @@ def test_a_pull_that_waits_does_not_evaluate_what_the_bits_rule_out(make_talk, e
     assert len(evaluated["a = 7"]) == 5 + 1
 
 
+@pytest.mark.mission("001-13")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_filter_rules_out_nothing_that_matches_and_spares_nearly_all_evaluations_of_what_does_not(make_talk, evaluated, seed):
+    chance = Random(seed)
+    values = [chance.randrange(40) for _ in range(200)]
+    expressions = [f"a BETWEEN {low} AND {low + chance.randrange(3)}" for low in chance.sample(range(38), 8)]
+    found, costs = [], []
+    for bits in (True, False):
+        talk = make_talk(filter_bitmap=bits)
+        for peer, expression in enumerate(expressions, 1):
+            subscribe(talk, by_sql(expression), group=f"G{peer}", peer=peer)
+        for start in range(0, len(values), 10):
+            send(talk, *values[start : start + 10])
+        before = sum(map(len, evaluated.values()))
+        found.append([read_all(talk, f"G{peer}") for peer in range(1, 9)])
+        costs.append(sum(map(len, evaluated.values())) - before)
+    matches = sum(map(len, found[1]))
+    assert found[0] == found[1]
+    assert matches > 0
+    assert costs[1] == 8 * 200  # without bits each reading evaluates everything
+    assert matches <= costs[0] <= matches + 8 * 200 * 0.3  # a maybe now and then
+
+
 def test_bits_of_long_values_that_are_read_again_and_again_are_not_made_for_many_messages_of_a_turn(make_talk, evaluated):
     talk, expression = make_talk(filter_bitmap=True), " AND ".join(f"a NOT CONTAINS 'x{number}'" for number in range(128))
     subscribe(talk, by_sql(expression))

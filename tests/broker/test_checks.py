@@ -27,7 +27,7 @@ from tests.broker.half import (
 from tests.broker.talk import send_header
 
 
-@pytest.mark.mission("001-17", "004-27", "004-29", "004-30", "004-32", "004-33")
+@pytest.mark.mission("001-17", "004-30", "004-32", "004-33")
 def test_an_undecided_message_is_asked_about_once_it_is_old_enough(make_talk):
     talk = make_talk(**CHECKS)
     produce(talk, GROUP)

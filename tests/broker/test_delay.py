@@ -163,16 +163,34 @@ def test_a_pull_that_waits_is_answered_when_a_delayed_message_comes(talk):
 
 
 @pytest.mark.mission("001-42")
-def test_each_level_is_delivered_by_itself(talk):
-    """A level that cannot go on leaves the others alone."""
-    send(talk, 1, b"stuck")
+def test_each_level_has_a_delivery_of_its_own_at_its_own_time(make_talk):
+    talk = make_talk(delay_levels=" ".join(f"{second}s" for second in range(1, 19)))
+    for level in range(18, 0, -1):  # the longest first
+        send(talk, level, b"%d" % level)
+    assert len(talk.broker.delays.lanes) == 18
+    begin = talk.now
+    came = {}
+    for _ in range(190):
+        talk.wait(100)
+        for body in bodies(talk):
+            came.setdefault(int(body), talk.now - begin)
+    assert came == {level: 1000 * level for level in range(1, 19)}
+
+
+@pytest.mark.mission("001-42")
+def test_a_level_whose_queue_cannot_be_made_leaves_the_others_alone(talk, monkeypatch):
+    ready = talk.broker.delays.deliveries.ready
+    monkeypatch.setattr(talk.broker.delays.deliveries, "ready", lambda topic, queue_id: queue_id != 3 and ready(topic, queue_id))
+    for second in range(3):
+        send(talk, 1, b"stuck %d" % second, queue_id=3)
     send(talk, 2, b"free")
-    talk.broker.delays.lanes[1].next = lambda now, count_max: []
-    talk.broker.delays.lanes[1].due = None
 
-    talk.wait(5000)
+    talk.wait(5100)
 
-    assert bodies(talk) == [b"free"]
+    assert (bodies(talk), bodies(talk, queue_id=3)) == ([b"free"], [])
+    monkeypatch.undo()
+    talk.wait(1000)
+    assert bodies(talk, queue_id=3) == [b"stuck 0", b"stuck 1", b"stuck 2"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.headers.offset import GetMaxOffset
 from halfmoon.wire.headers.send import SendMessage, SendMessageReply
 from tests.broker.half import GROUP, TOPIC, half_properties, prepare, stored
 from tests.broker.talk import send_header
@@ -32,7 +33,7 @@ def test_a_half_message_is_stored_apart_with_where_it_belongs(talk, road):
     assert stored(talk, OP_TOPIC) == []
 
 
-@pytest.mark.mission("003-16", "003-15")
+@pytest.mark.mission("003-16")
 def test_half_messages_of_a_turn_go_through_the_same_store_together_each_answered_for_its_own_queue(talk):
     opaques = [
         talk.post(send_header(TOPIC, queue_id=k % 3, properties=half_properties(f"u{k}")), b"%d" % k, peer=1 + k % 2)
@@ -47,6 +48,29 @@ def test_half_messages_of_a_turn_go_through_the_same_store_together_each_answere
         assert halves[sent.queue_offset].body == b"%d" % k
         assert halves[sent.queue_offset].offset_msg_id == sent.msg_id
     assert [half.queue_offset for half in halves] == list(range(30))
+
+
+@pytest.mark.mission("003-15")
+@pytest.mark.parametrize("plain_road", [False, True])
+def test_preparing_and_putting_wait_for_the_device_beside_the_turn(make_talk, plain_road):
+    """Neither holds up anybody else, nor the other; both are answered once they are durable."""
+    talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"})
+    talk.send(TOPIC, b"made", queue_id=0)
+    prepare(talk, "first", queue_id=0)
+    more = "DELAY\x010\x02" if plain_road else ""
+    talk.held_back = []  # the device takes its time
+    half = talk.post(send_header(TOPIC, properties=half_properties("u1", more=more)), b"half", peer=1)
+    put = talk.post(send_header(TOPIC, properties=f"WAIT\x01true\x02{more}"), b"put", peer=2)
+    other = talk.post(GetMaxOffset(topic=TOPIC, queue_id=0), peer=3)
+    talk.turn()
+    assert talk.answer(other, peer=3).code == 0
+    assert (talk.answer(half, peer=1), talk.answer(put, peer=2)) == (None, None)
+    second = talk.post(send_header(TOPIC, properties=half_properties("u2")), b"half", peer=1)
+    talk.turn()
+    assert talk.ask(GetMaxOffset(topic=TOPIC, queue_id=0), peer=3).code == 0
+    talk.release()
+    assert [talk.answer(each, peer=peer).code for each, peer in ((half, 1), (put, 2), (second, 1))] == [0, 0, 0]
+    assert [message.body for message in stored(talk, HALF_TOPIC)] == [b"order", b"half", b"half"]
 
 
 @pytest.mark.mission("003-14")

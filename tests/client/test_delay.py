@@ -44,6 +44,21 @@ def test_a_delay_is_set_on_each_message(wish, properties):
     assert Message("T", b"x", **wish).wire_properties() == {**properties, "WAIT": "true"}
 
 
+@pytest.mark.slow
+@pytest.mark.mission("001-35")
+def test_each_message_waits_by_the_level_that_was_set_on_it(cluster, producer):
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic("Levels", queue_count=1)
+        sent = {level: producer.send(Message("Levels", b"%d" % level, delay_level=level)).msg_id for level in (5, 18, 9)}
+        plain = producer.send(Message("Levels", b"now")).msg_id
+        waiting = {one.msg_id: one.level for one in admin.delayed_messages(topic="Levels").messages}
+        assert waiting == {msg_id: level for level, msg_id in sent.items()}
+        with PullConsumer(group="C_levels", nameserver=cluster.nameserver) as consumer:
+            consumer.assign(consumer.queues("Levels"))
+            consumer.seek(consumer.queues("Levels")[0], 0)
+            assert [message.msg_id for message in consumer.poll(5000)] == [plain]
+
+
 @pytest.mark.parametrize(
     "wish",
     [

@@ -167,10 +167,21 @@ def test_a_payload_is_a_business_object(events: Publisher, transport: FakeTransp
 
 
 @pytest.mark.mission("002-28")
-def test_publishing_fixes_the_events_local_transaction_mode(events: Publisher) -> None:
-    event = events.event(T, C, 1)
-    assert event.local is None
-    events.publish(event)
+@pytest.mark.parametrize("before", [None, True, False])
+@pytest.mark.parametrize("fails", [False, True])
+def test_publishing_fixes_the_events_local_transaction_mode(before: bool | None, fails: bool) -> None:
+    """It is fixed when the transport is given the message, whatever it was before and whatever comes of it."""
+    seen: list[bool | None] = []
+    transport = FakeTransport(*[lost()] * 2 if fails else [])
+    send = transport.send
+    with Publisher("P_shop", transport=transport, raise_on_failure=False, tries_max=1) as events:
+        event = events.event(T, C, 1)
+        assert event.local is None
+        event.local = before
+        transport.send = lambda *given, **named: seen.append(event.local) or send(*given, **named)  # type: ignore[method-assign]
+        published = events.publish(event)
+    assert (published.path is Way.FAILED) == fails
+    assert set(seen) == {False}
     assert event.local is False
 
 
