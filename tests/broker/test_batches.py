@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from halfmoon.broker.batchpublishing import count_of, drafts_of
 from halfmoon.broker.names import BATCH_TOPIC
-from halfmoon.wire.batches import BatchList, BatchPromise
+from halfmoon.wire.batches import ONE_RUN, BatchList, BatchPromise
 from halfmoon.wire.bodies import KVTable, from_json
 from halfmoon.wire.compression import compress, decompress
 from halfmoon.wire.flags import COMPRESSED, ZLIB
@@ -279,16 +279,82 @@ def test_log_files_with_something_undecided_stay(talk, driver):
     assert talk.broker.store._upkeep.undecided_from() == place
 
 
-def test_an_id_that_nobody_uses_is_forgotten(make_talk):
+def long(talk, driver, minutes):
+    """Let time pass; the connection is used, or it would be closed."""
+    for _ in range(minutes):
+        talk.wait(60_000)
+        driver.listed()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_was_decided_is_known_however_long_nobody_asks(make_talk, restarts):
     talk = make_talk(batch_retention_ms=60_000)
     talk.send("orders")
-    Driver(talk).whole(0, "one")
+    driver = Driver(talk)
+    driver.whole(0, "one", attempt="a")
+    long(talk, driver, 60)
+    if restarts:
+        talk.restart()
+    assert driver.stored(0, "again", "one") == "DECIDED"
+    assert driver.decide(0, "again")[0].result == "ALREADY"
+    assert read(talk) == ["one"]
+
+
+def test_the_id_of_one_run_is_forgotten(make_talk):
+    talk = make_talk(batch_retention_ms=60_000)
+    talk.send("orders")
+    Driver(talk, id=f"{ONE_RUN}7").whole(0, "one")
     talk.wait(30_000)
-    assert talk.broker.batches.streams.get("q") is not None
+    assert talk.broker.batches.streams.get(f"{ONE_RUN}7") is not None
     talk.wait(150_000)
-    assert talk.broker.batches.streams.get("q") is None
+    assert talk.broker.batches.streams.get(f"{ONE_RUN}7") is None
     talk.restart()
-    assert talk.broker.batches.streams.get("q") is None
+    assert talk.broker.batches.streams.get(f"{ONE_RUN}7") is None
+
+
+def test_at_the_bound_only_ids_are_forgotten_whose_messages_have_left_the_log(make_talk, monkeypatch):
+    talk = make_talk(batch_ids_max=2, batch_retention_ms=60_000)
+    talk.send("orders")
+    for name in ("first", "second"):
+        Driver(talk, id=name).whole(0, name)
+        talk.wait(1000)
+    long(talk, Driver(talk), 10)
+    refused = Driver(talk, id="third").prepare(0, "a", "third")
+    assert (refused.code, "batch_ids_max" in refused.remark) == (2, True)
+
+    monkeypatch.setattr(talk.broker.store, "earliest_ms", lambda: talk.now - 1000)
+    Driver(talk, id="third").whole(0, "third")
+    assert sorted(talk.broker.batches.streams.table) == ["second", "third"]
+
+
+def test_a_timeout_is_kept_or_refused_and_never_cut(make_talk):
+    talk = make_talk(batch_timeout_ms=60_000, batch_timeout_max_ms=7_200_000)
+    talk.send("orders")
+    driver = Driver(talk)
+    refused = driver.prepare(0, "a", "one", timeout_ms=7_200_001)
+    assert (refused.code, "batch_timeout_max_ms" in refused.remark) == (29, True)
+    assert driver.prepare(0, "a", "one", timeout_ms=999).code == 29
+    driver.stored(0, "a", "one", timeout_ms=7_200_000)
+    long(talk, driver, 118)
+    driver.vote(0, "a")
+    assert driver.decide(0, "a")[0].result == "DECIDED"
+
+
+def test_a_timeout_counts_from_the_last_sign_of_life_of_the_batch(talk, driver):
+    driver.stored(0, "quick", "one", timeout_ms=5000)
+    driver.stored(1, "other", "one", timeout_ms=5000)
+    for number in range(4):
+        talk.wait(4000)
+        driver.stored(0, "slow", f"{number}", partition=1, timeout_ms=5000)
+    assert {(each.batch_id, each.attempt) for each in driver.shown().attempts} == {(0, "quick"), (0, "slow")}
+    talk.wait(4000)
+    assert driver.vote(0, "quick", "slow").result == "YES"
+    talk.wait(4000)
+    talk.restart()
+    talk.wait(4000)
+    assert driver.decide(0, "quick", "slow")[0].result == "DECIDED"
+    driver.apply(0, "quick", "slow")
+    assert read(talk) == ["one", "0", "1", "2", "3"]
 
 
 def test_a_topic_that_is_deleted_before_a_batch_is_applied_is_made_anew(talk, driver):

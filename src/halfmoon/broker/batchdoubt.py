@@ -61,8 +61,9 @@ class Doubt:
 
     def look(self, stream: Stream, now: int) -> bool:
         """Ask about what has waited too long, and tell what was applied; return whether there is more to look at soon."""
+        heard_ms = stream.heard_ms()
         for attempt in list(stream.attempts.values()):
-            if attempt.wanted or now - attempt.since_ms >= attempt.timeout_ms:
+            if attempt.wanted or now - heard_ms[attempt.batch] >= attempt.timeout_ms:
                 self.ask(stream, attempt, now)
         untold = stream.applied > stream.told and bool(stream.coordinator)
         if untold and not stream.applying:

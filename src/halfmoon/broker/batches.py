@@ -32,7 +32,7 @@ from halfmoon.effects import Op
 from halfmoon.errors import BrokerError, CorruptRecord, InvalidParameter, MessageRefused, NoPermission, SystemBusy
 from halfmoon.store.journal import pin, room_wanted_below
 from halfmoon.store.store import Store
-from halfmoon.wire.batches import ATTEMPTS_MAX, BATCH_BODY, BatchPromise, BatchPromises, piece_checksum
+from halfmoon.wire.batches import ATTEMPTS_MAX, BATCH_BODY, ONE_RUN, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.flags import BORN_HOST_V6
 from halfmoon.wire.headers.batch import (
     AbortBatch,
@@ -103,6 +103,9 @@ class Batches:
             else:
                 self.streams.take(found, store_ms)
                 self._steps += 1
+        for stream in self.streams.table.values():  # nobody could be heard meanwhile
+            for attempt in stream.attempts.values():
+                attempt.heard_ms = now
         self._publishing = self._unfinished()
 
     def _unfinished(self) -> dict[str, Stream]:
@@ -130,7 +133,7 @@ class Batches:
     def _stream(self, id: str, now: int) -> Stream:
         """Return an id's stream, made when it is missing. Raises SystemBusy (2) when there are too many."""
         if id not in self.streams.table and len(self.streams) >= self._settings.batch_ids_max:
-            raise SystemBusy(f"the broker knows {len(self.streams)} transactional ids, its bound (batch_ids_max)")
+            self._make_room(now)
         self._look_ms = min(self._look_ms, now + LOOK_MS)
         return self.streams.ensure(id, now)
 
@@ -156,6 +159,11 @@ class Batches:
             raise InvalidParameter("batch id, partition and first sequence are 0 or more")
         if (h.sys_flag or 0) & ~GIVEN_FLAGS:
             raise InvalidParameter(f"a piece may say how its bodies are compressed, and nothing else: sysFlag {h.sys_flag}")
+        if h.timeout_ms is not None and not PIECE_TIMEOUT_MIN_MS <= h.timeout_ms <= self._settings.batch_timeout_max_ms:
+            raise InvalidParameter(
+                f"a timeout of {h.timeout_ms} ms is not between {PIECE_TIMEOUT_MIN_MS} and {self._settings.batch_timeout_max_ms} "
+                "(batch_timeout_max_ms)"
+            )
         self._check_place(h.topic, h.queue_id, now)
         stream = self.streams.get(h.transactional_id)
         if stream is not None and self.is_decided(stream, h.batch_id):
@@ -176,8 +184,7 @@ class Batches:
             count = count_of(self._sends, body) or self._looked_at(h, body, sys_flag, host, now)
             if count != h.count:
                 raise MessageRefused(f"the piece holds {count} messages, its header says {h.count}")
-            limit_ms = self._settings.batch_timeout_ms
-            timeout_ms = max(PIECE_TIMEOUT_MIN_MS, min(limit_ms if h.timeout_ms is None else h.timeout_ms, limit_ms))
+            timeout_ms = self._settings.batch_timeout_ms if h.timeout_ms is None else h.timeout_ms
             piece = self._journal.write_piece(h, timeout_ms, checksum, body, host, sys_flag, now)
             found = PieceFound(h.transactional_id, h.batch_id, h.attempt, h.coordinator, timeout_ms, now, piece)
             self.streams.piece(found, restored=False)
@@ -185,6 +192,8 @@ class Batches:
             self.counters["prepared"] += count
         elif known.checksum != checksum or known.count != h.count:
             raise MessageRefused(f"another piece of attempt {h.attempt} begins at {h.first_seq} of this queue")
+        elif attempt is not None:
+            attempt.heard_ms = now
         return Reply(header=PrepareBatchReply(result="STORED", coordinator=stream.coordinator))
 
     def _looked_at(self, h: PrepareBatch, body: bytes, sys_flag: int, host: bytes, now: int) -> int:
@@ -227,6 +236,9 @@ class Batches:
             return Reply(header=VoteBatchReply(result="NO", reason=reason))
         stream = self.streams.get(h.transactional_id)
         names = [] if stream is None else [name for name in promises if (h.batch_id, name) in stream.attempts]
+        if stream is not None:
+            for name in names:
+                stream.attempts[h.batch_id, name].heard_ms = request.now
         if stream is not None and any(not stream.attempts[h.batch_id, name].voted for name in names):
             self.write(Voted(h.transactional_id, h.batch_id, names, h.coordinator), request.now)
         self.counters["votes_yes"] += 1
@@ -395,16 +407,30 @@ class Batches:
         for stream in list(self.streams.table.values()):
             if self.doubt.look(stream, now):
                 self._look_ms = now + LOOK_MS
-            if self._is_forgotten(stream, now):
+            if stream.name.startswith(ONE_RUN) and self._is_idle(stream, now):
                 self.write(Forgotten(stream.name, -1), now)
         wanted = self._kept_from is not None and self._kept_from < room_wanted_below(self._store)
         if self._steps >= SNAPSHOT_STEPS or wanted or (now - self._snapshot_ms >= SNAPSHOT_MS and len(self.streams)):
             self._snapshot(now)
 
-    def _is_forgotten(self, stream: Stream, now: int) -> bool:
-        if now - stream.touched_ms < self._settings.batch_retention_ms or stream.attempts or stream.applying:
+    def _is_idle(self, stream: Stream, at_ms: int) -> bool:
+        """Whether nobody used an id for long before a time, and nothing of it is on its way."""
+        if at_ms - stream.touched_ms < self._settings.batch_retention_ms or stream.attempts or stream.applying:
             return False
         return not any(decision.waiting for decision in stream.decisions.values())
+
+    def _make_room(self, now: int) -> None:
+        """Forget the id that was not used for longest, of those whose messages have all left the log. Raises SystemBusy (2)."""
+        oldest_ms = self._store.earliest_ms()
+        idle = [stream for stream in self.streams.table.values() if self._is_idle(stream, oldest_ms)]
+        if not idle:
+            raise SystemBusy(
+                f"the broker knows {len(self.streams)} transactional ids, its bound (batch_ids_max), and none of which all "
+                "messages have left the log"
+            )
+        name = min(idle, key=lambda stream: stream.touched_ms).name
+        self.write(Forgotten(name, -1), now)
+        self._fewer.warning("the transactional id %.255s is forgotten: the broker knows as many as it may (batch_ids_max)", name)
 
 
 def lacking(stream: Stream, batch: int, promises: dict[str, BatchPromise]) -> str | None:

@@ -38,13 +38,14 @@ PieceKey = tuple[str, int, int]
 
 
 class Attempt(msgspec.Struct):
-    """What one try of one task sent here. ``restored``: a start found it in the log. ``wanted``: to be asked about before its
-    time."""
+    """What one try of one task sent here. ``heard_ms``: the last sign of life. ``restored``: a start found it in the log.
+    ``wanted``: to be asked about before its time."""
 
     name: str
     batch: int
     since_ms: int
     timeout_ms: int
+    heard_ms: int
     voted: bool = False
     restored: bool = False
     wanted: bool = False
@@ -117,6 +118,13 @@ class Stream(msgspec.Struct):
     decisions: dict[int, Decision] = {}
     given_up: dict[int, set[str]] = {}
 
+    def heard_ms(self) -> dict[int, int]:
+        """Return when each batch with undecided attempts was last heard of: while one task works, the others wait."""
+        found: dict[int, int] = {}
+        for attempt in self.attempts.values():
+            found[attempt.batch] = max(attempt.heard_ms, found.get(attempt.batch, 0))
+        return found
+
     def held(self) -> Iterator[Attempt]:
         """Yield every attempt with pieces in the log that are still needed."""
         yield from self.attempts.values()
@@ -164,13 +172,14 @@ class Streams:
         if attempt is None:
             if found.batch <= stream.applied:
                 return
-            attempt = Attempt(found.attempt, found.batch, found.store_ms, found.timeout_ms, restored=restored)
+            attempt = Attempt(found.attempt, found.batch, found.store_ms, found.timeout_ms, found.store_ms, restored=restored)
             stream.attempts[found.batch, found.attempt] = attempt
             self.attempt_count += 1
         stream.coordinator = stream.coordinator or found.coordinator
         piece = found.piece
         if (piece.topic, piece.queue_id, piece.first_seq) not in attempt.pieces:
             attempt.add(piece)
+            attempt.heard_ms = max(attempt.heard_ms, found.store_ms)
             self.piece_count += 1
             self.held_bytes += piece.size
 
@@ -264,7 +273,7 @@ class Streams:
             for saved in one.decisions:
                 stream.decisions[saved.batch] = Decision(saved.batch, saved.parts, saved.digest, set(saved.acknowledged))
             for each in sorted(one.attempts, key=lambda each: each.batch):
-                attempt = Attempt(each.name, each.batch, each.since_ms, each.timeout_ms, each.voted, restored=True)
+                attempt = Attempt(each.name, each.batch, each.since_ms, each.timeout_ms, each.since_ms, each.voted, restored=True)
                 self.attempt_count += 1
                 if each.applying:
                     stream.applying.setdefault(each.batch, Application(each.batch, {})).attempts[each.name] = attempt

@@ -87,12 +87,21 @@ class BrokerSettings:
     )
     batch_timeout_ms: int = setting(
         3_600_000, low=1000, high=604_800_000,
-        why="An attempt of a batch transaction that nobody decides for so long is asked about, and given up.",
+        why="An attempt of a batch transaction that does not say for how long is asked about, and given up, so long after "
+        "its batch was last heard of.",
     )  # fmt: skip
-    batch_retention_ms: int = setting(
-        604_800_000, low=60_000, high=2**40, why="A transactional id that nobody uses for so long is forgotten."
+    batch_timeout_max_ms: int = setting(
+        604_800_000, low=1000, high=2**40, why="An attempt that asks to be kept for longer without a word is refused."
     )
-    batch_ids_max: int = setting(10_000, low=1, high=1_000_000, why="Bound on transactional ids that are known: 300 bytes each.")
+    batch_retention_ms: int = setting(
+        604_800_000, low=60_000, high=2**40,
+        why="The id of a job without transactionalId is forgotten after this; any other id stays, but for batch_ids_max.",
+    )  # fmt: skip
+    batch_ids_max: int = setting(
+        10_000, low=1, high=1_000_000,
+        why="Bound on transactional ids that are known, 300 bytes each. At it the one goes that is idle for longest, of those "
+        "whose messages left the log batch_retention_ms ago; else new ones are refused.",
+    )  # fmt: skip
     batch_attempts_max: int = setting(100_000, low=1, high=10_000_000, why="Bound on undecided attempts: 500 bytes each.")
     batch_pieces_max: int = setting(500_000, low=1, high=50_000_000, why="Bound on the requests they came with: 300 bytes each.")
     batch_bytes_max: int = setting(

@@ -33,6 +33,7 @@ from halfmoon.spark.sink_exactly import Prepared, give_up, prepare, settle, tran
 from halfmoon.spark.sink_options import EXACTLY, SinkOptions, encoding_of, sink_options, sys_flag_of
 from halfmoon.spark.targets import Targets
 from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.batches import ONE_RUN
 from halfmoon.wire.record import decode_batch
 
 log = logging.getLogger("halfmoon.spark")
@@ -76,7 +77,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._owner = options.transactional_id or token_hex(16)  # one for all tasks: Spark sends them copies of this object
+        self._owner = options.transactional_id or ONE_RUN + token_hex(
+            16
+        )  # one for all tasks: Spark sends them copies of this object
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a partition."""

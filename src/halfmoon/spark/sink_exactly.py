@@ -213,7 +213,7 @@ def settle(transactions: Transactions, options: SinkOptions, messages: Iterable[
     if decided and not decision.already:
         raise UsageError(
             f"batch {batch.number} of {batch.owner} is published in part at least, and {coordinator}, which decides, knows nothing "
-            "of it: its store was lost, or the id was idle for too long (batch_retention_ms). Compare the topic with the query's "
+            "of it: its store was lost, or it knew of too many ids (batch_ids_max). Compare the topic with the query's "
             "input; a new transactionalId begins anew"
         )
     if decision.refused is not None:

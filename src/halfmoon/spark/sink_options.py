@@ -12,6 +12,7 @@ from halfmoon.spark import kinds
 from halfmoon.spark.encode import Encoding
 from halfmoon.spark.options import option, parse
 from halfmoon.spark.too_large import DeadLetters
+from halfmoon.wire.batches import ONE_RUN
 from halfmoon.wire.compression import compress
 from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
 
@@ -44,7 +45,9 @@ class SinkOptions:
         why="exactly-once of a batch: its number; up to the last one of the id nothing is added.",
     )
     transaction_timeout: int = option(
-        3_600_000, kind=kinds.duration(1_000, 7 * 86_400_000), why="exactly-once: what nobody decides is given up after this."
+        3_600_000,
+        kind=kinds.duration(1_000, 7 * 86_400_000),
+        why="exactly-once: what nobody decides is given up so long after its last sign of life.",
     )
     strict_replay: bool = option(True, kind=kinds.flag, why="exactly-once: a batch that runs again with other rows is an error.")
     producer_group: str = option("", kind=kinds.text, why="Producer group shown to operators; spark-sink when not given.")
@@ -76,6 +79,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink, checked one by one and against each other. Raises UsageError."""
     found = parse(SinkOptions, {name: text for name, text in given.items() if name.lower() not in SPARKS}, "sink")
     split_addresses(found.endpoints)
+    if found.transactional_id.startswith(ONE_RUN):
+        raise UsageError(f"transactionalId: ids that begin with {ONE_RUN} are those of jobs without one, and are forgotten")
     if kind := KINDS.get(found.compression):
         compress(b"", kind, 1)  # raises where a package is missing: here, and not first in a task
     if (found.on_too_large == "dlq") != bool(found.dlq_topic):

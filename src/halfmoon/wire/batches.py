@@ -20,6 +20,10 @@ ATTEMPTS_MAX = 20_000
 """Attempts of one batch at one broker, and of one decision at all brokers together."""
 
 
+ONE_RUN = "one-run:"
+"""How ids begin that nobody will use again: those of jobs without a transactionalId. Only these are forgotten for being idle."""
+
+
 class BatchPromise(Body):
     """What one participant was sent of one attempt: how many messages, and the sum of their pieces' checksums."""
 

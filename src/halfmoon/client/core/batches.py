@@ -64,7 +64,7 @@ class BatchSettings(ClientSettings):
     request_timeout_ms: int = setting(30_000, java="mqClientApiTimeout", why="One request; applying takes its time.", low=1)
     retries_max: int = setting(8, why="Failures in a row of one request, until it fails: 16 s of pauses.", low=0, high=1_000)
     transaction_timeout_ms: int = setting(
-        3_600_000, why="An attempt that nobody decides is given up after this; the broker bounds it.", low=1
+        3_600_000, why="A batch that nobody decides is given up so long after its last sign of life.", low=1_000
     )
 
 

@@ -40,7 +40,7 @@ class PrepareBatch(Header, kw_only=True):
     queue_id: I32
     count: I32
     coordinator: str
-    timeout_ms: I64 | None = None  # after which an attempt that nobody decides is given up; the broker bounds it
+    timeout_ms: I64 | None = None  # without a word of the batch, until it is given up; the broker refuses what it does not keep
     sys_flag: I32 | None = None  # of every message; only how the bodies are compressed
 
 
