@@ -3,7 +3,8 @@
 Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Small writes
 are copied into the mapping too, at half the price of a ``pwrite``; large ones are a ``pwrite``, at a third of the price of the
 page faults that a copy into fresh pages takes (measured: 13 against 44 us for 19 KiB). Space is asked from the file system in
-steps *before* it is written to, so that a full disk is an `OSError` and never a signal. A mapping keeps
+steps of whole pages *before* it is written to, so that a full disk is an `OSError` and never a signal; see
+`halfmoon.shell.filesystems` for those where that is not enough. A mapping keeps
 a descriptor before Python 3.13, so the limit of descriptors is raised to what the system allows, and some are held for the files
 here (`halfmoon.shell.descriptors`). Nothing here knows what the bytes mean.
 """
@@ -24,6 +25,7 @@ from typing import Any
 from halfmoon.errors import StoreLocked
 from halfmoon.ports import Buffer, DiskUsage
 from halfmoon.shell.descriptors import allow_descriptors, hold_descriptors, refill, reserved
+from halfmoon.shell.filesystems import PAGE_BYTES, Kind, kind_of, whole_pages
 
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
@@ -33,6 +35,9 @@ _STEP_MIN = 16 * 1024
 _STEP_MAX = 32 * 1024 * 1024
 _PWRITE_MIN = 4096
 _DIRECT_BYTES, _COMPARED_BYTES = 1024 * 1024, 64 * 1024
+_HOLES_MAX = 1024 * 1024
+"""Bytes of a view that the file system is asked for, where it may not have them."""
+_UNMAPPED = Kind(keeps=True, reads_holes=True)
 _UNUSED, _CLOSED = -2, -1
 """In place of a descriptor: it is kept from the second large write on, as the files of most queues see no second one."""
 
@@ -51,7 +56,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 class RealFile:
     """A file of fixed size, mapped when first touched."""
 
-    __slots__ = ("_fd", "_full", "_map", "_reserved", "_view", "path", "size")
+    __slots__ = ("_fd", "_full", "_kind", "_map", "_pwrite_min", "_reserved", "_view", "path", "size")
 
     def __init__(self, path: str, full: Path, size: int) -> None:
         self.path, self.size = path, size
@@ -59,6 +64,9 @@ class RealFile:
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
         self._reserved = 0
+        """Bytes below have their blocks, in whole pages."""
+        self._kind = _UNMAPPED
+        self._pwrite_min = _PWRITE_MIN
         self._fd = _UNUSED
 
     def write(self, at: int, data: Buffer) -> None:
@@ -66,7 +74,7 @@ class RealFile:
         end = at + len(data)
         if end > self._reserved:
             self._reserve(end)
-        if end - at >= _PWRITE_MIN:
+        if end - at >= self._pwrite_min:
             self._write_large(at, data)
             return
         self._map[at:end] = data  # type: ignore[index]  # _reserve has mapped it
@@ -80,7 +88,10 @@ class RealFile:
             self._reserve(end)
         assert self._map is not None, "what is reserved is mapped"
         array: Any = places
-        if not hasattr(array, "dtype"):
+        if not self._kind.keeps:
+            for place, number in zip(places, numbers):
+                self._write_large(int(place), _NUMBER.pack(int(number)))
+        elif not hasattr(array, "dtype"):
             for place, number in zip(places, numbers):
                 _NUMBER.pack_into(self._map, place, number)
         else:  # an array, so numpy is there; nobody else waits for it at the start
@@ -110,7 +121,25 @@ class RealFile:
         """Return bytes without copying; shorter at the file's end."""
         if self._view is None:
             self._open_map()
+        if at + size > self._reserved and not self._kind.reads_holes and at < self.size:
+            return self._view_of_holes(at, size)
         return self._view[at : at + size]  # type: ignore[index]
+
+    def _view_of_holes(self, at: int, size: int) -> memoryview:
+        """Return bytes of which the file system may not have every block: it is asked for them; without room they are copied.
+
+        Of what is larger, whoever looks reads what was written only (see `data_end`).
+        """
+        assert self._view is not None, "it was mapped"
+        size = min(size, self.size - at)
+        if size <= _HOLES_MAX:
+            first = at // PAGE_BYTES * PAGE_BYTES
+            with _opened(self._full, os.O_RDWR) as fd:
+                try:
+                    os.posix_fallocate(fd, first, min(whole_pages(at + size), self.size) - first)
+                except OSError:
+                    return memoryview(os.pread(fd, size, at))
+        return self._view[at : at + size]
 
     def data_end(self) -> int:
         """Return an offset behind everything that was written; the file's size where the file system does not know of holes."""
@@ -171,19 +200,38 @@ class RealFile:
 
     def _open_map(self) -> None:
         with _opened(self._full, os.O_RDWR) as fd:
+            self._kind = kind_of(os.fstat(fd).st_dev)
+            if not self._kind.keeps:
+                self._pwrite_min = 0
+            if not self._kind.reads_holes and (end := min(whole_pages(self.data_end()), self.size)) > self._reserved:
+                self._ask_for(fd, self._reserved, end)
             self._map = reserved(lambda: mmap.mmap(fd, self.size, **_UNTRACKED))
         self._view = memoryview(self._map)
+
+    def _ask_for(self, fd: int, start: int, end: int) -> None:
+        """Have the file system give every block between two offsets. Raises OSError, with the path, when it has no room."""
+        try:
+            os.posix_fallocate(fd, start, end - start)
+        except OSError as exc:
+            raise OSError(exc.errno, os.strerror(exc.errno or 0), self.path) from None
+        self._reserved = end
 
     def _reserve(self, end: int) -> None:
         if end > self.size:
             raise IndexError(f"{self.path}: a write up to {end} is beyond the end of the file at {self.size}")
         if self._map is None:
             self._open_map()
+            if end <= self._reserved:
+                return
         step = min(max(self._reserved, _STEP_MIN), _STEP_MAX)
-        wanted = min(self.size, end + step)
+        wanted = min(self.size, whole_pages(end + step))
         with _opened(self._full, os.O_RDWR) as fd:
-            os.posix_fallocate(fd, self._reserved, wanted - self._reserved)
-        self._reserved = wanted
+            try:
+                self._ask_for(fd, self._reserved, wanted)
+            except OSError:
+                if whole_pages(end) >= wanted:
+                    raise
+                self._ask_for(fd, self._reserved, min(self.size, whole_pages(end)))  # on a disk that is nearly full, what is needed
 
 
 class RealLock:
@@ -278,10 +326,13 @@ class RealDisk:
         full.parent.mkdir(parents=True, exist_ok=True)
         fresh = full.with_name(full.name + ".tmp")
         with _opened(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
-            os.fsync(fd)
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
+                os.fsync(fd)
+            except OSError as exc:
+                raise OSError(exc.errno, os.strerror(exc.errno or 0), path) from None
         if keep_previous and full.exists():
             link = full.with_name(full.name + ".bak.tmp")
             link.unlink(missing_ok=True)

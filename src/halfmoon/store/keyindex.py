@@ -255,6 +255,13 @@ class KeyIndex:
         if self.files and f"{INDEX}/{name}" <= self.files[-1].file.path:
             name = f"{int(self.files[-1].file.path.rpartition('/')[2]) + 1:017d}"
         file = self._disk.create(f"{INDEX}/{name}", self.file_bytes)
+        try:
+            file.write(
+                HEADER_BYTES + SLOT_BYTES * self._slots, bytes(INDEX_ENTRY_BYTES)
+            )  # its slots are read before they are written
+        except OSError:
+            self._disk.remove(file.path)
+            raise
         self.files.append(IndexFile(file, self._slots, self._entries_max))
 
     def drop_last(self) -> None:

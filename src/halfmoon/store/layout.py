@@ -17,7 +17,7 @@ TRANSACTION = "transaction"
 STATE_TABLE, REDO_LOG, CHECKS = f"{TRANSACTION}/statetable", f"{TRANSACTION}/redolog", f"{TRANSACTION}/checks"
 TRANSACTION_CHECKPOINT = f"{TRANSACTION}/checkpoint"
 CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
-RESERVE, INVENTORY = "config/queueReserve", "config/inventory"
+RESERVE, INVENTORY, SPARE = "config/queueReserve", "config/inventory", "config/spare"
 ASIDE = "aside"
 """What a start cut off the log is kept here; nothing reads it."""
 

@@ -31,6 +31,7 @@ from halfmoon.store.records import TagCode, tag_hash_of
 from halfmoon.store.recovery import Recovered
 from halfmoon.store.reserve import Reserve
 from halfmoon.store.settings import StoreSettings
+from halfmoon.store.spare import Spare
 from halfmoon.store.upkeep import Upkeep
 from halfmoon.store.visible import Arrival, Visible
 
@@ -107,13 +108,19 @@ class Store:
         lock = disk.lock(LOCK)
         try:
             store = cls(disk, settings, host, lock, tag_code)
-            store._open(now)
+            try:
+                store._open(now)
+            except OSError as exc:
+                if not Spare(disk).give_up(exc):
+                    raise
+                store = cls(disk, settings, host, lock, tag_code)
+                store._open(now, refusal=f"the disk was full at the start: {exc}")
         except BaseException:
             lock.release()
             raise
         return store
 
-    def _open(self, now: int) -> None:
+    def _open(self, now: int, refusal: str | None = None) -> None:
         disk, log = self._disk, self._log
         opening = Opening(
             disk, self.settings, log, self._queues, self._reserve, self._flush, self._checkpoint_file, self._indexing,
@@ -131,7 +138,7 @@ class Store:
         disk.save(ABORT, boot_id.encode() if boot_id else b"", keep_previous=False)
         disk.sync_directory("")
         self._now = now
-        self._upkeep.start(now)
+        self._upkeep.start(now, refusal)
         self._log_due = now + self.settings.flush_log_interval_ms
         self._queues_due = now + self.settings.flush_queue_interval_ms
 

@@ -25,6 +25,7 @@ from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE, ENTRY_BYTES, INDEX
 from halfmoon.store.missing import Queues
 from halfmoon.store.retention import expired_before, space
 from halfmoon.store.settings import StoreSettings
+from halfmoon.store.spare import Spare
 
 log = logging.getLogger("halfmoon.store")
 
@@ -49,6 +50,7 @@ class Upkeep:
         self._disk, self._log, self._queues, self._flush, self._indexing = disk, log, queues, flush, indexing
         self._inventory = inventory
         self._settings, self._leave, self._health = settings, leave, health
+        self._spare = Spare(disk)
         self.disk_full: str | None = None
         self.undecided_from: Callable[[], int] | None = None
         self.wanted_below = 0
@@ -62,8 +64,11 @@ class Upkeep:
         self._to_correct: deque[ConsumeQueue] = deque()
         """Queues whose lowest offset is to be found anew, since log files went."""
 
-    def start(self, now: int) -> None:
-        """Begin: indexing at once, cleaning a minute later."""
+    def start(self, now: int, refusal: str | None = None) -> None:
+        """Begin: indexing at once, cleaning a minute later. ``refusal`` says why nothing may be written until then."""
+        self.disk_full = refusal or space(self._disk.usage(), self._settings).refusal or self._spare.take()
+        if self.disk_full is not None:
+            log.error("the store is open for reading only: %s", self.disk_full)
         self._index_due = now
         self._clean_due = now + min(60_000, self._settings.clean_interval_ms)
 
@@ -132,7 +137,7 @@ class Upkeep:
     def _clean(self, now: int, published: int) -> None:
         """Look at the disk's space, and let files go that may."""
         wanted = space(self._disk.usage(), self._settings)
-        self.disk_full = wanted.refusal
+        self.disk_full = wanted.refusal or self._spare.take()
         needed = min(self._flush.durable_offset, self._flush.queues_offset, published)
         first = expired = expired_before(self._disk, self._log, self._settings, now, wanted, keep_from=needed)
         if self.undecided_from is not None:

@@ -91,7 +91,10 @@ class Entered:
             if queue is None or not queue.first <= queue_offset < queue.segments.end // ENTRY_BYTES:
                 return False
             first = queue_offset - queue_offset % queue.per_file
-            end = first + queue.per_file
+            written = -(-queue.segments.data_end(first * ENTRY_BYTES) // ENTRY_BYTES)
+            end = first + min(queue.per_file, written)
+            if queue_offset >= end:
+                return False
             view = queue.segments.view(first * ENTRY_BYTES, queue.per_file * ENTRY_BYTES)
             self._views[topic, queue_id] = first, end, view
         offset, size, _ = ENTRY.unpack_from(view, (queue_offset - first) * ENTRY_BYTES)

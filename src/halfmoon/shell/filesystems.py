@@ -1,0 +1,54 @@
+"""What a file system does with blocks that are not there, which decides how its files may be mapped. Knows nothing of stores.
+
+A write through a mapping into a block that the file system cannot give is no error but a signal, SIGBUS, that ends the process; on
+some file systems so is a read of a hole.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+PAGE_BYTES = mmap.PAGESIZE
+
+
+class Kind(NamedTuple):
+    """``keeps``: a block that was given once is written in place, so that a mapped write into it cannot fail. ``reads_holes``: a
+    mapped read of a hole takes no room.
+    """
+
+    keeps: bool
+    reads_holes: bool
+
+
+_KINDS = {
+    **dict.fromkeys(("ext2", "ext3", "ext4", "xfs"), Kind(keeps=True, reads_holes=True)),
+    **dict.fromkeys(("tmpfs", "ramfs", "devtmpfs"), Kind(keeps=True, reads_holes=False)),
+    "overlay": Kind(keeps=True, reads_holes=False),  # in practice over one of the others
+}
+_OTHER = Kind(keeps=False, reads_holes=False)
+"""Those that copy on write, those of a network, and those that are not known."""
+
+
+@lru_cache(maxsize=16)
+def kind_of(device: int) -> Kind:
+    """Return the kind of the file system with a device number (``st_dev``)."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return _OTHER
+    for line in lines:
+        before, _, behind = line.partition(" - ")
+        fields = before.split()
+        if len(fields) > 2 and fields[2] == wanted and behind:
+            return _KINDS.get(behind.split()[0], _OTHER)
+    return _OTHER
+
+
+def whole_pages(end: int) -> int:
+    """Return an offset rounded up to whole pages: a mapping is written a page at a time, however small the blocks are."""
+    return -(-end // PAGE_BYTES) * PAGE_BYTES
