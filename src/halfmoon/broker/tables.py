@@ -52,20 +52,35 @@ class Tables:
     def load(self, path: str, parse: Callable[[bytes], T]) -> T | None:
         """Return what a saved table holds, from its ``.bak`` when the file is missing, empty or damaged; None when neither exists.
 
+        That an older copy is taken, or nothing where a table was, is logged.
+
         Raises:
             StoreError: both exist and neither parses. Differs: the original starts with an empty table and forgets in silence.
         """
-        reasons = []
+        reasons, empty = [], []
         for name in (path, path + ".bak"):
             data = self._disk.read(name)
-            if not data or not data.strip():
+            if data is None:
+                continue
+            if not data.strip():
+                empty.append(f"{name} is empty")
                 continue
             try:
-                return parse(data)
+                found = parse(data)
             except PeerError as exc:
                 reasons.append(f"{name}: {exc}")
+                continue
+            if name != path:
+                why = "; ".join([*reasons, *empty]) or f"{path} is missing"
+                log.warning("%s: %s, saved before it, is taken: what changed since then is forgotten", why, name)
+            return found
         if reasons:
-            raise StoreError("a saved table cannot be read: " + "; ".join(reasons))
+            raise StoreError(
+                f"a saved table cannot be read: {'; '.join(reasons)}. Put back a copy of {path}, or remove it and {path}.bak to"
+                " begin with an empty one"
+            )
+        if empty:
+            log.warning("%s: the broker begins without what was saved there", "; ".join(empty))
         return None
 
     def add(self, path: str, dump: Callable[[], bytes], *, patient: bool = False) -> Callable[[], None]:
