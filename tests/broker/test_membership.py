@@ -26,6 +26,7 @@ from halfmoon.wire.headers.client import (
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
+from tests.broker.half import GROUP, checks, prepare
 from tests.broker.talk import pull_header
 
 
@@ -218,3 +219,18 @@ def test_a_client_may_leave_without_its_id(talk):
 
     assert talk.ask(UnregisterClient(consumer_group="G")).code == 0
     assert talk.ask(GetConsumerListByGroup(consumer_group="G")).code == 1
+
+
+def test_a_consumer_that_is_refused_hides_neither_the_producers_nor_the_other_consumers_of_its_client(make_talk):
+    talk = make_talk(transaction_timeout_ms=1000, transaction_check_interval_ms=5000)
+    good, bad = heartbeat("c1").consumer_data_set[0], ConsumerData("bad", subscription_data_set=[SubscriptionData(topic="")])
+    data = HeartbeatData("c1", producer_data_set=[ProducerData("not a group"), ProducerData(GROUP)], consumer_data_set=[bad, good])
+    refused = talk.ask(HeartBeat(), to_json(data))
+    prepare(talk)
+    talk.wait(5500)
+
+    assert refused.code == 1
+    assert "illegal characters" in refused.remark  # the first of the two that were refused
+    assert [header.msg_id for header, _ in checks(talk)] == ["u1"]
+    assert set(talk.broker.clients.producers) == {GROUP}
+    assert set(talk.broker.clients.consumers) == {"G"}

@@ -119,6 +119,7 @@ class Halves:
 
     def _store_together(self, halves: list[_Half], now: int) -> None:
         try:
+            self._sends.check_open(now)
             index, places, end = self.append([half[0] for half in halves], [half[1] for half in halves], now)
         except MessageRefused as exc:
             if len(halves) == 1:

@@ -59,19 +59,31 @@ class Membership:
     # ------------------------------------------------------------ joining and leaving
 
     def heartbeat(self, request: Request) -> Reply:
-        """Take in a client with all its groups (34)."""
+        """Take in a client with its groups, each for itself (34): one that is refused keeps no other out."""
         data = request.body(HeartbeatData)
         if not 1 <= len(data.client_id) <= CLIENT_ID_LENGTH_MAX:
             raise BrokerError(f"the heartbeat's clientID has {len(data.client_id)} characters, not 1 to {CLIENT_ID_LENGTH_MAX}")
         command = request.command
         member = Member(request.peer, data.client_id, command.language, command.version, request.now)
-        for consumer in data.consumer_data_set:
-            self._consumer(consumer, member, request.now)
+        refusals: list[BrokerError] = []
         for producer in data.producer_data_set:
-            check_group(producer.group_name)
-            if not self._clients.producer(producer.group_name, member):
-                raise BrokerError(f"producer group {producer.group_name} or its connection is at its bound of members")
+            try:
+                self._producer(producer.group_name, member)
+            except BrokerError as refusal:
+                refusals.append(refusal)
+        for consumer in data.consumer_data_set:
+            try:
+                self._consumer(consumer, member, request.now)
+            except BrokerError as refusal:
+                refusals.append(refusal)
+        if refusals:  # of several the client hears the first; what was not refused is taken in
+            raise refusals[0]
         return Reply()
+
+    def _producer(self, group: str, member: Member) -> None:
+        check_group(group)
+        if not self._clients.producer(group, member):
+            raise BrokerError(f"producer group {group} or its connection is at its bound of members")
 
     def _consumer(self, data: ConsumerData, member: Member, now: int) -> None:
         config = self._groups.existing(data.group_name, now)

@@ -110,8 +110,7 @@ class Sends:
     def _send(self, request: Request) -> None:
         code = request.command.code
         header = request.header(SendMessage) if code == 10 else request.header(SendMessageV2)
-        if request.now < self._settings.start_accept_ms:
-            raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
+        self.check_open(request.now)
         check_topic(header.topic)
         if header.topic in FORBIDDEN_TO_SEND:
             raise NoPermission(f"Sending message to topic[{header.topic}] is forbidden.")
@@ -142,6 +141,11 @@ class Sends:
             self._firsts.wait(request, header.topic, queue_id)
             return
         self.store(request, header.topic, queue_id, drafts, wait=wait, batch=bool(header.batch))
+
+    def check_open(self, now: int) -> None:
+        """Raise BrokerError before the time from which sends are taken, of whatever kind and by whichever road."""
+        if now < self._settings.start_accept_ms:
+            raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
 
     def _half(self, request: Request, header: SendMessage | SendMessageV2, queue_id: int) -> None:
         if self._settings.reject_transactions:

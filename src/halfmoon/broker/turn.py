@@ -177,8 +177,7 @@ class Turn:
 
     def _store_batch(self, topic: str, queue_id: int, messages: Drafts, sender: Sender | None, wait: bool, now: int) -> int:
         try:
-            if now < self._settings.start_accept_ms:
-                raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
+            self._sends.check_open(now)
             appended = self._sends.append(topic, queue_id, messages, now, whole=True)
         except Exception as exc:  # the others do not feel it
             self._sends.refuse([sender], refusal_of(exc, f"a batch to queue {queue_id} of {topic}"))
@@ -192,8 +191,7 @@ class Turn:
 
     def _store(self, topic: str, queue_id: int, group: Group, now: int) -> None:
         try:
-            if now < self._settings.start_accept_ms:
-                raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
+            self._sends.check_open(now)
             appended = self._sends.append(topic, queue_id, group.drafts, now)
         except MessageRefused as exc:  # one of them cannot be stored, and so none was: find out which
             if len(group.drafts) > 1:

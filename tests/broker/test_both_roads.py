@@ -1,0 +1,72 @@
+"""Sends go by a quick road or by the general one, and are refused alike: each refusal through both, for each kind of send."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.broker.names import HALF_TOPIC
+from halfmoon.ports import DiskUsage
+from halfmoon.wire.flags import TRANSACTION_PREPARED
+from halfmoon.wire.properties import encode
+from halfmoon.wire.record import BatchItem, encode_batch
+from tests.broker.half import TOPIC, half_properties, stored
+from tests.broker.talk import START_MS, send_header
+
+
+def plain(topic, body, queue_id):
+    return send_header(topic, queue_id=queue_id, properties="UNIQ_KEY\x01u1\x02WAIT\x01true\x02"), body
+
+
+def half(topic, body, queue_id):
+    return send_header(topic, queue_id=queue_id, properties=half_properties(), sys_flag=TRANSACTION_PREPARED), body
+
+
+def batch(topic, body, queue_id):
+    return send_header(topic, queue_id=queue_id, properties="WAIT\x01true\x02", batch=True), encode_batch(
+        [BatchItem(body, encode({"KEYS": "k"}))]
+    )
+
+
+def full(talk):
+    talk.disk.usage = lambda: DiskUsage(100, 1)
+    talk.wait(20_000)
+
+
+NOTHING = lambda talk: None  # noqa: E731
+REFUSALS = {
+    "too early": ({"start_accept_ms": START_MS + 3_600_000}, NOTHING, TOPIC, b"x", 3),
+    "the disk is full": ({}, full, TOPIC, b"x", 3),
+    "no such queue": ({}, NOTHING, TOPIC, b"x", 5000),
+    "no topic's name": ({}, NOTHING, "a b", b"x", 0),
+    "the broker's own topic": ({}, NOTHING, HALF_TOPIC, b"x", 0),
+    "too large": ({"message_bytes_max": 70_000}, NOTHING, TOPIC, bytes(80_000), 3),
+}
+
+
+@pytest.mark.parametrize("kind", [plain, half, batch])
+@pytest.mark.parametrize("why", REFUSALS)
+def test_a_send_is_refused_alike_by_both_roads(make_talk, why, kind):
+    settings, prepare, topic, body, queue_id = REFUSALS[why]
+    store = {name: value for name, value in settings.items() if name == "message_bytes_max"}
+    talk = make_talk(store=store or None, **{name: value for name, value in settings.items() if name not in store})
+    if why != "too early":
+        assert talk.ask(*half(TOPIC, b"first", 3)).code == talk.ask(*plain(TOPIC, b"first", 3)).code == 0  # queues are there
+    prepare(talk)
+    before = len(stored(talk, TOPIC, 3)), len(stored(talk, HALF_TOPIC))
+    quick = talk.ask(*kind(topic, body, queue_id))
+    talk.broker.turn.take = lambda peer, data, frames: frames
+    general = talk.ask(*kind(topic, body, queue_id))
+
+    assert (quick.code, quick.remark) == (general.code, general.remark)
+    assert quick.code != 0
+    assert (len(stored(talk, TOPIC, 3)), len(stored(talk, HALF_TOPIC))) == before
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_half_messages_are_rejected_by_both_roads(make_talk, quick):
+    talk = make_talk(reject_transactions=True)
+    if not quick:
+        talk.broker.turn.take = lambda peer, data, frames: frames
+    refused = talk.ask(*half(TOPIC, b"x", 3))
+
+    assert (refused.code, stored(talk, HALF_TOPIC)) == (16, [])
