@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, transaction
 from django.test import AsyncClient, Client, TestCase, TransactionTestCase, override_settings
 
+from halfmoon.errors import UsageError
 from halfmoon.events import (
     Codecs,
     ConsumerContext,
@@ -197,6 +198,46 @@ def test_without_autocommit_a_publish_before_the_first_statement_goes_with_the_r
         connection.close()
 
     assert numbers(bus.committed) == ["3"]
+
+
+@pytest.fixture
+def by_hand() -> Iterator[None]:
+    """A new connection to the SQLite file, with autocommit switched off."""
+    connections["default"].close()
+    del connections["default"]
+    transaction.set_autocommit(False)
+    yield
+    transaction.rollback()
+    connections["default"].close()
+    del connections["default"]
+
+
+def test_without_autocommit_the_release_of_a_savepoint_that_came_first_commits_nothing(file_bus: MemoryBus, by_hand: None):
+    publish("first", transactional=False)  # from here on the connection is followed
+    with transaction.atomic():
+        Order.objects.create(number="1")
+        publish("1")
+    transaction.rollback()
+    assert Order.objects.count() == 0
+    with transaction.atomic():
+        Order.objects.create(number="2")
+        publish("2")
+    transaction.commit()
+
+    assert numbers(file_bus.rolled_back) == ["1"]
+    assert numbers(file_bus.committed) == ["2"]
+    assert [order.number for order in Order.objects.all()] == ["2"]
+
+
+def test_without_autocommit_a_savepoint_that_nobody_saw_made_is_refused(file_bus: MemoryBus, by_hand: None):
+    with transaction.atomic(), pytest.raises(UsageError, match="leave autocommit on"):
+        publish("1")
+    publish("2")
+    with transaction.atomic():
+        publish("3")
+    transaction.commit()
+
+    assert numbers(file_bus.committed) == ["2", "3"]
 
 
 def test_an_event_published_after_the_commit_by_a_hook_is_sent_at_once(using: str, bus: MemoryBus):

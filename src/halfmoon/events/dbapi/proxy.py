@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from halfmoon.events import certainty
+from halfmoon.events import certainty, sqlite
 from halfmoon.events.context import LocalTransaction, Status, adopt, bind
 from halfmoon.events.dbapi.driver import autocommits, in_transaction, speaks_of_transactions, words
 from halfmoon.events.opened import opened
@@ -166,6 +166,7 @@ class ProxyConnection:
             self.begun()
         given_up = self._given_up()
         opened = in_transaction(self._real)
+        self._begin_before(method, args)
         error: BaseException | None = None
         try:
             return method(*args, **options)
@@ -174,6 +175,13 @@ class ProxyConnection:
             raise
         finally:
             self._ran(args[0] if args else None, error, opened, given_up)
+
+    def _begin_before(self, method: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Send the BEGIN that SQLite's driver leaves out before a SAVEPOINT; with autocommit a savepoint may stand for itself."""
+        if self._dialect != "sqlite" or autocommits(self._real, self._dialect) or not args:
+            return
+        if getattr(method, "__name__", "") != "executescript" and sqlite.needs_begin(self._real, args[0]):
+            self._real.execute(sqlite.BEGIN)  # a script commits what is open before it runs
 
     def _ran(self, statement: object, error: BaseException | None, opened: bool | None, given_up: bool) -> None:
         now = in_transaction(self._real)
@@ -227,7 +235,7 @@ def _by_statement(said: list[str], error: BaseException | None, given_up: bool) 
     first = said[0] if said else ""
     if first == "ROLLBACK" or given_up:
         return Status.ROLLED_BACK
-    if first in {"COMMIT", "END"}:
+    if first in {"COMMIT", "END", "RELEASE"}:  # SQLite's outermost savepoint, with autocommit, is a transaction
         if error is None:
             return Status.COMMITTED
         return Status.ROLLED_BACK if certainty.refused(error) else Status.UNKNOWN

@@ -82,6 +82,11 @@ class DjangoProvider:
             raise TransactionEnded(f"the connection to {self.using!r} was closed inside the atomic block: leave the block")
         followed = watched(connection)
         if (transaction := followed.transaction) is None:
+            if followed.began_unseen():
+                raise UsageError(
+                    f"autocommit of {self.using!r} is off, and SQLite commits with a savepoint that came first: publish before the "
+                    f"block of atomic() begins, or leave autocommit on, so that atomic() is the transaction"
+                )
             transaction = followed.begin(self)
         else:
             context.adopt(transaction)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.events.certainty import aborted, refused
 from halfmoon.events.context import LocalTransaction, Status, Synchronization, bind
+from halfmoon.events.sqlite import BEGIN, in_no_transaction
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -61,6 +62,7 @@ class Watch:
         self._outcome: Status | None = None
         self._by_hand = False
         self._open: list[str] = []
+        self._unseen = {sid for sid in connection.savepoint_ids if sid is not None}
         self._plain = {name: getattr(connection, name) for name in _COVERED}
         for name in _COVERED:
             setattr(connection, name, getattr(self, f"_{name}"))
@@ -77,6 +79,13 @@ class Watch:
         bind(self.transaction)
         return self.transaction
 
+    def began_unseen(self) -> bool:
+        """Whether SQLite's driver may have begun the transaction with a savepoint, whose release commits: autocommit is off, and a
+        savepoint is open that was made before anybody watched."""
+        connection = self.connection
+        by_hand = not (connection.in_atomic_block and connection.commit_on_exit)
+        return connection.vendor == "sqlite" and by_hand and not self._unseen.isdisjoint(connection.savepoint_ids)
+
     def end(self, status: Status) -> None:
         """The transaction has ended; said again, it does nothing."""
         transaction, self.transaction = self.transaction, None
@@ -91,6 +100,10 @@ class Watch:
     # ------------------------------------------------------------ savepoints
 
     def _savepoint(self) -> str | None:
+        connection = self.connection
+        if connection.vendor == "sqlite" and connection.in_atomic_block and in_no_transaction(connection.connection):
+            with connection.cursor() as cursor:  # autocommit is off, and the driver begins no transaction before a SAVEPOINT
+                cursor.execute(BEGIN)
         sid: str | None = self._plain["savepoint"]()
         if sid is not None and self.transaction is not None:
             self._open.append(sid)

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 
-from halfmoon.events import certainty
+from halfmoon.events import certainty, sqlite
 from halfmoon.events.context import LocalTransaction, Status
 
 log = logging.getLogger("halfmoon.events")
@@ -87,6 +87,16 @@ def _listen(engine: Engine) -> None:
     event.listen(engine, "savepoint", _savepoint)
     event.listen(engine, "rollback_savepoint", _rollback_savepoint)
     event.listen(engine, "release_savepoint", _release_savepoint)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "before_cursor_execute", _begin_before_savepoint)
+
+
+def _begin_before_savepoint(
+    connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool
+) -> None:
+    """Send the BEGIN that Python's driver of SQLite leaves out before a SAVEPOINT: without it the RELEASE would commit."""
+    if connection in _records and sqlite.needs_begin(connection.connection.driver_connection, statement):
+        cursor.execute(sqlite.BEGIN)
 
 
 def _commit(connection: Connection) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy.util import greenlet_spawn
 from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
-from halfmoon.events import certainty
+from halfmoon.events import certainty, sqlite
 from halfmoon.events.database import Busy, Refused, Rows, Values
 from halfmoon.events.tables import TableMissing, TableOutdated, named_in
 
@@ -84,6 +84,11 @@ def refuse_autocommit(connection: Connection) -> None:
     level = connection.get_execution_options().get("isolation_level")
     if (level or getattr(connection.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT":
         raise UsageError("this transaction is none: its engine has isolation_level='AUTOCOMMIT'; publish in one that has not")
+    if connection.dialect.name == "sqlite" and sqlite.commits_by_itself(connection.connection.driver_connection):
+        raise UsageError(
+            "this transaction is none: the driver's connection has isolation_level=None (or autocommit=True), and nothing sends a "
+            "BEGIN; leave that out, or send it when SQLAlchemy's event 'begin' says so"
+        )
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,29 @@
+"""What is particular about transactions of Python's driver of SQLite, for all who use it: sqlite3, and aiosqlite around it.
+
+Without ``autocommit=False`` (Python 3.12) the driver begins a transaction before a statement that writes, and before no other. So a
+SAVEPOINT that comes first is itself the transaction, and its RELEASE commits. Whoever follows a transaction sends the BEGIN.
+"""
+
+from __future__ import annotations
+
+import re
+
+BEGIN = "BEGIN"
+_SAVEPOINT = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*savepoint\b", re.IGNORECASE | re.DOTALL)
+
+
+def needs_begin(connection: object, statement: object) -> bool:
+    """Return whether a BEGIN has to go before a statement: a SAVEPOINT outside any transaction of a driver's connection."""
+    return isinstance(statement, str) and _SAVEPOINT.match(statement) is not None and in_no_transaction(connection)
+
+
+def commits_by_itself(connection: object) -> bool:
+    """Return whether a driver's connection commits each statement by itself, because nobody has sent a BEGIN."""
+    if isinstance(said := getattr(connection, "autocommit", None), bool):  # Python 3.12
+        return said and in_no_transaction(connection)
+    return getattr(connection, "isolation_level", "") is None and in_no_transaction(connection)
+
+
+def in_no_transaction(connection: object) -> bool:
+    """Return whether a driver's connection says that no transaction is open."""
+    return getattr(connection, "in_transaction", None) is False
