@@ -22,6 +22,7 @@ CLASSES_MAX = 10_000
 
 _lock = RLock()  # of one thread's lookups; one may lead to another, through what an annotation calls
 _known: set[type] = set()
+_convert = msgspec.convert
 
 
 def make_known(kind: Any) -> None:
@@ -43,6 +44,13 @@ def convert(
     if not isinstance(kind, type) or kind not in _known:
         make_known(kind)
     return msgspec.convert(value, kind, strict=strict, str_keys=str_keys, dec_hook=dec_hook)
+
+
+def from_texts(value: Any, kind: type) -> Any:
+    """Return plain data as a value of a class; numbers and truth values may be texts. Every header comes through here."""
+    if kind not in _known:
+        make_known(kind)
+    return _convert(value, kind, strict=False)
 
 
 def json_decoder(kind: Any, *, strict: bool = True) -> Decoder:

@@ -15,12 +15,12 @@ The wire name is the attribute in camelCase, or given with `wire`. Nothing here 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import astuple
 
-from halfmoon.conversion import convert
+from halfmoon.conversion import from_texts
 from halfmoon.errors import BadHeader
 
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -91,7 +91,8 @@ def parse(cls: type[H], fields: dict[str, str]) -> H:
     1 in both.
     """
     try:
-        return cast(H, convert(fields, cls, strict=False))
+        found: H = from_texts(fields, cls)
+        return found
     except msgspec.ValidationError as exc:
         raise BadHeader(f"{cls.__name__}: {exc}") from None
 
