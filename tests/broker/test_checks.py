@@ -232,7 +232,7 @@ def test_while_the_store_takes_nothing_nobody_is_asked_and_the_broker_does_not_s
     talk = make_talk(**CHECKS)
     produce(talk, GROUP)
     prepare(talk)
-    talk.broker.store._fail("a sync failed")
+    talk.broker.store.health.fail("a sync failed")
     ticks = []
     tick = talk.broker.transactions.tick
     own = talk.broker.transactions
