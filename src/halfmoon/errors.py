@@ -9,6 +9,7 @@ at another broker or later, may help. Nothing here does any work.
 from __future__ import annotations
 
 from enum import IntEnum
+from os import strerror
 from typing import ClassVar
 
 
@@ -112,6 +113,20 @@ class NetworkError(HalfmoonError):
 class ConnectFailed(NetworkError):
     """No connection could be made."""
 
+    @classmethod
+    def to(cls, address: str, cause: BaseException) -> ConnectFailed:
+        """Return the error of a connection that could not be made: the address, and the operating system's reason."""
+        return cls(f"connect to {address} failed: {_reason(cause)}", address)
+
+
+def _reason(cause: BaseException) -> str:
+    if isinstance(cause, TimeoutError) and not cause.errno:
+        return "timeout"
+    number = getattr(cause, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return strerror(number)
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+
 
 class ConnectionLost(NetworkError):
     """The connection broke before the answer came; the request may have been carried out."""
@@ -119,6 +134,13 @@ class ConnectionLost(NetworkError):
 
 class RequestTimeout(NetworkError):
     """No answer within the time given; the request may have been carried out."""
+
+
+class NoNameServerAnswers(NetworkError):
+    """None of the name servers could be asked. The text names each with the reason; ``address`` has all, joined by ``;``."""
+
+    def __init__(self, errors: dict[str, NetworkError]) -> None:
+        super().__init__(f"no name server answers: {'; '.join(str(error) for error in errors.values())}", ";".join(errors))
 
 
 class TooManyRequests(NetworkError):
@@ -137,14 +159,19 @@ class NoNameServer(UsageError):
 
 
 class NoRoute(HalfmoonError):
-    """The name servers know no route for the topic. ``code`` is 10005, as the original reports it."""
+    """No route is known for the topic. ``code`` is 10005, as the original reports it.
+
+    ``reason`` is None where the name servers said so, and else says why they could not be asked. ``near`` are names of topics that
+    are there and are spelt alike, where somebody looked for them.
+    """
 
     retry = True
     code = 10005
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"No route info of this topic: {topic}")
-        self.topic = topic
+    def __init__(self, topic: str, reason: object = None, near: tuple[str, ...] = ()) -> None:
+        text = f"No route info of this topic: {topic}" if reason is None else f"no route of topic {topic} can be learnt: {reason}"
+        super().__init__(text + (f"; did you mean {' or '.join(map(repr, near))}?" if near else ""))
+        self.topic, self.reason, self.near = topic, reason, near
 
 
 class SendFailed(HalfmoonError):

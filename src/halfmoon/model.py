@@ -377,6 +377,10 @@ class Subscription(msgspec.Struct, frozen=True):
     version: int = 0
 
 
+_NO_TAG = re.compile(r"[\s|&<>=!()'\"]")
+"""What no tag of a list has in it. A message may have such a tag; it is asked for with SQL92: ``TAGS = 'a b'``."""
+
+
 def subscription(
     topic: str, expression: str | None = "*", expression_type: str = "TAG", *, sql: str | None = None, version: int = 0
 ) -> Subscription:
@@ -385,8 +389,8 @@ def subscription(
     ``sql`` is an SQL92 expression, given instead of tags. Whether it parses is for the broker to say.
 
     Raises:
-        UsageError: a tag expression with nothing but separators; tags and SQL92 at once; an empty SQL92 expression; a type that is
-            neither, such as a class that filters.
+        UsageError: a tag expression with nothing but separators, or a tag with a space or an operator in it; tags and SQL92 at
+            once; an empty SQL92 expression; a type that is neither, such as a class that filters.
 
     Follows FilterAPI.buildSubscriptionData and MessageSelector.bySql (RocketMQ 4.9.8).
     """
@@ -402,10 +406,22 @@ def subscription(
         return Subscription(topic, expression or "", expression_type, version=version)
     if not expression or expression == "*":
         return Subscription(topic, "*", version=version)
+    tags = tags_of(expression)
+    for tag in sorted(tags):
+        if _NO_TAG.search(tag):
+            raise UsageError(
+                f"{expression[:200]!r} is no list of tags: they are joined by '||', and {tag[:80]!r} has a space or an "
+                "operator in it; an expression over properties is SQL92: give it as sql= (--sql)"
+            )
+    return Subscription(topic, expression, "TAG", tags, frozenset(java_hash(tag) for tag in tags), version)
+
+
+def tags_of(expression: str) -> frozenset[str]:
+    """Return the tags that an expression joins with ``||``, whatever is in them, as brokers take it. Raises UsageError: none."""
     tags = frozenset(part.strip() for part in expression.split("||")) - {""}
     if not tags:
         raise UsageError("subString split error")
-    return Subscription(topic, expression, "TAG", tags, frozenset(java_hash(tag) for tag in tags), version)
+    return tags
 
 
 def java_hash(text: str) -> int:

@@ -150,3 +150,28 @@ def test_following_shows_what_comes_until_it_is_interrupted(run, topic, cluster)
 
     assert shown == ["before", "after"]
     assert code == 0
+
+
+@pytest.mark.parametrize("way", [[], ["--group", "C_missing"]])
+def test_a_topic_that_is_not_there_is_said_to_be_missing_with_near_names(run, topic, way):
+    ran = run("consume", "--topic", topic + "x", *way)
+
+    assert (ran.code, ran.out) == (1, "")
+    assert f"there is no topic {topic}x" in ran.err
+    assert f"did you mean '{topic}'" in ran.err
+
+
+@pytest.mark.parametrize("way", [[], ["--group", "C_dead"]])
+def test_a_name_server_that_cannot_be_reached_is_named_with_the_reason(run_alone, way):
+    ran = run_alone("consume", "--topic", "orders", "--nameserver", "127.0.0.1:9", *way)
+
+    assert (ran.code, ran.out) == (1, "")
+    assert "connect to 127.0.0.1:9 failed: Connection refused" in ran.err
+
+
+@pytest.mark.parametrize("way", [[], ["--group", "C_filter"]])
+def test_a_filter_that_is_no_list_of_tags_is_refused(run_alone, way):
+    ran = run_alone("consume", "--topic", "orders", "--filter", "a && b", "--nameserver", "127.0.0.1:9", *way)
+
+    assert ran.code == 2
+    assert "--sql" in ran.err

@@ -377,3 +377,13 @@ def test_a_stop_that_cannot_save_its_tables_ends_soon_says_so_and_exits_1(start:
     said = server.process.stderr.read()
     assert "ERROR halfmoon.broker.tables: a table is not saved, and what depends on it is refused: path=config/topics.json" in said
     assert '"error": "stopped, and not all is saved: config/' in said
+
+
+def test_a_broker_without_a_name_server_says_that_clients_do_not_find_it(start, tmp_path, monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    server = start("broker", "--data", tmp_path, "--broker-port", "0")
+
+    server.process.send_signal(signal.SIGTERM)
+    _, text = server.process.communicate(timeout=60)
+
+    assert "has no name server, so clients do not find it" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from random import Random
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from halfmoon import Admin
 from halfmoon.client.core.ranges import RangesCore
-from halfmoon.errors import NoPermission, NoRoute, UsageError
+from halfmoon.errors import NetworkError, NoPermission, NoRoute, UsageError
 from halfmoon.shell.bulk import Bulk
 from halfmoon.spark import positions
 from halfmoon.spark.reading import Wanted
@@ -216,3 +217,12 @@ def test_names_and_what_is_shown_of_a_source(given: dict[str, str]):
     assert RocketmqSource.name() == "rocketmq"
     options: Any = {**given, "secretKey": "sesame"}
     assert "sesame" not in repr(HalfmoonSource(options))
+
+
+def test_a_batch_read_against_nothing_fails_within_seconds_and_names_the_address(given: dict[str, str]):
+    begun = time.monotonic()
+
+    with pytest.raises(NetworkError, match=r"connect to 127\.0\.0\.1:9 failed: Connection refused"):
+        reader({**given, "endpoints": "127.0.0.1:9"}).partitions()
+
+    assert time.monotonic() - begun < 10

@@ -16,7 +16,7 @@ from halfmoon.broker.clients import Clients
 from halfmoon.broker.names import RETRY_PREFIX
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, SubscriptionParseFailed, SystemBusy, UsageError
-from halfmoon.model import Subscription, subscription
+from halfmoon.model import Subscription, java_hash, tags_of
 from halfmoon.store.store import Store
 from halfmoon.wire.clients import CLASS
 from halfmoon.wire.properties import value_of
@@ -174,7 +174,7 @@ class Filters:
                 f"parse the consumer's subscription failed: unknown expression type {expression_type[:40]}"
             )
         try:
-            return subscription(topic, expression).codes or None
+            return None if not expression or expression == "*" else frozenset(map(java_hash, tags_of(expression)))
         except UsageError as exc:
             raise SubscriptionParseFailed("parse the consumer's subscription failed") from exc
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from halfmoon.cli.looking import FIRST, LAST, read, starts_and_ends
+from halfmoon.cli.looking import FIRST, LAST, must_be_there, read, starts_and_ends
 from halfmoon.cli.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
 from halfmoon.cli.output import body_text, message_facts, plain, show_json, time_text
 from halfmoon.client.sync import PullConsumer
@@ -55,6 +55,8 @@ def consume(
     """
     at = {"first": FIRST, "last": LAST}.get(since)
     at = time_ms(since) if at is None else at
+    subscription(topic, expression, sql=sql)  # what makes no sense is refused before anybody is asked
+    must_be_there(nameserver, topic)
     if group is None:
         messages = _look(nameserver, topic, expression, sql, at, follow=follow)
     else:
@@ -78,7 +80,6 @@ def consume(
 def _look(
     nameserver: str, topic: str, expression: str, sql: str | None, since: int, *, follow: bool
 ) -> Generator[StoredMessage, None, None]:
-    subscription(topic, expression, sql=sql)  # what makes no sense is refused before anybody is asked
     for message in read(nameserver, starts_and_ends(nameserver, topic, since), follow=follow, expression=expression, sql=sql):
         if message.store_ms >= since:
             yield message

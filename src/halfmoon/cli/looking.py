@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping
+from difflib import get_close_matches
 
 from halfmoon.client.sync import PullConsumer
 from halfmoon.client.sync_admin import Admin
+from halfmoon.errors import HalfmoonError, TopicNotFound
 from halfmoon.model import MessageQueue, StoredMessage
 
 LOOKER_ON = "TOOLS_CONSUMER"
@@ -18,6 +20,27 @@ FIRST, LAST = -1, -2
 POLL_MS = 500
 SILENT_MS = 3000
 """Reading up to an end stops when nothing came this long: the offsets before the end may hold no messages any more."""
+
+
+def must_be_there(nameserver: str, topic: str) -> None:
+    """Raise where a topic is not there, with the names of those spelt alike, or where nobody can be asked.
+
+    Raises TopicMissing, NetworkError.
+    """
+    with Admin(nameserver=nameserver) as admin:
+        try:
+            admin.topic_route(topic)
+        except TopicNotFound as exc:
+            near = get_close_matches(topic, admin.topics(), n=3)
+            raise TopicMissing(topic, near) from exc
+
+
+class TopicMissing(HalfmoonError):
+    """A topic that a command is to read is not there; ``near`` are those spelt alike."""
+
+    def __init__(self, topic: str, near: list[str]) -> None:
+        super().__init__(f"there is no topic {topic}" + (f"; did you mean {' or '.join(map(repr, near))}?" if near else ""))
+        self.topic, self.near = topic, near
 
 
 def starts_and_ends(nameserver: str, topic: str, since: int) -> dict[MessageQueue, tuple[int, int]]:

@@ -179,12 +179,15 @@ def _say_ready(parts: Parts, data: Path, *, as_json: bool) -> None:
     if names is not None:
         facts["nameserver"] = names.address
         texts.append(f"name server {names.address}")
+    log = logging.getLogger("halfmoon.cli")
     for part in brokers:
         assert part.broker is not None
         own = part.broker.settings
+        if not own.nameserver:
+            log.warning("broker %s has no name server, so clients do not find it: give --nameserver or NAMESRV_ADDR", own.name)
         facts |= {"broker": part.address, "broker_name": own.name, "cluster": own.cluster}
         facts.setdefault("nameserver", own.nameserver)
-        texts.append(f"broker {own.name} {part.address}")
+        texts.append(f"broker {own.name} {part.address}" + ("" if own.nameserver else " (registered nowhere)"))
     line = json.dumps(facts) if as_json else f"halfmoon ready: {', '.join(texts)}, data in {data}"
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

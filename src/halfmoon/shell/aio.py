@@ -199,7 +199,7 @@ class Connections:
             async with asyncio.timeout(self.connect_timeout_ms / 1000):
                 _, link = await loop.create_connection(lambda: _Link(self, address), host, port)
         except (OSError, TimeoutError) as exc:
-            raise ConnectFailed(f"connect to {address} failed: {exc or 'timeout'}", address) from exc
+            raise ConnectFailed.to(address, exc) from exc
         if link.lost:
             raise ConnectFailed(f"connect to {address} failed: closed at once", address)
         self._links[address] = link

@@ -142,7 +142,7 @@ class Direct:
                 self._count -= 1
             if isinstance(exc, OSError):
                 self._lost.add(address)
-                raise ConnectFailed(f"connect to {address} failed: {exc or 'timeout'}", address) from exc
+                raise ConnectFailed.to(address, exc) from exc
             raise
         if address in self._lost:
             self._lost.discard(address)

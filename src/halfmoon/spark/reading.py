@@ -77,6 +77,27 @@ def client_of(options: SourceOptions) -> Ranges:
     )
 
 
+def must_be_reachable(options: SourceOptions) -> None:
+    """Raise soon where no name server answers, before a query is planned: an address is more often wrong than a server away.
+
+    Raises NoNameServerAnswers. Where one answers, everything later is as patient as the option ``retries`` says.
+    """
+    asking = ranges(
+        nameserver=options.endpoints,
+        namespace=options.namespace,
+        request_timeout_ms=min(options.request_timeout, FIRST_TIMEOUT_MS),
+        retries_max=min(options.retries, FIRST_RETRIES),
+    )
+    try:
+        asking.topics()
+    except NetworkError as exc:
+        exc.add_note("nothing was read: is the option endpoints right, and is the name server up?")
+        raise
+
+
+FIRST_RETRIES, FIRST_TIMEOUT_MS = 4, 3_000
+"""How patiently a batch read asks name servers first: 1.5 s of pauses where a connection is refused."""
+
 _files: dict[tuple[int, str], Files] = {}
 
 

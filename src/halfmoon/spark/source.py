@@ -18,7 +18,7 @@ from halfmoon.model import MessageQueue
 from halfmoon.spark import positions
 from halfmoon.spark.options import SourceOptions, source_options
 from halfmoon.spark.plan import Range, Sizes, plan
-from halfmoon.spark.reading import RANGE_SCHEMA, RangesPartition, Wanted, client_of, cores, rows
+from halfmoon.spark.reading import RANGE_SCHEMA, RangesPartition, Wanted, client_of, cores, must_be_reachable, rows
 from halfmoon.spark.rows import COLUMNS, schema_of
 from halfmoon.spark.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
 from halfmoon.spark.stream import StreamReader
@@ -115,6 +115,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ask the brokers for the ends of all queues and share out what lies between."""
+        must_be_reachable(self._options)
         options, client = self._options, client_of(self._options)
         at = positions.bounds(options, client)
         begins = positions.starts(options, client, at, "earliest")

@@ -16,8 +16,9 @@ from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import INNER_PRODUCER, wrap
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import RouteTable
+from halfmoon.client.core.troubles import Troubles
 from halfmoon.client.settings import ClientSettings
-from halfmoon.effects import Op, Signal, gather, sleep, wait
+from halfmoon.effects import Op, Signal, gather, now, sleep, wait
 from halfmoon.errors import HalfmoonError, PeerError
 from halfmoon.model import MessageQueue, split_addresses
 from halfmoon.wire.bodies import (
@@ -88,6 +89,7 @@ class Instance:
         self.random = random
         self.name_servers = NameServers(split_addresses(settings.nameserver), random, settings.request_timeout_ms)
         self.routes = RouteTable(self.name_servers, random, self._route_changed)
+        self.troubles = Troubles()
         self.producer_group: str | None = None
         self.member: Member | None = None
         self.on_asked: dict[int, Callable[[str, Command], Any]] = {
@@ -140,9 +142,9 @@ class Instance:
         while True:
             yield from sleep(self.settings.route_refresh_ms)
             try:
-                yield from self.routes.refresh_all()
+                yield from self.routes.refresh_all(self.troubles)
             except HalfmoonError as exc:
-                log.info("routes not refreshed: reason=%s", exc)
+                self.troubles.failed("routes not refreshed", exc, (yield from now()))
 
     def _keep_beating(self) -> Op[None]:
         while True:
@@ -165,9 +167,10 @@ class Instance:
         self._beating = False
         for address, outcome in zip(addresses, outcomes):
             if isinstance(outcome, Exception):
-                log.info("heartbeat failed: broker=%s reason=%s", address, outcome)
+                self.troubles.failed(f"no heartbeat to broker {address}", outcome, (yield from now()))
                 self._unheard.add(address)
             else:
+                self.troubles.over(f"no heartbeat to broker {address}")
                 self._greeted.add(address)
                 self._unheard.discard(address)
 

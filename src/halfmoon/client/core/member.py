@@ -129,7 +129,7 @@ class GroupMember:
             try:
                 yield from self.routes.read_queues(topic)
             except NoRoute as exc:
-                log.info("no route yet: topic=%s reason=%s", topic, exc)
+                yield from self._no_route(topic, exc)
         yield from self._check_filters()
         yield from self.instance.beat()
         self.running = True
@@ -198,13 +198,33 @@ class GroupMember:
             try:
                 queues = yield from self._share(topic)
                 even = (yield from self._take(topic, queues)) and even
+                self.instance.troubles.over(self._trouble(topic))
+            except NoRoute as exc:
+                yield from self._no_route(topic, exc)
+                even = False
             except HalfmoonError as exc:
-                log.info("share unchanged: group=%s topic=%s reason=%s", self.group, topic, exc)
+                self.instance.troubles.failed(self._trouble(topic), exc, (yield from now()))
                 even = False
         topics = self.topics()
         for held in [held for held in self.held.values() if held.queue.topic not in topics]:
             yield from self._remove(held)
         return even
+
+    def _trouble(self, topic: str) -> str:
+        return f"nothing new is consumed of topic {topic} by group {self.group}"
+
+    def _no_route(self, topic: str, error: NoRoute) -> Op[None]:
+        """Say that a topic is not there, with topics that are spelt alike, or that nobody could be asked."""
+        if topic.startswith(RETRY_PREFIX):
+            log.info("no route yet: topic=%s reason=%s", topic, error)  # a broker makes it at our first heartbeat
+            return
+        what = self._trouble(topic)
+        if error.reason is None and not error.near and not self.instance.troubles.told(what):
+            try:
+                error = NoRoute(topic, near=(yield from self.routes.near(topic)))
+            except HalfmoonError as exc:
+                log.info("no topics to compare with: topic=%s reason=%s", topic, exc)
+        self.instance.troubles.failed(what, error, (yield from now()))
 
     def topics(self) -> list[str]:
         """Return the topics whose queues may be ours."""

@@ -6,7 +6,7 @@ from random import Random
 
 from halfmoon.client.core.ask import call
 from halfmoon.effects import Op
-from halfmoon.errors import NetworkError, NoNameServer, broker_error
+from halfmoon.errors import NetworkError, NoNameServer, NoNameServerAnswers, broker_error
 from halfmoon.wire.command import Command
 from halfmoon.wire.table import Header
 
@@ -25,19 +25,18 @@ class NameServers:
     def call(self, request: Header, body: bytes = b"") -> Op[Command]:
         """Ask one name server, on failure of the network the next, each once; return the reply whatever its code.
 
-        Raises NoNameServer when none is set, NetworkError when none answers.
+        Raises NoNameServer when none is set, NoNameServerAnswers, which names each with the reason.
         """
         if not self.addresses:
             raise NoNameServer("No name server address, please set it.")
-        error: NetworkError | None = None
+        errors: dict[str, NetworkError] = {}
         for _ in range(len(self.addresses)):
             try:
                 return (yield from call(self.addresses[self._at], request, body, self.timeout_ms))
             except NetworkError as exc:
-                error = exc
+                errors[self.addresses[self._at]] = exc
                 self._at = (self._at + 1) % len(self.addresses)
-        assert error is not None
-        raise error
+        raise NoNameServerAnswers(errors)
 
     def ask(self, request: Header, body: bytes = b"") -> Op[Command]:
         """Ask as `call` does and return the reply of code 0. Raises BrokerError besides."""

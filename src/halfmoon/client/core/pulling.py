@@ -120,6 +120,7 @@ class Puller(GroupMember):
             return None
         if result.messages:
             self.figures_of(held.queue.topic).pulled(len(result.messages), (yield from now()) - window.last_pull_ms)
+        self.instance.troubles.over(self._pulled_from(held))
         self.skipped_count += len(result.skipped)
         held.broker_id = result.suggested_broker_id
         return result
@@ -129,9 +130,12 @@ class Puller(GroupMember):
         if code in (24, 25, 26):
             self.instance.beat_soon()
         if code != 215:
-            log.info("pull failed: group=%s queue=%s reason=%s", self.group, held.queue, exc)
+            self.instance.troubles.failed(self._pulled_from(held), exc, (yield from now()))
         held.broker_id = 0
         yield from sleep(THROTTLED_PAUSE_MS if code == 215 else self.settings.pull_pause_ms)
+
+    def _pulled_from(self, held: Held) -> str:
+        return f"topic {held.queue.topic} cannot be pulled from broker {held.queue.broker_name} by group {self.group}"
 
     def _breathe(self, held: Held, moved: bool) -> Op[None]:
         """Pause after an answer that came at once and led nowhere."""

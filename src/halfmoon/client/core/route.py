@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from random import Random
 
 import msgspec
 
 from halfmoon.client.core.nameservers import NameServers
+from halfmoon.client.core.troubles import Troubles
 from halfmoon.effects import Op, Signal, wait
-from halfmoon.errors import BrokerError, HalfmoonError, NoNameServer, NoRoute, broker_error
+from halfmoon.errors import HalfmoonError, NoNameServer, NoNameServerAnswers, NoRoute, TopicNotFound, broker_error
 from halfmoon.model import MessageQueue
-from halfmoon.wire.bodies import TopicRouteData, from_json
+from halfmoon.wire.bodies import TopicList, TopicRouteData, from_json
 from halfmoon.wire.codes import Perm
-from halfmoon.wire.headers.route import GetRouteinfoByTopic
+from halfmoon.wire.headers.route import GetAllTopicListFromNameserver, GetRouteinfoByTopic
 
 TOPICS_MAX = 100_000
 """Topics whose routes one client keeps; beyond it the oldest that nobody registered is forgotten."""
 QUEUES_MAX = 65_536
 """Queues of one broker that a route may name; a name server that says more is not believed."""
+
+NEAR_MAX = 3
+"""Names that are offered for one that is not there."""
 
 log = logging.getLogger("halfmoon.client")
 
@@ -163,15 +168,25 @@ class RouteTable:
             raise broker_error(reply.code, reply.remark, "name server")
         return self.learn(topic, route_of(from_json(TopicRouteData, bytes(reply.body))))
 
-    def refresh_all(self) -> Op[None]:
-        """Ask for every topic in use, then forget brokers that no route names. Failures are logged; old routes stay."""
+    def near(self, topic: str) -> Op[tuple[str, ...]]:
+        """Return the names of topics that are there and spelt much like one that is not. Raises as `refresh` does."""
+        reply = yield from self.name_servers.ask(GetAllTopicListFromNameserver())
+        names = from_json(TopicList, bytes(reply.body)).topic_list
+        return tuple(get_close_matches(topic, sorted(names), n=NEAR_MAX))
+
+    def refresh_all(self, troubles: Troubles) -> Op[None]:
+        """Ask for every topic in use, then forget brokers that no route names. Failures are logged; old routes stay.
+
+        Where no name server answers, the others are not asked for: raises NoNameServer, NoNameServerAnswers.
+        """
         for topic in sorted(self._routes.keys() | self.registered.keys()):
             try:
                 yield from self.refresh(topic)
-            except NoNameServer:
+            except (NoNameServer, NoNameServerAnswers):
                 raise
             except HalfmoonError as exc:
                 log.info("route not refreshed: topic=%s reason=%s", topic, exc)
+        troubles.over("routes not refreshed")
         self.prune()
 
     def master(self, broker_name: str) -> str | None:
@@ -294,12 +309,12 @@ class RouteTable:
         except NoRoute:
             if not default_topic:
                 raise
-        except (BrokerError, HalfmoonError) as exc:
-            raise NoRoute(topic) from exc
+        except HalfmoonError as exc:
+            raise NoRoute(topic, exc) from exc
         try:
             reply = yield from self.name_servers.ask(GetRouteinfoByTopic(topic=default_topic, accept_standard_json_only=True))
         except HalfmoonError as exc:
-            raise NoRoute(topic) from exc
+            raise NoRoute(topic, None if isinstance(exc, TopicNotFound) else exc) from exc
         self.learn(topic, template(route_of(from_json(TopicRouteData, bytes(reply.body))), queue_count))
 
     def _forget_oldest(self) -> None:

@@ -1,0 +1,58 @@
+"""What a client says of trouble that no caller is told of: once at WARNING, then more and more seldom, and when it is over.
+
+Holds one line for each thing that fails (an address, a topic). Logs; never waits.
+"""
+
+from __future__ import annotations
+
+import logging
+
+AGAIN_MS, AGAIN_MS_MAX = 30_000, 3_600_000
+"""Trouble that lasts is said again after this, then after twice as long, and so on up to an hour."""
+KEPT_MAX = 10_000
+"""Things that are known to fail; beyond it the oldest is forgotten, and said anew."""
+
+log = logging.getLogger("halfmoon.client")
+
+
+class _Trouble:
+    def __init__(self, now: int) -> None:
+        self.since, self.count = now, 0
+        self.pause, self.again_at = AGAIN_MS, now
+
+
+class Troubles:
+    """The troubles of one client. ``what`` names that which fails, as it stands in the log."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Trouble] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def told(self, what: str) -> bool:
+        """Whether something is known to fail."""
+        return what in self._known
+
+    def failed(self, what: str, reason: object, now: int) -> None:
+        """Something failed that is tried again: said when it is new, and while it lasts with longer and longer pauses."""
+        trouble = self._known.get(what)
+        if trouble is None:
+            if len(self._known) >= KEPT_MAX:
+                del self._known[next(iter(self._known))]
+            trouble = self._known[what] = _Trouble(now)
+        trouble.count += 1
+        if now < trouble.again_at:
+            log.info("%s: %s", what, reason)
+            return
+        if trouble.count == 1:
+            log.warning("%s: %s; it is tried again", what, reason)
+        else:
+            log.warning("%s: %s; %d times in %d s", what, reason, trouble.count, (now - trouble.since) // 1000)
+            trouble.pause = min(trouble.pause * 2, AGAIN_MS_MAX)
+        trouble.again_at = now + trouble.pause
+
+    def over(self, what: str) -> None:
+        """It works: where it had failed, that is said."""
+        if self._known.pop(what, None) is not None:
+            log.warning("%s: works again", what)
