@@ -9,7 +9,6 @@ at another broker or later, may help. Nothing here does any work.
 from __future__ import annotations
 
 from enum import IntEnum
-from os import strerror
 from typing import ClassVar
 
 
@@ -112,20 +111,6 @@ class NetworkError(HalfmoonError):
 
 class ConnectFailed(NetworkError):
     """No connection could be made."""
-
-    @classmethod
-    def to(cls, address: str, cause: BaseException) -> ConnectFailed:
-        """Return the error of a connection that could not be made: the address, and the operating system's reason."""
-        return cls(f"connect to {address} failed: {_reason(cause)}", address)
-
-
-def _reason(cause: BaseException) -> str:
-    if isinstance(cause, TimeoutError) and not cause.errno:
-        return "timeout"
-    number = getattr(cause, "errno", None)
-    if isinstance(number, int) and number > 0:
-        return strerror(number)
-    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
 
 
 class ConnectionLost(NetworkError):

@@ -18,6 +18,7 @@ from typing import Any, cast
 from halfmoon.errors import ConnectFailed, ConnectionLost, HalfmoonError, NotRunning, RequestTimeout, TooManyRequests
 from halfmoon.limits import CONNECTION_IDLE_MS
 from halfmoon.model import split_address
+from halfmoon.shell.unreached import unreached
 from halfmoon.wire.codes import JSON, Language
 from halfmoon.wire.command import Command, decode, encode, reply_command, request_command
 from halfmoon.wire.frame import Inbox
@@ -199,7 +200,7 @@ class Connections:
             async with asyncio.timeout(self.connect_timeout_ms / 1000):
                 _, link = await loop.create_connection(lambda: _Link(self, address), host, port)
         except (OSError, TimeoutError) as exc:
-            raise ConnectFailed.to(address, exc) from exc
+            raise unreached(address, exc) from exc
         if link.lost:
             raise ConnectFailed(f"connect to {address} failed: closed at once", address)
         self._links[address] = link

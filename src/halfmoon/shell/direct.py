@@ -16,9 +16,10 @@ from itertools import count
 from struct import Struct
 from typing import Any
 
-from halfmoon.errors import BadFrame, BadHeader, ConnectFailed, ConnectionLost, NetworkError, RequestTimeout
+from halfmoon.errors import BadFrame, BadHeader, ConnectionLost, NetworkError, RequestTimeout
 from halfmoon.limits import CONNECTION_IDLE_MS
 from halfmoon.model import split_address
+from halfmoon.shell.unreached import unreached
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command, decode, encode, request_command
 from halfmoon.wire.frame import Inbox
@@ -142,7 +143,7 @@ class Direct:
                 self._count -= 1
             if isinstance(exc, OSError):
                 self._lost.add(address)
-                raise ConnectFailed.to(address, exc) from exc
+                raise unreached(address, exc) from exc
             raise
         if address in self._lost:
             self._lost.discard(address)
