@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from halfmoon.client.batches import BatchName, Decision, Stored
 from halfmoon.errors import ConnectionLost, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.sink_exactly import NotDecided, Prepared, give_up, prepare, settle
+from halfmoon.spark.sink_exactly import NotDecided, Prepared, crc_sum, give_up, prepare, settle
 from halfmoon.spark.sink_options import SinkOptions
 from halfmoon.wire.batches import BatchPromise, piece_checksum, sum_of
 from halfmoon.wire.properties import value_of
@@ -208,6 +208,32 @@ def test_other_rows_under_a_decided_number_are_an_error_unless_told_otherwise():
     run(brokers, [["b"], ["a"]])  # the same rows, shared out in another way
     run(brokers, [["a", "c"]], options=SinkOptions(endpoints="x:1", topic="orders", strict_replay=False))
     assert brokers.topic == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(("column", "first", "then"), [
+    ("keys", ["k1", "k2"], ["k2", "k1"]), ("tags", ["red", None], ["blue", None]),
+    ("properties", [{"a": "1"}, {}], [{"a": "2"}, {}]), ("properties", [{"a": "1"}, None], [None, {"a": "1"}]),
+])  # fmt: skip
+def test_other_keys_tags_or_properties_under_a_decided_number_are_an_error(column, first, then):
+    brokers, kind = Brokers(), pa.map_(pa.string(), pa.string()) if column == "properties" else pa.string()
+
+    def attempt(values):
+        batch = pa.RecordBatch.from_arrays([pa.array(["a", "b"]), pa.array(values, type=kind)], names=["body", column])
+        settle(brokers, OPTIONS, [prepare(brokers, OPTIONS, BATCH, 0, [batch])])
+
+    attempt([list(value.items()) if isinstance(value, dict) else value for value in first])
+    attempt([list(value.items()) if isinstance(value, dict) else value for value in first])
+    with pytest.raises(UsageError, match="was written with other rows"):
+        attempt([list(value.items()) if isinstance(value, dict) else value for value in then])
+
+
+def test_the_order_of_properties_makes_no_other_rows():
+    kind = pa.map_(pa.string(), pa.string())
+    sums = [
+        crc_sum(pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array([pairs], type=kind)], names=["body", "properties"]))
+        for pairs in ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")])
+    ]
+    assert sums[0] == sums[1]
 
 
 def test_a_batch_that_later_ones_followed_is_an_error_unless_told_otherwise():

@@ -69,8 +69,8 @@ class NotDecided(HalfmoonError):
 class Prepared(WriterCommitMessage):
     """What a task says when it is done: O(brokers), whatever the rows.
 
-    ``checksums`` and ``counts`` by broker name; ``too_large`` rows went as dead letters; ``crc_sum`` adds the CRC32 of all bodies,
-    None where nobody asks for it.
+    ``checksums`` and ``counts`` by broker name; ``too_large`` rows went as dead letters; ``crc_sum`` is that of all
+    rows, None where nobody asks for it.
     """
 
     batch: BatchName
@@ -86,6 +86,21 @@ class Prepared(WriterCommitMessage):
     def parts(self) -> dict[str, BatchPromise]:
         """Return what each broker was promised."""
         return {broker: BatchPromise(self.counts[broker], self.checksums[broker]) for broker in sorted(self.counts)}
+
+
+def crc_sum(batch: pa.RecordBatch) -> int:
+    """Return the sum of the CRC32 of rows: of their bodies, and of keys, tags and properties where they have any."""
+    crcs = list(map(crc32, batch.column("body").cast(pa.binary()).to_pylist()))
+    beside = [batch.column(name).to_pylist() for name in _BESIDE if name in batch.schema.names]
+    for number, values in enumerate(zip(*beside, strict=True)):
+        if any(values):
+            text = repr([sorted(value) if isinstance(value, list) else value or "" for value in values])
+            crcs[number] = crc32(text.encode("utf-8", "surrogatepass"), crcs[number])
+    return sum(crcs)
+
+
+_BESIDE = ("keys", "tags", "properties")
+"""Columns that tell rows apart, beside the body."""
 
 
 def transactions_of(options: SinkOptions) -> Transactions:
@@ -140,7 +155,7 @@ class _Preparing:
     def rows(self, batch: pa.RecordBatch) -> None:
         """Send rows, unless the batch is decided; then they only count."""
         if self._said.crc_sum is not None:
-            self._said.crc_sum += sum(map(crc32, batch.column("body").cast(pa.binary()).to_pylist()))
+            self._said.crc_sum += crc_sum(batch)
         if not self._said.decided:
             for piece in pieces_of(batch, self._ids, self._said.rows, self._encoding):
                 self._send(piece)
