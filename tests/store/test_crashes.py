@@ -161,3 +161,25 @@ def test_a_store_keeps_its_promises_when_stopped_inside_a_write(seed: int, sync:
             pass
         history.disk.stop_after_writes = None
         history.crash(power=history.random.random() < 0.5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_store_keeps_its_promises_when_files_of_its_indexes_vanish_between_a_kill_and_a_start(seed: int):
+    history = History(seed, sync=seed % 2 == 0)
+    vanished = 0
+    for _ in range(6):
+        for _ in range(history.random.randrange(20, 80)):
+            history.step()
+        crash, disk = history.disk.crash, history.disk
+
+        def crash_and_vanish(*, power: bool, crash=crash, disk=disk) -> None:
+            nonlocal vanished
+            crash(power=power)
+            derived = [path for path in disk._files if path.startswith(("consumequeue/", "index/"))]
+            path = history.random.choice(derived)
+            vanished += disk.vanish(history.random.choice([path, path.rpartition("/")[0] + "/"]))
+
+        disk.crash = crash_and_vanish
+        history.crash(power=False)
+        disk.crash = crash
+    assert vanished >= 6

@@ -186,6 +186,14 @@ class SimDisk:
                     durable_names[path] = file
         self._durable_names = durable_names
 
+    def vanish(self, start: str) -> int:
+        """Let every file whose path begins so be gone, as if somebody removed it while nobody ran; return how many that were."""
+        gone = [path for path in self._files if path.startswith(start)]
+        for path in gone:
+            del self._files[path]
+            self._durable_names.pop(path, None)
+        return len(gone)
+
     def _make_directories(self, path: str) -> None:
         while path := path.rpartition("/")[0]:
             self._directories.add(path)
