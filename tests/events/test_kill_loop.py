@@ -8,6 +8,7 @@ what a kill hits besides is the machine's business.
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import signal
 import threading
@@ -21,10 +22,12 @@ import pytest
 from halfmoon.testing.local import LocalCluster
 from tests.events.outcomes.consuming_victim import effects, make_effects
 from tests.events.outcomes.forked import Forked
-from tests.events.outcomes.shop import CHECKS, Shop, until
+from tests.events.outcomes.shop import PROPORTIONS, Shop, until
 from tests.events.outcomes.victim import DIE_AT, DIE_ON, OUTBOX_STEPS, STEPS, start
 
 KILLS = 10
+KILL_S = float(os.environ.get("HALFMOON_KILL_S", "0"))
+"""For how long publishers are killed at random times, at least `KILLS` of them; 600 for a long run, ``-k random_times``."""
 ENDLESS = 1_000_000
 
 pytestmark = pytest.mark.slow
@@ -34,8 +37,8 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A broker that asks soon and does not give up."""
-    with LocalCluster(tmp_path_factory.mktemp("kills") / "store", {**CHECKS, "transactionCheckMax": 1000}) as cluster:
+    """A broker with the proportions of the defaults."""
+    with LocalCluster(tmp_path_factory.mktemp("kills") / "store", PROPORTIONS) as cluster:
         yield cluster
 
 
@@ -90,7 +93,8 @@ def test_rows_and_events_agree_after_a_kill_at_each_step(shop: Shop, database_ur
 def kill_publishers(shop: Shop, url: str, mode: str, seed: int) -> list[str]:
     """Start a publisher again and again and kill it in the middle; return the ids of all events that were begun."""
     dice, attempted = random.Random(seed), []
-    for number in range(KILLS):
+    end = time.monotonic() + KILL_S
+    for number in itertools.takewhile(lambda number: number < KILLS or time.monotonic() < end, itertools.count()):
         given = [*options(shop, mode, orders=ENDLESS, seed=number), "--events", str(1 + number % 3)]
         process = start(shop.network.nameserver, url, given, {})
         assert process.stdout.readline() == "ready\n"

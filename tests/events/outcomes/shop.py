@@ -29,6 +29,13 @@ CODE = "EC_PAID"
 WAIT_S = 60
 CHECKS = {"transactionTimeOut": 200, "transactionCheckInterval": 100}
 """Brokers of these tests ask soon, and often."""
+PROPORTIONS = {
+    "transactionTimeOut": 6_000 // 60,
+    "transactionCheckInterval": 60_000 // 60,
+    "transactionCheckMax": 15,
+    "transaction_undecided_max_ms": 72 * 3_600_000 // 60,
+}
+"""Of the defaults: a broker for which a minute takes a second."""
 
 
 class Base(DeclarativeBase):

@@ -18,7 +18,7 @@ from halfmoon.events.transport import Prepared
 from halfmoon.model import Message
 from halfmoon.testing.local import LocalCluster
 from tests.events.outcomes.network import CHECK
-from tests.events.outcomes.shop import CHECKS, Order, Shop, until
+from tests.events.outcomes.shop import PROPORTIONS, Order, Shop, until
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ class Held(ClientTransport):
 @pytest.fixture
 def shop(tmp_path: Path, database_url: str) -> Iterator[Shop]:
     """A shop at a broker that asks and asks; its own publisher is never reached by a check."""
-    with LocalCluster(tmp_path / "store", {**CHECKS, "transactionCheckMax": 1000}) as cluster:
+    with LocalCluster(tmp_path / "store", PROPORTIONS) as cluster:
         found = Shop(cluster, database_url, "race")
         found.network.lose("request", CHECK)
         yield found
