@@ -14,7 +14,7 @@ BLAST ?= $(shell command -v blast)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup postgres check lint quick test spark-4.2 demo mission simulate bench conformance docs constraints clean
+.PHONY: help setup databases check lint quick test spark-4.2 demo mission simulate bench conformance docs constraints clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## (.*)/make \1\t\2/' | expand -t 20
@@ -32,8 +32,8 @@ $(INSTALLED): $(PACKAGES) pyproject.toml
 
 setup: $(INSTALLED)  ## virtual environment with everything, from pinned packages
 
-postgres:  ## PostgreSQL from Debian for the tests of events, where root may install it
-	@tools/postgres.sh
+databases: $(INSTALLED)  ## PostgreSQL and MariaDB from Debian for the tests of events, where root may install them
+	@tools/databases.sh $(BIN)/python
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -50,7 +50,7 @@ quick: $(INSTALLED)
 AGAIN = test $$? = 1 && echo "what failed, once more and alone:" && \
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -rap
 
-test: postgres lint  ## everything: style, types, all tests, simulation, Apache's clients and brokers
+test: databases lint  ## everything: style, types, all tests, simulation, Apache's clients and brokers
 	@rm -f build/mission.json
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m "not interop" $(ARGS) || { $(AGAIN) -m "not interop" $(ARGS); }
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m interop $(ARGS) || { $(AGAIN) -m interop $(ARGS); }

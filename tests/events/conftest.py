@@ -1,4 +1,4 @@
-"""What tests of events share: databases, and outboxes in them. Those with PostgreSQL are slow; SQLite shows the same quickly."""
+"""What tests of events share: databases, and outboxes in them. Those with a server are slow; SQLite shows the same quickly."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.events.databases import database_url, postgres_server, postgres_url, sqlite_url
+from tests.events.databases import (
+    database_url,
+    deferring_url,
+    mariadb_server,
+    mariadb_url,
+    postgres_server,
+    postgres_url,
+    sqlite_url,
+)
 from tests.events.outboxes import Outbox
 
-__all__ = ["database_url", "postgres_server", "postgres_url", "sqlite_url"]
+__all__ = ["database_url", "deferring_url", "mariadb_server", "mariadb_url", "postgres_server", "postgres_url", "sqlite_url"]
 
+_SERVERS = {"postgres_url", "postgres_server", "mariadb_url", "mariadb_server"}
 _HERE = Path(__file__).parent
 
 
@@ -30,13 +39,13 @@ def sqlite_outbox(sqlite_url):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what asks for PostgreSQL as slow, before any test is left out."""
+    """Mark what asks for a database server as slow, before any test is left out."""
     for item in items:
-        if _HERE in item.path.parents and _asks_for_postgres(item):
+        if _HERE in item.path.parents and _asks_for_server(item):
             item.add_marker("slow")
 
 
-def _asks_for_postgres(item: pytest.Item) -> bool:
+def _asks_for_server(item: pytest.Item) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
     names: list[str] = getattr(item, "fixturenames", [])
-    return any(one == "postgres" for one in parameters) or bool({"postgres_url", "postgres_server"} & set(names))
+    return any(isinstance(one, str) and one in ("postgres", "mariadb") for one in parameters) or bool(_SERVERS & set(names))

@@ -1,7 +1,7 @@
-"""Real databases for tests of events: a SQLite file, and a PostgreSQL that a test run starts for itself.
+"""Real databases for tests of events: a SQLite file, a PostgreSQL and a MariaDB that a test run starts for itself.
 
-Fixtures: `sqlite_url`, `postgres_url` (a database of its own for each test) and `database_url` (once with each). A test that asks
-for PostgreSQL is skipped where it is not installed. `Postgres` stands alone, for what needs a server without pytest.
+Fixtures: `sqlite_url`, `postgres_url`, `mariadb_url` (a database of its own for each test) and `database_url` (once with each). A
+test that asks for a server is skipped where it is not installed. `Postgres` stands alone, for what needs a server without pytest.
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ import pwd
 import secrets
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pymysql
 import pytest
 from psycopg import sql
+from sqlalchemy import make_url
 
+from tests.events import mariadb
+from tests.events.mariadb import MariaDB
 from tests.interop.process import free_port
 
 START_S = 30
@@ -205,15 +210,44 @@ def postgres_url(postgres_server: Postgres) -> Iterator[str]:
         postgres_server.drop(url)
 
 
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDB]:
+    """A MariaDB for all tests of this process; a test that kills it must start it again."""
+    if why := mariadb.missing():
+        pytest.skip(why)
+    server = MariaDB()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def mariadb_url(mariadb_server: MariaDB) -> Iterator[str]:
+    """The address of an empty database in a real MariaDB, as SQLAlchemy writes it; the driver is PyMySQL."""
+    url = mariadb_server.create()
+    try:
+        yield url
+    finally:
+        mariadb_server.drop(url)
+
+
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
     """The address of a SQLite file that is not there yet, as SQLAlchemy writes it."""
     return f"sqlite:///{tmp_path / 'events.db'}"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """`sqlite_url`, then `postgres_url`."""
+    """`sqlite_url`, then `postgres_url` and `mariadb_url`."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def deferring_url(request: pytest.FixtureRequest) -> str:
+    """As `database_url`, of those that know deferred constraints, so that a commit can be refused: MariaDB does not."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 
@@ -225,4 +259,17 @@ def plain(url: str) -> str:
 
 def for_asyncio(url: str) -> str:
     """Return an address for SQLAlchemy's `create_async_engine`."""
-    return url.replace("sqlite:", "sqlite+aiosqlite:", 1)
+    return url.replace("sqlite:", "sqlite+aiosqlite:", 1).replace("mysql+pymysql:", "mysql+aiomysql:", 1)
+
+
+def connects(url: str, **options: Any) -> Callable[[], Any]:
+    """Return what opens connections of the database's own driver: sqlite3, psycopg or PyMySQL."""
+    if url.startswith("mysql"):
+        return lambda: pymysql.connect(**mysql_options(url), **options)
+    return lambda: (sqlite3 if url.startswith("sqlite") else psycopg).connect(plain(url), **options)
+
+
+def mysql_options(url: str) -> dict[str, Any]:
+    """Return an address of MariaDB as its drivers' ``connect`` takes it; ``database`` is among them."""
+    found = make_url(url)
+    return {"host": found.host, "port": found.port, "user": found.username, "password": found.password, "database": found.database}

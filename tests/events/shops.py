@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Engine, ForeignKey, create_engine, event, select
+from sqlalchemy import Engine, ForeignKey, ForeignKeyConstraint, create_engine, event, select
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
 from halfmoon.events import tokens
@@ -29,6 +30,12 @@ class Line(Base):
     __tablename__ = "lines"
     id: Mapped[int] = mapped_column(primary_key=True)
     order_id: Mapped[int] = mapped_column(ForeignKey("orders.id", deferrable=True, initially="DEFERRED"))
+
+
+@compiles(ForeignKeyConstraint, "mysql")
+def _at_once(constraint: ForeignKeyConstraint, compiler: Any, **options: Any) -> str:
+    """MariaDB knows no deferred constraints: there the statement is refused, and not the commit."""
+    return str(compiler.visit_foreign_key_constraint(constraint, **options)).partition(" DEFERRABLE")[0]
 
 
 class Shop:

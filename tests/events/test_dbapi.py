@@ -61,8 +61,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(database_url: str) -> Shop:
-    return Shop(database_url)
+def shop(deferring_url: str) -> Shop:
+    return Shop(deferring_url)
 
 
 @pytest.fixture

@@ -9,18 +9,19 @@ import time
 
 import psycopg
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import create_engine, event, text
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
 
-from halfmoon.events import dbapi, removal
+from halfmoon.events import dbapi, dedup, removal
 from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.dedup import ledger_of, purge
 from halfmoon.events.dedup.cleaning import keep_purging
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.model import RECONSUME_REASON
-from tests.events.databases import for_asyncio, plain
+from tests.events.databases import connects, for_asyncio, plain
 from tests.events.mails import async_maker, dispatch, engine, mailed, maker, noted, write
 from tests.events.publishing import shop, stored, until
 
@@ -189,6 +190,27 @@ def test_who_waited_for_a_member_that_rolls_back_processes_the_event(engine, mak
     assert mailed(engine) == [message.msg_id]
 
 
+def test_another_s_open_transaction_is_waited_for_in_bounded_time(postgres_url, monkeypatch):
+    monkeypatch.setattr(dedup, "LOCK_WAIT_MS", 300)
+    engine = create_engine(postgres_url)
+    Session = sessionmaker(engine)
+    dedup.create_tables(provider(Session))
+    seen, message = [], stored("EC_PAID")
+    free = lambda event, context: seen.append(context.session.scalar(text("SHOW lock_timeout")))  # noqa: E731
+    with engine.connect() as other:
+        row = {"topic": "TP_ORDER", "id": message.msg_id}
+        other.execute(text("INSERT INTO halfmoon_consumed VALUES ('S_mail', :topic, :id, 1)"), row)
+        begun = time.monotonic()
+        outcome = dispatch(free, Session).consume(message, 1)
+        assert time.monotonic() - begun < 20
+    again = dispatch(free, Session).consume(message, 2)
+    engine.dispose()
+
+    assert (outcome.consumed, again.consumed) == (False, True)
+    assert outcome.reason.startswith("Busy")
+    assert seen == ["0"], "what the function does is not bounded"
+
+
 def test_an_engine_lends_its_connections(engine):
     message = stored("EC_PAID")
     for attempt in (1, 2):
@@ -213,6 +235,8 @@ def opened(url: str, how: str):
     """Return what opens connections of the database's own driver."""
     if url.startswith("sqlite"):
         return lambda: sqlite3.connect(plain(url), isolation_level=None if how == "autocommit" else "DEFERRED")
+    if url.startswith("mysql"):
+        return connects(url, autocommit=how == "autocommit")
     return lambda: psycopg.connect(plain(url), autocommit=how == "autocommit")
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 import time
 
-import psycopg
 import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
@@ -22,7 +20,7 @@ from halfmoon.events.paths import Path
 from halfmoon.events.publisher import Publisher
 from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
-from tests.events.databases import for_asyncio, plain
+from tests.events.databases import connects, for_asyncio
 
 
 def until(found, within_s=60.0):
@@ -183,19 +181,18 @@ async def test_events_of_an_asyncio_session_go_through_the_same_outbox(database_
 @pytest.mark.slow
 def test_the_outbox_of_a_plain_driver_is_relayed_as_well(database_url, cluster):
     topic = f"TP_DBAPI_{database_url.partition(':')[0].partition('+')[0]}"
-    driver = sqlite3 if database_url.startswith("sqlite") else psycopg
-    database = dbapi.provider(lambda: driver.connect(plain(database_url)))
+    database = dbapi.provider(connects(database_url))
     fast = RelaySettings(poll_ms=50)
     with Publisher("P_dbapi", cluster.nameserver, provider=database, mode="outbox", relay=fast) as events:
         events.create_tables()
         connection = database.connect()
-        connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+        connection.cursor().execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
         connection.commit()
         with Inbox(cluster, topic) as inbox:
-            connection.execute("INSERT INTO orders VALUES (1)")
+            connection.cursor().execute("INSERT INTO orders VALUES (1)")
             told = events.publish(topic, "EC_PAID", {"order_id": 1}, key="o-1", transactional=True)
             connection.commit()
-            connection.execute("INSERT INTO orders VALUES (2)")
+            connection.cursor().execute("INSERT INTO orders VALUES (2)")
             events.publish(topic, "EC_PAID", {"order_id": 2}, transactional=True)
             connection.rollback()
             until(lambda: inbox.ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 
@@ -14,6 +15,7 @@ from halfmoon.errors import (
     ConnectFailed,
     NotRunning,
 )
+from halfmoon.events import Publisher
 from halfmoon.events.client_transport import ClientTransport
 from halfmoon.events.database import Busy
 from halfmoon.events.outbox import relay as relay_module
@@ -344,6 +346,21 @@ def test_closing_takes_bounded_time_when_nothing_answers(sqlite_outbox):
 
     assert time.monotonic() - begun < 30
     assert len(outbox.ids) == 20
+
+
+def test_a_publisher_with_an_outbox_and_no_broker_ends_in_the_time_it_is_given(sqlite_outbox):
+    outbox = sqlite_outbox
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # takes connections and answers nothing
+        events = Publisher("P_deaf", f"127.0.0.1:{deaf.getsockname()[1]}", provider=outbox.provider, mode="outbox")
+        events.start()
+        outbox.put("A")
+        until(lambda: events._relay.figures().in_hand)
+        begun = time.monotonic()
+        events.close(flush_ms=500)
+        took_s = time.monotonic() - begun
+
+    assert outbox.ids == ["A"]
+    assert took_s < 2.5
 
 
 def test_a_relay_that_was_never_started_closes(sqlite_outbox):

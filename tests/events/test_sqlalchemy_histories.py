@@ -204,9 +204,9 @@ def test_whatever_sessions_do_those_told_of_a_commit_have_their_rows(shop):
     history()
 
 
-def test_whatever_connections_do_those_told_of_a_commit_have_their_rows(database_url):
+def test_whatever_connections_do_those_told_of_a_commit_have_their_rows(deferring_url):
     def connect() -> Any:
-        return sqlite3.connect(plain(database_url)) if "sqlite" in database_url else psycopg.connect(plain(database_url))
+        return sqlite3.connect(plain(deferring_url)) if "sqlite" in deferring_url else psycopg.connect(plain(deferring_url))
 
     database = provider(connect)
     with database.fresh() as rows:

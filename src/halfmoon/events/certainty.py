@@ -19,6 +19,7 @@ _BUSY_STATES = {"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "
 _MYSQL_BUSY = {1040, 1158, 1159, 1160, 1161, 1205, 1213, 2002, 2003, 2006, 2013}
 _MYSQL_REFUSED = {1062, 1205, 1213, 1451, 1452}
 _MYSQL_KEY, _MYSQL_NO_TABLE, _MYSQL_NO_COLUMN = {1062, 1586}, 1146, 1054
+_MYSQL_DRIVERS = {"pymysql", "mysqldb", "aiomysql", "asyncmy", "mysql", "mariadb"}
 _STATE = re.compile(r"[0-9A-Z]{5}")
 
 
@@ -119,7 +120,9 @@ def _sqlite(error: BaseException) -> int | None:
 
 
 def _mysql(error: BaseException) -> int | None:
-    """Return MySQL's number: the first argument of its drivers' errors. Other drivers' first arguments are texts."""
+    """Return MySQL's number: the ``errno`` of an error of its drivers, or its first argument. Others' are something else."""
+    if type(error).__module__.partition(".")[0].lower() not in _MYSQL_DRIVERS:
+        return None
     first = error.args[0] if error.args else None
-    module = type(error).__module__.partition(".")[0].lower()
-    return first if isinstance(first, int) and module in {"pymysql", "mysqldb", "asyncmy", "aiomysql", "mysql"} else None
+    number = getattr(error, "errno", None)
+    return number if isinstance(number, int) and number > 0 else first if isinstance(first, int) else None

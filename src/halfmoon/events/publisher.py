@@ -13,6 +13,7 @@ import inspect
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Collection
 from dataclasses import fields
@@ -318,10 +319,11 @@ class Publisher:
             relay, self._relay = self._relay, None
             cleaning, self._cleaning = self._cleaning, None
         atexit.unregister(self._at_exit)
+        end_s = time.monotonic() + flush_ms / 1000
         if relay is not None:
             relay.close(flush_ms)
         if started:
-            self.transport.close(flush_ms)
+            self.transport.close(max(0, round((end_s - time.monotonic()) * 1000)))
         if cleaning is not None:
             cleaning.close(flush_ms / 1000)
 

@@ -1,7 +1,7 @@
 """Databases whose COMMIT is answered by an error when a test says so, with the data committed or not: nobody can tell which.
 
-PostgreSQL: a wire between client and server is cut when COMMIT passes, before it gets through or after it was carried out. SQLite:
-the driver's connection tells of a disk that failed, before its COMMIT or after it.
+PostgreSQL and MariaDB: a wire between client and server is cut when COMMIT passes, before it gets through or after it was carried
+out. SQLite: the driver's connection tells of a disk that failed, before its COMMIT or after it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class UnsureCommits:
         self.armed = False
         self._committed = committed
         self._closing: list[socket.socket] = []
-        self.engine = self._sqlite(url) if url.startswith("sqlite") else self._postgres(url)
+        self.engine = self._sqlite(url) if url.startswith("sqlite") else self._server(url)
 
     def arm(self) -> None:
         """Have the next COMMIT fail."""
@@ -51,16 +51,17 @@ class UnsureCommits:
 
         return create_engine(url, connect_args={"factory": Connection}, poolclass=NullPool)
 
-    # ------------------------------------------------------------ PostgreSQL
+    # ------------------------------------------------------------ PostgreSQL, MariaDB
 
-    def _postgres(self, url: str) -> Engine:
+    def _server(self, url: str) -> Engine:
         place = make_url(url)
         listening = socket.create_server(("127.0.0.1", 0))
         self._closing.append(listening)
         assert place.host is not None
         assert place.port is not None
         threading.Thread(target=self._accept, args=(listening, (place.host, place.port)), daemon=True).start()
-        return create_engine(place.set(port=listening.getsockname()[1]), poolclass=NullPool, connect_args={"sslmode": "disable"})
+        plainly = {"sslmode": "disable"} if place.drivername.startswith("postgresql") else {"ssl_disabled": True}
+        return create_engine(place.set(port=listening.getsockname()[1]), poolclass=NullPool, connect_args=plainly)
 
     def _accept(self, listening: socket.socket, target: tuple[str, int]) -> None:
         with suppress(OSError):

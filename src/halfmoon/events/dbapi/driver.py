@@ -1,6 +1,6 @@
 """What differs between the drivers of PEP 249: dialect, places of values, whether a transaction is open. Changes nothing.
 
-Known: sqlite3, psycopg, psycopg2, pg8000, pymysql, mysqlclient, mysql-connector. Of others only the standard's own is used.
+Known: sqlite3, psycopg, psycopg2, pg8000, pymysql, mysqlclient, mariadb, mysql-connector. Of others only the standard is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _DIALECTS = {
     "pymysql": "mysql",
     "MySQLdb": "mysql",
     "mysql": "mysql",
+    "mariadb": "mysql",
 }
+_MYSQL_IN_TRANSACTION = 1
 _PLACE = re.compile(r"(?<!:):([a-z_]+)")
 _COMMENTS = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
 _OF_TRANSACTIONS = re.compile(r"\s*(?:--|/\*|savepoint|release|rollback|commit|end)", re.IGNORECASE)
@@ -90,6 +92,8 @@ def in_transaction(connection: Any) -> bool | None:
         return None if name == "UNKNOWN" else bool(name != "IDLE")
     if isinstance(status, int):
         return None if status == 4 else status != 0
+    if isinstance(flags := getattr(connection, "server_status", None), int):  # of MySQL's last answer
+        return bool(flags & _MYSQL_IN_TRANSACTION)
     return None
 
 

@@ -155,7 +155,7 @@ class ProxyConnection:
         try:
             commit()
         except BaseException as error:
-            if not in_transaction(self._real):
+            if self._dialect == "mysql" or not in_transaction(self._real):  # MySQL keeps none open, and says what was last
                 self._ended(Status.ROLLED_BACK if certainty.refused(error) or given_up else Status.UNKNOWN)
             raise
         self._ended(Status.ROLLED_BACK if given_up else Status.COMMITTED)

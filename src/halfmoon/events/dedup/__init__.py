@@ -65,7 +65,7 @@ class Ledger(Protocol):
 
 
 LOCK_WAIT_MS = 10_000
-"""How long a transaction that a provider opens waits for one that processes the same event."""
+"""How long one who is given an event waits for a transaction that processes it; then it comes again later."""
 
 
 class ProviderLedger:
@@ -133,6 +133,17 @@ def purge(provider: Provider, now_ms: int, keep_s: int = KEEP_S) -> int:
     return remove_old(provider, CONSUMED, "consumed_ms", now_ms, keep_s * 1000)
 
 
+@contextmanager
+def _bounded(rows: Rows) -> Iterator[None]:
+    """Bound a wait of the block where nothing does: PostgreSQL waits for ever unless told otherwise, SQLite and MySQL do not."""
+    if rows.dialect != "postgresql" or rows.all("SELECT current_setting('lock_timeout')")[0][0] != "0":
+        yield
+        return
+    rows.run(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
+    yield
+    rows.run("SET LOCAL lock_timeout = 0")  # what the function does waits as it always did; after an error all is rolled back
+
+
 class Notes:
     """Writes the notes of one ledger, and remembers of which groups there are none without a topic any more."""
 
@@ -142,7 +153,8 @@ class Notes:
     def write(self, rows: Rows, note: Note) -> None:
         """Note in a transaction that a group processes an event. Waits for another that does. Raises Consumed, Busy."""
         try:
-            rows.run(_INSERT, {**note._asdict(), "now_ms": time.time_ns() // 1_000_000})
+            with _bounded(rows):
+                rows.run(_INSERT, {**note._asdict(), "now_ms": time.time_ns() // 1_000_000})
         except Refused as exc:
             raise Consumed from exc
         if note.group in self._have_topics:

@@ -28,7 +28,10 @@ from halfmoon.events.tables import TableMissing
 _PLACE = re.compile(r"(?<![:\w]):([a-zA-Z_]\w*)")
 _OURS = re.compile(r"\bhalfmoon_[a-z]+\b")
 
-_WAIT_BEFORE = {"sqlite": "PRAGMA busy_timeout = {ms}", "mysql": "SET SESSION innodb_lock_wait_timeout = {s}"}
+_WAIT_BEFORE = {
+    "sqlite": "PRAGMA busy_timeout = {ms}",
+    "mysql": "SET SESSION innodb_lock_wait_timeout = {s}, lock_wait_timeout = {s}",
+}
 _WAIT_INSIDE = {"postgresql": "SET LOCAL lock_timeout = {ms}"}
 """How long to wait for a lock. Said inside the transaction where that is possible: the connection may go back to a pool."""
 

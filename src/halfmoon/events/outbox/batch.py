@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from math import inf
 from queue import Empty, SimpleQueue
 
 from halfmoon.errors import (
@@ -59,11 +60,13 @@ class Batch:
         self._answers: SimpleQueue[_Told] = SimpleQueue()
         self._answer_until = 0.0
 
-    def run(self, post_until: Callable[[], float], probed: Collection[str] = ()) -> None:
+    def run(
+        self, post_until: Callable[[], float], probed: Collection[str] = (), hear_until: Callable[[], float] = lambda: inf
+    ) -> None:
         """Send all that can be sent. Nothing is begun after ``post_until()``, a steady time that may come nearer meanwhile.
 
         ``probed`` are topics whose way was closed: one row alone goes ahead of the others. Takes at most until then, and as long
-        as a send may take.
+        as a send may take; answers that have not come at ``hear_until()`` are not waited for.
         """
         wary = set(probed)
         while True:
@@ -72,7 +75,7 @@ class Batch:
                     self._begin(self._ready.popleft(), wary)
             if not self._in_flight:
                 break
-            self._hear()
+            self._hear(hear_until)
         left = [*self._ready, *(lane for lanes in self._held.values() for lane in lanes)]
         self.unsent += [row for lane in left for row in lane]
 
@@ -102,15 +105,15 @@ class Batch:
         """Called on the transport's thread; only hands over."""
         self._answers.put((seq, error))
 
-    def _hear(self) -> None:
+    def _hear(self, hear_until: Callable[[], float]) -> None:
         """Take in an answer; those that are overdue failed."""
-        left = self._answer_until - time.monotonic()
+        left = min(self._answer_until, hear_until()) - time.monotonic()
         try:
             seq, error = self._answers.get(timeout=max(0.0, min(_LOOK_S, left)))
         except Empty:
             if left <= 0:
                 for seq in list(self._in_flight):
-                    self._answered(seq, RequestTimeout(f"no answer in {self._timeout_ms} ms"))
+                    self._answered(seq, RequestTimeout(f"no answer in {self._timeout_ms} ms, or before the end"))
         else:
             self._answered(seq, error)
 

@@ -2,11 +2,13 @@
 
 A row is free when nobody's claim on it runs and its time has come. A claim is a name and a time at which it ends by itself, so
 that the rows of a relay that was killed become free. Rows of one order key are claimed so that the earlier ones always go first,
-whichever relay has them. PostgreSQL and MySQL skip rows that another relay is claiming just now; others take turns.
+whichever relay has them. PostgreSQL, MySQL (8.0.1) and MariaDB (10.6) skip rows that another relay is claiming just now; others,
+and older ones, take turns.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -21,8 +23,7 @@ CLOSED_MAX = 200
 ROUNDS_MAX = 10
 """How often a claim looks past keys that are held back."""
 
-_LOCKS = {"sqlite": "", "postgresql": " FOR UPDATE SKIP LOCKED", "mysql": " FOR UPDATE SKIP LOCKED"}
-"""How a relay keeps others from rows that it is claiming: in SQLite it has the one lock for writing, in others they wait."""
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(-MariaDB)?")
 
 
 class Row(NamedTuple):
@@ -103,6 +104,21 @@ def _in_turn(rows: Rows, mine: Claim, count_max: int, bytes_max: int, without: S
     return turn
 
 
+def _lock(rows: Rows) -> str:
+    """Return how a relay keeps others from rows that it is claiming: they skip them, or wait; SQLite has its one lock already."""
+    if rows.dialect == "sqlite":
+        return ""
+    skips = rows.dialect == "postgresql" or (rows.dialect == "mysql" and skips_locked(rows.all("SELECT VERSION()")[0][0]))
+    return " FOR UPDATE SKIP LOCKED" if skips else " FOR UPDATE"
+
+
+def skips_locked(version: str) -> bool:
+    """Return whether a MySQL (8.0.1 or newer) or MariaDB (10.6 or newer) of a version knows SKIP LOCKED."""
+    found = _VERSION.findall(version)
+    *numbers, mariadb = next((one for one in found if one[3]), found[0] if found else ("0", "0", "0", ""))
+    return tuple(map(int, numbers)) >= ((10, 6, 0) if mariadb else (8, 0, 1))
+
+
 class _Free(NamedTuple):
     seq: int
     order_key: int
@@ -116,8 +132,7 @@ def _free(rows: Rows, now_ms: int, count_max: int, without: Sequence[str], held:
     which += f"AND topic NOT IN ({', '.join(f':{place}' for place in topics)}) " if topics else ""
     which += f"AND order_key NOT IN ({_listed(held)}) " if held else ""
     found = rows.all(
-        f"SELECT seq, order_key, LENGTH(message) FROM {OUTBOX.name} WHERE {which}"
-        f"ORDER BY seq LIMIT {int(count_max)}{_LOCKS.get(rows.dialect, ' FOR UPDATE')}",
+        f"SELECT seq, order_key, LENGTH(message) FROM {OUTBOX.name} WHERE {which}ORDER BY seq LIMIT {int(count_max)}{_lock(rows)}",
         {"now_ms": now_ms, **topics},
     )
     return [_Free(int(seq), int(order_key), int(size or 0)) for seq, order_key, size in found]

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Any, Self
 
 import msgspec
@@ -40,6 +41,8 @@ CLAIM_MIN_MS = 4_000
 """How much longer than a sending a claim lasts at least: the answer's grace, and time to settle."""
 LOCK_WAIT_MS = 3_000
 """For locks of the database: in SQLite a relay waits its turn among all who write."""
+FLUSH_MORE_S = 0.2
+"""How long after the time to send a relay that ends waits for answers; rows without one are sent again, as repeats."""
 _MOMENT_S = 0.05
 _QUICK = 10
 """Looking in vain, past many rows that may not be sent now, takes at most about this fraction of the time."""
@@ -292,7 +295,11 @@ class Relay:
 
         settings = self.settings
         batch = Batch(self._transport, got, in_flight_max=settings.in_flight_max, timeout_ms=settings.timeout_ms)
-        batch.run(post_until, probed=self._closed_topics.keys())
+
+        def hear_until() -> float:
+            return inf if self._close_at_s is None else self._close_at_s + FLUSH_MORE_S
+
+        batch.run(post_until, self._closed_topics.keys(), hear_until)
         self._ways(batch)
         self._sent = [row.seq for row in batch.sent]
         self._unsent = [row.seq for row in batch.unsent]

@@ -17,7 +17,7 @@ from halfmoon.events.context import LocalTransaction, active_transactions, bind
 from halfmoon.events.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import endings
-from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, refuse_autocommit
+from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -38,7 +38,7 @@ class ConnectionProvider:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.dialect = engine.dialect.name
+        self.dialect = dialect_of(engine)
         self._open: dict[Connection, _Block] = {}
         self._fresh = Fresh(engine, lambda: bool(self._open))
 

@@ -7,6 +7,7 @@ given up with a rollback and no error. Engines are listened to for the connectio
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from sqlalchemy.engine import ExceptionContext
 
 from halfmoon.events import certainty, sqlite
 from halfmoon.events.context import LocalTransaction, Status
+from halfmoon.events.sqlalchemy.rows import dialect_of
 
 log = logging.getLogger("halfmoon.events")
 
@@ -35,11 +37,17 @@ class Record:
     """A statement failed, and no savepoint was rolled back since."""
     aborted: bool = False
     """The database had given the transaction up when the commit was sent."""
+    implied: bool = False
+    """A statement committed by itself what came before it, as MySQL's DDL does."""
     doubtful: bool = False
     """It may have, and the driver does not say."""
 
 
 _records: WeakKeyDictionary[Connection, Record] = WeakKeyDictionary()
+_COMMITS_BY_ITSELF = re.compile(
+    r"\s*(CREATE(?!\s+TEMPORARY)|ALTER|DROP(?!\s+TEMPORARY)|TRUNCATE|RENAME|LOCK\s+TABLES|GRANT|REVOKE|ANALYZE|OPTIMIZE|BEGIN|START)\b",
+    re.IGNORECASE,
+)
 _HEARD = "_halfmoon_heard"
 _TELLING_DRIVERS = {"psycopg", "psycopg_async", "psycopg2", "psycopg2cffi", "pg8000"}
 
@@ -74,6 +82,8 @@ def decided(records: Sequence[Record], *, returned: bool) -> Status:
         if any(one.aborted for one in sent):
             return Status.ROLLED_BACK if len(records) == 1 else Status.UNKNOWN
         return Status.UNKNOWN if any(one.doubtful for one in sent) else Status.COMMITTED
+    if any(one.implied for one in records):
+        return Status.UNKNOWN  # a part of it stays: the broker's check finds out whether the event's row does
     if not sent:
         return Status.ROLLED_BACK
     certain = len(records) == 1 and (certainty.refused(sent[0].error) or sent[0].aborted)
@@ -89,6 +99,8 @@ def _listen(engine: Engine) -> None:
     event.listen(engine, "release_savepoint", _release_savepoint)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "before_cursor_execute", _begin_before_savepoint)
+    elif dialect_of(engine) == "mysql":
+        event.listen(engine, "after_cursor_execute", _mysql_executed)
 
 
 def _begin_before_savepoint(
@@ -97,6 +109,11 @@ def _begin_before_savepoint(
     """Send the BEGIN that Python's driver of SQLite leaves out before a SAVEPOINT: without it the RELEASE would commit."""
     if connection in _records and sqlite.needs_begin(connection.connection.driver_connection, statement):
         cursor.execute(sqlite.BEGIN)
+
+
+def _mysql_executed(connection: Connection, cursor: Any, statement: str, *_: Any) -> None:
+    if (record := _records.get(connection)) is not None and _COMMITS_BY_ITSELF.match(statement):
+        record.implied = True
 
 
 def _commit(connection: Connection) -> None:

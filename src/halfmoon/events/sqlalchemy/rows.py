@@ -27,6 +27,9 @@ from halfmoon.events.tables import TableMissing, TableOutdated, named_in
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MYSQL_WAITS = "SET innodb_lock_wait_timeout = {}, lock_wait_timeout = {}"
+"""In seconds, of this session: for rows, and for tables whose form somebody changes."""
+
 CALL_S = 60
 """The longest a statement on the loop of async engines may take; lock waits are far shorter."""
 
@@ -77,6 +80,11 @@ class ConnectionRows:
         if self._on_loop and not in_greenlet():
             raise UsageError(_BLOCKING)
         return self._get().execute(_text(statement), dict(values or {}))
+
+
+def dialect_of(engine: Engine) -> str:
+    """Return the dialect of an engine as `Rows.dialect` has it: MariaDB's is MySQL's."""
+    return "mysql" if engine.dialect.name == "mariadb" else engine.dialect.name
 
 
 def refuse_autocommit(connection: Connection) -> None:
@@ -139,7 +147,7 @@ class Fresh:
         try:
             with mapped():
                 restore = self._call(_bound_waits, connection, lock_wait_ms)
-            yield _Called(ConnectionRows(lambda: connection, self._engine.dialect.name), self._call)
+            yield _Called(ConnectionRows(lambda: connection, dialect_of(self._engine)), self._call)
             with mapped():
                 self._call(connection.commit)
         finally:
@@ -149,7 +157,7 @@ class Fresh:
         connection = self._engine.connect()
         if self._engine.dialect.driver == "aiosqlite" and not self._shared:
             connection.detach()  # each holds a thread, which should not outlive its use
-        if self._engine.dialect.name in {"postgresql", "mysql", "mariadb"}:  # never AUTOCOMMIT, never READ UNCOMMITTED
+        if dialect_of(self._engine) in {"postgresql", "mysql"}:  # never AUTOCOMMIT, never READ UNCOMMITTED
             connection = connection.execution_options(isolation_level="READ COMMITTED")
         return connection
 
@@ -190,7 +198,7 @@ class _Called:
 def _bound_waits(connection: Connection, lock_wait_ms: int) -> Callable[[], None] | None:
     """Have a connection wait for locks at most so long; return what undoes it, where the transaction's end does not."""
     wait = max(1, int(lock_wait_ms))
-    match connection.dialect.name:
+    match dialect_of(connection.engine):
         case "sqlite":  # before the transaction begins: a BEGIN IMMEDIATE of the user's waits, too
             before = _raw(connection, "PRAGMA busy_timeout")
             _raw(connection, f"PRAGMA busy_timeout = {wait}")
@@ -201,12 +209,12 @@ def _bound_waits(connection: Connection, lock_wait_ms: int) -> Callable[[], None
             return undo_pragma
         case "postgresql":
             connection.execute(text(f"SET LOCAL lock_timeout = {wait}"))
-        case "mysql" | "mariadb":
-            before = connection.execute(text("SELECT @@innodb_lock_wait_timeout")).scalar_one()
-            connection.execute(text(f"SET innodb_lock_wait_timeout = {max(1, wait // 1000)}"))
+        case "mysql":
+            found = connection.execute(text("SELECT @@innodb_lock_wait_timeout, @@lock_wait_timeout")).one()
+            connection.execute(text(MYSQL_WAITS.format(*[max(1, wait // 1000)] * 2)))
 
             def undo() -> None:
-                connection.execute(text(f"SET innodb_lock_wait_timeout = {int(before)}"))
+                connection.execute(text(MYSQL_WAITS.format(*map(int, found))))
                 connection.commit()
 
             return undo

@@ -27,7 +27,7 @@ from halfmoon.events.context import LocalTransaction, active_transactions, adopt
 from halfmoon.events.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import endings, engines, opening
-from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, refuse_autocommit
+from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
 
 P = ParamSpec("P")
 _FACT = "sqlalchemy"
@@ -110,7 +110,7 @@ class SessionProvider:
     def dialect(self) -> str:
         """The dialect of its engine; empty before one is known."""
         found = self._engine()
-        return found.dialect.name if found is not None else ""
+        return dialect_of(found) if found is not None else ""
 
     def _engine(self) -> Engine | None:
         """Return the engine of the tables; None when none is known yet."""

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Gets PostgreSQL and MariaDB for the tests of events, and the two drivers of MariaDB that have to be compiled, where that is easy: as
+# root on a Debian that lacks them. Never fails: without them those tests are skipped, and say so. No server is started and none made:
+# the tests run their own. Usage: tools/databases.sh [PYTHON of the virtual environment that gets the drivers]
+set -uo pipefail
+python=${1:-}
+
+postgres() {
+    command -v initdb || compgen -G "/usr/lib/postgresql/*/bin/initdb" || test -x "$(pg_config --bindir 2>/dev/null)/initdb"
+} >/dev/null 2>&1
+
+mariadb() {
+    PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v mariadbd && test -e /usr/share/mysql/mysql_system_tables.sql
+} >/dev/null 2>&1
+
+headers() { command -v mariadb_config; } >/dev/null 2>&1
+
+get() { # PACKAGE...
+    export DEBIAN_FRONTEND=noninteractive
+    local quietly=(timeout 300 apt-get -qq -y -o DPkg::Lock::Timeout=60 -o Acquire::http::Timeout=20 -o Acquire::Retries=1)
+    local conf=/etc/postgresql-common/createcluster.conf
+    mkdir -p "${conf%/*}"
+    test -e "$conf" || echo "create_main_cluster = false" >"$conf" # the package would start a server of its own
+    "${quietly[@]}" update
+    "${quietly[@]}" --no-install-recommends install "$@"
+} </dev/null >/dev/null 2>&1
+
+missing=()
+postgres || missing+=(postgresql)
+mariadb || missing+=(mariadb-server-core) # the server alone: nothing that would start one
+headers || missing+=(libmariadb-dev)
+if [ "${#missing[@]}" != 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    get "${missing[@]}" || for one in "${missing[@]}"; do get "$one"; done
+fi
+postgres || echo "PostgreSQL is not installed and could not be got (apt-get install postgresql): tests that need it are skipped" >&2
+mariadb || echo "MariaDB is not installed and could not be got (apt-get install mariadb-server-core): tests that need it are skipped" >&2
+
+test -n "$python" || exit 0
+drivers() { "$python" -c 'import MySQLdb, mariadb'; } >/dev/null 2>&1
+compiled() { # away from the environment, which keeps its own packages
+    local pins away build
+    pins=$(cd "$(dirname "$0")/.." && pwd)/constraints-mariadb.txt away=$(mktemp -d) || return
+    local pip=("$away/bin/python" -m pip --disable-pip-version-check --no-input)
+    "$python" -m venv "$away" &&
+        "${pip[@]}" install --quiet --no-deps --require-hashes -r <(sed '1,/^# to build/d' "$pins") &&
+        timeout 300 "${pip[@]}" wheel --quiet --no-deps --no-build-isolation --require-hashes --wheel-dir "$away/wheels" \
+            -r <(sed '/^# to build/,$d' "$pins") &&
+        "$python" -m pip --disable-pip-version-check --no-input install --quiet --no-deps --no-index "$away"/wheels/*.whl
+    build=$?
+    rm -rf "$away"
+    return $build
+} </dev/null >/dev/null 2>&1
+drivers || { headers && compiled && drivers; } ||
+    echo "mysqlclient and mariadb could not be compiled (libmariadb-dev, a C compiler, Python's headers): their tests are skipped" >&2
+exit 0
