@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from halfmoon.settings import setting
+from halfmoon.settings import NAME_FORM, TOPIC_FORM, setting
 
 
 class VipChannel(Enum):
@@ -20,8 +20,8 @@ class VipChannel(Enum):
 class BrokerSettings:
     """Settings of one broker."""
 
-    cluster: str = setting("DefaultCluster", java="brokerClusterName", why="Brokers of one cluster share topics.")
-    name: str = setting("broker-a", java="brokerName", why="Master and slaves of one name hold the same messages.")
+    cluster: str = setting("DefaultCluster", java="brokerClusterName", form=NAME_FORM, why="Brokers of one cluster share topics.")
+    name: str = setting("broker-a", java="brokerName", form=NAME_FORM, why="Master and slaves of one name hold the same messages.")
     broker_id: int = setting(0, java="brokerId", low=0, high=0, why="0 is the master; slaves are not built yet.")
     address: str = setting("127.0.0.1", java="brokerIP1", why="The address that clients are told, part of every message id.")
     port: int = setting(10911, java="listenPort", low=0, high=65535, why="Where clients connect; 0 takes a free one.")
@@ -30,7 +30,7 @@ class BrokerSettings:
         why="Listen two ports below, too, for clients with vipChannelEnabled: IF_FREE only warns when that port is taken.",
     )
     nameserver: str = setting("", java="namesrvAddr", why="Name servers to register with, joined by semicolons.")
-    region: str = setting("DefaultRegion", java="regionId", why="Told to senders in every answer.")
+    region: str = setting("DefaultRegion", java="regionId", form=NAME_FORM, why="Told to senders in every answer.")
     permission: int = setting(6, java="brokerPermission", low=0, high=7, why="Bits: 2 write, 4 read.")
 
     auto_create_topics: bool = setting(True, java="autoCreateTopicEnable", why="A send to an unknown topic creates it.")
@@ -41,7 +41,9 @@ class BrokerSettings:
     cluster_topic: bool = setting(True, java="clusterTopicEnable", why="A topic with the cluster's name, for tools.")
     broker_topic: bool = setting(True, java="brokerTopicEnable", why="A topic with the broker's name, for tools.")
     trace_topic: bool = setting(True, java="traceTopicEnable", why="Whether clients' traces have a topic from the start.")
-    trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", java="msgTraceTopicName", why="Where clients send traces.")
+    trace_topic_name: str = setting(
+        "RMQ_SYS_TRACE_TOPIC", java="msgTraceTopicName", form=TOPIC_FORM, why="Where clients send traces."
+    )
     topics_max: int = setting(
         50_000, low=100, high=1_000_000, why="Bound of the topic table, so that senders cannot fill the memory."
     )

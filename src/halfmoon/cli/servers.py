@@ -71,6 +71,11 @@ HELP = {
     Example: halfmoon broker --nameserver 127.0.0.1:9876 --broker-name broker-b --broker-port 10921 --data ./data-b""",
 }
 
+MISSED_IF_IGNORED = frozenset({
+    "storePathRootDir", "storePathCommitLog", "rejectPullConsumerEnable", "traceOn", "enableBroadcastOffsetStore", "haMasterAddress",
+})  # fmt: skip
+"""RocketMQ's keys that change what a user gets, and are ignored here: that is said at the default level."""
+
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
 
 
@@ -165,7 +170,8 @@ def _begin_log(level: str, settings: Configuration) -> None:
     to_stderr(LEVELS[level])
     log = logging.getLogger("halfmoon.cli")
     for each in settings.ignored:
-        log.info("setting ignored: key=%s source=%s reason=%s", *each)
+        level_of_it = logging.WARNING if each.key in MISSED_IF_IGNORED else logging.INFO
+        log.log(level_of_it, "setting ignored: key=%s source=%s reason=%s", *each)
     if not is_loopback(settings.host):
         log.warning("listening on %s: other machines may read, send and administer without being asked who they are", settings.host)
 

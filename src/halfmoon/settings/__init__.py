@@ -41,12 +41,21 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     choices: Sequence[str] | None = None,
+    form: tuple[str, str] | None = None,
 ) -> Any:
     """Declare one setting: its default, RocketMQ's own key where there is one, its reason, and what values fit.
 
     ``low`` and ``high`` bound a number (inclusive); ``choices`` are the texts allowed, compared without regard to case.
+    ``form`` is a regular expression that the whole text matches, and what to call that.
     """
-    return field(default=default, metadata={"java": java, "why": why, "low": low, "high": high, "choices": choices})
+    facts = {"java": java, "why": why, "low": low, "high": high, "choices": choices, "form": form}
+    return field(default=default, metadata=facts)
+
+
+NAME_FORM = (r"[%|a-zA-Z0-9_.-]{1,127}", "1 to 127 of the characters a-z, A-Z, 0-9, _, -, ., % and |")
+"""Names of brokers and clusters: a topic is named after each, and every one of their characters stands in answers."""
+TOPIC_FORM = (r"[%|a-zA-Z0-9_-]{1,127}", "a topic's name: 1 to 127 of the characters a-z, A-Z, 0-9, _, -, % and |")
+HOURS_FORM = (r" *([01]?[0-9]|2[0-3]) *(; *([01]?[0-9]|2[0-3]) *)*;?", "hours of a day, 00 to 23, joined by ;")
 
 
 class Described(NamedTuple):
@@ -142,6 +151,7 @@ class _Setting(NamedTuple):
     low: float | None
     high: float | None
     choices: Sequence[str] | None
+    form: tuple[str, str] | None = None
 
 
 _DECLARED: dict[type[Any], dict[str, _Setting]] = {}
@@ -270,6 +280,8 @@ def _fit(key: str, each: _Setting, value: Any, source: str) -> Any:
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
     if is_number and ((low is not None and found < low) or (high is not None and found > high)):
         raise SettingError(f"{source}: {key} = {value}: must be {_range(low, high)}")
+    if each.form is not None and isinstance(found, str) and not re.fullmatch(each.form[0], found):
+        raise SettingError(f"{source}: {key} = {value!r}: must be {each.form[1]}")
     if choices is not None and found is not None:
         by_lower = {choice.lower(): choice for choice in choices}
         if str(found).lower() not in by_lower:

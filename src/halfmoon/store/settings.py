@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from halfmoon.settings import setting
+from halfmoon.settings import HOURS_FORM, setting
 
 ASYNC_FLUSH, SYNC_FLUSH = "ASYNC_FLUSH", "SYNC_FLUSH"
 
@@ -57,7 +57,9 @@ class StoreSettings:
         high=600_000,
         why="How often the transaction state table is synced; after a kill about this much of the log is read again.",
     )
-    delete_when: str = setting("04", java="deleteWhen", why="Hours of the day (UTC, joined by ;) at which expired files go.")
+    delete_when: str = setting(
+        "04", java="deleteWhen", form=HOURS_FORM, why="Hours of the day (UTC, joined by ;) at which expired files go."
+    )
     file_reserved_hours: int = setting(
         72, java="fileReservedTime", low=0, high=1_000_000, why="Hours a log file is kept after its last write."
     )
