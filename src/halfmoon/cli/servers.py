@@ -72,7 +72,8 @@ HELP = {
 }
 
 MISSED_IF_IGNORED = frozenset({
-    "storePathRootDir", "storePathCommitLog", "rejectPullConsumerEnable", "traceOn", "enableBroadcastOffsetStore", "haMasterAddress",
+    "storePathRootDir", "storePathCommitLog", "rejectPullConsumerEnable", "traceOn", "enableBroadcastOffsetStore",
+    "haMasterAddress",
 })  # fmt: skip
 """RocketMQ's keys that change what a user gets, and are ignored here: that is said at the default level."""
 
