@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LINES_MAX = 480
+LINES_MAX = 530
 
 LONG_FILES: dict[str, str] = {}
 """Python files that may be longer, each with its reason."""

@@ -80,6 +80,10 @@ class Driver:
         header = ApplyBatch(transactional_id=self.id, batch_id=batch, coordinator=self.coordinator)
         return self._header(header, BatchPromises(promises or self.promises(batch, *attempts)), ApplyBatchReply)
 
+    def apply_request(self, batch, *attempts):
+        header = ApplyBatch(transactional_id=self.id, batch_id=batch, coordinator=self.coordinator)
+        return header, to_json(BatchPromises(self.promises(batch, *attempts)))
+
     def resolve(self, batch, attempt, **kw):
         reply = self.talk.ask(
             ResolveBatch(transactional_id=self.id, batch_id=batch, participant="broker-b", attempt=attempt, **kw)

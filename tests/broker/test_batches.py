@@ -55,6 +55,50 @@ def test_a_batch_is_visible_once_it_is_applied_and_not_before(talk, driver):
     assert read(talk) == ["one", "two"]
 
 
+def test_a_long_batch_becomes_visible_at_once_in_each_queue_with_what_others_sent_meanwhile(talk, driver, monkeypatch):
+    monkeypatch.setattr("halfmoon.broker.batchpublishing.MESSAGES_A_TURN", 2)
+    seen = []
+    for number in range(8):
+        driver.stored(0, "a", f"{number}", queue_id=number % 2)
+    driver.vote(0, "a")
+    driver.decide(0, "a")
+    publishing = talk.broker.batches.publishing
+    publish = publishing._publish
+
+    def published(*arguments):
+        seen.append((len(read(talk)), len(read(talk, 1))))
+        return publish(*arguments)
+
+    monkeypatch.setattr(publishing, "_publish", published)
+    talk.ask(*driver.apply_request(0, "a"))
+    talk.send("orders")
+    talk.wait(2000)
+    assert len(seen) == 8
+    assert set(seen) == {(0, 0)}
+    assert sorted(read(talk)[:4] + read(talk, 1)) >= [f"{number}" for number in range(8)]
+    assert len(read(talk)) == 5
+
+
+def test_a_batch_that_a_stop_cut_is_visible_at_once_after_the_next_start(talk, driver, monkeypatch):
+    monkeypatch.setattr("halfmoon.broker.batchpublishing.MESSAGES_A_TURN", 2)
+    for number in range(8):
+        driver.stored(0, "a", f"{number}")
+    driver.vote(0, "a")
+    driver.decide(0, "a")
+    begin = talk.broker.store.end_offset
+    talk.ask(*driver.apply_request(0, "a"))
+    assert talk.broker.store.end_offset > begin
+    assert read(talk) == []
+    talk.restart()
+    assert read(talk) == []
+    seen = set()
+    for _ in range(100):
+        talk.wait(1)
+        seen.add(len(read(talk)))
+    assert read(talk) == [f"{number}" for number in range(8)]
+    assert seen <= {0, 8}
+
+
 def test_messages_say_how_their_bodies_are_compressed_after_a_restart_too(talk, driver):
     body = encode_batch([BatchItem(compress(b"one " * 100), b""), BatchItem(compress(b"two " * 100), b"")])
     driver.stored(0, "a", "one", "two", body=body, sys_flag=COMPRESSED | ZLIB)

@@ -107,6 +107,7 @@ class Batches:
             for attempt in stream.attempts.values():
                 attempt.heard_ms = now
         self._publishing = self._unfinished()
+        self.publishing.resume((name, each) for name, stream in self._publishing.items() for each in stream.applying.values())
 
     def _unfinished(self) -> dict[str, Stream]:
         """Return the ids whose batches a start found published in part, or not at all."""
@@ -305,12 +306,15 @@ class Batches:
 
     def _ready(self) -> list[Stream]:
         """Return the ids with something to publish now."""
-        return [each for each in self._publishing.values() if each.name not in self._finishing and each.name not in self._stuck]
+        ready = [each for each in self._publishing.values() if each.name not in self._finishing and each.name not in self._stuck]
+        return [each for each in ready if self.publishing.is_free(each.name, each.applying[min(each.applying)])]
 
     def _publish(self, now: int) -> None:
         """Publish some of every batch that is being applied: of each id the earliest first."""
         for stream in self._ready():
             application = stream.applying[min(stream.applying)]
+            if not self.publishing.is_free(stream.name, application):  # one before it in this turn took a queue
+                continue
             try:
                 if self.publishing.go_on(stream.name, application, now):
                     self._published(stream, application, now)
@@ -319,6 +323,7 @@ class Batches:
                 self._fewer.warning("batch %d of %s waits to be published: %s", application.batch, stream.name, exc.remark)
             except CorruptRecord as exc:
                 self._stuck.add(stream.name)
+                self.publishing.release(stream.name, application.batch)
                 self._fewer.warning("batch %d of %s cannot be published: %s", application.batch, stream.name, exc)
                 self._tell(stream.name, application.batch, Reply(1, f"the batch cannot be published: {exc}"))
 
@@ -331,6 +336,8 @@ class Batches:
             if failure is not None:
                 self._tell(stream.name, application.batch, refused(failure))
                 return
+            self.publishing.release(stream.name, application.batch)
+            self._blocked_ms = now
             reply = Reply(header=ApplyBatchReply(result="APPLIED", count=application.count))
             try:
                 self.write(Finished(stream.name, application.batch), now)

@@ -2,14 +2,15 @@
 
 A visible record carries who it is in its prepared-transaction offset: the physical offset of its piece plus its number in it, from
 1 on, for 0 is nobody. What a start found in the log may be published in part: then the queues behind it tell which messages are
-there already. A message that asks to come later is parked when it is published: its delay begins then, and its parked record
+there already. Its queues are held meanwhile: in each the batch is seen at once, when all of it is durable here. A message that
+asks to come later is parked when it is published: its delay begins then, and its parked record
 carries who it is.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from struct import Struct
@@ -23,7 +24,7 @@ from halfmoon.broker.delay import Delays, Wish
 from halfmoon.broker.delayplace import with_place
 from halfmoon.broker.send import BATCH_MAX, DELAYED, LONG_BATCH_BYTES, Sends, long_batch
 from halfmoon.broker.topics import Topics
-from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused
+from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import batch_drafts, batch_items
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store import arrays
@@ -54,10 +55,11 @@ _ITEM = Struct(">i12xi")
 
 
 class Lane(msgspec.Struct):
-    """What is left of one batch. ``already``: messages that were found in the log."""
+    """What is left of one batch. ``already``: messages that were found in the log; ``queues``: where it goes."""
 
     left: deque[Piece]
     already: set[int]
+    queues: set[tuple[str, int]]
 
 
 class Publishing:
@@ -66,17 +68,68 @@ class Publishing:
     def __init__(self, store: Store, sends: Sends, topics: Topics, delays: Delays, warn: Callable[..., None]) -> None:
         self._store, self._sends, self._topics, self._delays, self._warn = store, sends, topics, delays, warn
         self._lanes: dict[tuple[str, int], Lane] = {}
+        self._held: dict[tuple[str, int], tuple[str, int]] = {}
+        """Queues that show nothing until the batch of an id is there whole."""
         self.published = self.skipped = 0
+
+    def resume(self, unfinished: Iterable[tuple[str, Application]]) -> None:
+        """Begin with batches that a start found decided and not finished. Of one that lacks a message nothing was ever seen."""
+        for id, application in unfinished:
+            self._lane(id, application)
+        for (id, batch), lane in self._lanes.items():
+            own = {piece.physical_offset + number for piece in lane.left for number in range(1, piece.count + 1)}
+            if own <= lane.already or not own & lane.already:
+                continue
+            for topic, queue_id in lane.queues:
+                first = min((at for at, who in self._behind(lane, topic, queue_id) if who in own), default=None)
+                self._store.hold(topic, queue_id, first)
+                self._held[topic, queue_id] = id, batch
+
+    def _behind(self, lane: Lane, topic: str, queue_id: int) -> Iterator[tuple[int, int]]:
+        """Yield queue offset and identity of what lies in a queue behind the first piece for it."""
+        place = min(piece.physical_offset for piece in lane.left if (piece.topic, piece.queue_id) == (topic, queue_id))
+        for entry in entries_behind(self._store, topic, queue_id, place):
+            record = self._store.record(entry.physical_offset, entry.size)
+            if record is not None:
+                yield entry.queue_offset, prepared_offset(record)
+
+    def _lane(self, id: str, application: Application) -> Lane:
+        lane = self._lanes.get((id, application.batch))
+        if lane is None:
+            pieces = in_order(application)
+            queues = {(piece.topic, piece.queue_id) for piece in pieces}
+            lane = self._lanes[id, application.batch] = Lane(deque(pieces), self._already(application), queues)
+        return lane
+
+    def is_free(self, id: str, application: Application) -> bool:
+        """Whether no other batch is being published to one of a batch's queues: it takes all of them, or waits."""
+        held = self._held
+        return not held or all(
+            held.get(queue, (id, application.batch)) == (id, application.batch) for queue in self._lane(id, application).queues
+        )
+
+    def _hold(self, id: str, batch: int, lane: Lane) -> None:
+        """Take the queues of a batch. Raises what `Sends.append` does."""
+        for topic, queue_id in lane.queues:
+            try:
+                self._store.hold(topic, queue_id)
+            except StoreNotWritable as exc:
+                raise ServiceNotAvailable(f"service not available now: {exc}") from exc
+            self._held[topic, queue_id] = id, batch
+
+    def release(self, id: str, batch: int) -> None:
+        """Show a batch: in each queue at once."""
+        for topic, queue_id in [queue for queue, whose in self._held.items() if whose == (id, batch)]:
+            del self._held[topic, queue_id]
+            self._store.release(topic, queue_id)
 
     def go_on(self, id: str, application: Application, now: int) -> bool:
         """Publish some of a batch; return whether all of it is. What it raises leaves the rest for later.
 
         Raises what `Sends.append` does, and CorruptRecord when a piece cannot be read any more.
         """
-        lane = self._lanes.get((id, application.batch))
-        if lane is None:
-            lane = Lane(deque(in_order(application)), self._already(application))
-            self._lanes[id, application.batch] = lane
+        lane = self._lane(id, application)
+        self._hold(id, application.batch, lane)
         messages = size_bytes = 0
         while lane.left:
             if messages >= MESSAGES_A_TURN or size_bytes >= BYTES_A_TURN:

@@ -313,7 +313,7 @@ class Broker:
         if self.batches.durable:
             self.batches.durable.reached(store.durable_offset, store.failure, now)
         for topic, queue_id, max_offset, tag_hashes in store.arrivals():
-            self.pulls.filters.arrived(store, topic, queue_id, max_offset, len(tag_hashes))
+            self.pulls.filters.arrived(store, topic, queue_id, max_offset, len(tag_hashes or ()))
             for hold in self.holds.arrived(topic, queue_id, max_offset, tag_hashes):
                 self._go_on(hold)
 

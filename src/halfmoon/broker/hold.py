@@ -64,16 +64,16 @@ class Holds:
         heappush(self._deadlines, (hold.deadline_ms, self._number, hold))
         return True
 
-    def arrived(self, topic: str, queue_id: int, max_offset: int, tag_codes: list[int]) -> list[Hold]:
+    def arrived(self, topic: str, queue_id: int, max_offset: int, tag_codes: list[int] | None) -> list[Hold]:
         """Take out the pulls of a queue that new messages may satisfy: new ones at or behind their offset, with a tag they want."""
         key = (topic, queue_id)
         waiting = self._by_queue.get(key)
         if not waiting:
             return []
-        codes = set(tag_codes)
+        codes = None if tag_codes is None else set(tag_codes)
         found = [
             hold for hold in waiting.values()
-            if hold.queue_offset < max_offset and (hold.codes is None or not hold.codes.isdisjoint(codes))
+            if hold.queue_offset < max_offset and (codes is None or hold.codes is None or not hold.codes.isdisjoint(codes))
         ]  # fmt: skip
         for hold in found:
             self._remove(hold)

@@ -38,8 +38,8 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "born", "changed", "low_water", "max_offset", "min_offset", "next_offset", "noted", "per_file", "queue_id", "reserve_slot",
-        "reserve_step", "reserved", "room", "segments", "topic", "written",
+        "born", "changed", "held", "low_water", "max_offset", "min_offset", "next_offset", "noted", "per_file", "queue_id",
+        "reserve_slot", "reserve_step", "reserved", "room", "segments", "topic", "written",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, topic: str, queue_id: int, file_bytes: int) -> None:
@@ -53,6 +53,8 @@ class ConsumeQueue:
         """Physical offset below which the log has nothing of this queue."""
         self.noted: tuple[int, int] | None = None
         """Where the first and the last file begin that halfmoon.store.inventory knows of."""
+        self.held = False
+        """What is written is not seen until it is released."""
         self.changed = False
         """Written since the last sync of queues began."""
         self.reserved = self.low_water = UNLIMITED
@@ -103,7 +105,9 @@ class ConsumeQueue:
             segments.write(at, _entries_struct(count).pack(*entries))
         else:
             self._write_over_files(queue_offset, entries)
-        self.written = self.max_offset = queue_offset + count
+        self.written = queue_offset + count
+        if not self.held:
+            self.max_offset = self.written
         self.changed = True
 
     def _write_over_files(self, queue_offset: int, entries: list[int]) -> None:

@@ -238,6 +238,25 @@ class Store:
         """Have a queue made as `Work`; ``made(None or why not, now)`` looks again, as the topic may be gone. See `store.making`."""
         self._making.later(topic, queue_id, made)
 
+    def hold(self, topic: str, queue_id: int, from_offset: int | None = None) -> None:
+        """Let nobody see what comes to a queue until `release`; with ``from_offset``, nor what is there from an offset on.
+
+        Raises StoreNotWritable when the queue is not there and cannot be made.
+        """
+        try:
+            queue = self._queues.get((topic, queue_id)) or self._making.now(topic, queue_id)
+        except OSError as exc:
+            raise StoreNotWritable(self.health.write_failed("a queue", exc)) from exc
+        queue.held = True
+        if from_offset is not None:
+            queue.max_offset = min(queue.max_offset, from_offset)
+
+    def release(self, topic: str, queue_id: int) -> None:
+        """Show, in one step, what came to a queue while it was held."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is not None and queue.held:
+            self._visible.release(queue)
+
     def arrivals(self) -> list[Arrival]:
         """Take out what became visible since the last call."""
         return self._visible.take_arrivals()

@@ -16,12 +16,12 @@ from halfmoon.store.health import Health
 
 
 class Arrival(NamedTuple):
-    """What became visible in one queue; ``max_offset`` is its end now."""
+    """What became visible in one queue; ``max_offset`` is its end now; ``tag_hashes`` None: of any tag."""
 
     topic: str
     queue_id: int
     max_offset: int
-    tag_hashes: list[int]
+    tag_hashes: list[int] | None
 
 
 class Visible:
@@ -53,7 +53,15 @@ class Visible:
             queue.publish(first, entries, self._log.file_bytes)
         except OSError as exc:
             raise StoreNotWritable(self._health.fail(f"a queue cannot be written: {exc}")) from exc
-        self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, entries[2::3]))
+        if not queue.held:
+            self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, entries[2::3]))
+
+    def release(self, queue: ConsumeQueue) -> None:
+        """Let consumers see, in one step, all that was written to a queue while it was held."""
+        queue.held = False
+        if queue.max_offset < queue.written:
+            queue.max_offset = queue.written
+            self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, None))
 
     def wait(self, end_offset: int, queue: ConsumeQueue, first: int, entries: list[int]) -> None:
         """Keep entries until the log is durable up to ``end_offset``."""
