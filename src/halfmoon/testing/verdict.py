@@ -44,6 +44,9 @@ class Verdict(ABC):
 ABOUT_DISKS = ("halfmoon.store.health", "halfmoon.broker.tables")
 """Loggers whose errors say what a disk did: in a history that is what was asked of it, and what comes of it is judged."""
 
+NO_ROOM = "the store is open for reading only: the disk is full"
+"""How an error begins that a start logs on a disk without room: that, too, was asked of the disk."""
+
 
 class ErrorsLogged(logging.Handler):
     """Makes problems of a history of the errors that servers log. ``cluster`` is the history's, once there is one."""
@@ -60,7 +63,7 @@ class ErrorsLogged(logging.Handler):
             text += f" ({record.exc_info[1]!r})"
         if self.cluster is not None:
             self.cluster.world.note("log", text)
-        if record.name not in ABOUT_DISKS:
+        if record.name not in ABOUT_DISKS and not text.startswith(NO_ROOM):
             self._ledger.unexpected.append(f"logged: {text}")
 
 
