@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from halfmoon.shell.permissions import make_directory, open_new
+
 
 class OffsetsOnDisk:
     """``<directory>/<client id>/<group>/offsets.json`` with the previous version beside it. Follows LocalFileOffsetStore."""
@@ -25,9 +27,10 @@ class OffsetsOnDisk:
 
     def save(self, data: bytes) -> None:
         """Replace the content so that a crash leaves the old or the new, and keep the old as a backup."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(self.path.parent)
         fresh = self.path.with_suffix(".json.tmp")
-        with open(fresh, "wb") as file:
+        fresh.unlink(missing_ok=True)
+        with open(open_new(fresh, os.O_WRONLY), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

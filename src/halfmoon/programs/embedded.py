@@ -23,6 +23,7 @@ from halfmoon.shell.aio import Connections
 from halfmoon.shell.clock import Clock
 from halfmoon.shell.disk import RealDisk
 from halfmoon.shell.drive import Driver, wait_signal
+from halfmoon.shell.permissions import PERMISSIONS, report_readable
 from halfmoon.shell.serve import STOP_MS, Address, Server, run_loop, run_until_signal
 from halfmoon.store.settings import StoreSettings
 
@@ -75,8 +76,8 @@ class Part(NamedTuple):
             self.disk.abandon()
 
 
-async def name_server(settings: Configuration, data: Path | None) -> Part:
-    """Return a name server, bound. ``data`` is its directory; None keeps nothing.
+async def name_server(settings: Configuration, data: Path | None, *, inside: bool = False) -> Part:
+    """Return a name server, bound. ``data`` is its directory; None keeps nothing. ``inside``: it is in a broker's directory.
 
     Raises:
         PortTaken: the port is in use.
@@ -87,7 +88,7 @@ async def name_server(settings: Configuration, data: Path | None) -> Part:
     disks: list[RealDisk] = []
 
     def make(_host: str, port: int) -> NameServer:
-        disks.extend([RealDisk(data)] if data is not None else [])  # not before the port is ours
+        disks.extend([_disk(data, settings.store, report=not inside)] if data is not None else [])  # not before the port is ours
         return NameServer(replace(settings.nameserver, port=port), disks[0] if disks else None, now=clock.now())
 
     server = await server_on(settings.host, settings.nameserver.port, make, clock, None)
@@ -110,7 +111,7 @@ async def broker(settings: Configuration, data: Path, random: Random | None = No
     disks: list[RealDisk] = []
 
     def make(_host: str, port: int) -> Broker:
-        disks.append(RealDisk(data))  # not before the port is ours
+        disks.append(_disk(data, settings.store))  # not before the port is ours
         return Broker(replace(settings.broker, port=port), _with_memory(settings.store), disks[0], chosen, clock.now())
 
     try:
@@ -129,7 +130,7 @@ async def both(settings: Configuration, data: Path) -> tuple[Part, Part]:
 
     Raises as `name_server` and `broker` do; nothing stays bound then.
     """
-    names = await name_server(settings, data / NAME_SERVER_DIRECTORY)
+    names = await name_server(settings, data / NAME_SERVER_DIRECTORY, inside=True)
     servers = ";".join(part for part in (f"{_reachable(names.host)}:{names.port}", settings.broker.nameserver) if part)
     try:
         return names, await broker(settings._replace(broker=replace(settings.broker, nameserver=servers)), data)
@@ -200,6 +201,13 @@ def _reachable(host: str) -> str:
     if host in ("", "0.0.0.0", "::", "[::]"):
         return "127.0.0.1"
     return f"[{host.strip('[]')}]" if ":" in host else host
+
+
+def _disk(data: Path, settings: StoreSettings, *, report: bool = True) -> RealDisk:
+    disk = RealDisk(data, PERMISSIONS[settings.readable_by])
+    if report:
+        report_readable(data, disk.permissions)
+    return disk
 
 
 def _with_memory(settings: StoreSettings) -> StoreSettings:

@@ -26,6 +26,7 @@ from halfmoon.errors import StoreLocked
 from halfmoon.ports import Buffer, DiskUsage
 from halfmoon.shell.descriptors import allow_descriptors, hold_descriptors, refill, reserved
 from halfmoon.shell.filesystems import PAGE_BYTES, Kind, kind_of, whole_pages
+from halfmoon.shell.permissions import OWNER, Permissions, make_directory, open_new
 
 _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
@@ -43,9 +44,12 @@ _UNUSED, _CLOSED = -2, -1
 
 
 @contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    """Give a descriptor, also when the process has no more but those kept for the store. Raises OSError."""
-    fd = reserved(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
+def _opened(path: Path, flags: int, new: int | None = None) -> Iterator[int]:
+    """Give a descriptor, also when the process has no more but those kept for the store. Raises OSError.
+
+    ``new`` is the mode of a file that is to be made.
+    """
+    fd = reserved(lambda: os.open(path, flags | os.O_CLOEXEC) if new is None else open_new(path, flags, new))
     try:
         yield fd
     finally:
@@ -248,11 +252,12 @@ class RealLock:
 
 
 class RealDisk:
-    """One directory tree of the file system; made when it is missing."""
+    """One directory tree of the file system; made when it is missing. ``permissions`` are those of what is made in it."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], permissions: Permissions = OWNER) -> None:
         self.root = Path(root)
-        self.root.mkdir(parents=True, exist_ok=True)
+        self.permissions = permissions
+        self._make_directory(self.root)
         self._locks: list[RealLock] = []
         allow_descriptors()
         hold_descriptors()
@@ -260,9 +265,9 @@ class RealDisk:
     def create(self, path: str, size: int) -> RealFile:
         """Make a sparse file of zeros; an existing one is replaced (views of it stay valid)."""
         full = self.root / path
-        full.parent.mkdir(parents=True, exist_ok=True)
+        self._make_directory(full.parent)
         full.unlink(missing_ok=True)
-        with _opened(full, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
+        with _opened(full, os.O_RDWR, self.permissions.file) as fd:
             os.ftruncate(fd, size)
         return RealFile(path, full, size)
 
@@ -292,7 +297,7 @@ class RealDisk:
 
     def rename(self, path: str, to: str) -> None:
         """Give a file another name; directories are made."""
-        (self.root / to).parent.mkdir(parents=True, exist_ok=True)
+        self._make_directory((self.root / to).parent)
         (self.root / path).rename(self.root / to)
 
     def resize(self, path: str, size: int) -> None:
@@ -323,9 +328,10 @@ class RealDisk:
     def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
         """Replace a small file atomically and durably; the old one is kept as ``.bak`` (a hard link, so it is never half there)."""
         full = self.root / path
-        full.parent.mkdir(parents=True, exist_ok=True)
+        self._make_directory(full.parent)
         fresh = full.with_name(full.name + ".tmp")
-        with _opened(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+        fresh.unlink(missing_ok=True)  # of a process that was killed while it saved
+        with _opened(fresh, os.O_WRONLY, self.permissions.file) as fd:
             try:
                 rest = memoryview(data)
                 while rest:
@@ -349,6 +355,9 @@ class RealDisk:
         if path:
             self._sync_directory(full.parent)
 
+    def _make_directory(self, full: Path) -> None:
+        make_directory(full, self.permissions.directory)
+
     @staticmethod
     def _sync_directory(full: Path) -> None:
         if not full.is_dir():
@@ -368,8 +377,11 @@ class RealDisk:
         Two locks are taken, ``flock`` and the record lock on byte 0 that a Java process takes, so that each keeps the other out.
         """
         full = self.root / path
-        full.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._make_directory(full.parent)
+        try:
+            fd = open_new(full, os.O_RDWR, self.permissions.file)
+        except FileExistsError:
+            fd = os.open(full, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)

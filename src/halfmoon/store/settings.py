@@ -57,6 +57,12 @@ class StoreSettings:
         high=600_000,
         why="How often the transaction state table is synced; after a kill about this much of the log is read again.",
     )
+    readable_by: str = setting(
+        "owner",
+        choices=("owner", "group", "all"),
+        why="Who may read the files made in the data directory (0600 in 0700, 0640 in 0750, 0644 in 0755), whatever the umask is; "
+        "those that are there keep their modes.",
+    )
     delete_when: str = setting(
         "04", java="deleteWhen", form=HOURS_FORM, why="Hours of the day (UTC, joined by ;) at which expired files go."
     )

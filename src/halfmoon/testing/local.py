@@ -141,7 +141,6 @@ class LocalCluster:
             host=HOST,
             assignments=[f"{name}={value}" for name, value in {**self._settings, **ports}.items()],
         )
-        self.data.mkdir(parents=True, exist_ok=True)
         self._parts = names, broker = await both(settings, self.data)
         self._ports = (names.port, broker.port)
         self.nameserver, self.broker = names.address, broker.address

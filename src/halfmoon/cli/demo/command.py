@@ -57,14 +57,15 @@ def demo(
     Example: halfmoon demo --orders 5000 --kills 3
     """
     check_plot(plot)
-    directory = keep if keep is not None else Path(tempfile.mkdtemp(prefix="halfmoon-demo-"))
-    directory.mkdir(parents=True, exist_ok=True)
+    with _private():
+        directory = keep if keep is not None else Path(tempfile.mkdtemp(prefix="halfmoon-demo-"))
+        directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise typer.BadParameter(f"--keep {directory}: must be empty")
     no_spark = missing() if spark else "it was not asked for"
     picture = None if no_spark else plot or _picture(keep)
     try:
-        with Cast(directory) as cast, _screen(orders, as_json=as_json) as watch:
+        with _private(), Cast(directory) as cast, _screen(orders, as_json=as_json) as watch:
             play = Play(cast, orders=orders, per_second=per_second, kills=kills, watch=watch, picture=picture, no_spark=no_spark)
             ending = play.run()
     finally:
@@ -78,6 +79,16 @@ def demo(
         _show(ending)
     if not ending.agrees:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    """Make files that only their owner may read, here and in processes that are started."""
+    umask = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(umask)
 
 
 @contextmanager
