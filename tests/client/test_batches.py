@@ -198,4 +198,4 @@ def test_a_process_has_one_client_for_the_same_settings(cluster: LocalCluster):
     one = batch_transactions(nameserver=cluster.nameserver)
 
     assert batch_transactions(nameserver=cluster.nameserver) is one
-    assert batch_transactions(nameserver=cluster.nameserver, transaction_timeout_ms=5) is not one
+    assert batch_transactions(nameserver=cluster.nameserver, transaction_timeout_ms=5_000) is not one

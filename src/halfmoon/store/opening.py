@@ -129,6 +129,8 @@ class Opening:
             log.segments.write_again(from_offset, log.end, only_missing=not ours)
         for queue in self._queues.values():
             segments = queue.segments
+            if segments.last is None:
+                continue  # it was made anew and the log has nothing of it: `written` is where its offsets go on
             if queue.written > queue.first and queue.entry(queue.written - 1)[0] >= durable:
                 segments.mark_dirty(queue.end_below(durable) * ENTRY_BYTES)
                 if not facts.clean:
