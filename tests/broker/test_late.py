@@ -266,6 +266,31 @@ def test_a_decision_by_hand_says_that_it_was_given_up(make_talk):
     assert from_json(Transaction, talk.ask(GetTransaction(id="u1")).body).checks_sent == 1
 
 
+def test_a_rollback_by_hand_of_what_was_given_up_is_not_agreed_to_while_a_commit_may_come_or_came(make_talk):
+    talk = make_talk(**ONCE)
+    sent = give_up(talk)
+    by_hand = DecideTransaction(offset=sent.queue_offset, commit=False, operator="ann")
+    assert talk.ask(by_hand).remark == "the transaction is decided: given up: resume it"
+    assert end(talk, sent, COMMIT).code == 0
+    assert talk.ask(by_hand).remark == "the transaction is decided: given up, and committed later"
+    assert bodies(talk) == [b"order"]
+
+
+def test_a_rollback_by_hand_of_what_was_resumed_names_what_it_is_now(make_talk):
+    talk = make_talk(**ONCE)
+    sent = give_up(talk)
+    by_hand = DecideTransaction(offset=sent.queue_offset, commit=False, operator="ann")
+    assert resume(talk).code == 0
+    assert talk.ask(by_hand).remark == "the transaction is decided: given up, and resumed as half message 1"
+
+
+def test_a_rollback_by_hand_repeats_one_that_came_after_giving_up(make_talk):
+    talk = make_talk(**ONCE)
+    sent = give_up(talk)
+    assert end(talk, sent, ROLLBACK).code == 0
+    assert talk.ask(DecideTransaction(offset=sent.queue_offset, commit=False, operator="ann")).code == 0
+
+
 def test_an_answer_that_it_is_open_changes_nothing_about_what_was_given_up(make_talk):
     talk = make_talk(**ONCE)
     sent = give_up(talk)

@@ -9,7 +9,7 @@ import pytest
 
 from halfmoon.broker import repeats
 from halfmoon.testing.txhistory import TxVerdict, simulate_transactions
-from halfmoon.testing.txproducers import FATES, REPEATED
+from halfmoon.testing.txproducers import FATES, LONG, REPEATED
 
 SEEDS = range(1, 11)
 FILE = Path(__file__).parent / "transaction_seeds.txt"
@@ -31,7 +31,7 @@ def test_every_promise_of_transactions_holds(seed: int) -> None:
 @pytest.mark.parametrize(("seed", "flush", "kinds"), KEPT)
 def test_a_history_of_transactions_that_once_broke_a_promise_holds(seed: str, flush: str, kinds: str) -> None:
     verdict = simulate_transactions(
-        int(seed), flush=None if flush == "-" else flush, kinds=None if kinds == "-" else tuple(kinds.split(","))
+        int(seed), flush=None if flush == "-" else flush, kinds=None if kinds == "-" else tuple(kinds.split(",")), fates=FATES
     )  # fmt: skip
     assert verdict.problems == [], verdict.summary()
 
@@ -144,6 +144,39 @@ def test_what_operators_decide_and_resume_breaks_no_promise(kinds: tuple[str, ..
     assert [verdict.problems for verdict in verdicts] == [[], []]
     assert sum(verdict.by_hand for verdict in verdicts) > 5
     assert sum(verdict.resumed for verdict in verdicts) > 2
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_a_transaction_that_is_open_for_longer_than_all_checks_take_is_never_given_up(seed: int) -> None:
+    verdict = simulate_transactions(seed, kinds=(), operators=0, fates={"open": 1}, broker={"transaction_check_max": 3})
+    assert verdict.problems == [], verdict.summary()
+    assert verdict.given_up == 0
+    assert verdict.committed > 3
+    assert verdict.open_checks > 3 * verdict.halves
+
+
+def test_with_the_default_budget_open_transactions_outlast_fifteen_checks() -> None:
+    verdict = simulate_transactions(
+        1, flush="async", kinds=(), operators=0, fates={"open": 1},
+        broker={"transaction_check_max": 15, "transaction_check_interval_ms": 700},
+    )  # fmt: skip
+    assert verdict.problems == [], verdict.summary()
+    assert verdict.given_up == 0
+    assert verdict.open_checks > 15 * verdict.halves // 2 > 0
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("kinds", [(), ("kill", "torn", "behind_copy"), ("power", "recovery"), ("producer", "cut", "lose")])
+def test_decisions_after_giving_up_are_delivered_once_and_final(flush: str, kinds: tuple[str, ...]) -> None:
+    verdicts = [
+        simulate_transactions(
+            seed, flush=flush, kinds=kinds, operators=1, fates=LONG | {"never": 1}, broker={"transaction_check_max": 2}
+        )
+        for seed in (1, 2)
+    ]  # fmt: skip
+    assert [verdict.problems for verdict in verdicts] == [[], []]
+    assert sum(verdict.late_commits for verdict in verdicts) > 1
+    assert sum(verdict.given_up for verdict in verdicts) > 5
 
 
 def test_contradictions_are_refused() -> None:

@@ -108,9 +108,10 @@ class Pending:
         self._later.check_room()
         half = self._find(header)
         if half.state != State.PREPARED:
-            if (half.state == State.COMMITTED) == header.commit and half.state != State.NONE:
+            agreed, words = self._became(half)
+            if agreed is header.commit:
                 return self._later.answer(request, Reply(0, None, None, to_json(self._transaction(half, request.now))))
-            raise BrokerError(f"the transaction is decided: {self._became(half)}")
+            raise BrokerError(f"the transaction is decided: {words}")
         parts = self._parts(half)
         group = _text(parts, PRODUCER_GROUP)
         ending = Ending(None, request.peer.remote, group, half.index, half.physical_offset, header.commit)
@@ -123,17 +124,23 @@ class Pending:
         audit.warning("half message %d (group %s) is %s by %s from %s", half.index, group, word, operator, request.peer.remote)
         return self._later.answer(request, Reply(0, None, None, to_json(self._transaction(decided, request.now))))
 
-    def _became(self, half: Half) -> str:
-        """Return what became of a half message, in words."""
-        if half.state == State.ROLLED_BACK:
-            parts = self._parts(half)
-            copy = self._late.copy_of(_text(parts, "UNIQ_KEY"), _text(parts, PRODUCER_GROUP), half.physical_offset)
-            if copy is not None:
-                late = {True: ", and committed later", False: ", and rolled back later", None: ": resume it"}[
-                    self._late.committed(copy)
-                ]
-                return f"given up{late}"
-        return State(half.state).name
+    def _became(self, half: Half) -> tuple[bool | None, str]:
+        """Return which decision about a half message that is not pending is a repeat, True for a commit, and what became of it.
+
+        None: neither. What was given up is settled as rolled back, and a commit may still come or have come.
+        """
+        if half.state != State.ROLLED_BACK:
+            return half.state == State.COMMITTED, State(half.state).name
+        parts = self._parts(half)
+        copy = self._late.copy_of(_text(parts, "UNIQ_KEY"), _text(parts, PRODUCER_GROUP), half.physical_offset)
+        if copy is None:
+            return False, State.ROLLED_BACK.name
+        if (successor := self._late.successor(copy)) is not None:
+            return None, f"given up, and resumed as half message {successor[0]}"
+        late = self._late.committed(copy)
+        if late is None:
+            return None, "given up: resume it"
+        return (None, "given up, and committed later") if late else (False, "given up, and rolled back later")
 
     def stats(self, request: Request) -> Reply:
         """Answer what is pending by group, counters and rates (31005)."""

@@ -28,7 +28,10 @@ def check_operators(ledger: TxLedger, logs: Logs) -> list[str]:
 
 
 def told_as_it_is(ledger: TxLedger, logs: Logs) -> list[str]:
-    """Pending is only what nobody's decision was agreed to before; what is told as decided is so in the end."""
+    """Pending is only what nobody's decision was agreed to before; what is told as decided is so in the end.
+
+    What was given up is told as rolled back, and may be committed after that.
+    """
     agreed = {(one.broker, one.index): one for one in reversed(ledger.ended) if one.code == 0}
     states = {broker: log.states() for broker, log in logs.items()}
     problems = []

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from halfmoon.testing.checkers import PROBLEMS_MAX, may_be_gone
 from halfmoon.testing.ledger import Contents
 from halfmoon.testing.txledger import Ended, TxLedger
-from halfmoon.testing.txlog import COMMITTED, PREPARED, ROLLED_BACK, HalfRecord, TxLog
+from halfmoon.testing.txlog import COMMITTED, GIVEN_UP, PREPARED, ROLLED_BACK, GivenUpRecord, HalfRecord, TxLog
 from halfmoon.testing.txproducers import key_of
 
 Logs = dict[str, TxLog]
@@ -81,15 +81,18 @@ def stored_once(ledger: TxLedger, logs: Logs) -> list[str]:
 
 
 def acknowledged_decisions_hold(ledger: TxLedger, logs: Logs) -> list[str]:
-    """A second phase that the broker agreed to is what the log says in the end: visible, or settled and not visible."""
-    states = {broker: log.states() for broker, log in logs.items()}
+    """A second phase that the broker agreed to is what the log says in the end: visible, or settled and not visible.
+
+    What came after giving up counts, and what came after that was resumed.
+    """
+    outcomes = {broker: log.outcomes() for broker, log in logs.items()}
     problems = []
     for one in ledger.ended:
-        state = states[one.broker].get(one.index)
-        wanted = COMMITTED if one.committed else ROLLED_BACK
-        if one.code or state == wanted or _may_be_lost(ledger, logs, one):
+        outcome = outcomes[one.broker].get(one.index)
+        wanted = (COMMITTED,) if one.committed else (ROLLED_BACK, GIVEN_UP)
+        if one.code or outcome in wanted or may_be_lost(ledger, logs, one):
             continue
-        problems.append(f"{one.broker}: {_said(one)} of half message {one.index} ({one.key}) at {one.at_ms}, its state is {state}")
+        problems.append(f"{one.broker}: {said(one)} of half message {one.index} ({one.key}) at {one.at_ms}, its state is {outcome}")
     return problems
 
 
@@ -97,17 +100,18 @@ def never_reversed(ledger: TxLedger, logs: Logs) -> list[str]:
     """A broker never agrees to two different decisions about a half message, and nothing that was visible is rolled back."""
     problems = []
     agreed: defaultdict[tuple[str, int], list[Ended]] = defaultdict(list)
+    newest = {broker: log.newest() for broker, log in logs.items()}
     for one in ledger.ended:
         if one.code == 0:
-            agreed[one.broker, one.index].append(one)
+            agreed[one.broker, newest[one.broker].get(one.index, one.index)].append(one)
     for (broker, index), decisions in agreed.items():
         first = decisions[0]
         for one in decisions[1:]:
-            if one.committed != first.committed and not _may_be_lost(ledger, logs, first):
-                problems.append(f"{broker}: half message {index} ({one.key}): {_said(first)}, then {_said(one)}, both agreed to")
+            if one.committed != first.committed and not may_be_lost(ledger, logs, first):
+                problems.append(f"{broker}: half message {index} ({one.key}): {said(first)}, then {said(one)}, both agreed to")
     seen = {key_of(seen.body): seen for seen in ledger.messages.seen}
     for one in ledger.ended:
-        if one.code == 0 and not one.committed and one.key in seen and not _may_be_lost(ledger, logs, one):
+        if one.code == 0 and not one.committed and one.key in seen and not may_be_lost(ledger, logs, one):
             problems.append(f"{one.broker}: {one.key} was read at {seen[one.key].at_ms} and its rollback was agreed to")
     return problems
 
@@ -145,7 +149,7 @@ def given_up_for_a_reason(ledger: TxLedger, logs: Logs) -> list[str]:
     """
     problems = []
     by_hand = ledger.checks_by_hand
-    received = Counter((asked.broker, asked.index) for asked in ledger.asked)
+    received = _most_in_a_row(ledger)
     for broker, log in logs.items():
         losses, places = ledger.messages.faults_of(broker, "power", "kill", "sync"), log.by_place()
         for one in log.given_up:
@@ -155,14 +159,19 @@ def given_up_for_a_reason(ledger: TxLedger, logs: Logs) -> list[str]:
                 problems.append(f"{what}, of {ledger.checks_max}")
             half = places.get(one.half_offset)
             most = ledger.checks_max + (by_hand[broker, half.index] if half is not None else 1000)
-            if one.checks > most or len(one.history) != min(one.checks, HISTORY_CHECKS) or not one.reason:
+            row = counted(one)
+            if row < min(ledger.checks_max, HISTORY_CHECKS) and not for_room:
+                problems.append(f"{what}, of which {row} count, of {ledger.checks_max}: its history is {one.history}")
+            if row > most or (one.checks > most and one.key not in ledger.opened):
+                problems.append(f"{what}, more than {most}: its history is {one.history}")
+            if len(one.history) != min(one.checks, HISTORY_CHECKS) or not one.reason:
                 problems.append(f"{what}, its history is {one.history}")
             nobody = [second for second, _ in one.history if not _somebody(ledger, broker, one.group, second)]
             if nobody:
                 problems.append(f"{what}, and nobody was there to be asked at {nobody}")
         if not losses and broker not in ledger.filled:
             problems += [
-                f"{broker}: a producer was asked {count} times about half message {index}"
+                f"{broker}: a producer was asked {count} times in a row about half message {index}, and never said that it is open"
                 for (at, index), count in received.items()
                 if at == broker and count > ledger.checks_max + by_hand[broker, index]
             ]
@@ -176,16 +185,18 @@ def visible_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
     """
     unknown: dict[tuple[str, int], int] = {}
     for asked in ledger.asked:
-        if asked.answer == 0:
+        if asked.answer in (0, -1):
             unknown[asked.broker, asked.index] = asked.at_ms
     problems = []
     for broker, log in logs.items():
-        troubles = _troubles(ledger, broker)
-        places = log.by_place()
+        troubles = troubles_of(ledger, broker)
+        places, copied = log.by_place(), {one.half_offset for one in log.given_up}
         pacing_ms = 1000 * len(places) // ledger.checks_per_second if ledger.checks_per_second < 500 else 0
         for one in log.visible:
             half, outcome = places.get(one.half_offset), ledger.outcome(one.key)
             if half is None or outcome is None or one.key in ledger.never:  # its producers never say what an operator entered
+                continue
+            if one.half_offset in copied:  # nobody asked any more
                 continue
             stored_ms, visible_ms = ledger.world_ms(broker, half.store_ms), ledger.world_ms(broker, one.store_ms)
             ready = max(stored_ms + ledger.minimum_age_ms, outcome.at_ms, unknown.get((broker, half.index), 0))
@@ -202,11 +213,16 @@ def visible_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
 
 
 def one_op_each(logs: Logs) -> list[str]:
-    """Each decided half message has one op record, behind its visible record; no other has one."""
+    """Each decided half message has one op record, behind its visible record, or behind its copy; no other has one."""
     problems = []
     for broker, log in logs.items():
         states, places = log.states(), log.by_place()
-        visible_at = {places[one.half_offset].index: one.physical_offset for one in log.visible if one.half_offset in places}
+        copied = {one.half_offset for one in log.given_up}
+        visible_at = {
+            places[one.half_offset].index: one.physical_offset
+            for one in log.visible
+            if one.half_offset in places and one.half_offset not in copied
+        }
         counts: Counter[int] = Counter()
         for place, index in log.ops:
             counts[index] += 1
@@ -221,6 +237,22 @@ def one_op_each(logs: Logs) -> list[str]:
 # ---------------------------------------------------------------- what the checkers ask
 
 
+def counted(one: GivenUpRecord) -> int:
+    """Return how many checks count of those that a copy remembers: those after the last answer that it is open."""
+    answers = [answer for _, answer in one.history]
+    return len(answers) if "OPEN" not in answers else answers[::-1].index("OPEN")
+
+
+def _most_in_a_row(ledger: TxLedger) -> Counter[tuple[str, int]]:
+    """Return for each half message how many checks in a row producers got and answered otherwise than that it is open."""
+    row, most = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    for asked in ledger.asked:
+        at = asked.broker, asked.index
+        row[at] = 0 if asked.answer == -1 else row[at] + 1
+        most[at] = max(most[at], row[at])
+    return most
+
+
 def _wanted(ledger: TxLedger, key: str) -> int | None:
     """Return the state that a transaction's half messages should come to; None: any."""
     outcome = ledger.outcome(key)
@@ -229,11 +261,12 @@ def _wanted(ledger: TxLedger, key: str) -> int | None:
     return COMMITTED if outcome is not None and outcome.committed else ROLLED_BACK
 
 
-def _said(one: Ended) -> str:
+def said(one: Ended) -> str:
+    """Return a decision in words."""
     return "a commit" if one.committed else "a rollback"
 
 
-def _may_be_lost(ledger: TxLedger, logs: Logs, one: Ended) -> bool:
+def may_be_lost(ledger: TxLedger, logs: Logs, one: Ended) -> bool:
     """Whether a loss of power may have taken a decision, or the log has let its half message go."""
     half: HalfRecord | None = logs[one.broker].halves.get(one.index)
     gone = half is None and bool(logs[one.broker].first)
@@ -250,7 +283,7 @@ def _turned(ledger: TxLedger, logs: Logs) -> list[Ended]:
         later
         for first, *others in agreed.values()
         for later in others
-        if later.committed != first.committed and _may_be_lost(ledger, logs, first)
+        if later.committed != first.committed and may_be_lost(ledger, logs, first)
     ]
 
 
@@ -263,7 +296,7 @@ def _somebody(ledger: TxLedger, broker: str, group: str, second: int) -> bool:
     )  # fmt: skip
 
 
-def _troubles(ledger: TxLedger, broker: str) -> list[tuple[int, int]]:
+def troubles_of(ledger: TxLedger, broker: str) -> list[tuple[int, int]]:
     """Return the times in which a broker did not run or something else was wrong, in order."""
     found = [(trouble.begin_ms, trouble.end_ms) for trouble in ledger.troubles]
     since: int | None = None

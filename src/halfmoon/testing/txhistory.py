@@ -23,10 +23,11 @@ from halfmoon.testing.ledger import Contents, Ledger, Place, Seen
 from halfmoon.testing.txbyhand import check_operators
 from halfmoon.testing.txcheckers import Logs, check_transactions
 from halfmoon.testing.txfaults import TxFaults
+from halfmoon.testing.txlate import check_late
 from halfmoon.testing.txledger import Ended, Gone, Resumed, TxLedger
-from halfmoon.testing.txlog import PREPARED, Device, read_log, table_differs
+from halfmoon.testing.txlog import COMMITTED, PREPARED, Device, read_log, table_differs
 from halfmoon.testing.txoperators import Operator
-from halfmoon.testing.txproducers import FATES, Producer, TxPlan
+from halfmoon.testing.txproducers import FATES, LONG, Producer, TxPlan
 from halfmoon.testing.verdict import Verdict, judging
 from halfmoon.testing.workload import Plan, puller
 
@@ -46,6 +47,10 @@ class TxVerdict(Verdict):
     given_up: int = 0
     checks: int = 0
     refused: int = 0
+    late_commits: int = 0
+    late_rollbacks: int = 0
+    open_checks: int = 0
+    """Checks that a listener answered with OPEN."""
     given_up_for: list[str] = field(default_factory=list)
     """The reason of each."""
     by_hand: int = 0
@@ -60,7 +65,8 @@ class TxVerdict(Verdict):
         """Return how much happened, in words."""
         return (
             f"{self.halves} half, {self.committed} committed, {self.rolled_back} rolled back, {self.given_up} given up,"
-            f" {self.checks} checks, {self.refused} refused, {self.by_hand} by hand, {self.resumed} resumed"
+            f" {self.late_commits} committed and {self.late_rollbacks} rolled back after that, {self.checks} checks,"
+            f" {self.refused} refused, {self.by_hand} by hand, {self.resumed} resumed"
         )
 
 
@@ -79,11 +85,14 @@ def simulate_transactions(
 
     ``steps`` is the number of faults; ``flush`` and ``kinds`` (of `TxFaults.KINDS`) are drawn from the seed when not given, as are
     settings of the brokers that ``broker`` does not give, and how many ``operators`` there are; ``fates`` are weights as in
-    `FATES`; ``options`` go to `Cluster`. What a core raises becomes a problem, as do errors that it logs.
+    `FATES`, where neither they nor ``kinds`` are given in some seeds `LONG`, too; ``options`` go to `Cluster`. What a core raises
+    becomes a problem, as do errors that it logs.
     """
     chance = Random(f"transactions {seed}")
     if operators is None:
         operators = Random(f"operators {seed}").choice((0, 1, 1, 2))
+    if fates is None:
+        fates = FATES | LONG if kinds is None and Random(f"long {seed}").random() < 0.3 else FATES
     flush = flush or chance.choice(("sync", "async"))
     settings = {
         "transaction_timeout_ms": chance.choice((300, 1000, 1500)),
@@ -100,7 +109,7 @@ def simulate_transactions(
     verdict = TxVerdict(seed, flush)
     with judging(verdict, messages) as judged:
         cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, **settings}, **options)
-        history = _History(cluster, ledger, chance, kinds, fates or FATES, operators)
+        history = _History(cluster, ledger, chance, kinds, fates, operators)
         verdict.kinds = history.faults.kinds
         messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
         verdict.problems = history.run(steps)
@@ -191,8 +200,8 @@ class _History:
         """With sync flush a decision that a broker agreed to lies on the device already; every third is looked at."""
         if self.ledger.messages.flush == "sync" and ended.code == 0 and ended.index % 3 == 0:
             broker = next(broker for broker in self.cluster.brokers if broker.name == ended.broker)
-            log = read_log(Device(broker.disk))
-            if log.states().get(ended.index, PREPARED) == PREPARED and ended.index in log.halves:
+            outcome = read_log(Device(broker.disk)).outcomes().get(ended.index)
+            if outcome == PREPARED or (ended.committed and outcome not in (COMMITTED, None)):
                 self.ledger.messages.unexpected.append(f"{ended} was agreed to before it was durable")
 
     def _on_resumed(self, resumed: Resumed) -> None:
@@ -272,6 +281,7 @@ class _History:
             "restart": _changed(before, after),
         }
         problems += check_transactions(self.ledger, self.logs, before) + check_operators(self.ledger, self.logs)
+        problems += check_late(self.ledger, self.logs)
         return problems + [f"{name}: {problem}" for name, those in found.items() for problem in those[:20]]
 
     def _after_a_clean_stop(self) -> list[str]:
@@ -296,6 +306,10 @@ class _History:
         verdict.owed = self._owed
         verdict.given_up = sum(len(log.given_up) for log in self.logs.values())
         verdict.gone = len(self.ledger.gone)
+        copied = {broker: {one.half_offset for one in log.given_up} for broker, log in self.logs.items()}
+        verdict.late_commits = sum(one.half_offset in copied[broker] for broker, log in self.logs.items() for one in log.visible)
+        verdict.late_rollbacks = sum(len(log.late_rollbacks) for log in self.logs.values())
+        verdict.open_checks = sum(asked.answer == -1 for asked in self.ledger.asked)
         verdict.given_up_for = [one.reason for log in self.logs.values() for one in log.given_up]
         verdict.by_hand = sum(one.code == 0 for one in self.ledger.by_hand)
         verdict.resumed = sum(one.code == 0 for one in self.ledger.resumes)

@@ -68,7 +68,7 @@ class Ended(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A check that a producer got, and what it answered: 8 commit, 12 rollback, 0 unknown."""
+    """A check that a producer got, and what it answered: 8 commit, 12 rollback, 0 unknown, -1 open."""
 
     at_ms: int
     broker: str
@@ -156,6 +156,10 @@ class TxLedger:
     """Transactions whose half message was sent again under its id."""
     never: set[str] = field(default_factory=set)
     """Transactions that no database ever decides."""
+    silent: set[str] = field(default_factory=set)
+    """Transactions whose producers answer that they do not know, while they are open."""
+    opened: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Transactions whose producers answer that they are open: when they began, and until when the database waits for them."""
     halves: list[Half] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
@@ -185,6 +189,12 @@ class TxLedger:
             ahead_ms = ahead
             found = max(at_ms, broker_ms - ahead)
         return found
+
+    def is_open(self, key: str, begin_ms: int, end_ms: int) -> bool:
+        """Whether a transaction is open all the time from one to another, so that each of its producers says so."""
+        begun_ms, until_ms = self.opened.get(key, (0, 0))
+        outcome = self.outcome(key)
+        return begun_ms <= begin_ms and end_ms < until_ms and (outcome is None or end_ms < outcome.at_ms)
 
     def outcome(self, key: str) -> Outcome | None:
         """Return what a transaction's database says."""

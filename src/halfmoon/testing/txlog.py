@@ -20,6 +20,8 @@ from halfmoon.wire.record import decode_record
 HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12
 """States of the table."""
+GIVEN_UP = -1
+"""An outcome: nobody has decided it, and it is settled. The table has it as rolled back."""
 
 _STATE = Struct(">qiIii")  # | physical offset | size | store time, seconds | group hash | state |
 _TABLE = "transaction/statetable"
@@ -55,7 +57,7 @@ class VisibleRecord(NamedTuple):
 
 
 class GivenUpRecord(NamedTuple):
-    """A half message that was given up; ``history`` has a second and an answer for each check."""
+    """A half message that was given up; ``history`` has a second and an answer for each of its last checks."""
 
     physical_offset: int
     half_offset: int
@@ -64,6 +66,7 @@ class GivenUpRecord(NamedTuple):
     reason: str
     checks: int
     history: list[tuple[int, str]]
+    store_ms: int
 
 
 @dataclass
@@ -77,13 +80,15 @@ class TxLog:
     deciders: dict[int, str] = field(default_factory=dict)
     """Who decided by hand, by index, as op records say."""
     given_up: list[GivenUpRecord] = field(default_factory=list)
+    late_rollbacks: set[int] = field(default_factory=set)
+    """Places of half messages that were rolled back after they were given up."""
 
     def by_place(self) -> dict[int, HalfRecord]:
         """Return the half messages by physical offset."""
         return {half.physical_offset: half for half in self.halves.values()}
 
     def states(self) -> dict[int, int]:
-        """Return what became of each half message that the log has: the first record about it decides."""
+        """Return what the table says of each half message that the log has: the first record about it decides."""
         places = self.by_place()
         decided: dict[int, int] = {}
         steps = [
@@ -93,6 +98,29 @@ class TxLog:
         for _, index, state in sorted(steps):
             decided.setdefault(index, state)
         return {index: decided.get(index, PREPARED) for index in self.halves}
+
+    def newest(self) -> dict[int, int]:
+        """Return for each half message the one that speaks for it: what it was resumed as the last time, or itself."""
+        resumed = {half.key: half for half in sorted(self.halves.values()) if half.resumed}
+        copies = {one.half_offset: one.physical_offset for one in self.given_up}
+        return {
+            index: later.index
+            if (later := resumed.get(half.key)) is not None
+            and later.physical_offset > copies.get(half.physical_offset, later.physical_offset)
+            else index
+            for index, half in self.halves.items()
+        }
+
+    def outcomes(self) -> dict[int, int]:
+        """Return what became of each half message in the end, over giving up, late decisions and resumes."""
+        states, newest = self.states(), self.newest()
+        copies, visible = {one.half_offset for one in self.given_up}, {one.half_offset for one in self.visible}
+        last: dict[int, int] = {}
+        for index, half in self.halves.items():
+            place, last[index] = half.physical_offset, states[index]
+            if place in copies and states[index] == ROLLED_BACK:
+                last[index] = COMMITTED if place in visible else ROLLED_BACK if place in self.late_rollbacks else GIVEN_UP
+        return {index: last[newest[index]] for index in self.halves}
 
 
 def read_log(disk: Disk | Device) -> TxLog:
@@ -110,6 +138,9 @@ def read_log(disk: Disk | Device) -> TxLog:
             )  # fmt: skip
         elif message.topic == OP_TOPIC:
             indexes = [int(part) for part in message.body.split(b",") if part]
+            if indexes == [-1]:
+                found.late_rollbacks.add(message.prepared_transaction_offset)
+                continue
             found.ops += [(message.physical_offset, index) for index in indexes]
             if "DECIDED_BY" in of:
                 found.deciders |= dict.fromkeys(indexes, of["DECIDED_BY"])
@@ -124,6 +155,7 @@ def read_log(disk: Disk | Device) -> TxLog:
                     of.get("TRANSACTION_GIVEN_UP_REASON", ""),
                     int(of.get("TRANSACTION_CHECK_TIMES", "0")),
                     [(int(part[0]), part[1]) for part in history],
+                    message.store_ms,
                 )
             )
         elif message.sys_flag & 12 == 8:

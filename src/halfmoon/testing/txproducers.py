@@ -1,8 +1,8 @@
 """Transactional producers of a simulated history: our own client, each group over a `Database`, with everything that goes wrong.
 
 A transaction has a *fate*, drawn from the seed: it is decided at once, slowly or never; its second phase is lost, doubled, late,
-contradicted or sent by a stranger. What the producers learn they write into a `TxLedger`. Whoever decides here is the database:
-a check is answered with what it says.
+contradicted or sent by a stranger; it is open for longer than all checks take. What the producers learn they write into a
+`TxLedger`. Whoever decides here is the database: a check is answered with what it says.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ FATES = {
 }  # fmt: skip
 """What may become of a transaction, and how often."""
 
+LONG = {"open": 1, "belated": 1}
+"""Fates that some seeds have beside the others: open for longer than the budget of checks, and its producers say so, or they say
+that they do not know, so that the decision comes after giving up."""
+
 REPEATED = "repeated"
 """A fate for histories of its own: one attempt at a time under one id, again when its answer was lost; see `stored_once`."""
 ATTEMPTS_MAX = 8
@@ -38,7 +42,8 @@ ATTEMPTS_MAX = 8
 AT_ONCE = ("commit", "rollback", "unknown")
 """Fates that `Transactions.send` carries out whole; the listener decides."""
 
-COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
+COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
+UNKNOWN, OPEN = LocalTransactionState.UNKNOWN, LocalTransactionState.OPEN
 CLIENT = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000, "send_timeout_ms": 3000}
 """Settings of the producers: a broker that starts hears of them soon."""
 
@@ -97,7 +102,8 @@ class Producer:
         found = UNKNOWN
         if key not in ledger.never:
             committed = self.database.ask(key, now)
-            found = UNKNOWN if committed is None else COMMIT if committed else ROLLBACK
+            undecided = UNKNOWN if key in ledger.silent else OPEN
+            found = undecided if committed is None else COMMIT if committed else ROLLBACK
         broker = self._broker_names[message.store_host]
         ledger.asked.append(Asked(now, broker, message.queue_offset, key, self.group, self.name, int(found)))
         return found
@@ -131,20 +137,37 @@ class Producer:
             sent = yield from self._core.send(message, (fate, wanted))
             self._acknowledged(key, sent)
             return
-        local_ms = random.randint(0, 40) if fate != "slow" else random.randint(0, 2 * (ledger.minimum_age_ms + ledger.interval_ms))
-        self.database.begin(key, plan.clock() + local_ms + 1000)
+        local_ms = self._local_ms(fate)
+        self._begin(key, fate, plan.clock() + local_ms + 1000)
         stored = yield from (self._repeating(message, key) if fate == REPEATED else self._core.store(message))
         if not stored.safe:
             self.database.decide(key, committed=False, now=plan.clock())
             yield from self._core.decide(stored, ROLLBACK)
             return
         self._acknowledged(key, stored.result)
+        if fate == "belated" or (fate == "open" and random.random() < 0.5):
+            self._core.leave(stored)  # another part of the program runs it: the listener is asked
         yield from sleep(local_ms)
         if fate == "never":
             self._core.leave(stored)
             return
         committed = self.database.decide(key, committed=wanted, now=plan.clock()) if fate != "raced" else True
         yield from self._second_phase(key, fate, stored, committed)
+
+    def _local_ms(self, fate: str) -> int:
+        """How long the local transaction takes."""
+        ledger, random = self._plan.ledger, self._random
+        if fate in LONG:
+            return ledger.minimum_age_ms + (ledger.checks_max + 3) * ledger.interval_ms + random.randint(0, 2000)
+        return random.randint(0, 40 if fate != "slow" else 2 * (ledger.minimum_age_ms + ledger.interval_ms))
+
+    def _begin(self, key: str, fate: str, until_ms: int) -> None:
+        ledger = self._plan.ledger
+        self.database.begin(key, until_ms)
+        if fate == "belated":
+            ledger.silent.add(key)
+        elif fate != "never":
+            ledger.opened[key] = self._plan.clock(), until_ms
 
     def _acknowledged(self, key: str, result: SendResult) -> None:
         if result.status is not SendStatus.SEND_OK:
@@ -168,7 +191,7 @@ class Producer:
 
     def _second_phase(self, key: str, fate: str, stored: Stored, committed: bool) -> Op[None]:
         random, ledger = self._random, self._plan.ledger
-        if fate == "slow":
+        if fate == "slow" or (fate == "open" and random.random() < 0.5):
             yield from sleep(random.randint(0, 30))
             yield from self._core.decide(stored, COMMIT if committed else ROLLBACK)
             return
@@ -185,10 +208,10 @@ class Producer:
         if fate == "strange":
             yield from self._end_as_a_stranger(key, stored, not committed)
         agreed = yield from self._until_agreed(key, stored, committed)
-        if fate == "doubled":
+        if fate == "doubled" or (fate == "belated" and random.random() < 0.5):
             yield Tell(self._address(stored), self._request(stored, committed), b"")
             yield from self._end(key, stored, committed)
-        if fate == "contradicted" and agreed:
+        if (fate == "contradicted" or (fate == "belated" and random.random() < 0.5)) and agreed:
             yield from sleep(random.choice((0, 0, 50, 2000)))
             for _ in range(random.randint(1, 2)):
                 yield from self._end(key, stored, not committed)
