@@ -111,6 +111,34 @@ def test_two_sessions_that_count_are_refused_until_one_is_named(postgres_shop, h
     outer.close()
 
 
+PAST_THE_SESSION: dict[str, Callable[[Session], object]] = {
+    "its connection": lambda session: session.connection().execute(insert(Order).values(id=1)),
+    "the driver": lambda session: session.connection().exec_driver_sql("insert into orders (id) values (1)"),
+    "a bulk of rows": lambda session: session.bulk_insert_mappings(Order, [{"id": 1}]),
+    "a bulk of objects": lambda session: session.bulk_save_objects([Order(id=1)]),
+}
+
+
+@pytest.mark.parametrize("how", PAST_THE_SESSION)
+def test_a_session_around_that_wrote_past_its_own_statements_counts(postgres_shop, how):
+    with postgres_shop.Session() as outer:
+        PAST_THE_SESSION[how](outer)
+        with postgres_shop.Session() as inner:
+            inner.scalars(select(Order)).all()
+            with pytest.raises(AmbiguousTransaction, match="session="):
+                postgres_shop.provider.current()
+
+
+def test_a_savepoint_around_reading_writes_nothing(shop):
+    with shop.Session() as outer:
+        outer.scalars(select(Order)).all()
+        with outer.begin_nested():
+            outer.connection().execute(select(Order))
+        with shop.Session() as inner:
+            inner.scalars(select(Order)).all()
+            assert shop.provider.current() is shop.provider.current(inner)
+
+
 def test_each_sessionmakers_sessions_are_its_own(shop):
     other = Shop(shop.engine)
     with other.Session.begin() as session:

@@ -41,6 +41,8 @@ class Record:
     """A statement committed by itself what came before it, as MySQL's DDL does."""
     doubtful: bool = False
     """It may have, and the driver does not say."""
+    wrote: bool = False
+    """A statement ran that may write, whoever sent it: a text may."""
 
 
 _records: WeakKeyDictionary[Connection, Record] = WeakKeyDictionary()
@@ -49,6 +51,7 @@ _COMMITS_BY_ITSELF = re.compile(
     re.IGNORECASE,
 )
 _HEARD = "_halfmoon_heard"
+_SAVEPOINTS = {"savepoint", "rollback_to_savepoint", "release_savepoint"}
 _TELLING_DRIVERS = {"psycopg", "psycopg_async", "psycopg2", "psycopg2cffi", "pg8000"}
 
 
@@ -97,6 +100,7 @@ def _listen(engine: Engine) -> None:
     event.listen(engine, "savepoint", _savepoint)
     event.listen(engine, "rollback_savepoint", _rollback_savepoint)
     event.listen(engine, "release_savepoint", _release_savepoint)
+    event.listen(engine, "before_cursor_execute", _executes)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "before_cursor_execute", _begin_before_savepoint)
     elif dialect_of(engine) == "mysql":
@@ -114,6 +118,12 @@ def _begin_before_savepoint(
 def _mysql_executed(connection: Connection, cursor: Any, statement: str, *_: Any) -> None:
     if (record := _records.get(connection)) is not None and _COMMITS_BY_ITSELF.match(statement):
         record.implied = True
+
+
+def _executes(connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool) -> None:
+    if (record := _records.get(connection)) is not None and not record.wrote:
+        said = getattr(context, "invoked_statement", None)
+        record.wrote = not getattr(said, "is_select", False) and getattr(said, "__visit_name__", "") not in _SAVEPOINTS
 
 
 def _commit(connection: Connection) -> None:

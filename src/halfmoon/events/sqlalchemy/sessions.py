@@ -61,7 +61,8 @@ class _Root:
     def counts(self) -> bool:
         """Whether it was begun explicitly, or has something to commit."""
         session = self.session()
-        return self.explicit or self.wrote or (session is not None and bool(session.new or session.dirty or session.deleted))
+        wrote = self.wrote or any(one.wrote for one in self.records)  # what goes past the session is seen at its connections
+        return self.explicit or wrote or (session is not None and bool(session.new or session.dirty or session.deleted))
 
 
 class _Savepoint:
