@@ -130,7 +130,6 @@ class BrokerSettings:
     filter_support_retry: bool = setting(
         False, java="filterSupportRetry", why="Messages that come again are filtered by the expression of their first topic, too."
     )
-    slave_read: bool = setting(False, java="slaveReadEnable", why="Suggests a slave to readers that lag behind memory.")
     sync_timeout_ms: int = setting(
         5000, java="syncFlushTimeout", low=1, high=600_000, why="A send waits this long for the sync, then is answered 10."
     )

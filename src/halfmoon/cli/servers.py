@@ -73,9 +73,15 @@ HELP = {
 
 MISSED_IF_IGNORED = frozenset({
     "storePathRootDir", "storePathCommitLog", "rejectPullConsumerEnable", "traceOn", "enableBroadcastOffsetStore",
-    "haMasterAddress",
+    "haMasterAddress", "slaveReadEnable", "storePathDLedgerCommitLog", "storePathEpochFile", "storePathBrokerIdentity",
+    "readOnlyCommitLogStorePaths", "kvConfigPath", "configStorePath", "brokerConfigPath",
 })  # fmt: skip
 """RocketMQ's keys that change what a user gets, and are ignored here: that is said at the default level."""
+
+AS_IT_IS_ANYWAY = {
+    "traceOn": "true", "slaveReadEnable": "false", "rejectPullConsumerEnable": "false",
+}  # fmt: skip
+"""Values of such keys that ask for what happens here without them: they are ignored at INFO."""
 
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
 
@@ -171,8 +177,9 @@ def _begin_log(level: str, settings: Configuration) -> None:
     to_stderr(LEVELS[level])
     log = logging.getLogger("halfmoon.cli")
     for each in settings.ignored:
-        level_of_it = logging.WARNING if each.key in MISSED_IF_IGNORED else logging.INFO
-        log.log(level_of_it, "setting ignored: key=%s source=%s reason=%s", *each)
+        missed = each.key in MISSED_IF_IGNORED and each.value.lower() != AS_IT_IS_ANYWAY.get(each.key)
+        level_of_it = logging.WARNING if missed else logging.INFO
+        log.log(level_of_it, "setting ignored: key=%s source=%s reason=%s", each.key, each.source, each.reason)
     if not is_loopback(settings.host):
         log.warning("listening on %s: other machines may read, send and administer without being asked who they are", settings.host)
 

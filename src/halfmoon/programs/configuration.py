@@ -62,6 +62,8 @@ def configuration(
         check(each)
     name_server: NameServerSettings = values["nameserver"]
     broker: BrokerSettings = values["broker"]
+    if {*BROKER, *NAME_SERVER} <= {*sections} and broker.port == name_server.port != 0:
+        raise SettingError(f"nameserver.port and broker.port are both {broker.port}: the broker must listen on another port")
     where = host if host is not None else name_server.host
     if broker.address == BrokerSettings().address and not is_loopback(where):
         values["broker"] = replace(broker, address=outward_address(where))

@@ -75,6 +75,7 @@ class Ignored(NamedTuple):
     key: str
     source: str
     reason: str
+    value: str = ""
 
 
 class Loaded(NamedTuple):
@@ -243,7 +244,7 @@ class _Loading:
                 raise SettingError(f"{source}: {bare}={value}: {reason} (allowed: {' or '.join(sorted(allowed))})")
             self._ignored.append(Ignored(bare, source, "as it always is here"))
         elif bare in IGNORED and java_file:
-            self._ignored.append(Ignored(bare, source, IGNORED[bare]))
+            self._ignored.append(Ignored(bare, source, IGNORED[bare], str(value).strip()))
         else:
             if bare in IGNORED:
                 raise SettingError(f"{source}: RocketMQ's setting {bare!r} has no effect here: {IGNORED[bare]}")

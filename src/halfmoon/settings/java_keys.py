@@ -105,6 +105,7 @@ _REASONS = {
         messageStorePlugIn disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold storeReplyMessageEnable
         flushConsumerOffsetHistoryInterval notifyConsumerIdsChangedEnable realTimeNotifyConsumerChange traceOn
         rejectPullConsumerEnable enableNetWorkFlowControl enableBroadcastOffsetStore broadcastOffsetExpireSecond
+        slaveReadEnable
         broadcastOffsetExpireMaxSecond litePullMessageEnable forwardTimeout useServerSideResetOffset
         consumerOffsetUpdateVersionStep lockInStrictMode validateSystemTopicWhenUpdateTopic useStaticSubscription
         subscriptionExpiredTimeout coldCtrStrategyEnable usePIDColdCtrStrategy cgColdReadThreshold globalColdReadThreshold
