@@ -158,7 +158,8 @@ def test_tables_and_variables_of_other_programs_are_left_alone() -> None:
 def test_a_known_key_that_means_nothing_here_is_told_with_its_reason_in_a_java_file_only() -> None:
     found = load({"broker": BrokerSettings}, files=[("broker.conf", "sendMessageThreadPoolNums=4\nbrokerName=b")])
     assert found.of(BrokerSettings).name == "b"
-    ((key, source, reason),) = found.ignored
+    ((key, source, reason, value),) = found.ignored
+    assert value == "4"
     assert (key, source) == ("sendMessageThreadPoolNums", "broker.conf:1")
     assert "no thread pools" in reason
     with pytest.raises(SettingError, match="no effect here: one loop"):
