@@ -13,7 +13,7 @@ from halfmoon.client.core.names import wrap
 from halfmoon.client.core.outgoing import Outgoing
 from halfmoon.client.core.send import Sender, send_result
 from halfmoon.effects import Op, now, sleep
-from halfmoon.errors import HalfmoonError, NetworkError, UsageError
+from halfmoon.errors import ConnectFailed, HalfmoonError, NetworkError, UsageError
 from halfmoon.model import WAIT, MessageQueue, SendResult, SendStatus
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
@@ -79,7 +79,11 @@ def _attempt(sender: Sender, encoded: Encoded, queue: MessageQueue, timeout_ms: 
         batch=batch,
         broker_name=queue.broker_name,
     )
-    reply = yield from call(address, header, encoded.body, timeout_ms)
+    try:
+        reply = yield from call(address, header, encoded.body, timeout_ms)
+    except ConnectFailed:
+        yield from sender.routes.look_for(topic, queue.broker_name)  # for the next attempt
+        raise
     target = MessageQueue(topic, queue.broker_name, queue.queue_id)
     outgoing = Outgoing(topic, encoded.body, properties, "", batch=batch)
     result = send_result(reply, outgoing, target, address, settings.namespace)

@@ -16,7 +16,7 @@ from halfmoon.client.core.pull import pull
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.settings import PullSettings, PushSettings
 from halfmoon.effects import Op, now, sleep
-from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, PeerError
+from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, NetworkError, PeerError
 from halfmoon.model import MessageQueue, PullResult, Subscription
 
 FULL_PAUSE_MS = 50
@@ -98,6 +98,7 @@ class Puller(GroupMember):
         """Pull a queue once; None when it failed, after the pause for that, or when the queue was given up meanwhile."""
         settings, window = self.settings, held.window
         window.last_pull_ms = yield from now()
+        known = self.routes.brokers.get(held.queue.broker_name)
         try:
             result = yield from pull(
                 self.routes,
@@ -114,6 +115,8 @@ class Puller(GroupMember):
                 send_expression=send_expression,
             )
         except (NetworkError, BrokerError, PeerError) as exc:
+            if isinstance(exc, ConnectFailed) and (yield from self._moved(held.queue, known)):
+                return None
             yield from self._pull_failed(held, exc)
             return None
         if window.dropped:
@@ -133,6 +136,12 @@ class Puller(GroupMember):
             self.instance.troubles.failed(self._pulled_from(held), exc, (yield from now()))
         held.broker_id = 0
         yield from sleep(THROTTLED_PAUSE_MS if code == 215 else self.settings.pull_pause_ms)
+
+    def _moved(self, queue: MessageQueue, known: dict[int, str] | None) -> Op[bool]:
+        """Whether a broker that took no connection has other addresses by now than were known before the pull."""
+        if self.routes.brokers.get(queue.broker_name) == known:
+            yield from self.routes.look_for(queue.topic, queue.broker_name)
+        return self.routes.brokers.get(queue.broker_name) not in (None, known)
 
     def _pulled_from(self, held: Held) -> str:
         return f"topic {held.queue.topic} cannot be pulled from broker {held.queue.broker_name} by group {self.group}"

@@ -14,7 +14,7 @@ import msgspec
 
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.troubles import Troubles
-from halfmoon.effects import Op, Signal, wait
+from halfmoon.effects import Op, Signal, now, spawn, wait
 from halfmoon.errors import HalfmoonError, NoNameServer, NoNameServerAnswers, NoRoute, TopicNotFound, broker_error
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import TopicList, TopicRouteData, from_json
@@ -25,6 +25,11 @@ TOPICS_MAX = 100_000
 """Topics whose routes one client keeps; beyond it the oldest that nobody registered is forgotten."""
 QUEUES_MAX = 65_536
 """Queues of one broker that a route may name; a name server that says more is not believed."""
+
+LOOK_PAUSE_MS, LOOK_PAUSE_MS_MAX = 100, 1_000
+"""Pauses between inquiries after a broker that takes no connection: the first, doubled with each that brings nothing new."""
+LOOK_WAIT_MS = 500
+"""At most so long a request that could not connect waits for the name server."""
 
 NEAR_MAX = 3
 """Names that are offered for one that is not there."""
@@ -115,6 +120,14 @@ class _Loading:
         self.error: HalfmoonError | None = None
 
 
+class _Search:
+    """Inquiries after a broker that takes no connection; ``over`` fires when the one under way has ended."""
+
+    def __init__(self) -> None:
+        self.pause, self.again_at = LOOK_PAUSE_MS, 0
+        self.over: Signal | None = None
+
+
 class RouteTable:
     """Routes of the topics that one client uses, and the addresses of their brokers.
 
@@ -130,6 +143,8 @@ class RouteTable:
         self._routes: dict[str, Route] = {}
         self._publish: dict[str, PublishInfo] = {}
         self._loading: dict[str, _Loading] = {}
+        self._searches: dict[str, _Search] = {}
+        """By broker name; no more than brokers are known."""
 
     # ------------------------------------------------------------ operations
 
@@ -167,6 +182,17 @@ class RouteTable:
         if reply.code != 0:
             raise broker_error(reply.code, reply.remark, "name server")
         return self.learn(topic, route_of(from_json(TopicRouteData, bytes(reply.body))))
+
+    def look_for(self, topic: str, broker_name: str) -> Op[None]:
+        """Ask for a topic's route anew because one of its brokers took no connection: it may be at another address by now.
+
+        While nothing new is heard of the broker, the name servers are asked with longer and longer pauses; who comes between
+        returns at once. The wait is bounded, also where no name server answers. Failures are logged; the old route stays.
+        Differs: RocketMQ's client learns it with the next refresh, up to 30 s later.
+        """
+        done = Signal()
+        yield from spawn(self._look_for(topic, broker_name, done), "look for a broker")
+        yield from wait(done, LOOK_WAIT_MS)
 
     def near(self, topic: str) -> Op[tuple[str, ...]]:
         """Return the names of topics that are there and spelt much like one that is not. Raises as `refresh` does."""
@@ -245,7 +271,10 @@ class RouteTable:
         """Take over what was learnt of a topic; return whether it is news. The turn of sending goes on."""
         old = self._routes.get(topic)
         info = self._publish.get(topic)
-        self.brokers.update(route.brokers)
+        for name, addresses in route.brokers.items():
+            if self.brokers.get(name) != addresses:
+                self._searches.pop(name, None)
+                self.brokers[name] = addresses
         if old == route and info is not None:
             return False
         self._routes[topic] = route
@@ -263,6 +292,7 @@ class RouteTable:
         named = {name for route in self._routes.values() for name in route.brokers}
         for name in sorted(self.brokers.keys() - named):
             del self.brokers[name]
+            self._searches.pop(name, None)
 
     def broker_names(self, topic: str) -> list[str]:
         """Names of the brokers that hold a topic, as far as known."""
@@ -316,6 +346,33 @@ class RouteTable:
         except HalfmoonError as exc:
             raise NoRoute(topic, None if isinstance(exc, TopicNotFound) else exc) from exc
         self.learn(topic, template(route_of(from_json(TopicRouteData, bytes(reply.body))), queue_count))
+
+    def _look_for(self, topic: str, broker_name: str, done: Signal) -> Op[None]:
+        """Runs by itself, on the client's loop, whichever thread found the broker gone. Fires ``done`` at its end."""
+        try:
+            at = yield from now()
+            if broker_name not in self.brokers:
+                return
+            search = self._searches.setdefault(broker_name, _Search())
+            if search.over is not None:
+                yield from wait(search.over, LOOK_WAIT_MS)
+                return
+            if at < search.again_at:
+                return
+            if at - search.again_at > LOOK_PAUSE_MS_MAX:  # another failure, not the one that was looked into before
+                search.pause = LOOK_PAUSE_MS
+            search.over = Signal()
+            try:
+                yield from self.refresh(topic)
+            except HalfmoonError as exc:
+                log.info("route not refreshed: topic=%s reason=%s", topic, exc)
+            finally:
+                search.over.fire()
+                search.over = None
+            search.again_at = (yield from now()) + search.pause
+            search.pause = min(search.pause * 2, LOOK_PAUSE_MS_MAX)
+        finally:
+            done.fire()
 
     def _forget_oldest(self) -> None:
         for topic in self._routes:

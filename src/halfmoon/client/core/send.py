@@ -118,7 +118,13 @@ class Sender:
             info = yield from self._publish_info(outgoing.topic)
             target = choose_queue(info, None, self.faults, begin)
         address = yield from self._address(target)
-        yield from tell(address, self._header(outgoing, target, begin), outgoing.body, self.settings.send_timeout_ms)
+        try:
+            yield from tell(address, self._header(outgoing, target, begin), outgoing.body, self.settings.send_timeout_ms)
+        except ConnectFailed:
+            moved = yield from self._moved(target, address)
+            if moved is None:
+                raise
+            yield from tell(moved, self._header(outgoing, target, begin), outgoing.body, self.settings.send_timeout_ms)
 
     def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
@@ -276,7 +282,10 @@ class Sender:
     def _attempt(
         self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, at: int | None = None
     ) -> Op[SendResult]:
-        """Send once, with what is left of the budget, and note how long it took or that it failed; ``at`` is the time now."""
+        """Send once, with what is left of the budget, and note how long it took or that it failed; ``at`` is the time now.
+
+        Where no connection could be made, nothing was sent: a broker that has moved gets it at its new address.
+        """
         address = self._known_address(queue)
         if address is None or at is None:
             address = address or (yield from self._address(queue))
@@ -288,9 +297,11 @@ class Sender:
         try:
             reply: Command = yield Call(address, self._header(outgoing, queue, start), outgoing.body, left)
             result = send_result(reply, outgoing, queue, address, self.settings.namespace)
-        except (NetworkError, BrokerError):
+        except (NetworkError, BrokerError) as exc:
             yield from self._note(outgoing, queue, address, start, None)
-            raise
+            if not isinstance(exc, ConnectFailed) or (yield from self._moved(queue, address)) is None:
+                raise
+            return (yield from self._attempt(outgoing, queue, begin, budget_ms))
         if self.faults.enabled or self.tracer is not None:
             yield from self._note(outgoing, queue, address, start, result)
         return result
@@ -338,6 +349,13 @@ class Sender:
         if address is None:
             raise NetworkError(f"The broker[{queue.broker_name}] not exist")
         return address
+
+    def _moved(self, queue: MessageQueue, address: str) -> Op[str | None]:
+        """Return where a broker is now that took no connection at an address; None: nothing else is known."""
+        if self._known_address(queue) == address:
+            yield from self.routes.look_for(wrap(queue.topic, self.settings.namespace), queue.broker_name)
+        found = self._known_address(queue)
+        return found if found != address else None
 
     def _publish_info(self, topic: str) -> Op[PublishInfo]:
         return (yield from self.routes.publish_info(topic, self.settings.create_topic_key, self.settings.default_topic_queue_count))
