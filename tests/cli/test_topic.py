@@ -49,4 +49,4 @@ def test_without_a_cluster_the_error_names_the_address(run_alone):
 
     assert ran.code == 1
     assert "127.0.0.1:1" in ran.err
-    assert '"kind":"ConnectFailed"' in ran.err
+    assert '"kind":"NoNameServerAnswers"' in ran.err

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.events import CheckContext, Event, PublishFailed
+from halfmoon.events import CheckContext, Event, NoTransaction, PublishFailed
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.command import Command
 from tests.events.outcomes.conftest import MakeShop
@@ -296,14 +296,12 @@ def counter(shop: Shop, name: str) -> int:
     return stats.counters[name]
 
 
-@pytest.mark.mission("002-42")
-def test_8_3_row_14_no_transaction_is_active(shop: Shop, caplog: pytest.LogCaptureFixture):
-    event, again = shop.event(), shop.event()
-    with caplog.at_level(logging.WARNING, "halfmoon.events"):
-        published = shop.events.publish(event)
-        shop.events.publish(again)
-
-    assert published.path == "sent"
-    assert len([text for text in caplog.messages if "sent at once, as a plain one" in text]) == 1
+def test_8_3_row_14_no_transaction_is_active(shop: Shop):
+    event = shop.event()
+    with pytest.raises(NoTransaction, match="at_once=True"):
+        shop.events.publish(event)
     assert shop.admin.pending_transactions(group=shop.producers) == []
-    shop.received(event, again)
+
+    assert shop.events.publish(event, at_once=True).path == "sent"
+    assert shop.admin.pending_transactions(group=shop.producers) == []
+    shop.received(event)
