@@ -11,6 +11,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.delay import Wish
 from halfmoon.broker.request import Reply, Request
 from halfmoon.effects import Op
+from halfmoon.store.journal import prepared_offset
 from halfmoon.store.store import Draft
 from halfmoon.wire.batches import BatchPromise, coordinator_of
 from halfmoon.wire.headers.batch import ApplyBatch, VoteBatch, VoteBatchReply
@@ -58,6 +59,8 @@ def repeating(*arguments: Any) -> Any:
     """Rule 2: a broker that does not look for what is published already."""
     broker = Broker(*arguments)
     broker.batches.publishing._already = lambda application: set()  # type: ignore[method-assign]
+    for lane in broker.batches.publishing._lanes.values():  # the start has looked
+        lane.already.clear()
     return broker
 
 
@@ -171,6 +174,9 @@ def parking_again(*arguments: Any) -> Any:
     """A broker that does not look, after a start, for what of a batch is parked already."""
     broker = Broker(*arguments)
     broker.batches.publishing._delays = _Blind(broker.delays)  # type: ignore[assignment]
+    parked = {prepared_offset(record) for record in broker.delays.parked_behind(0)}
+    for lane in broker.batches.publishing._lanes.values():  # the start has looked
+        lane.already -= parked
     return broker
 
 

@@ -44,8 +44,8 @@ class Verdict(ABC):
 ABOUT_DISKS = ("halfmoon.store.health", "halfmoon.broker.tables")
 """Loggers whose errors say what a disk did: in a history that is what was asked of it, and what comes of it is judged."""
 
-NO_ROOM = "the store is open for reading only: the disk is full"
-"""How an error begins that a start logs on a disk without room: that, too, was asked of the disk."""
+NO_ROOM = ("the store is open for reading only: the disk is full", "the disk is full; the ")
+"""How the errors begin that a start logs on a disk without room: that, too, was asked of the disk."""
 
 
 class ErrorsLogged(logging.Handler):
