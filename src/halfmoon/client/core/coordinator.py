@@ -3,7 +3,8 @@
 Never guessed from which brokers there are today. Where nobody knows the id, one broker of today is chosen, told first and durably,
 and then the others. Two clients that see different brokers may choose two at once: then the one that has decided nothing gives the
 id up, durably, before anybody who was told of it is told otherwise. So of two only one ever decides, as long as one broker is
-there, or missed, that knows: where all who know have left the cluster, nobody does.
+there, or missed, that knows. Where all who know have left the cluster nobody does; nor where a name server that was started empty
+has heard so far only of a broker that knows nothing, for then the others are not missed.
 """
 
 from __future__ import annotations
