@@ -188,7 +188,7 @@ def test_a_block_commits_rolls_back_or_leaves_the_decision_to_the_check(
         with pytest.raises(KeyboardInterrupt), producer.half(Message(topic, b"interrupted")):
             raise KeyboardInterrupt
         with producer.half(Message(topic, b"long")) as long, caplog.at_level("INFO", "halfmoon.client"):
-            wait_for(lambda: f"state=UNKNOWN topic={topic} transaction_id={long.transaction_id}" in caplog.text)
+            wait_for(lambda: f"state=OPEN topic={topic} transaction_id={long.transaction_id}" in caplog.text)
         found = bodies_of(server, topic, 4, more_s=4)
 
     assert found == [b"commit", b"early", b"left", b"long"], "while a block runs, a check does not decide"
