@@ -88,6 +88,7 @@ class DeadlyTransport(ClientTransport):
 def die(shop: Shop, url: str, step: str, *, transactional: bool = True, mode: str = "two-phase") -> str:
     """Have a process place one order of a shop and die at a step; return the id of its event."""
     options = ["--topic", shop.topic, "--group", shop.producers, "--mode", mode, "--orders", "1", "--rollbacks", "0"]
+    options += ["--linger-s", "30"]  # the relay may come to the step later than the one order does to its end
     process = start(shop.network.nameserver, url, options + ([] if transactional else ["--plain"]), {DIE_AT: step})
     output, _ = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL, output
