@@ -15,7 +15,7 @@ from tools import mission
 settings.register_profile("halfmoon", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("halfmoon")
 
-_SIMULATION = Path(__file__).parent / "simulation"
+_SIMULATION = "tests/simulation/"
 _RECORDER = pytest.StashKey[mission.Recorder]()
 
 
@@ -48,7 +48,7 @@ class _Listener:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Check the numbers of all marks before any test is left out, mark the simulated histories as slow, put the longest first."""
     for item in items:
-        if _SIMULATION in item.path.parents:
+        if item.nodeid.startswith(_SIMULATION):
             item.add_marker("slow")
         try:
             config.stash[_RECORDER].collected(item.nodeid, _numbers(item))

@@ -1,8 +1,9 @@
 """Which tests run in one process, and in which order, when several processes share them out (``--dist loadgroup``).
 
-The tests of a file stay together, in their order. Those of Spark stay together in two parts, for a session takes seconds to start.
+The tests of a file stay together. Those of Spark stay together in two parts, for a session takes seconds to start.
 With Apache's clients and brokers those stay together that share a name server and a broker. What takes longest is dealt out first,
-so that all processes end at about the same time. Only the names of the tests are known here.
+so that all processes end at about the same time; what takes as long as others keeps the order in which it was given. Only the names
+of the tests are known here.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ SPARK = {
 }  # fmt: skip
 """Where tests use a Spark session, and what they share one with. The first that fits counts."""
 FIRST = (
-    "tests/spark/", "tests/cli/test_spark", "tests/docs/", "tests/examples/", "tests/integration/", "tests/cli/demo/",
-    "tests/events/", "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
+    "tests/interop/test_store_both_ways", "tests/interop/test_transaction_index", "tests/spark/", "tests/cli/test_spark",
+    "tests/interop/", "tests/docs/", "tests/examples/", "tests/integration/", "tests/cli/demo/", "tests/events/",
+    "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
 )  # fmt: skip
 """Where tests take seconds, the slowest first."""
 ALONE = ("test_store_both_ways", "test_transaction_index")
-"""Files whose tests start servers of their own, and take longest: dealt out one by one, before all others."""
+"""Files whose tests start servers of their own, and take longest: dealt out one by one."""
 _INTEROP = "tests/interop/"
 _SHARED = re.compile(r"\[.*?(\d+\.\d+\.\d+|\bours\b|\bJSON\b|\bROCKETMQ\b)")
 """The first word of a test's parameters that says which server or serialisation it shares with others."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.events.databases import (
@@ -20,7 +18,6 @@ from tests.events.outboxes import Outbox
 __all__ = ["database_url", "deferring_url", "mariadb_server", "mariadb_url", "postgres_server", "postgres_url", "sqlite_url"]
 
 _SERVERS = {"postgres_url", "postgres_server", "mariadb_url", "mariadb_server"}
-_HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -41,7 +38,7 @@ def sqlite_outbox(sqlite_url):
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what asks for a database server as slow, before any test is left out."""
     for item in items:
-        if _HERE in item.path.parents and _asks_for_server(item):
+        if item.nodeid.startswith("tests/events/") and _asks_for_server(item):
             item.add_marker("slow")
 
 

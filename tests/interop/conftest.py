@@ -11,24 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.dealing import alone
 from tests.interop import jars
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve
 
-HERE = Path(__file__).resolve().parent
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this directory, skip them where Java or Maven is missing, and begin with those that take longest."""
+    """Mark all tests of this directory, and skip them where Java or Maven is missing."""
     reason = jars.missing()
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/interop/"):
             item.add_marker("interop")
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
-    items.sort(key=lambda item: not alone(item.path.name))
 
 
 @pytest.fixture(scope="session")

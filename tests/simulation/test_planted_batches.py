@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from halfmoon.testing import batchhistory
 from halfmoon.testing.batchhistory import simulate_batches
 
 from .planted_batches import (
@@ -73,8 +74,12 @@ def test_without_rule_8_a_participant_is_told_that_a_decided_attempt_is_none() -
     assert found("lost", make_broker=forgetful, kinds=("driver", "second"), broker={"batch_timeout_ms": 1000})
 
 
-def test_a_coordinator_that_is_guessed_from_the_brokers_of_today_is_found() -> None:
-    assert found("hangs", "progress", "twice", coordinate=guessing, kinds=("join", "driver"))
+def test_a_coordinator_that_is_guessed_from_the_brokers_of_today_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batchhistory, "END_MS", 20_000)  # a query that hangs asks on and on
+    joined: dict[str, Any] = {"sends": (), "kinds": ("join", "driver")}
+
+    assert found("hangs", "progress", "twice", coordinate=guessing, **joined)
+    assert simulate_batches(0, **joined).problems == []
 
 
 @pytest.mark.parametrize("sends", [("level",), ("time",)])

@@ -16,6 +16,7 @@ from halfmoon.spark.lake.ingest import ingest_stream
 from halfmoon.spark.lake.ledger import Ledger
 from halfmoon.spark.lake.manifest import Manifest
 from halfmoon.spark.lake.table import LakeTable
+from tests.spark.faults.driver import SMALL
 
 
 class DyingLedger(Ledger):
@@ -35,7 +36,7 @@ class DyingLedger(Ledger):
 
 def main(nameserver: str, topic: str, place: str, kind: str, where: str, number: str) -> None:
     """Ingest what is there now, ten messages a batch."""
-    session = halfmoon.spark.session("driver", master="local[2]", warehouse=Path(place, "warehouse"))
+    session = halfmoon.spark.session("driver", master="local[2]", warehouse=Path(place, "warehouse"), settings=SMALL)
     table, layout = LakeTable(Path(place, "table"), kind=kind), layout_for(Path(place, "table"))
     table.ledger = ledger = DyingLedger(table.root)
     ledger.where, ledger.number = where, int(number)

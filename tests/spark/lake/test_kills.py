@@ -21,7 +21,7 @@ from halfmoon.testing.local import LocalCluster
 
 pytestmark = pytest.mark.slow
 
-DRIVER = Path(__file__).parent / "driver.py"
+DRIVER, ROOT = "tests.spark.lake.driver", Path(__file__).parents[3]
 
 
 def test_drivers_killed_before_between_and_after_the_steps_of_publishing_leave_every_message_once(
@@ -32,8 +32,8 @@ def test_drivers_killed_before_between_and_after_the_steps_of_publishing_leave_e
 
     def drive(where: str, number: int) -> tuple[int, int, int]:
         """Return how a driver ended, and how many batches were decided and were in the table then."""
-        command = [sys.executable, str(DRIVER), cluster.nameserver, topic, str(tmp_path), "delta", where, str(number)]
-        code = subprocess.run(command, timeout=400, capture_output=True, check=False).returncode
+        command = [sys.executable, "-m", DRIVER, cluster.nameserver, topic, str(tmp_path), "delta", where, str(number)]
+        code = subprocess.run(command, timeout=400, capture_output=True, check=False, cwd=ROOT).returncode
         rows = sum(file.rows for file in LakeTable(tmp_path / "table", kind="delta").live())
         return code, len(LakeTable(tmp_path / "table", kind="delta").state().batches), rows
 
