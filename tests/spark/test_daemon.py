@@ -32,6 +32,13 @@ def test_archives_give_way_to_the_same_package_on_the_path(site: Path):
     assert without_archives(["", *archives(site), "/elsewhere", str(site)]) == ["", "/elsewhere", str(site)]
 
 
+def test_archives_give_way_to_the_same_package_behind_a_symbolic_link(site: Path, tmp_path: Path):
+    (tmp_path / "link").symlink_to(site, target_is_directory=True)
+    path = [*archives(site), str(tmp_path / "link")]
+
+    assert without_archives(path) == [str(tmp_path / "link")]
+
+
 def test_archives_stay_where_their_package_is_not_on_the_path(site: Path, tmp_path: Path):
     path = ["", *archives(site), str(tmp_path)]
 

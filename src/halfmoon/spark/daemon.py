@@ -22,12 +22,13 @@ def without_archives(path: Sequence[str]) -> list[str]:
     The archive lies within the package that it was made of: ``pyspark/python/lib/pyspark.zip``.
     """
     kept = list(path)
+    places = {Path(entry).resolve() for entry in path}  # a virtual environment behind a symbolic link is the same
     for entry in path:
         file = Path(entry)
         if file.name != "pyspark.zip" or len(file.parents) < 4:
             continue
         package, libraries = file.parents[2], file.parent
-        if package.name != "pyspark" or not (package / "__init__.py").is_file() or str(package.parent) not in path:
+        if package.name != "pyspark" or not (package / "__init__.py").is_file() or package.parent.resolve() not in places:
             continue
         rest = [each for each in kept if Path(each).parent != libraries]
         if PathFinder.find_spec("py4j", rest) is not None:

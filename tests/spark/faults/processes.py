@@ -163,7 +163,6 @@ class Standalone:
     """Spark's own cluster: a master and two workers of one core, on two addresses of this machine."""
 
     def __init__(self, place: Path) -> None:
-        self._place = place
         ports = ("--port", "0", "--webui-port", "0")
         master = [*JAVA, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *ports]
         self.master = Process(master, place / "master.log")
@@ -174,6 +173,13 @@ class Standalone:
             worker = [*JAVA, "org.apache.spark.deploy.worker.Worker", *own, "--cores", "1", "--memory", "1g", self.url]
             log, local = place / f"worker-{number}.log", str(place / f"local-{number}")
             self.workers.append(Process(worker, log, SPARK_LOCAL_DIRS=local))
+        self.complete()
+
+    def complete(self) -> None:
+        """Start workers again that were killed, and wait until both belong to the cluster."""
+        for worker in self.workers:
+            if not worker.alive:
+                worker.start()
         for worker in self.workers:
             worker.printed("Successfully registered with master")
 

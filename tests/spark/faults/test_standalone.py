@@ -1,6 +1,7 @@
 """A real Spark cluster: a master and two workers on this machine, a driver, and what runs there killed with -9 in mid-stream.
 
-One stream lives through all tests: each sends a batch, has both tasks stop in the middle of their writing, and kills something.
+One stream lives through all tests, in any order: each sends a batch, has both tasks stop in the middle of their writing, and kills
+something.
 """
 
 from __future__ import annotations
@@ -132,3 +133,4 @@ def test_a_worker_that_is_killed_with_all_it_runs_is_done_without(running: Runni
     running.check()
     running.feed()
     running.check()
+    running.standalone.complete()  # the tests behind this one have two
