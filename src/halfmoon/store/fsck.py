@@ -35,6 +35,7 @@ from halfmoon.store.layout import (
     STATE_BYTES,
     STATE_TABLE,
     UNIT_BYTES,
+    file_name,
     file_offset,
     queue_directory,
 )
@@ -171,6 +172,10 @@ class _Check:
 
     def _files(self) -> Iterator[Finding]:
         """Compare the files with the list of those that there must be."""
+        sizes, segments = self._inventory.sizes, self._log.segments
+        if sizes is not None and segments.last is not None and segments.first > sizes.made:
+            reason = f"begin at {file_name(segments.first)}, and began at {file_name(sizes.made)}: the oldest were removed"
+            yield Finding(COMMIT_LOG, "files", reason)
         for key, row in sorted(self._inventory.queues.items()):
             queue = self._queues.get(key)
             if row.last < 0 or key in self._broken:

@@ -6,11 +6,13 @@ lag behind, never ahead: of what it does not know yet the end of the log tells.
 
 Layout of a slot (`Slots`, big endian)::
 
-    crc u32 | kind u16 | length of the name u16 | queueId i32 | born i64 | first i64 | last i64 | made i64 | end i64 | name 128
+    crc u32 | kind u16 | length of the name u16 | queueId i32 | born i64 | first i64 | last i64 | made i64 | end i64 | closed i64
+    | name 128
 
 ``born`` is the physical offset below which the log has nothing of the queue (of an older topic of its name, perhaps), ``first`` and
 ``last`` where its first and last file begin, ``made`` the end of the log when the last was noted, ``end`` an offset that its next
-message has or exceeds. A second row of kind REBUILT stands while the queue is being made anew. Decides nothing about records.
+message has or exceeds, ``closed`` how far its entries went when the store was closed last. A second row of kind REBUILT stands
+while the queue is being made anew, or is to be at the next start. Decides nothing about records.
 """
 
 from __future__ import annotations
@@ -28,11 +30,14 @@ from halfmoon.store.slots import Slots
 
 log = logging.getLogger("halfmoon.store")
 
-_BODY = Struct(">HHiqqqqq128s")
+_BODY = Struct(">HHiqqqqqq128s")
 _CRC = Struct(">I")
 _HEADER, _QUEUE, _INDEX, _REBUILT, _SIZES = 0x484E, 1, 2, 3, 4
 EVERYTHING = ("", 0)
 """Stands for all queues, among those that are being made anew."""
+
+DISTRUSTED = 1
+"""``closed`` of a row of kind REBUILT: an entry was found to be wrong, and nothing was begun yet."""
 
 Key = tuple[str, int]
 
@@ -47,11 +52,13 @@ class Row:
     last: int = -1
     made: int = 0
     end: int = 0
+    closed: int = -1
+    """The queue had entries up to here, durably, when the store was closed; -1: it was not closed since."""
 
 
 def _packed(kind: int, name: str, queue_id: int, row: Row) -> bytes:
     text = name.encode()
-    body = _BODY.pack(kind, len(text), queue_id, row.born, row.first, row.last, row.made, row.end, text)
+    body = _BODY.pack(kind, len(text), queue_id, row.born, row.first, row.last, row.made, row.end, row.closed, text)
     return _CRC.pack(crc32(body)) + body
 
 
@@ -65,7 +72,8 @@ class Inventory:
         self.rebuilt: dict[Key, Row] = {}
         """Queues whose making anew was begun and not ended."""
         self.sizes: Row | None = None
-        """Sizes of the files of the log (``born``), of queues (``first``) and of the key index (``last``) that were made here."""
+        """Sizes of the files of the log (``born``), of queues (``first``) and of the key index (``last``) that were made here, and
+    where the log began (``made``)."""
         self.there = False
         self._failed = False
 
@@ -73,11 +81,11 @@ class Inventory:
         """Read the rows; what does not check out counts as free."""
         for slot, data in self._slots.load():
             body = data[4 : 4 + _BODY.size]
-            kind, length, queue_id, born, first, last, made, end, name = _BODY.unpack(body)
+            kind, length, queue_id, born, first, last, made, end, closed, name = _BODY.unpack(body)
             if kind not in (_QUEUE, _INDEX, _REBUILT, _SIZES) or _CRC.unpack_from(data)[0] != crc32(body):
                 self._slots.free.append(slot)
                 continue
-            row, text = Row(slot, born, first, last, made, end), name[:length].decode("ascii", "replace")
+            row, text = Row(slot, born, first, last, made, end, closed), name[:length].decode("ascii", "replace")
             if kind == _INDEX:
                 self.index[text] = row
             elif kind == _SIZES:
@@ -95,11 +103,21 @@ class Inventory:
             else (sizes.born == log_bytes, sizes.first == queue_bytes, sizes.last == index_bytes)
         )
 
-    def note_sizes(self, log_bytes: int, queue_bytes: int, index_bytes: int) -> None:
-        """Write down of which sizes files are made from now on. Raises OSError."""
-        if self.knows(log_bytes, queue_bytes, index_bytes) != (True, True, True):
-            self.sizes = Row(self._slots.take() if self.sizes is None else self.sizes.slot, log_bytes, queue_bytes, index_bytes)
-            self._slots.write(self.sizes.slot, _packed(_SIZES, "", 0, self.sizes))
+    def note_sizes(self, log_bytes: int, queue_bytes: int, index_bytes: int, log_first: int) -> None:
+        """Write down of which sizes files are made from now on, and where the log begins. Raises OSError."""
+        slot = self._slots.take() if self.sizes is None else self.sizes.slot
+        row = Row(slot, log_bytes, queue_bytes, index_bytes, log_first)
+        if row != self.sizes:
+            self.sizes = row
+            self._slots.write(slot, _packed(_SIZES, "", 0, row))
+
+    def note_log_first(self, log_first: int) -> None:
+        """The files of the log below an offset are about to go."""
+        if self.sizes is not None:
+            try:
+                self.note_sizes(self.sizes.born, self.sizes.first, self.sizes.last, log_first)
+            except OSError as exc:
+                self._say(exc)
 
     # ------------------------------------------------------------ queues
 
@@ -111,14 +129,17 @@ class Inventory:
             if queue.noted != (segments.first, last):
                 self.note_end(queue, log_end)
 
-    def note_end(self, queue: ConsumeQueue, log_end: int) -> None:
-        """Write the row of a queue, the offset that its next message has included: records of it are about to go."""
+    def note_end(self, queue: ConsumeQueue, log_end: int, *, closed: bool = False) -> None:
+        """Write the row of a queue, the offset that its next message has included: records of it are about to go, or (``closed``)
+        the store is being closed.
+        """
         segments, key = queue.segments, (queue.topic, queue.queue_id)
         last = -1 if segments.last is None else segments.last
         try:
             row = self.queues.get(key) or Row(self._slots.take(), queue.born)
             made = row.made if row.last == last else log_end
             row.first, row.last, row.made, row.end = segments.first, last, made, max(row.end, queue.written)
+            row.closed = queue.written if closed else row.closed
             self._slots.write(row.slot, _packed(_QUEUE, *key, row))
         except OSError as exc:
             self._say(exc)
@@ -131,10 +152,10 @@ class Inventory:
 
         Raises OSError.
         """
-        keys = [key for key in self.queues if key[0] == topic]
-        for key in keys:
-            self._free(self.queues.pop(key))
-        if keys:
+        rows = [rows.pop(key) for rows in (self.queues, self.rebuilt) for key in list(rows) if key[0] == topic]
+        for row in rows:
+            self._free(row)
+        if rows:
             self.sync()
 
     def begin(self, keys: Iterable[Key]) -> None:
@@ -145,9 +166,37 @@ class Inventory:
                 self._slots.write(row.slot, _packed(_REBUILT, *key, row))
         self.sync()
 
+    def note_closed(self, queues: Iterable[ConsumeQueue], log_end: int) -> None:
+        """Write how far entries of queues go that grew: everything is on the device, and the store is being closed."""
+        for queue in queues:
+            row = self.queues.get((queue.topic, queue.queue_id))
+            if row is not None and row.closed != queue.written:
+                self.note_end(queue, log_end, closed=True)
+
+    def distrust(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        """An entry of a queue points at no record: say so, once of each queue, and have the next start make it anew."""
+        key = (queue.topic, queue.queue_id)
+        if key in self.rebuilt:
+            return
+        log.error(
+            "%s is damaged: its entry %d points at no record, and readers step over it. Its message may be in the log: the next"
+            " start makes the queue anew from there; fsck lists what is wrong",
+            queue.segments.directory, queue_offset,
+        )  # fmt: skip
+        row = self.rebuilt[key] = Row(-1, closed=DISTRUSTED)
+        try:
+            row.slot = self._slots.take()
+            self._slots.write(row.slot, _packed(_REBUILT, *key, row))
+        except OSError as exc:
+            self._say(exc)
+
     def end_of(self, queues: Iterable[ConsumeQueue], log_end: int) -> None:
         """What was begun is done, and on the device."""
+        queues = list(queues)
         self.note(queues, log_end)
+        for queue in queues:
+            if (row := self.queues.get((queue.topic, queue.queue_id))) is not None and row.closed > queue.written:
+                self.note_end(queue, log_end, closed=True)  # the log has no more of it: nothing is missed again
         self.sync()
         for row in self.rebuilt.values():
             self._free(row)
@@ -186,6 +235,8 @@ class Inventory:
         self._slots.close()
 
     def _free(self, row: Row) -> None:
+        if row.slot < 0:
+            return  # it could not be written
         self._slots.write(row.slot, b"")
         self._slots.free.append(row.slot)
 

@@ -9,9 +9,13 @@ from halfmoon.errors import StoreError
 from halfmoon.ports import Disk
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
-from halfmoon.store.inventory import EVERYTHING, Inventory, Key, Row
+from halfmoon.store.inventory import DISTRUSTED, EVERYTHING, Inventory, Key, Row
 from halfmoon.store.layout import (
+    COMMIT_LOG,
     CONSUME_QUEUE,
+    ENTRY,
+    ENTRY_BYTES,
+    FILLER_SIZE,
     file_name,
     file_offset,
     is_queue_directory,
@@ -22,6 +26,9 @@ from halfmoon.store.layout import (
 log = logging.getLogger("halfmoon.store")
 
 Queues = dict[Key, ConsumeQueue]
+
+_LOOK_BYTES = 16 * 1024 // ENTRY_BYTES * ENTRY_BYTES
+"""How far it is looked behind the end of a queue for entries."""
 
 
 class Rebuild(NamedTuple):
@@ -80,8 +87,9 @@ def missing(found: FoundQueues, inventory: Inventory, commit_log: CommitLog, *, 
     ``lost_from``: a loss may have taken names of files that were made when the log was so long; what they held is behind it.
     """
     reasons = dict(found.broken)
-    for key in inventory.rebuilt:
-        reasons.setdefault(key, "it was being made anew when the process was stopped")
+    for key, begun in inventory.rebuilt.items():
+        why = "an entry was wrong" if begun.closed == DISTRUSTED else "it was being made anew when the process was stopped"
+        reasons.setdefault(key, why)
     for key, row in inventory.queues.items():
         queue = found.queues.get(key)
         if key in reasons or row.last < 0 or (lost_from is not None and row.made >= lost_from):
@@ -92,6 +100,8 @@ def missing(found: FoundQueues, inventory: Inventory, commit_log: CommitLog, *, 
             reasons[key] = f"{file_name(row.first)}, its first file, is missing"
         elif queue.segments.end <= row.last:
             reasons[key] = f"{file_name(row.last)}, its last file, is missing"
+        elif (lacks := _lacks(queue, row, commit_log.segments.end, looks_behind=lost_from is None)) is not None:
+            reasons[key] = lacks
     has_records = commit_log.segments.last is not None and commit_log.record_at(commit_log.first)
     if EVERYTHING in reasons or (not inventory.there and not found.queues and has_records):
         log.warning("%s is missing and made anew from the log, those of deleted topics that it still knows included", CONSUME_QUEUE)
@@ -99,6 +109,33 @@ def missing(found: FoundQueues, inventory: Inventory, commit_log: CommitLog, *, 
     for key, reason in reasons.items():
         log.warning("%s is made anew from the log: %s", queue_directory(*key), reason)
     return Rebuild({key: inventory.queues.get(key) or Row(-1) for key in reasons})
+
+
+def _lacks(queue: ConsumeQueue, row: Row, log_end: int, *, looks_behind: bool) -> str | None:
+    """Return what a queue with all its files lacks, None: nothing that shows at its end.
+
+    Entries are found by halving, which takes a hole of zeros for the end; what is written next would take the offsets behind it.
+    ``looks_behind``: nothing was lost, so that no entry can stand behind the end.
+    """
+    end = queue.end_below(log_end)
+    if end < row.closed:
+        return f"its entries end at {end}, and went to {row.closed} when it was closed"
+    if looks_behind and end * ENTRY_BYTES < queue.segments.end:
+        behind = queue.segments.view(end * ENTRY_BYTES, _LOOK_BYTES)
+        behind = behind[: len(behind) // ENTRY_BYTES * ENTRY_BYTES]
+        if any(behind) and any(0 < size != FILLER_SIZE for _, size, _ in ENTRY.iter_unpack(behind)):
+            return f"its entries end at {end}, and more stand behind them"
+    return None
+
+
+def warn_of_lost_start(inventory: Inventory, commit_log: CommitLog) -> None:
+    """Say that the oldest files of the log are gone, and were not deleted by a store. To be called before that is noted anew."""
+    sizes = inventory.sizes
+    if sizes is not None and commit_log.segments.last is not None and commit_log.first > sizes.made:
+        log.warning(
+            "%s begins at %s, and began at %s: files were removed from outside, and %d bytes of messages with them",
+            COMMIT_LOG, file_name(commit_log.first), file_name(sizes.made), commit_log.first - sizes.made,
+        )  # fmt: skip
 
 
 def clear(disk: Disk, found: FoundQueues, inventory: Inventory, rebuild: Rebuild) -> None:

@@ -22,7 +22,7 @@ from halfmoon.store.indexing import Indexing
 from halfmoon.store.inventory import Inventory
 from halfmoon.store.layout import COMMIT_LOG, ENTRY_BYTES
 from halfmoon.store.logfiles import load_log
-from halfmoon.store.missing import Queues, born_at, clear, find_queues, missing
+from halfmoon.store.missing import Queues, born_at, clear, find_queues, missing, warn_of_lost_start
 from halfmoon.store.records import TagCode
 from halfmoon.store.recovery import Recovered, recover, stop_kind
 from halfmoon.store.reserve import Reserve
@@ -64,7 +64,8 @@ class Opening:
         doubtful_from = load_log(disk, log.segments, aside, known_to=known_to, lost_from=lost_from, noted=log_noted)
         found = find_queues(disk, settings.queue_file_bytes, noted=queues_noted)
         rebuild = missing(found, inventory, log, lost_from=lost_from)
-        inventory.note_sizes(*sizes)
+        warn_of_lost_start(inventory, log)
+        inventory.note_sizes(*sizes, log.first)
         if rebuild.rows or rebuild.everything:
             clear(disk, found, inventory, rebuild)
         self._queues.update(found.queues)
@@ -112,6 +113,7 @@ class Opening:
         else:
             inventory.note(self._queues.values(), log.end)
         inventory.note_index(self._indexing.index.names())
+        inventory.note_log_first(log.first)
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = ConsumeQueue(self._disk, topic, queue_id, self._settings.queue_file_bytes)

@@ -8,6 +8,7 @@ always leads to the end (4.7.1 leads to 0 when the minimum is 0).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 from struct import Struct
@@ -62,10 +63,14 @@ def _flat(count: int) -> Struct:
 class Reader:
     """The rules of reading, with the settings taken out once."""
 
-    __slots__ = ("_bytes_disk", "_bytes_memory", "_count_disk", "_count_memory", "_in_memory_bytes", "_log", "_scan_max")
+    __slots__ = (
+        "_bytes_disk", "_bytes_memory", "_count_disk", "_count_memory", "_distrust", "_in_memory_bytes", "_log", "_scan_max",
+    )  # fmt: skip
 
-    def __init__(self, log: CommitLog, settings: StoreSettings) -> None:
+    def __init__(self, log: CommitLog, settings: StoreSettings, distrust: Callable[[ConsumeQueue, int], None]) -> None:
+        """``distrust`` is told of a queue and the offset of an entry that cannot be one; it is stepped over."""
         self._log = log
+        self._distrust = distrust
         self._in_memory_bytes = (settings.memory_bytes or 8 * 1024**3) * settings.access_in_memory_ratio // 100
         self._count_memory, self._bytes_memory = settings.transfer_count_in_memory, settings.transfer_bytes_in_memory
         self._count_disk, self._bytes_disk = settings.transfer_count_on_disk, settings.transfer_bytes_on_disk
@@ -128,9 +133,13 @@ class Reader:
                     full = True
                     break
                 next_offset += 1
-                if size == FILLER_SIZE or size <= 0:
+                if size == FILLER_SIZE:
                     continue
-                if physical_offset < log_first or physical_offset + size > log_end:
+                if size <= 0 or not 0 <= physical_offset <= log_end - size:
+                    self._distrust(queue, next_offset - 1)
+                    removed |= size > 0
+                    continue
+                if physical_offset < log_first:
                     removed = True
                     continue
                 if physical_offset == run_end and count:
@@ -167,6 +176,8 @@ class Reader:
             selected, looked = select(view[: here * ENTRY_BYTES], at)
             for index in selected:
                 physical_offset, size, _ = ENTRY.unpack_from(view, index * ENTRY_BYTES)
+                if size <= 0 or not 0 <= physical_offset <= self._log.end - size:
+                    self._distrust(queue, at + index)
                 if not taken.take(physical_offset, size):
                     return taken.found(at + index, low, high)
                 if taken.full:

@@ -20,6 +20,7 @@ from halfmoon.errors import StoreError
 from halfmoon.store.layout import HALF_TOPIC, STATE_BYTES, STATE_TABLE, UNIT_BYTES
 from halfmoon.store.milestone import Milestone
 from halfmoon.store.redispatch import Redispatch, restate
+from halfmoon.store.statetable import BLOCK
 from halfmoon.store.store import Store
 from halfmoon.store.transactionfiles import TransactionFiles
 from halfmoon.store.walk import Entered, first_half, steps
@@ -98,9 +99,30 @@ def _load(files: TransactionFiles, store: Store, was: Milestone, *, lost: bool) 
         if lowest is not None and lowest < min(table.first, was.records):
             raise StoreError(f"{STATE_TABLE} begins at {table.first}, the log has half message {lowest}")
     table.recount(was.settled)
+    if (wrong := _first_wrong(files, store)) is not None:
+        raise StoreError(f"{STATE_TABLE}: pending record {wrong} does not say where its half message is")
     files.slots.load()
     files.none_below = was.none_below
     files.marks = deque([(was.settled, was.redo_from)])
+
+
+def _first_wrong(files: TransactionFiles, store: Store) -> int | None:
+    """Return the index of a pending record that the half queue and the log contradict, None: there is none.
+
+    It would be asked about by nobody, and hide those behind it. Reads the half queue, and the log where that says something else.
+    """
+    queue, at = store._queues.get((HALF_TOPIC, 0)), files.table.first
+    while at < files.table.end:
+        found, at = files.table.pending(at, BLOCK, BLOCK)
+        for half in found:
+            place = (half.physical_offset, half.size)
+            known = queue is not None and queue.first <= half.index < queue.written
+            if known and queue is not None and queue.entry(half.index)[:2] == place:
+                continue
+            gone = not known and half.physical_offset < store.min_offset
+            if not gone and store._log.record(*place) is None:
+                return half.index
+    return None
 
 
 def _enter(files: TransactionFiles, store: Store, position: int, *, again: bool) -> Reopened:

@@ -65,11 +65,11 @@ class Store:
         self._sync_flush = settings.sync_flush
         self._log = CommitLog(disk, settings.commit_log_file_bytes, host, settings.message_bytes_max)
         self._queues: Queues = {}
-        self._reader = Reader(self._log, settings)
         self.ranges = RangeReader(self._log, self._queues)
         self.health = Health(self._failed_for_good)
         self._reserve = Reserve(disk, self.health)
         self._inventory = Inventory(disk)
+        self._reader = Reader(self._log, settings, self._inventory.distrust)
         self._flush = Flush(disk, self._log, self._inventory, self.health)
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()
@@ -481,6 +481,7 @@ class Store:
         if self.failure or flush.log_syncing or flush.queues_syncing or durable < self._log.end:
             return
         self._reserve.sync()
+        self._inventory.note_closed(self._queues.values(), self._log.end)
         self._inventory.sync()
         for file in (*self._indexing.take_sealed(), *self._indexing.index.files[-1:]):
             file.sync()

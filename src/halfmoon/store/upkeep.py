@@ -147,6 +147,7 @@ class Upkeep:
         if paths:
             paths += self._indexing.index.drop_before(self._log.first)
             self._inventory.note_index(self._indexing.index.names())
+            self._inventory.note_log_first(self._log.first)
             self._to_correct.extend(self._queues.values())
             self.remove_later(paths, [COMMIT_LOG, INDEX])
 
