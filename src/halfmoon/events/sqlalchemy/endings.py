@@ -57,12 +57,28 @@ _TELLING_DRIVERS = {"psycopg", "psycopg_async", "psycopg2", "psycopg2cffi", "pg8
 
 def watch(connection: Connection, local: LocalTransaction | None = None) -> Record:
     """Begin to watch a connection whose transaction has just begun."""
-    engine = connection.engine
-    if _HEARD not in vars(engine):
-        setattr(engine, _HEARD, True)
-        _listen(engine)
+    hear(connection.engine)
     record = _records[connection] = Record(local)
     return record
+
+
+def hear(engine: Engine) -> bool:
+    """Listen to an engine from now on, and have a BEGIN sent before its SAVEPOINTs; returns whether it was listened to before."""
+    if _HEARD in vars(engine):
+        return True
+    setattr(engine, _HEARD, True)
+    _listen(engine)
+    return False
+
+
+def began_unheard(connection: Connection) -> bool:
+    """Begin to listen to the engine of a connection, which others may have begun a transaction on.
+
+    Returns whether nobody can know that a BEGIN went before its SAVEPOINT: with SQLite, where one is open that nobody heard.
+    """
+    if hear(connection.engine) or connection.dialect.name != "sqlite" or not connection.in_nested_transaction():
+        return False
+    return sqlite.leaves_out_begin(connection.connection.driver_connection) and not connection.engine.dispatch.begin
 
 
 def record_of(connection: Connection) -> Record | None:
@@ -110,8 +126,13 @@ def _listen(engine: Engine) -> None:
 def _begin_before_savepoint(
     connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool
 ) -> None:
-    """Send the BEGIN that Python's driver of SQLite leaves out before a SAVEPOINT: without it the RELEASE would commit."""
-    if connection in _records and sqlite.needs_begin(connection.connection.driver_connection, statement):
+    """Send the BEGIN that Python's driver of SQLite leaves out before a SAVEPOINT: without it the RELEASE would commit.
+
+    Also on connections that no transaction of a publisher has reached yet: a session may join theirs. Where nothing at all begins
+    a transaction, only those that are watched get one.
+    """
+    driver = connection.connection.driver_connection
+    if (connection in _records or not sqlite.commits_by_itself(driver)) and sqlite.needs_begin(driver, statement):
         cursor.execute(sqlite.BEGIN)
 
 

@@ -30,6 +30,11 @@ from halfmoon.events.sqlalchemy import endings, engines, opening
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
 
 P = ParamSpec("P")
+_UNHEARD = (
+    "the connection that this session joined had a SAVEPOINT before its engine was known here: Python's driver of SQLite may have "
+    "begun no transaction before it, and its RELEASE would commit. Make the publisher before, with a sessionmaker that has the "
+    "engine or with bind=engine; or send BEGIN when SQLAlchemy's event 'begin' says so"
+)
 _FACT = "sqlalchemy"
 _WRITES = "halfmoon_writes"
 
@@ -52,6 +57,8 @@ class _Root:
         self.wrote = bool(session.info.pop(_WRITES, False))
         self.published = False
         """Whether it was begun by a publish, before a statement."""
+        self.unheard = isinstance(session.bind, Connection) and endings.began_unheard(session.bind)
+        """Whether it joined a transaction of SQLite that nobody knows to be one: its SAVEPOINT may have come first."""
 
     def runs(self) -> bool:
         """Whether the session is still in this transaction."""
@@ -104,6 +111,8 @@ class SessionProvider:
         self._dropped: deque[_Root] = deque()
         found = engine or get_engine()
         self.waits = not on_loop and (found is None or not found.dialect.is_async)
+        if found is not None:
+            endings.hear(found)
         self._listen()
         opening.cover(session_class)
 
@@ -123,6 +132,7 @@ class SessionProvider:
         if before is not None and not engines.same_database(before, engine):
             raise UsageError(f"bind={engine.url!r}: events of these sessions are in {before.url!r} already")
         self._named = self._named or engine
+        endings.hear(engine)
 
     # ------------------------------------------------------------ what publishers ask
 
@@ -158,6 +168,8 @@ class SessionProvider:
             raise TransactionEnded("the session's transaction has ended: publish inside one")
         if self._named is None:
             engines.refuse_another(self._engine(), session, _root(transaction).engines)
+        if _root(transaction).unheard:
+            raise UsageError(_UNHEARD)
         return ConnectionRows(lambda: self._connection(session), self.dialect, on_loop=not transaction.waits)
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
