@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         NoChecker,
         NoTransaction,
         PayloadRefused,
+        PublishedBefore,
         PublishFailed,
         TransactionDoomed,
         TransactionEnded,
@@ -49,7 +50,7 @@ _PLACES = {
     "consuming.context": "ConsumerContext",
     "consuming.consumers": "Consumers",
     "context": "LocalTransaction Status Synchronization register suspend transaction_active watch",
-    "errors": "AmbiguousTransaction DeclarationRefused NameRefused NoChecker NoTransaction PayloadRefused PublishFailed "
+    "errors": "AmbiguousTransaction DeclarationRefused NameRefused NoChecker NoTransaction PayloadRefused PublishedBefore PublishFailed "
     "TransactionDoomed TransactionEnded",
     "event": "Event",
     "local": "local_transaction",
@@ -73,6 +74,7 @@ __all__ = [
     "NoTransaction",
     "PayloadRefused",
     "PublishFailed",
+    "PublishedBefore",
     "Published",
     "Publisher",
     "Status",

@@ -21,11 +21,41 @@ from halfmoon.events.transport import Prepared, Transport
 from halfmoon.model import Message, SendResult
 
 _DEADLINE = "halfmoon deferred deadline"
+_PUBLISHED = "halfmoon published"
 
 log = logging.getLogger("halfmoon.events")
 
 
-class Deferred(Synchronization):
+class Ending(Synchronization):
+    """What one published event waits for. As long as its transaction has it, the same event is not published there again."""
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+        self._transaction: LocalTransaction | None = None
+        self._pid = os.getpid()
+
+    def begin(self, transaction: LocalTransaction) -> None:
+        """Remember whose end it waits for, and note the event's id there."""
+        self._transaction = transaction
+        _ids(transaction).add(self._event.id)
+
+    def after_completion(self, status: Status) -> None:
+        """Forget the id: a savepoint that is rolled back has not published it."""
+        if self._transaction is not None:
+            _ids(self._transaction).discard(self._event.id)
+
+
+def published_in(transaction: LocalTransaction, event: Event) -> bool:
+    """Return whether a transaction has an event already, outside of savepoints that were rolled back."""
+    return event.id in _ids(transaction)
+
+
+def _ids(transaction: LocalTransaction) -> set[str]:
+    found: set[str] = transaction.facts.setdefault(_PUBLISHED, set())
+    return found
+
+
+class Deferred(Ending):
     """A plain event that waits for the commit. It is dropped when that does not come, or when nobody knows.
 
     All of one transaction share one time limit for those that are waited for; the others are sent without waiting.
@@ -34,14 +64,9 @@ class Deferred(Synchronization):
     rank = 0
 
     def __init__(self, transport: Transport, tries: Tries, event: Event, message: Message) -> None:
-        self._transport, self._tries, self._event, self._message = transport, tries, event, message
-        self._transaction: LocalTransaction | None = None
-        self._pid = os.getpid()
+        super().__init__(event)
+        self._transport, self._tries, self._message = transport, tries, message
         self._posts = 0
-
-    def begin(self, transaction: LocalTransaction) -> None:
-        """Remember whose end it waits for."""
-        self._transaction = transaction
 
     def after_commit(self) -> None:
         """Send it. A failure is logged, whole enough to find the event."""
@@ -58,6 +83,7 @@ class Deferred(Synchronization):
 
     def after_completion(self, status: Status) -> None:
         """Drop it where the transaction did not commit."""
+        super().after_completion(status)
         if status is Status.ROLLED_BACK:
             step("dropped", self._event, decision="rollback", level=logging.DEBUG)
         elif status is Status.UNKNOWN:
@@ -100,20 +126,21 @@ class Deferred(Synchronization):
         )  # fmt: skip
 
 
-class Decision(Synchronization):
+class Decision(Ending):
     """A half message that the end of its transaction decides. When nobody knows the end, nothing is sent: the broker asks."""
 
     rank = 1
 
     def __init__(self, transport: Transport, event: Event, prepared: Prepared, trace: Mapping[str, str] | None = None) -> None:
-        self._transport, self._event, self._prepared, self._trace = transport, event, prepared, trace
-        self._pid = os.getpid()
+        super().__init__(event)
+        self._transport, self._prepared, self._trace = transport, prepared, trace
 
     def after_completion(self, status: Status) -> None:
         """Tell the broker, one-way; a failure is the check-back's to mend.
 
         Differs: the article's code sends a rollback where the end is not known, which can take back what was committed.
         """
+        super().after_completion(status)
         if self._pid != os.getpid():
             return
         with span("decide", self._event, group=self._event.group, carrier=self._trace):
@@ -132,12 +159,13 @@ class Decision(Synchronization):
             step("left to the check", event, message_id=prepared.message_id, decision="unknown", level=logging.WARNING)
 
 
-class Nudge(Synchronization):
-    """Tells the relay of this process that there are rows for it."""
+class Nudge(Ending):
+    """Tells the relay of this process that there is a row for it."""
 
     rank = 0
 
-    def __init__(self, nudge: Callable[[], None]) -> None:
+    def __init__(self, nudge: Callable[[], None], event: Event) -> None:
+        super().__init__(event)
         self._nudge = nudge
 
     def after_commit(self) -> None:

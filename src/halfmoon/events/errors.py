@@ -29,6 +29,10 @@ class AmbiguousTransaction(UsageError):
     """Several local transactions are active here, and nothing says which one is meant."""
 
 
+class PublishedBefore(UsageError):
+    """The event was published in this transaction already, and belongs to it. Nothing was sent, and the transaction may go on."""
+
+
 class TransactionDoomed(UsageError):
     """The transaction was rolled back instead of committed, because a block that had joined it failed."""
 

@@ -26,8 +26,8 @@ from halfmoon.events import outbox, tokens
 from halfmoon.events.attempts import Tries, attempts
 from halfmoon.events.context import LocalTransaction
 from halfmoon.events.database import Busy, Provider, Refused
-from halfmoon.events.endings import Decision, Deferred, Nudge
-from halfmoon.events.errors import NoTransaction, PublishFailed, TransactionEnded
+from halfmoon.events.endings import Decision, Deferred, Nudge, published_in
+from halfmoon.events.errors import NoTransaction, PublishedBefore, PublishFailed, TransactionEnded
 from halfmoon.events.event import Event
 from halfmoon.events.flow import Flow, Prepare, Send, Write
 from halfmoon.events.tracing import span, step, trace_of
@@ -89,11 +89,15 @@ class Paths:
         self._warned = False
 
     def choose(self, event: Event, transaction: LocalTransaction | None) -> Path:
-        """Return the way of an event. Raises NoTransaction, see the table above."""
+        """Return the way of an event. Raises NoTransaction, see the table above, and PublishedBefore."""
         if transaction is None:
             if event.transactional or self.rules.outbox:
                 self._without_transaction(event)
             return Path.SENT
+        if published_in(transaction, event):
+            raise PublishedBefore(
+                f"{event} was published in this transaction before, and belongs to it: build another event for what is to come twice"
+            )
         if self.rules.outbox:
             return Path.OUTBOX
         return Path.PREPARED if event.transactional else Path.DEFERRED
@@ -163,7 +167,7 @@ class Paths:
         except BaseException as exc:
             self._undo(prepared, event, exc)
             if isinstance(exc, Refused):
-                what = "its token row is there already: a broker's check settled it, or the event was published before"
+                what = "its token row is there already: a broker's check settled it, or another transaction published the event"
                 raise PublishFailed(event.id, f"{what}; let the transaction roll back", made, in_database=True) from exc
             if isinstance(exc, Busy):
                 raise PublishFailed(event.id, f"the database took no token row: {exc}", made, in_database=True) from exc
@@ -181,7 +185,7 @@ class Paths:
             yield Write(self.provider, transaction, statement, values)
         except (Refused, Busy) as exc:
             raise PublishFailed(event.id, f"the database took no row for the outbox: {exc}", 1, in_database=True) from exc
-        transaction.register(Nudge(self._nudge))
+        transaction.register(Nudge(self._nudge, _known(event)))
         step("written", event)
         return Published(event.id, Path.OUTBOX)
 

@@ -200,11 +200,11 @@ class Publisher:
         session of the publisher's database that is open in this context; where that is not certain, a transactional event, or one
         for the outbox, is refused. ``at_once``: it belongs to no transaction, and is sent now. ``check_after_s``, as the
         publisher's, holds for this event. The other options go before what a built event says. Publishing the same event again
-        after a failure says to the broker that it is a repeat.
+        after a failure says to the broker that it is a repeat; after a success, in the same transaction, it is refused.
 
         Raises:
-            UsageError: NameRefused, PayloadRefused, NoChecker, NoTransaction, TransactionEnded, AmbiguousTransaction, NotRunning:
-                nothing was sent.
+            UsageError: NameRefused, PayloadRefused, NoChecker, NoTransaction, TransactionEnded, AmbiguousTransaction,
+                PublishedBefore, NotRunning: nothing was sent.
             PublishFailed: it was not sent, or nobody knows: let the transaction roll back.
         """
         if not self._started:
