@@ -1,3 +1,4 @@
+# ruff: noqa: PT012 (what stands in the block is what is tested)
 """One event in one transaction: published again there it is refused, whatever its way, and the transaction keeps it once."""
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ _PLACES = {
     "consuming.context": "ConsumerContext",
     "consuming.consumers": "Consumers",
     "context": "LocalTransaction Status Synchronization register suspend transaction_active watch",
-    "errors": "AmbiguousTransaction DeclarationRefused NameRefused NoChecker NoTransaction PayloadRefused PublishedBefore PublishFailed "
-    "TransactionDoomed TransactionEnded",
+    "errors": "AmbiguousTransaction DeclarationRefused NameRefused NoChecker NoTransaction PayloadRefused PublishFailed "
+    "PublishedBefore TransactionDoomed TransactionEnded",
     "event": "Event",
     "local": "local_transaction",
     "paths": "Published",
@@ -74,8 +74,8 @@ __all__ = [
     "NoTransaction",
     "PayloadRefused",
     "PublishFailed",
-    "PublishedBefore",
     "Published",
+    "PublishedBefore",
     "Publisher",
     "Status",
     "Synchronization",

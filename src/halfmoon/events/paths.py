@@ -96,7 +96,7 @@ class Paths:
             return Path.SENT
         if published_in(transaction, event):
             raise PublishedBefore(
-                f"{event} was published in this transaction before, and belongs to it: build another event for what is to come twice"
+                f"{event} was published in this transaction before, and belongs to it: build another one for what is to come twice"
             )
         if self.rules.outbox:
             return Path.OUTBOX
