@@ -1,15 +1,17 @@
-"""MariaDB with each driver that is promised: keys that are there, locks, tables that are not, and DDL that commits by itself."""
+"""MariaDB with each driver that is promised: keys that are there, locks, missing tables, statements that commit by themselves."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
@@ -17,6 +19,7 @@ from sqlalchemy.pool import NullPool
 from halfmoon.events import dbapi, sqlalchemy, tokens
 from halfmoon.events.context import Status
 from halfmoon.events.database import Busy, Provider, Refused
+from halfmoon.events.mysql import may_commit
 from halfmoon.events.outbox.claims import skips_locked
 from halfmoon.events.tables import TableMissing
 from halfmoon.model import LocalTransactionState
@@ -121,8 +124,15 @@ def test_a_check_sees_what_committed_after_it_began_to_look(found: Provider):
     assert tokens.answer(found, "E2", 1, 1) is LocalTransactionState.ROLLBACK
 
 
-@pytest.mark.parametrize("name", ["pymysql", "mariadb"])
-def test_ddl_that_commits_by_itself_is_not_called_a_rollback(mariadb_url: str, name: str):
+COMMITTING = pytest.mark.parametrize(
+    "statement", ["CREATE TABLE other (id INT)", "CREATE TABLE halfmoon_event (id INT)", "/* of mine */ call gone()"],
+    ids=["ddl", "ddl that fails", "a procedure that fails"],
+)  # fmt: skip
+
+
+@COMMITTING
+@pytest.mark.parametrize("name", DRIVERS)
+def test_a_statement_that_commits_by_itself_is_not_called_a_rollback(mariadb_url: str, name: str, statement: str):
     module = driver(name)
     found = dbapi.provider(lambda: module.connect(**mysql_options(mariadb_url)))
     tokens.create_tables(found)
@@ -131,15 +141,18 @@ def test_ddl_that_commits_by_itself_is_not_called_a_rollback(mariadb_url: str, n
     local = found.current()
     assert local is not None
     local.register(heard := Heard())
-    connection.cursor().execute("CREATE TABLE other (id INT)")
+    with suppress(Exception):
+        connection.cursor().execute(statement)
     connection.rollback()
     connection.close()
 
     assert heard.status is Status.UNKNOWN
-    assert tokens.answer(found, "E1", 1, 1) is LocalTransactionState.COMMIT
+    wanted = LocalTransactionState.ROLLBACK if "call" in statement else LocalTransactionState.COMMIT
+    assert tokens.answer(found, "E1", 1, 1) is wanted
 
 
-def test_ddl_in_a_session_that_rolls_back_is_not_called_a_rollback(mariadb_url: str):
+@COMMITTING
+def test_in_a_session_that_rolls_back_neither(mariadb_url: str, statement: str):
     Session = sessionmaker(create_engine(mariadb_url, poolclass=NullPool))
     found = sqlalchemy.provider(Session)
     tokens.create_tables(found)
@@ -148,11 +161,26 @@ def test_ddl_in_a_session_that_rolls_back_is_not_called_a_rollback(mariadb_url: 
         local = found.current(session)
         assert local is not None
         local.register(heard := Heard())
-        session.execute(text("CREATE TABLE other (id INT)"))
+        with suppress(DBAPIError):
+            session.execute(text(statement))
         session.rollback()
 
     assert heard.status is Status.UNKNOWN
-    assert tokens.answer(found, "E1", 1, 1) is LocalTransactionState.COMMIT
+    wanted = LocalTransactionState.ROLLBACK if "call" in statement else LocalTransactionState.COMMIT
+    assert tokens.answer(found, "E1", 1, 1) is wanted
+
+
+@pytest.mark.parametrize(
+    ("statement", "commits"),
+    [
+        *((one, True) for one in ("create table t (i int)", b"ALTER TABLE t", "-- mine\n# too\nTRUNCATE t", "call p()", "begin")),
+        *((one, True) for one in ("SET autocommit = 1", "unlock tables", "DROP INDEX a ON t", "start transaction", "flush tables")),
+        *((one, False) for one in ("insert into t values (1)", "create temporary table t (i int)", "savepoint a", "commit", None)),
+        *((one, False) for one in ("set names utf8mb4", "callback", "select 'create table'", "update checks set a = 1")),
+    ],
+)
+def test_statements_that_commit_by_themselves_are_known(statement: object, commits: bool):
+    assert may_commit(statement) is commits
 
 
 @pytest.mark.parametrize("address", ["mariadb_url", "postgres_url"])

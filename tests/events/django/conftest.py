@@ -1,4 +1,4 @@
-"""A Django project for the tests of this directory: SQLite files, and a real PostgreSQL where it is installed."""
+"""A Django project for the tests of this directory: SQLite files, a real PostgreSQL and a real MariaDB where they are installed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import django
@@ -17,6 +18,7 @@ from django.test.utils import override_settings, setup_test_environment
 
 from halfmoon.events.testing import MemoryBus
 from tests.events.databases import Postgres
+from tests.events.mariadb import MariaDB
 
 DIRECTORY = Path(tempfile.mkdtemp(prefix="halfmoon-django-"))
 atexit.register(shutil.rmtree, DIRECTORY, ignore_errors=True)
@@ -72,31 +74,46 @@ def _tables() -> Iterator[None]:
     connections.close_all()
 
 
+@contextmanager
+def _configured(server: Postgres | MariaDB, alias: str, engine: str) -> Iterator[str]:
+    """Make a database with all tables in a server, for the block."""
+    url = server.create()
+    configured = {
+        "ENGINE": f"django.db.backends.{engine}",
+        "NAME": url.rpartition("/")[2],
+        "HOST": "127.0.0.1",
+        "PORT": str(server.port),
+        "USER": "halfmoon",
+        "PASSWORD": server.password,
+    }
+    known = dict(connections.settings)
+    connections.settings = connections.configure_settings({**known, alias: configured})
+    call_command("migrate", database=alias, run_syncdb=True, verbosity=0)
+    yield alias
+    connections[alias].close()
+    connections.settings = known
+    server.drop(url)
+
+
 @pytest.fixture(scope="session")
 def postgres_alias(postgres_server: Postgres) -> Iterator[str]:
     """The alias of a PostgreSQL database with all tables."""
-    url = postgres_server.create()
-    configured = {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": url.rpartition("/")[2],
-        "HOST": "127.0.0.1",
-        "PORT": str(postgres_server.port),
-        "USER": "halfmoon",
-        "PASSWORD": postgres_server.password,
-    }
-    known = dict(connections.settings)
-    connections.settings = connections.configure_settings({**known, "postgres": configured})
-    call_command("migrate", database="postgres", run_syncdb=True, verbosity=0)
-    yield "postgres"
-    connections["postgres"].close()
-    connections.settings = known
-    postgres_server.drop(url)
+    with _configured(postgres_server, "postgres", "postgresql") as alias:
+        yield alias
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(scope="session")
+def mariadb_alias(mariadb_server: MariaDB) -> Iterator[str]:
+    """The alias of a MariaDB database with all tables; Django's driver for it is mysqlclient."""
+    pytest.importorskip("MySQLdb", reason="mysqlclient is not installed (make databases)")
+    with _configured(mariadb_server, "mariadb", "mysql") as alias:
+        yield alias
+
+
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
 def using(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The alias of a database with all tables, all of ours empty: once SQLite, once PostgreSQL."""
-    alias: str = "default" if request.param == "sqlite" else request.getfixturevalue("postgres_alias")
+    """The alias of a database with all tables, all of ours empty: SQLite, then PostgreSQL and MariaDB."""
+    alias: str = "default" if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_alias")
     empty(alias)
     yield alias
     connections[alias].close()

@@ -21,10 +21,10 @@ from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events import certainty
-from halfmoon.events.context import LocalTransaction, Status, active_transactions
+from halfmoon.events.context import LocalTransaction, active_transactions
 from halfmoon.events.database import Busy, Refused, Rows, Values
 from halfmoon.events.dbapi.driver import autocommits, dialect_of, paramstyle_of, written
-from halfmoon.events.dbapi.proxy import ProxyConnection
+from halfmoon.events.dbapi.proxy import ProxyConnection, undone
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.opened import opened_here
 from halfmoon.events.tables import TableMissing, TableOutdated, named_in
@@ -166,7 +166,8 @@ class DbapiProvider:
     def _bury(self) -> None:
         """End the transactions of connections that were dropped without an end."""
         while self._dropped:
-            self._dropped.popleft().end(Status.ROLLED_BACK)
+            local = self._dropped.popleft()
+            local.end(undone(local))
 
 
 class DbapiRows:

@@ -13,13 +13,15 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from halfmoon.events import certainty, sqlite
+from halfmoon.events import certainty, mysql, sqlite
 from halfmoon.events.context import LocalTransaction, Status, adopt, bind
 from halfmoon.events.dbapi.driver import autocommits, in_transaction, speaks_of_transactions, words
 from halfmoon.events.opened import opened
 
 _RUNNING = {"execute", "executemany", "executescript", "callproc", "copy", "stream", "copy_expert", "copy_from", "copy_to"}
 _OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_opening"}
+_IMPLIED = "implied"
+"""Whether a statement of MySQL committed by itself what came before it, or may have."""
 
 
 class ProxyConnection:
@@ -143,7 +145,7 @@ class ProxyConnection:
         self._opening.over = True
         self._savepoints.clear()
         if local is not None:
-            local.end(status)
+            local.end(undone(local) if status is Status.ROLLED_BACK else status)
 
     def _commit(self, commit: Callable[[], None]) -> None:
         if self._local is None:
@@ -167,6 +169,8 @@ class ProxyConnection:
         given_up = self._given_up()
         opened = in_transaction(self._real)
         self._begin_before(method, args)
+        if self._dialect == "mysql" and args and self._local is not None and self._local.followed:
+            self._local.facts[_IMPLIED] = self._local.facts.get(_IMPLIED) or mysql.may_commit(args[0])
         error: BaseException | None = None
         try:
             return method(*args, **options)
@@ -224,6 +228,11 @@ class ProxyConnection:
 
     def _wrapped(self, result: Any) -> Any:
         return ProxyCursor(self, result) if hasattr(result, "fetchone") else result
+
+
+def undone(local: LocalTransaction) -> Status:
+    """How a transaction that was rolled back ended: after a statement that committed by itself nobody here knows."""
+    return Status.UNKNOWN if local.facts.get(_IMPLIED) else Status.ROLLED_BACK
 
 
 def _chains(said: list[str]) -> bool:

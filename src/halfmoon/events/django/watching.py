@@ -10,8 +10,10 @@ after Django's own `on_commit`; whatever else happens is UNKNOWN, and the broker
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from halfmoon.events import mysql
 from halfmoon.events.certainty import aborted, refused
 from halfmoon.events.context import LocalTransaction, Status, Synchronization, bind
 from halfmoon.events.sqlite import BEGIN, in_no_transaction
@@ -61,16 +63,20 @@ class Watch:
         self.transaction: DjangoTransaction | None = None
         self._outcome: Status | None = None
         self._by_hand = False
+        self._implied = False
+        """Whether a statement committed by itself what came before it, or may have."""
         self._open: list[str] = []
         self._unseen = {sid for sid in connection.savepoint_ids if sid is not None}
         self._plain = {name: getattr(connection, name) for name in _COVERED}
         for name in _COVERED:
             setattr(connection, name, getattr(self, f"_{name}"))
+        if connection.vendor == "mysql":
+            connection.execute_wrappers.append(self._executes)
 
     def begin(self, source: object) -> DjangoTransaction:
         """Follow the transaction that runs on the connection from now on, and bind it to this context."""
         connection = self.connection
-        self.transaction, self._outcome = DjangoTransaction(source, self), None
+        self.transaction, self._outcome, self._implied = DjangoTransaction(source, self), None, False
         self._by_hand = not (connection.in_atomic_block and connection.commit_on_exit)
         # the first is no savepoint: it holds what a rollback to a savepoint undoes that was made before anybody watched
         self._open = ["", *(sid for sid in connection.savepoint_ids if sid is not None)]
@@ -96,6 +102,12 @@ class Watch:
     def is_over(self) -> None:
         """The connection is in no transaction any more: functions of `on_commit` run, or the end went by unseen."""
         self.end(self._outcome or Status.UNKNOWN)
+
+    def _executes(self, execute: Callable[..., Any], statement: Any, parameters: Any, many: bool, context: Any) -> Any:
+        """Run a statement of MySQL, and note before whether it commits by itself: also where it fails."""
+        if self.transaction is not None and self.transaction.followed:
+            self._implied = self._implied or mysql.may_commit(statement)
+        return execute(statement, parameters, many, context)
 
     # ------------------------------------------------------------ savepoints
 
@@ -157,14 +169,18 @@ class Watch:
 
     def _rollback(self) -> None:
         self._plain["rollback"]()
-        self.end(self._outcome or Status.ROLLED_BACK)
+        self.end(self._outcome or self._undone())
+
+    def _undone(self) -> Status:
+        """How a transaction without a commit ended: of one in which a statement committed by itself nobody here knows."""
+        return Status.UNKNOWN if self._implied else Status.ROLLED_BACK
 
     def _close(self) -> None:
         try:
             self._plain["close"]()
         finally:
             if self.connection.connection is None or self.connection.closed_in_transaction:
-                self.end(self._outcome or Status.ROLLED_BACK)
+                self.end(self._outcome or self._undone())
 
     def _set_autocommit(self, autocommit: bool, *args: Any, **options: Any) -> None:
         """Django calls this right after a commit; in it the functions given to `on_commit` run, and may fail."""

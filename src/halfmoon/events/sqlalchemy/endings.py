@@ -7,7 +7,6 @@ given up with a rollback and no error. Engines are listened to for the connectio
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 
-from halfmoon.events import certainty, sqlite
+from halfmoon.events import certainty, mysql, sqlite
 from halfmoon.events.context import LocalTransaction, Status
 from halfmoon.events.sqlalchemy.rows import dialect_of
 
@@ -46,10 +45,6 @@ class Record:
 
 
 _records: WeakKeyDictionary[Connection, Record] = WeakKeyDictionary()
-_COMMITS_BY_ITSELF = re.compile(
-    r"\s*(CREATE(?!\s+TEMPORARY)|ALTER|DROP(?!\s+TEMPORARY)|TRUNCATE|RENAME|LOCK\s+TABLES|GRANT|REVOKE|ANALYZE|OPTIMIZE|BEGIN|START)\b",
-    re.IGNORECASE,
-)
 _HEARD = "_halfmoon_heard"
 _SAVEPOINTS = {"savepoint", "rollback_to_savepoint", "release_savepoint"}
 _TELLING_DRIVERS = {"psycopg", "psycopg_async", "psycopg2", "psycopg2cffi", "pg8000"}
@@ -120,7 +115,7 @@ def _listen(engine: Engine) -> None:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "before_cursor_execute", _begin_before_savepoint)
     elif dialect_of(engine) == "mysql":
-        event.listen(engine, "after_cursor_execute", _mysql_executed)
+        event.listen(engine, "before_cursor_execute", _note_commit)
 
 
 def _begin_before_savepoint(
@@ -136,8 +131,9 @@ def _begin_before_savepoint(
         cursor.execute(sqlite.BEGIN)
 
 
-def _mysql_executed(connection: Connection, cursor: Any, statement: str, *_: Any) -> None:
-    if (record := _records.get(connection)) is not None and _COMMITS_BY_ITSELF.match(statement):
+def _note_commit(connection: Connection, cursor: Any, statement: str, *_: Any) -> None:
+    """Note a statement of MySQL that commits what came before it: also where it fails, so before it runs."""
+    if (record := _records.get(connection)) is not None and mysql.may_commit(statement):
         record.implied = True
 
 
