@@ -157,7 +157,7 @@ def test_a_handle_is_the_alias_of_the_database():
 
 
 def test_an_unknown_database_is_refused_with_those_that_are_there():
-    with pytest.raises(UsageError, match=r"'nope'.*'default', 'other'"):
+    with pytest.raises(UsageError, match=r"'nope'.*'default'.*'other'"):
         provider("nope")
 
 
