@@ -13,9 +13,12 @@ from halfmoon.testing.disk import SimDisk, Stopped
 from tests.store.driving import HOST, NOW, draft, read_all, run, small
 
 KEPT = [88, 94, 125, 2022, 2070]
-SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 60) if seed not in KEPT]
-SEEDS = [*range(10), *SLOW, *KEPT]
-"""A few, those that once found something, and fifty that are left out of the quick run."""
+HISTORIES = [
+    *((seed, sync) for seed in (*range(10), *KEPT) for sync in (False, True)),
+    *(pytest.param(seed, bool(seed % 2), marks=pytest.mark.slow) for seed in range(10, 60)),
+]
+"""A few and those that once found something in both flush modes, and fifty in one that are left out of the quick run."""
+in_histories = pytest.mark.parametrize(("seed", "sync"), HISTORIES, ids=lambda value: str(value).lower())
 QUEUES = [("orders", 0), ("orders", 1), ("paid", 0)]
 
 
@@ -134,8 +137,7 @@ def _bodies(messages: dict[int, tuple[bytes, int]]) -> dict[int, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
-@pytest.mark.parametrize("seed", SEEDS)
+@in_histories
 def test_a_store_keeps_its_promises_over_kills_power_losses_and_stops(seed: int, sync: bool):
     history = History(seed, sync=sync)
     for _ in range(6):
@@ -148,8 +150,7 @@ def test_a_store_keeps_its_promises_over_kills_power_losses_and_stops(seed: int,
             history.crash(power=kind == "power")
 
 
-@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
-@pytest.mark.parametrize("seed", SEEDS)
+@in_histories
 def test_a_store_keeps_its_promises_when_stopped_inside_a_write(seed: int, sync: bool):
     history = History(seed, sync=sync)
     for _ in range(5):

@@ -23,9 +23,12 @@ from tests.store.transacting import (
     truth_of,
 )
 
-SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 16)]
-SEEDS = [*range(2), *SLOW]
-"""A few, and more than a hundred that are left out of the quick run."""
+HISTORIES = [
+    *((seed, sync) for seed in range(2) for sync in (False, True)),
+    *(pytest.param(seed, bool(seed % 2), marks=pytest.mark.slow) for seed in range(2, 16)),
+]
+"""Two in both flush modes, and more in one that are left out of the quick run."""
+in_histories = pytest.mark.parametrize(("seed", "sync"), HISTORIES, ids=lambda value: str(value).lower())
 
 
 class History:
@@ -142,8 +145,7 @@ class History:
 
 @pytest.mark.slow
 @pytest.mark.mission("004-37", "004-38", "004-39", "004-41")
-@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
-@pytest.mark.parametrize("seed", SEEDS)
+@in_histories
 def test_the_index_says_what_the_log_says_over_kills_power_losses_and_stops(seed: int, sync: bool):
     history = History(seed, sync=sync)
     for _ in range(6):
@@ -157,8 +159,7 @@ def test_the_index_says_what_the_log_says_over_kills_power_losses_and_stops(seed
     assert history.rebuilt == 1, "only the first start has nothing to go on from"
 
 
-@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
-@pytest.mark.parametrize("seed", SEEDS)
+@in_histories
 def test_the_index_says_what_the_log_says_when_stopped_inside_a_write(seed: int, sync: bool):
     history = History(seed, sync=sync)
     for _ in range(6):
@@ -173,7 +174,7 @@ def test_the_index_says_what_the_log_says_when_stopped_inside_a_write(seed: int,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(10))
 def test_the_index_says_what_the_log_says_when_syncs_fail(seed: int):
     history = History(seed, sync=False)
     for _ in range(6):
