@@ -18,13 +18,12 @@ def reachable(address):
     with socket.create_connection((host, int(port)), timeout=60):
         return True
 
-seen = []
+shared = set()
 
 def test_a_broker_of_its_own(halfmoon_broker):
     assert reachable(halfmoon_broker.nameserver)
     assert reachable(halfmoon_broker.broker)
     assert halfmoon_broker.data.is_dir()
-    seen.append(halfmoon_broker.broker)
 
 def test_another_broker_for_the_next_test(halfmoon_broker):
     assert halfmoon_broker.data.is_dir()
@@ -33,11 +32,12 @@ def test_another_broker_for_the_next_test(halfmoon_broker):
     assert reachable(halfmoon_broker.broker)
 
 def test_one_for_all(halfmoon_broker_session):
-    seen.append(halfmoon_broker_session.broker)
-
-def test_the_same_again(halfmoon_broker_session):
-    assert seen[-1] == halfmoon_broker_session.broker
+    shared.add(halfmoon_broker_session.broker)
     assert reachable(halfmoon_broker_session.broker)
+
+def test_the_same_for_another(halfmoon_broker_session):
+    shared.add(halfmoon_broker_session.broker)
+    assert len(shared) == 1
 """
 
 

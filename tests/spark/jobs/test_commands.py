@@ -219,13 +219,14 @@ def test_a_replay_of_dead_letters_that_are_not_there_fails_and_a_wrong_condition
     assert (wrong.code, "no_such_column" in wrong.err) == (2, True)
 
 
-def test_a_table_is_filled_compacted_cleared_of_copies_verified_queried_and_replayed(run, cluster, tmp_path):
+def test_a_table_is_filled_compacted_cleared_of_copies_verified_queried_and_replayed(run, cluster, topic, send, tmp_path):
     lake = tmp_path / "lake"
-    first = run("ingest", "orders", lake, "--json").json()
-    with Producer(group="P_plain", nameserver=cluster.nameserver) as producer:
-        for body in (b"copy", b"copy"):
-            producer.send(Message("orders", body, tag="twice", keys=["same"]))
-    second = run("ingest", "orders", lake, "--json").json()
+    for number in range(4):
+        send(topic, [str(number)], tag="paid", keys=[f"o-{number}"])
+    send(topic, ["a", "b"], tag="open")
+    first = run("ingest", topic, lake, "--json").json()
+    send(topic, ["copy", "copy"], tag="twice", keys=["same"])
+    second = run("ingest", topic, lake, "--json").json()
     assert (first["rows"], second["rows"]) == (6, 2)
 
     live = run("verify", lake, "--live")
@@ -236,9 +237,8 @@ def test_a_table_is_filled_compacted_cleared_of_copies_verified_queried_and_repl
     checked = run("verify", lake, "--json").json()
     assert (checked["sound"], sum(queue["dropped"] for queue in checked["queues"])) == (True, 1)
 
-    said = run(
-        "sql", "select tags, count(*) n from topic.orders group by tags order by tags", "--archive", f"orders={lake}", "--json"
-    )
+    query = f"select tags, count(*) n from topic.{topic} group by tags order by tags"
+    said = run("sql", query, "--archive", f"{topic}={lake}", "--json")
     assert [(one["tags"], one["n"]) for one in said.json()["rows"]] == [("open", 2), ("paid", 4), ("twice", 1)]
 
     replayed = ("replay", "orders_again", "--table", lake, "--where", "tags = 'paid'", "--id", "copy-of-paid", "--yes")
@@ -248,7 +248,7 @@ def test_a_table_is_filled_compacted_cleared_of_copies_verified_queried_and_repl
     assert (dry["rows"], done["rows"], done["batches"], done["id"]) == (4, 4, 1, "copy-of-paid")
     assert (again.code, again.out) == (0, "copy-of-paid was complete before: nothing was sent\n")
     assert count(cluster, "orders_again") == 4
-    none = run("replay", "orders_again", "--topic", "orders", "--where", "tags = 'nobody'", "--yes")
+    none = run("replay", "orders_again", "--topic", topic, "--where", "tags = 'nobody'", "--yes")
     assert none.code == 1
     assert "the replay's id is replay-" in none.err
 
