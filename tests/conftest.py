@@ -1,4 +1,4 @@
-"""What every test run does: Hypothesis without deadlines, simulated histories marked slow, outcomes noted for `make mission`."""
+"""What every test run does: Hypothesis without deadlines, slow files marked so, outcomes noted for `make mission`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.dealing import Dealing, rank
+from tests.dealing import Dealing, rank, slow
 from tools import mission
 
 settings.register_profile("halfmoon", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("halfmoon")
 
-_SIMULATION = "tests/simulation/"
 _RECORDER = pytest.StashKey[mission.Recorder]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to note outcomes, in the process that hears of all tests."""
+    """Begin to note outcomes, in the process that hears of all tests. What is random is the order alone: tests have their seeds."""
+    config.option.randomly_reset_seed = False
     recorder = config.stash[_RECORDER] = mission.Recorder(mission.lines(mission.PAGE.read_text()))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Listener(recorder))
@@ -46,9 +46,12 @@ class _Listener:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Check the numbers of all marks before any test is left out, mark the simulated histories as slow, put the longest first."""
+    """Check the numbers of all marks before any test is left out, mark slow files, put the longest first.
+
+    Comes after pytest-randomly, and keeps its order among those of one place.
+    """
     for item in items:
-        if item.nodeid.startswith(_SIMULATION):
+        if slow(item.nodeid):
             item.add_marker("slow")
         try:
             config.stash[_RECORDER].collected(item.nodeid, _numbers(item))
@@ -66,6 +69,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if numbers := _numbers(item):
         report.user_properties.append(("mission", numbers))
     return report
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Say what repeats the order of this run: quiet as it is, pytest leaves the plugin's own line out."""
+    terminal = session.config.pluginmanager.getplugin("terminalreporter")
+    seed = session.config.getoption("randomly_seed", None)
+    if terminal is not None and seed is not None:
+        terminal.write_line(f"order: --randomly-seed={seed}")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -24,6 +24,16 @@ FIRST = (
     "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
 )  # fmt: skip
 """Where tests take seconds, the slowest first."""
+SLOW = (
+    "tests/simulation/", "tests/spark/test_rows", "tests/spark/test_encode", "tests/spark/test_sink", "tests/spark/test_stream",
+    "tests/spark/test_files", "tests/spark/lake/test_bodies", "tests/spark/lake/test_files", "tests/spark/jobs/test_plots",
+    "tests/cli/test_spark", "tests/cli/demo/", "tests/store/test_missing", "tests/store/test_recovery", "tests/store/test_opening",
+    "tests/store/test_damage", "tests/store/test_crashes", "tests/store/test_transactions_re", "tests/testing/test_faults",
+    "tests/testing/test_clients", "tests/events/test_relay", "tests/events/test_codec", "tests/events/test_envelope",
+    "tests/events/test_declarations", "tests/events/test_without_greenlet", "tests/events/test_dbapi", "tests/events/django/",
+    "tests/events/test_consumers",
+)  # fmt: skip
+"""What `make check` leaves out, by measure: files that take more than two seconds of processor time, or wait for long."""
 ALONE = ("test_store_both_ways", "test_transaction_index")
 """Files whose tests start servers of their own, and take longest: dealt out one by one."""
 _INTEROP = "tests/interop/"
@@ -55,6 +65,11 @@ def together(node_id: str) -> str:
 def rank(node_id: str) -> int:
     """Return when a test's turn is: tests of a lower rank come first."""
     return next((at for at, place in enumerate(FIRST) if node_id.startswith(place)), len(FIRST))
+
+
+def slow(node_id: str) -> bool:
+    """Whether `make check` leaves a test out for the place where it stands."""
+    return node_id.startswith(SLOW)
 
 
 def alone(file: str) -> bool:
