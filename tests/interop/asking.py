@@ -17,6 +17,9 @@ from halfmoon.wire.record import decode_records
 VOLATILE = re.compile(r"timestamp|time_?stamp|phyoffset|msgid|dataversion|delaytime|clientaddr|remoteip|brokeraddr|tps", re.I)
 """Fields whose values are times, positions in a log whose records differ by a byte, addresses, or rates."""
 
+NOT_SHARED = ("Str", "PutTps", "topicBirthMs")
+"""Ends of the names of fields that 4.9.7 does not have: two came with 5.x, one is ours. Java's clients pass over them."""
+
 
 class Question(NamedTuple):
     """One request: a code, header fields as text and a body."""
@@ -93,9 +96,9 @@ def _body(body: bytes) -> Any:
 
 
 def _steady(value: Any) -> Any:
-    """The same without what differs from run to run, or came with 5.x; lists are sets on the wire."""
+    """The same without what differs from run to run, came with 5.x or is ours alone; lists are sets on the wire."""
     if isinstance(value, dict):
-        return {k: "?" if VOLATILE.search(k) else _steady(v) for k, v in value.items() if not k.endswith(("Str", "PutTps"))}
+        return {k: "?" if VOLATILE.search(k) else _steady(v) for k, v in value.items() if not k.endswith(NOT_SHARED)}
     if isinstance(value, list):
         return sorted((_steady(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
     return value
