@@ -31,7 +31,9 @@ SLOW = (
     "tests/store/test_damage", "tests/store/test_crashes", "tests/store/test_transactions_re", "tests/testing/test_faults",
     "tests/testing/test_clients", "tests/events/test_relay", "tests/events/test_codec", "tests/events/test_envelope",
     "tests/events/test_declarations", "tests/events/test_without_greenlet", "tests/events/test_dbapi", "tests/events/django/",
-    "tests/events/test_consumers",
+    "tests/events/test_consumers", "tests/events/test_belonging", "tests/events/test_sqlalchemy", "tests/events/test_publisher",
+    "tests/events/test_outbox", "tests/events/test_dedup", "tests/shell/test_full_disk", "tests/wire/test_columns",
+    "tests/test_conversion",
 )  # fmt: skip
 """What `make check` leaves out, by measure: files that take more than two seconds of processor time, or wait for long."""
 ALONE = ("test_store_both_ways", "test_transaction_index")

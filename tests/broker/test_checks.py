@@ -332,6 +332,7 @@ def test_plain_clients_keep_the_rule_of_fifteen_and_checks_before_an_open_answer
     assert copy.properties["TRANSACTION_CHECK_TIMES"] == "30"
 
 
+@pytest.mark.slow
 def test_a_transaction_that_is_open_for_longer_than_messages_are_kept_is_given_up(make_talk):
     talk = make_talk(transaction_check_interval_ms=1_800_000, transaction_timeout_ms=1000, client_expiry_ms=10_000_000)
     produce(talk, GROUP)
