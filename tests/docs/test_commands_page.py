@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from rich.text import Text
+
+from halfmoon.cli.group_of_commands import app
 from halfmoon.cli.main import COMMANDS
 from tools import generate_commands
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield every command with its words."""
+    group: Any = typer.main.get_command(app)
+    context = group.make_context("halfmoon", [], resilient_parsing=True)
+    waiting = [(name, group.get_command(context, name)) for name in COMMANDS]
+    while waiting:
+        name, command = waiting.pop()
+        yield name, command
+        waiting += [(f"{name} {verb}", inner) for verb, inner in getattr(command, "commands", {}).items()]
 
 
 def test_the_page_of_commands_is_not_stale():
@@ -15,3 +33,21 @@ def test_the_page_names_every_command_with_an_example():
 
     assert all(f"## halfmoon {name}\n" in text for name in COMMANDS)
     assert text.count("```\nhalfmoon ") == text.count("\n```\n\n")
+
+
+def test_what_a_help_says_reaches_the_terminal_whole():
+    texts = {name: [command.help or "", *(each.help or "" for each in command.params)] for name, command in commands()}
+
+    assert len(texts) > 60
+    cut = {name: text for name, said in texts.items() for text in said if Text.from_markup(text).plain != text}
+    assert not cut, "words in square brackets are taken for markup"
+
+
+def test_every_command_writes_json_for_programs_as_the_page_says():
+    without = [
+        name
+        for name, command in commands()
+        if not hasattr(command, "commands") and "--json" not in [flag for each in command.params for flag in each.opts]
+    ]
+
+    assert not without

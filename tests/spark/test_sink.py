@@ -16,7 +16,7 @@ from halfmoon.client.ranges import Ranges
 from halfmoon.errors import ConnectionLost, MessageIllegal, UsageError
 from halfmoon.model import RECONSUME_REASON, MessageQueue
 from halfmoon.spark import sink
-from halfmoon.spark.sink import BatchWriter, Sending, Sent, Task, batch_writer, stream_task, write
+from halfmoon.spark.sink import BatchWriter, Sending, Sent, Task, batch_writer, stream_task, stream_writer, write
 from halfmoon.spark.sink_options import SinkOptions, sink_options
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_batch
@@ -310,6 +310,29 @@ def test_options_that_do_not_fit_are_refused(given: dict[str, str], why: str):
     with pytest.raises(UsageError, match=why) as refused:
         sink_options({**GIVEN, **given})
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"transactionalId": "may-31"}, "transactionalId does nothing with delivery=at-least-once; it needs delivery=idempotent or"),
+        ({"delivery": "idempotent", "transactionalId": "a", "batchNumber": "1"}, "batchNumber does nothing with delivery=idempotent"),
+        ({"delivery": "idempotent", "strictReplay": "false"}, "strictReplay .* needs delivery=exactly-once"),
+        ({"transactiontimeout": "2h"}, "transactionTimeout does nothing with delivery=at-least-once"),  # Spark's letters
+        ({"delivery": "exactly-once", "batchNumber": "1"}, "batchNumber needs transactionalId"),
+    ],
+)
+def test_an_option_that_this_delivery_would_not_heed_is_refused(given: dict[str, str], why: str):
+    with pytest.raises(UsageError, match=why):
+        sink_options({**GIVEN, **given})
+
+
+def test_a_stream_is_given_no_number_of_a_batch():
+    given = {**GIVEN, "delivery": "exactly-once", "transactionalId": "q"}
+
+    assert batch_writer({**given, "batchNumber": "3"}, ROW, False)
+    with pytest.raises(UsageError, match="batchNumber is for a batch only"):
+        stream_writer({**given, "batchnumber": "3"}, ROW, False)
 
 
 def test_columns_that_no_message_has_are_left_out_with_one_warning_or_refused(caplog: pytest.LogCaptureFixture):

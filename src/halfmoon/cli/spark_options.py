@@ -24,7 +24,7 @@ Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source, such as fetchBytes=8MiB; repeatable."),
 ]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw a picture, too (extra halfmoon[lake]).")]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw a picture, too (halfmoon's extra lake).")]
 Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Only what was stored since: {TIME_FORMS}.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic; repeatable.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many rows are shown.")]

@@ -153,6 +153,8 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
     """Return the writer of a stream, for what the user asked. Raises UsageError unless such rows can be sent."""
+    if any(name.lower() == "batchnumber" for name in given):
+        raise UsageError("option batchNumber is for a batch only: a stream numbers its batches itself")
     options = _checked(given, schema, overwrite)
     return (ExactlyStreamWriter if options.delivery == EXACTLY else StreamWriter)(options)
 

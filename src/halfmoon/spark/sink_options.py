@@ -22,6 +22,13 @@ SPARKS = frozenset({"checkpointlocation"})
 EXACTLY = "exactly-once"
 KINDS = {"zlib": ZLIB, "lz4": LZ4, "zstd": ZSTD}
 DELIVERIES = ("at-least-once", "idempotent", EXACTLY)
+PROMISES = {
+    "transactionalId": ("idempotent", EXACTLY),
+    "batchNumber": (EXACTLY,),
+    "strictReplay": (EXACTLY,),
+    "transactionTimeout": (EXACTLY,),
+}
+"""Options that say what only these deliveries do: with another one they are refused, for nothing would heed them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +86,12 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink, checked one by one and against each other. Raises UsageError."""
     found = parse(SinkOptions, {name: text for name, text in given.items() if name.lower() not in SPARKS}, "sink")
     split_addresses(found.endpoints)
+    named = {name.lower() for name in given}
+    for name, deliveries in PROMISES.items():
+        if name.lower() in named and found.delivery not in deliveries:
+            raise UsageError(f"{name} does nothing with delivery={found.delivery}; it needs delivery={' or '.join(deliveries)}")
+    if found.batch_number and not found.transactional_id:
+        raise UsageError("batchNumber needs transactionalId: a job without one gets another id at each run")
     if found.transactional_id.startswith(ONE_RUN):
         raise UsageError(f"transactionalId: ids that begin with {ONE_RUN} are those of jobs without one, and are forgotten")
     if kind := KINDS.get(found.compression):

@@ -51,7 +51,7 @@ def demo(
     the broker nothing. It is killed, and another of its group takes over and answers the broker's checks; the broker is killed and
     started again. One consumer group is given all orders, one what a filter chooses, one reminders at their time. Then Spark copies
     the events to another topic, exactly once, with its driver killed in the middle; makes a table of them; and audits the
-    transactions. All are real processes. Without Java or the extra halfmoon[lake] Spark's part is left out. Exit code 1 when
+    transactions. All are real processes. Without Java or halfmoon's extra lake Spark's part is left out. Exit code 1 when
     anything does not agree.
 
     Example: halfmoon demo --orders 5000 --kills 3
