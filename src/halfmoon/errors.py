@@ -8,6 +8,7 @@ at another broker or later, may help. Nothing here does any work.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
@@ -157,6 +158,17 @@ class NoRoute(HalfmoonError):
         text = f"No route info of this topic: {topic}" if reason is None else f"no route of topic {topic} can be learnt: {reason}"
         super().__init__(text + (f"; did you mean {' or '.join(map(repr, near))}?" if near else ""))
         self.topic, self.reason, self.near = topic, reason, near
+
+
+class NotWritable(NoRoute):
+    """The topic is there, and no broker of it lets anybody write: its permission says so, or it has no queues to write to."""
+
+    retry = False
+
+    def __init__(self, topic: str, brokers: Sequence[str]) -> None:
+        where = ", ".join(brokers)
+        HalfmoonError.__init__(self, f"topic {topic} may not be written to: its permission on {where}, see `halfmoon topic show`")
+        self.topic, self.reason, self.near = topic, "it may not be written to", ()
 
 
 class SendFailed(HalfmoonError):

@@ -11,9 +11,10 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
-from halfmoon import ConsumeFrom, PushConsumer
+from halfmoon import Admin, ConsumeFrom, PushConsumer
 from halfmoon.errors import UsageError
 from halfmoon.events import dbapi
+from halfmoon.events.errors import PublishFailed
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.relay import RelaySettings
 from halfmoon.events.paths import Path
@@ -116,6 +117,30 @@ def test_events_of_committed_transactions_are_consumed_and_others_never(session,
     assert not {never.event_id, inner.event_id, undone.event_id} & set(inbox.ids)
     paid = next(one for one in inbox.messages if one.msg_id == told.event_id)
     assert (paid.tag, paid.keys, paid.properties["who"]) == ("EC_PAID", (told.event_id, "o-42"), "Ada")
+
+
+@pytest.mark.slow
+def test_an_event_for_a_topic_that_may_not_be_written_to_is_parked_at_once_and_sent_when_asked_for(sqlite_url, cluster):
+    topic, engine = "TP_READ_ONLY", sqlalchemy.create_engine(sqlite_url)
+    made = sessionmaker(engine)
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic(topic, queue_count=1, perm=4)
+        with Publisher("P_parked", cluster.nameserver, session=made, mode="outbox") as events:
+            events.create_tables()
+            with made.begin():
+                told = events.publish(topic, "EC_PAID", 1)
+                other = events.publish("TP_OTHER", "EC_PAID", 2)
+            until(lambda: len(rows(engine)) == 1, within_s=10)  # the other one is sent
+            [parked] = until(lambda: outbox_status.entries(events.provider, 1, state="failed"), within_s=10)
+            assert (parked.event_id, parked.attempts) == (told.event_id, 1)
+            assert "TP_READ_ONLY may not be written to" in parked.error
+            assert other.path is Path.OUTBOX
+            with made.begin(), pytest.raises(PublishFailed, match="may not be written to"):
+                Publisher("P_direct", cluster.nameserver, session=made).publish(topic, "EC_PAID", 3, transactional=True)
+            admin.create_topic(topic, queue_count=1)
+            outbox_status.retry(events.provider, time.time_ns() // 1_000_000)
+            until(lambda: rows(engine) == [])
+    engine.dispose()
 
 
 @pytest.mark.slow

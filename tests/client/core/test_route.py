@@ -11,7 +11,7 @@ from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import RouteTable, publish_info, read_queues, route_of
 from halfmoon.client.core.troubles import Troubles
 from halfmoon.client.settings import ProducerSettings, settings_of
-from halfmoon.errors import ConnectFailed, NetworkError, NoRoute
+from halfmoon.errors import ConnectFailed, NetworkError, NoRoute, NotWritable
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import TopicRouteData, from_json, to_json
 from halfmoon.wire.headers.route import GetBrokerClusterInfo, GetRouteinfoByTopic
@@ -45,6 +45,18 @@ def test_permission_bits_decide_what_is_written_and_read():
 
     assert {queue.broker_name for queue in publish_info("t", route_of(data)).queues} == {"broker-b"}
     assert {queue.broker_name for queue in read_queues("t", route_of(data))} == {"broker-a"}
+
+
+def test_a_topic_that_may_not_be_written_to_is_not_said_to_be_missing():
+    read_only, masterless = route({"broker-a": 2}), route({"broker-b": 1}, slaves_only=("broker-b",))
+    read_only.queue_datas[0].perm = 4
+    script = Scripted()
+    found = table(script, read_only=read_only, masterless=masterless)
+
+    with pytest.raises(NotWritable, match="topic read_only may not be written to: its permission on broker-a"):
+        script.run(found.publish_info("read_only"))
+    with pytest.raises(NoRoute, match="masterless can be learnt: no master is known of its brokers broker-b"):
+        script.run(found.publish_info("masterless"))
 
 
 def test_an_order_configuration_fixes_the_queues_and_their_order():

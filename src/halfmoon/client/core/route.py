@@ -15,7 +15,7 @@ import msgspec
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.troubles import Troubles
 from halfmoon.effects import Op, Signal, now, spawn, wait
-from halfmoon.errors import HalfmoonError, NoNameServer, NoNameServerAnswers, NoRoute, TopicNotFound, broker_error
+from halfmoon.errors import HalfmoonError, NoNameServer, NoNameServerAnswers, NoRoute, NotWritable, TopicNotFound, broker_error
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import TopicList, TopicRouteData, from_json
 from halfmoon.wire.codes import Perm
@@ -98,6 +98,16 @@ def publish_info(topic: str, route: Route) -> PublishInfo:
     return PublishInfo(topic, queues, counts)
 
 
+def _no_queue(topic: str, route: Route | None) -> NoRoute:
+    """Say why a topic has no queue to send to."""
+    if route is None or not route.queues:
+        return NoRoute(topic)
+    writable = [name for name, _, write_count, perm in route.queues if perm & Perm.WRITE and write_count]
+    if not writable:
+        return NotWritable(topic, [name for name, *_ in route.queues])
+    return NoRoute(topic, f"no master is known of its brokers {', '.join(writable)}")
+
+
 def read_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
     """Return the queues to read from, over all brokers; a master is not required."""
     return tuple(MessageQueue(topic, name, i) for name, count, _, perm in route.queues if perm & Perm.READ for i in range(count))
@@ -151,13 +161,13 @@ class RouteTable:
     def publish_info(self, topic: str, default_topic: str = "", queue_count: int = 4) -> Op[PublishInfo]:
         """Return where to send messages of a topic: from the cache, else from the name servers, else by the default topic.
 
-        Raises NoRoute, NoNameServer.
+        Raises NoRoute, NotWritable among them, and NoNameServer.
         """
         if (info := self.ready(topic)) is not None:
             return info
         yield from self._load(topic, default_topic, queue_count)
         if (info := self.ready(topic)) is None:
-            raise NoRoute(topic)
+            raise _no_queue(topic, self._routes.get(topic))
         return info
 
     def ready(self, topic: str) -> PublishInfo | None:

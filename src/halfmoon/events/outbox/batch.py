@@ -20,6 +20,7 @@ from halfmoon.errors import (
     NoNameServer,
     NoPermission,
     NotRunning,
+    NotWritable,
     RequestTimeout,
     SendFailed,
     SystemError_,
@@ -152,7 +153,7 @@ def is_final(error: BaseException) -> bool:
     error = _cause(error)
     if isinstance(error, NoPermission):
         return not error.remark.startswith("the broker[")
-    return isinstance(error, Unreadable | MessageRefused) or (
+    return isinstance(error, Unreadable | MessageRefused | NotWritable) or (
         isinstance(error, UsageError) and not isinstance(error, NotRunning | NoNameServer)
     )
 
