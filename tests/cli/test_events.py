@@ -91,7 +91,8 @@ class Running:
         self._path = here / "out"
         self._errors = here / "errors"
         command = [sys.executable, "-m", "halfmoon.cli.main", "events", "run", *arguments]
-        environment = {**os.environ, "NAMESRV_ADDR": nameserver}
+        environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
+        environment |= {"NAMESRV_ADDR": nameserver} if nameserver else {}
         with self._path.open("wb") as out, self._errors.open("wb") as errors:
             self.process = subprocess.Popen(command, cwd=here, env=environment, stdout=out, stderr=errors)
 
@@ -117,8 +118,8 @@ class Running:
 def start(here: Path, cluster) -> Iterator[Callable[..., Running]]:
     made: list[Running] = []
 
-    def begin(*arguments: str) -> Running:
-        made.append(Running(here, cluster.nameserver, *arguments))
+    def begin(*arguments: str, nameserver: str | None = None) -> Running:
+        made.append(Running(here, cluster.nameserver if nameserver is None else nameserver, *arguments))
         until(lambda: made[-1].ready or made[-1].process.poll() is not None)
         return made[-1]
 
@@ -186,27 +187,52 @@ def test_only_one_group_runs_when_it_is_named(start, send, module):
     assert not any(line.startswith("mail") for line in running.lines)
 
 
-def test_declarations_in_a_file_run_too(here, start, send, name, topic):
-    (here / f"{name}.py").write_text("def on_mail(event, context):\n    print('declared', event.payload, flush=True)\n")
+def declare(here: Path, name: str, topic: str, head: str = "", consumer: str = "") -> str:
+    """Write a file of declarations and the module behind it; return the file's name."""
+    (here / f"{name}.py").write_text(
+        "def on_mail(event, context):\n    print('declared', event.payload, flush=True)\n"
+        "def check(event, context):\n    print('checked', event.payload, flush=True)\n"
+    )
     (here / "events.toml").write_text(
         f"""
+{head}
 [classes]
 mail = "{name}:on_mail"
+paid = "{name}:check"
+
+[publishers.shop]
+group = "P_declared"
+topics = ["{topic}"]
+tx_callback = "paid"
 
 [consumers.mail]
 group = "S_declared"
 listener = "mail"
-nameserver = "127.0.0.1:1"
+{consumer}
 
 [consumers.mail.channels]
 {topic} = ["EC_PAID"]
 """
     )
-    running = start("events.toml")
+    return "events.toml"
+
+
+def test_declarations_in_a_file_run_too_with_the_name_server_that_the_command_names(here, start, send, name, topic):
+    running = start(declare(here, name, topic, consumer='nameserver = "127.0.0.1:1"'))
     send("by a file")
     until(lambda: "declared by a file" in running.lines)
 
     assert running.stop() == 0
+    assert running.errors == ""
+
+
+def test_the_name_server_of_a_file_serves_its_consumers_and_its_publishers(here, start, send, name, topic, cluster):
+    running = start(declare(here, name, topic, f'nameserver = "{cluster.nameserver}"'), nameserver="")
+    send("by its own")
+    until(lambda: "declared by its own" in running.lines)
+
+    assert running.stop() == 0
+    assert running.errors == ""
 
 
 # ---------------------------------------------------------------- in this process

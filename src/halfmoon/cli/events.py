@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -17,7 +18,9 @@ from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.consuming.consumers import CLOSE_WAIT_MS, Consumers
 from halfmoon.events.consuming.on import Handler, handlers_of
 from halfmoon.events.consuming.running import module_named, run
-from halfmoon.events.declarations import load
+from halfmoon.events.declarations import Declared
+from halfmoon.events.declarations import declared as made_of
+from halfmoon.events.declarations.files import read
 from halfmoon.events.publisher import Publisher
 from halfmoon.logs import to_stderr
 
@@ -76,17 +79,16 @@ def run_consumers(
     if log not in LEVELS:
         raise UsageError(f"--log {log}: must be one of {', '.join(LEVELS)}")
     to_stderr(LEVELS[log])
-    found = declared(modules)
+    found = declared(modules, nameserver)
     handlers = _of_groups(found.handlers, groups, modules)
     known = {one.group for one in handlers}
-    settings = {group: dict(values) for group, values in found.settings.items() if group in known}
-    for values in settings.values() if nameserver else ():
-        values.pop("nameserver", None)  # what is said here goes before what a file says
+    settings = {group: values for group, values in found.settings.items() if group in known}
     options: dict[str, Any] = {"threads": threads, "close_wait_ms": close_wait_ms, "groups": settings}
     options["nameserver"] = nameserver or LOCAL
     if create_tables:
         Consumers(handlers, **options).create_tables()
-    _warn_of_silence(options["nameserver"])
+    for one in sorted({str(settings.get(group, {}).get("nameserver") or options["nameserver"]) for group in known}):
+        _warn_of_silence(one)
     for publisher in found.publishers:
         publisher.start()
     try:
@@ -129,20 +131,31 @@ def list_declared(modules: Modules, as_json: Json = False) -> None:
     show_table("Consumers", ("group", "topic", "code", "function", "remarks"), rows_of)
 
 
-def declared(names: list[str]) -> Found:
-    """Return what modules and files declare, the current directory being importable. Raises UsageError, ModuleRefused."""
+def declared(names: list[str], nameserver: str = "") -> Found:
+    """Return what modules and files declare, the current directory being importable.
+
+    ``nameserver`` goes before what the files say. Raises UsageError, ModuleRefused.
+    """
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     files = [one for one in names if one.endswith(FILES)]
     modules = [module_named(one) for one in names if not one.endswith(FILES)]
     publishers = {id(one): one for module in modules for one in vars(module).values() if isinstance(one, Publisher)}
-    read = load(*files) if files else None
+    found = _in_files(files, nameserver) if files else None
     return Found(
-        [*publishers.values(), *(read.publishers.values() if read else ())],
-        handlers_of([*modules, *(read.consumers if read else ())]),  # a list: nothing is not everything
-        read.consumer_settings if read else {},
+        [*publishers.values(), *(found.publishers.values() if found else ())],
+        handlers_of([*modules, *(found.consumers if found else ())]),  # a list: nothing is not everything
+        found.consumer_settings if found else {},
     )
+
+
+def _in_files(files: list[str], nameserver: str) -> Declared:
+    """Return what files declare. Where neither they nor the command name a name server, publishers take the default, too."""
+    found = read(*files)
+    publishers = tuple(replace(one, settings={"nameserver": LOCAL, **one.settings}) for one in found.declarations.publishers)
+    said = {"nameserver": nameserver} if nameserver else {}
+    return made_of(replace(found.declarations, publishers=publishers), classes=found.classes, **said)
 
 
 def _of_groups(handlers: list[Handler], groups: list[str] | None, modules: list[str]) -> list[Handler]:
