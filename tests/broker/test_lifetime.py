@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from halfmoon.broker.lifetime import GAP_MS, GAPS_MAX, PATH, Lifetime
@@ -48,6 +50,23 @@ def test_a_step_of_the_clock_is_no_age_of_what_was_stored_before_it(disk):
     assert len(warned) == 2, "from the last sign of life on"
     found.seen(later + 2 * GAP_MS)
     assert len(warned) == 2
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"seenMs": "x"}', b"\0" * 30], ids=["cut", "wrong", "zeros"])
+def test_a_damaged_table_of_gaps_keeps_no_broker_from_starting(disk, data):
+    _, save = lifetime(disk)
+    save()
+    (Path(disk.root) / PATH).write_bytes(data)
+    warned = []
+
+    found, save = lifetime(disk, NOW + HOUR, last_ms=NOW + HOUR - 1000, warned=warned)
+
+    assert [PATH in str(said) for said in warned] == [True]
+    assert found.age_ms(NOW, NOW + HOUR) == HOUR
+    save()
+    warned.clear()
+    lifetime(disk, NOW + HOUR, warned=warned)
+    assert warned == []
 
 
 def test_gaps_and_the_time_between_two_lives_are_kept_over_restarts(disk):

@@ -91,6 +91,31 @@ def test_progress_survives_a_crash_once_the_period_of_saving_is_over(talk):
     assert query(talk).header(OffsetReply).offset == 2
 
 
+def test_progress_whose_file_is_gone_is_missed_by_name(talk, caplog):
+    made(talk)
+    update(talk, 2)
+    assert talk.broker.groups.get("G") is not None
+    talk.restart()
+    assert "is missing" not in caplog.text
+
+    talk.restart()
+    talk.broker.store.close(talk.now)
+    for path in (offsets_module.PATH, offsets_module.PATH + ".bak"):
+        talk.disk.remove(path)
+    talk.open()
+
+    assert "config/consumerOffset.json is missing: the progress of groups is not known" in caplog.text
+    assert "they begin as new ones do: G" in caplog.text
+
+
+def test_a_group_without_progress_has_none_to_miss(talk, caplog):
+    made(talk)
+    talk.broker.groups.existing("G", talk.now)
+    talk.restart()
+    talk.restart()
+    assert "is missing" not in caplog.text
+
+
 def test_progress_beyond_the_end_of_a_queue_is_brought_back_at_the_start(talk):
     made(talk)
     update(talk, 3)

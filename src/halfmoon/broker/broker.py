@@ -73,7 +73,7 @@ class Broker:
         self.tables = Tables(disk)
         self.topics = Topics(settings, self.tables, now)
         self.groups = Groups(settings, self.tables, now)
-        self.offsets = Offsets(self.tables)
+        self.offsets = Offsets(self.tables, self.groups.saved)
         self.clients = Clients()
         self.stats = Stats(settings.cluster, now)
         self.peers = Peers(idle_ms=settings.client_expiry_ms)

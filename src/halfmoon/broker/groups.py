@@ -29,6 +29,8 @@ class Groups:
         self._table: dict[str, SubscriptionGroupConfig] = dict(saved.subscription_group_table) if saved is not None else {}
         self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
         self._changed = tables.add(PATH, self._dump)
+        self.saved = self._table.keys() - set(PREDEFINED)
+        """Those that were there at the start, but for the original's own."""
         for name in PREDEFINED:
             self._table.setdefault(name, SubscriptionGroupConfig(group_name=name))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from halfmoon.broker.tables import Tables
+from halfmoon.errors import StoreError
 from halfmoon.wire.json import Body, from_json, to_json
 from halfmoon.wire.table import I64
 
@@ -44,7 +45,11 @@ class Lifetime:
     """
 
     def __init__(self, tables: Tables, last_ms: int, now: int, warn: Callable[..., None]) -> None:
-        found = tables.load(PATH, lambda data: from_json(_Saved, data, bounds=None))
+        found = None
+        try:
+            found = tables.load(PATH, lambda data: from_json(_Saved, data, bounds=None))
+        except StoreError as exc:  # it only makes half messages younger: no reason to stay down
+            warn("%s: the broker goes by its last other sign of life, and forgets when it did not run before that", exc)
         saved = found or _Saved(last_ms)
         self._gaps = [gap for gap in saved.gaps if gap.begin_ms < gap.end_ms][-GAPS_MAX:]
         self._seen_ms = self._saved_ms = saved.seen_ms or now

@@ -24,12 +24,18 @@ ENTRIES_MAX = 1_000_000
 class Offsets:
     """Progress by ``topic@group`` and queue. An update overwrites, also backwards, as the original does."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, groups: Iterable[str] = ()) -> None:
+        """``groups`` are those that were saved: where they are there and no progress is, it is said."""
         saved = tables.load(PATH, lambda data: from_json(ConsumerOffsetTable, data, bounds=None))
         self._table: dict[str, dict[int, int]] = dict(saved.offset_table) if saved is not None else {}
         self._count = sum(map(len, self._table.values()))
         self._tables = tables
         self._changed: Callable[[], None] = tables.add(PATH, self._dump, patient=True)
+        if saved is None:
+            self._changed()  # from the first save on the file is there, and missed when it is gone
+            if names := sorted(groups):
+                text = ", ".join(names[:10]) + (f" and {len(names) - 10} others" if len(names) > 10 else "")
+                log.warning("%s is missing: the progress of groups is not known, they begin as new ones do: %s", PATH, text)
 
     def _dump(self) -> bytes:
         return to_json(ConsumerOffsetTable(offset_table=self._table))

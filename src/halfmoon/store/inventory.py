@@ -6,12 +6,12 @@ lag behind, never ahead: of what it does not know yet the end of the log tells.
 
 Layout of a slot (`Slots`, big endian)::
 
-    crc u32 | kind u16 | length of the name u16 | queueId i32 | born i64 | first i64 | last i64 | made i64 | end i64 | closed i64
+    crc u32 | kind u16 | length of the name u16 | queueId i32 | born i64 | first i64 | last i64 | made i64 | end i64 | durable i64
     | name 128
 
 ``born`` is the physical offset below which the log has nothing of the queue (of an older topic of its name, perhaps), ``first`` and
 ``last`` where its first and last file begin, ``made`` the end of the log when the last was noted, ``end`` an offset that its next
-message has or exceeds, ``closed`` how far its entries went when the store was closed last. A second row of kind REBUILT stands
+message has or exceeds, ``durable`` how far its entries went that are on the device. A second row of kind REBUILT stands
 while the queue is being made anew, or is to be at the next start. Decides nothing about records.
 """
 
@@ -37,7 +37,7 @@ EVERYTHING = ("", 0)
 """Stands for all queues, among those that are being made anew."""
 
 DISTRUSTED = 1
-"""``closed`` of a row of kind REBUILT: an entry was found to be wrong, and nothing was begun yet."""
+"""``durable`` of a row of kind REBUILT: an entry was found to be wrong, and nothing was begun yet."""
 
 Key = tuple[str, int]
 
@@ -52,13 +52,13 @@ class Row:
     last: int = -1
     made: int = 0
     end: int = 0
-    closed: int = -1
-    """The queue had entries up to here, durably, when the store was closed; -1: it was not closed since."""
+    durable: int = -1
+    """The queue had entries up to here, and they were on the device; -1: nothing is known."""
 
 
 def _packed(kind: int, name: str, queue_id: int, row: Row) -> bytes:
     text = name.encode()
-    body = _BODY.pack(kind, len(text), queue_id, row.born, row.first, row.last, row.made, row.end, row.closed, text)
+    body = _BODY.pack(kind, len(text), queue_id, row.born, row.first, row.last, row.made, row.end, row.durable, text)
     return _CRC.pack(crc32(body)) + body
 
 
@@ -81,11 +81,11 @@ class Inventory:
         """Read the rows; what does not check out counts as free."""
         for slot, data in self._slots.load():
             body = data[4 : 4 + _BODY.size]
-            kind, length, queue_id, born, first, last, made, end, closed, name = _BODY.unpack(body)
+            kind, length, queue_id, born, first, last, made, end, durable, name = _BODY.unpack(body)
             if kind not in (_QUEUE, _INDEX, _REBUILT, _SIZES) or _CRC.unpack_from(data)[0] != crc32(body):
                 self._slots.free.append(slot)
                 continue
-            row, text = Row(slot, born, first, last, made, end, closed), name[:length].decode("ascii", "replace")
+            row, text = Row(slot, born, first, last, made, end, durable), name[:length].decode("ascii", "replace")
             if kind == _INDEX:
                 self.index[text] = row
             elif kind == _SIZES:
@@ -129,9 +129,9 @@ class Inventory:
             if queue.noted != (segments.first, last):
                 self.note_end(queue, log_end)
 
-    def note_end(self, queue: ConsumeQueue, log_end: int, *, closed: bool = False) -> None:
-        """Write the row of a queue, the offset that its next message has included: records of it are about to go, or (``closed``)
-        the store is being closed.
+    def note_end(self, queue: ConsumeQueue, log_end: int, *, durable: int | None = None) -> None:
+        """Write the row of a queue, the offset that its next message has included: records of it are about to go, or entries up to
+        ``durable`` are on the device.
         """
         segments, key = queue.segments, (queue.topic, queue.queue_id)
         last = -1 if segments.last is None else segments.last
@@ -139,7 +139,7 @@ class Inventory:
             row = self.queues.get(key) or Row(self._slots.take(), queue.born)
             made = row.made if row.last == last else log_end
             row.first, row.last, row.made, row.end = segments.first, last, made, max(row.end, queue.written)
-            row.closed = queue.written if closed else row.closed
+            row.durable = row.durable if durable is None else durable
             self._slots.write(row.slot, _packed(_QUEUE, *key, row))
         except OSError as exc:
             self._say(exc)
@@ -166,12 +166,11 @@ class Inventory:
                 self._slots.write(row.slot, _packed(_REBUILT, *key, row))
         self.sync()
 
-    def note_closed(self, queues: Iterable[ConsumeQueue], log_end: int) -> None:
-        """Write how far entries of queues go that grew: everything is on the device, and the store is being closed."""
-        for queue in queues:
-            row = self.queues.get((queue.topic, queue.queue_id))
-            if row is not None and row.closed != queue.written:
-                self.note_end(queue, log_end, closed=True)
+    def note_durable(self, queue: ConsumeQueue, end: int, log_end: int) -> None:
+        """Write how far the entries of a queue go that are on the device."""
+        row = self.queues.get((queue.topic, queue.queue_id))
+        if row is not None and row.durable != end:
+            self.note_end(queue, log_end, durable=end)
 
     def distrust(self, queue: ConsumeQueue, queue_offset: int) -> None:
         """An entry of a queue points at no record: say so, once of each queue, and have the next start make it anew."""
@@ -183,7 +182,7 @@ class Inventory:
             " start makes the queue anew from there; fsck lists what is wrong",
             queue.segments.directory, queue_offset,
         )  # fmt: skip
-        row = self.rebuilt[key] = Row(-1, closed=DISTRUSTED)
+        row = self.rebuilt[key] = Row(-1, durable=DISTRUSTED)
         try:
             row.slot = self._slots.take()
             self._slots.write(row.slot, _packed(_REBUILT, *key, row))
@@ -195,8 +194,8 @@ class Inventory:
         queues = list(queues)
         self.note(queues, log_end)
         for queue in queues:
-            if (row := self.queues.get((queue.topic, queue.queue_id))) is not None and row.closed > queue.written:
-                self.note_end(queue, log_end, closed=True)  # the log has no more of it: nothing is missed again
+            if (row := self.queues.get((queue.topic, queue.queue_id))) is not None and row.durable > queue.written:
+                self.note_end(queue, log_end, durable=queue.written)  # the log has no more of it: nothing is missed again
         self.sync()
         for row in self.rebuilt.values():
             self._free(row)

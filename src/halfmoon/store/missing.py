@@ -88,7 +88,7 @@ def missing(found: FoundQueues, inventory: Inventory, commit_log: CommitLog, *, 
     """
     reasons = dict(found.broken)
     for key, begun in inventory.rebuilt.items():
-        why = "an entry was wrong" if begun.closed == DISTRUSTED else "it was being made anew when the process was stopped"
+        why = "an entry was wrong" if begun.durable == DISTRUSTED else "it was being made anew when the process was stopped"
         reasons.setdefault(key, why)
     for key, row in inventory.queues.items():
         queue = found.queues.get(key)
@@ -118,8 +118,8 @@ def _lacks(queue: ConsumeQueue, row: Row, log_end: int, *, looks_behind: bool) -
     ``looks_behind``: nothing was lost, so that no entry can stand behind the end.
     """
     end = queue.end_below(log_end)
-    if end < row.closed:
-        return f"its entries end at {end}, and went to {row.closed} when it was closed"
+    if end < row.durable:
+        return f"its entries end at {end}, and went to {row.durable} once"
     if looks_behind and end * ENTRY_BYTES < queue.segments.end:
         behind = queue.segments.view(end * ENTRY_BYTES, _LOOK_BYTES)
         behind = behind[: len(behind) // ENTRY_BYTES * ENTRY_BYTES]

@@ -112,7 +112,7 @@ class Reader:
 
     def _walk(self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int) -> Found:
         """Take entry after entry."""
-        log, log_first = self._log, self._log.first
+        log, log_first, file_bytes = self._log, self._log.first, self._log.file_bytes
         low, high = queue.min_offset, queue.max_offset
         disk_below = log.end - self._in_memory_bytes
         count_max, bytes_max = min(max_count, self._count_memory), min(max_bytes, self._bytes_memory)
@@ -135,7 +135,7 @@ class Reader:
                 next_offset += 1
                 if size == FILLER_SIZE:
                     continue
-                if size <= 0 or not 0 <= physical_offset <= log_end - size:
+                if size <= 0 or not 0 <= physical_offset <= log_end - size or physical_offset % file_bytes + size > file_bytes:
                     self._distrust(queue, next_offset - 1)
                     removed |= size > 0
                     continue
@@ -176,8 +176,10 @@ class Reader:
             selected, looked = select(view[: here * ENTRY_BYTES], at)
             for index in selected:
                 physical_offset, size, _ = ENTRY.unpack_from(view, index * ENTRY_BYTES)
-                if size <= 0 or not 0 <= physical_offset <= self._log.end - size:
+                place = physical_offset % self._log.file_bytes
+                if size <= 0 or not 0 <= physical_offset <= self._log.end - size or place + size > self._log.file_bytes:
                     self._distrust(queue, at + index)
+                    size = 0  # it is left out
                 if not taken.take(physical_offset, size):
                     return taken.found(at + index, low, high)
                 if taken.full:

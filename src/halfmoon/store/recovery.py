@@ -90,7 +90,7 @@ def recover(
         queue.cut(end, thorough=lost or not trusted)
     facts.end = _scan(log, queues, facts, checkpoint, rebuild, new_queue, tag_code, ours=ours)
     for key, row in rebuild.rows.items():
-        ends[key] = max(row.end, row.closed, ends.get(key, 0))
+        ends[key] = max(row.end, row.durable, ends.get(key, 0))
         if ends[key] > 0 and key not in queues:
             new_queue(*key).cut(ends[key], thorough=False)  # all of its messages are gone: it goes on where it was
     if facts.end < known_to:
