@@ -166,3 +166,19 @@ def test_a_flipped_bit_in_a_pending_transaction_hides_neither_it_nor_those_behin
     assert all(store.record(half.physical_offset, half.size) is not None for half in index.pending(0, 100)[0])
     assert "pending record 2 does not say where its half message is" in caplog.text
     assert store._queues[HALF_TOPIC, 0].written == 20
+
+
+@pytest.mark.parametrize("count", [4, 24], ids=["its state", "all of it"])
+def test_a_pending_transaction_whose_record_is_zeros_is_still_asked_about(count: int, caplog):
+    disk = SimDisk(Random(1), write_back=0)
+    store, index = open_both(disk)
+    add_halves(store, index, ["P"] * 20)
+    truth = truth_of(store)
+    close_both(store, index)
+    zero(disk, f"transaction/statetable/{file_name(0)}", 3 * 24 - count, count)
+
+    _, index = open_both(disk)
+
+    assert_agrees(index, truth)
+    assert index.pending_count == 20
+    assert "record 2 has no state" in caplog.text

@@ -17,10 +17,10 @@ from collections import deque
 from typing import NamedTuple
 
 from halfmoon.errors import StoreError
-from halfmoon.store.layout import HALF_TOPIC, STATE_BYTES, STATE_TABLE, UNIT_BYTES
+from halfmoon.store.layout import FILLER_SIZE, HALF_TOPIC, STATE_BYTES, STATE_TABLE, UNIT_BYTES
 from halfmoon.store.milestone import Milestone
 from halfmoon.store.redispatch import Redispatch, restate
-from halfmoon.store.statetable import BLOCK
+from halfmoon.store.statetable import BLOCK, State
 from halfmoon.store.store import Store
 from halfmoon.store.transactionfiles import TransactionFiles
 from halfmoon.store.walk import Entered, first_half, steps
@@ -101,6 +101,8 @@ def _load(files: TransactionFiles, store: Store, was: Milestone, *, lost: bool) 
     table.recount(was.settled)
     if (wrong := _first_wrong(files, store)) is not None:
         raise StoreError(f"{STATE_TABLE}: pending record {wrong} does not say where its half message is")
+    if (wrong := _first_without_state(files, store, max(was.settled, was.none_below))) is not None:
+        raise StoreError(f"{STATE_TABLE}: record {wrong} has no state, and the half queue has its half message")
     files.slots.load()
     files.none_below = was.none_below
     files.marks = deque([(was.settled, was.redo_from)])
@@ -122,6 +124,21 @@ def _first_wrong(files: TransactionFiles, store: Store) -> int | None:
             gone = not known and half.physical_offset < store.min_offset
             if not gone and store._log.record(*place) is None:
                 return half.index
+    return None
+
+
+def _first_without_state(files: TransactionFiles, store: Store, start: int) -> int | None:
+    """Return the first index from ``start`` on, where all had a state, that has none though it is no hole; None: there is none."""
+    queue = store._queues.get((HALF_TOPIC, 0))
+    if queue is None:
+        return None
+    for index, states in files.table.states(max(start, files.table.first)):
+        at = states.find(State.NONE)
+        while at >= 0:
+            place = index + at
+            if queue.first <= place < queue.written and 0 < queue.entry(place)[1] != FILLER_SIZE:
+                return place
+            at = states.find(State.NONE, at + 1)
     return None
 
 
