@@ -7,14 +7,11 @@ test that asks for a server is skipped where it is not installed. `Postgres` sta
 from __future__ import annotations
 
 import os
-import pwd
 import secrets
 import shutil
 import signal
 import sqlite3
 import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,9 +24,8 @@ from sqlalchemy import make_url
 
 from tests.events import mariadb
 from tests.events.mariadb import MariaDB
-from tests.interop.process import free_port
+from tests.events.server import Server, owner
 
-START_S = 30
 PACKAGES = "apt-get install postgresql"
 
 _SETTINGS = {
@@ -58,134 +54,58 @@ def missing() -> str:
     """Return why PostgreSQL cannot be started here; empty when it can."""
     if binaries() is None:
         return f"PostgreSQL is not installed ({PACKAGES})"
-    if os.getuid() == 0 and _user() is None:
+    if os.getuid() == 0 and owner(*Postgres.users) is None:
         return "PostgreSQL does not run as root, and there is neither a user postgres nor nobody"
     return ""
 
 
-def _user() -> pwd.struct_passwd | None:
-    for name in ("postgres", "nobody"):
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    return None
+class Postgres(Server):
+    """A PostgreSQL of its own; see `Server`."""
 
-
-class Postgres:
-    """A server of its own in a temporary directory, on a free port of 127.0.0.1, until `close`. Takes about a second to start.
-
-    Root starts it as the user postgres, for it refuses to run as root. It dies with this process where `setpriv` is installed.
-    """
-
-    def __init__(self) -> None:
-        found = binaries()
-        assert found is not None, missing()
-        self._programs = found
-        self.directory = Path(tempfile.mkdtemp(prefix="halfmoon-postgres-"))
-        self.password = secrets.token_hex(16)
-        self._owner: dict[str, Any] = {}
-        if os.getuid() == 0:
-            user = _user()
-            assert user is not None, missing()
-            os.chown(self.directory, user.pw_uid, user.pw_gid)
-            self._owner = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
-        try:
-            self._make()
-            self.start()
-        except BaseException:
-            self.close()
-            raise
+    name = "PostgreSQL"
+    users = ("postgres", "nobody")
+    crash = signal.SIGQUIT
+    ending = signal.SIGINT
+    not_yet = psycopg.OperationalError
 
     def url(self, database: str) -> str:
-        """Return the address of a database, as SQLAlchemy writes it."""
         return f"postgresql+psycopg://halfmoon:{self.password}@127.0.0.1:{self.port}/{database}"
 
     def create(self) -> str:
-        """Make an empty database and return its address."""
         name = f"events_{secrets.token_hex(6)}"
         self._tell(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
         return self.url(name)
 
     def drop(self, url: str) -> None:
-        """Remove a database; who is still connected is cut off."""
         self._tell(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(url.rpartition("/")[2])))
 
-    def start(self) -> None:
-        """Start it, again after `kill` or `stop`: on the same port, if that is still free."""
-        for _ in range(5):
-            self.port = self.port or free_port()
-            self._process = self._run()
-            if self._answers():
-                return
-            self.port = 0
-        raise RuntimeError(f"PostgreSQL did not start: {self._log()}")
-
-    def kill(self) -> None:
-        """Kill it as a crash would: connections break, what was committed stays."""
-        self.stop(signal.SIGQUIT)
-
-    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Stop it, and wait until it is gone."""
-        if self._process is not None:
-            self._process.send_signal(how)
-            try:
-                self._process.wait(START_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-
-    def close(self) -> None:
-        """Stop it and remove its files."""
-        self.stop(signal.SIGQUIT)
-        shutil.rmtree(self.directory, ignore_errors=True)
+    def connect(self) -> psycopg.Connection[Any]:
+        place = f"host={self.directory} port={self.port} user=halfmoon dbname=postgres connect_timeout=5"
+        return psycopg.connect(place, autocommit=True)
 
     def _make(self) -> None:
         secret = self.directory / "password"
         secret.write_text(self.password)
-        if self._owner:
-            os.chown(secret, self._owner["user"], self._owner["group"])
-        command = [str(self._programs / "initdb"), "-D", str(self.directory / "data"), "-U", "halfmoon", "-E", "UTF8"]
-        command += ["--pwfile", str(secret)]
+        self._give(secret)
+        command = [_program("initdb"), "-D", str(self.directory / "data"), "-U", "halfmoon", "-E", "UTF8", "--pwfile", str(secret)]
         command += ["--auth-local=trust", "--auth-host=password", "--no-sync", "--no-instructions", "--locale=C"]
-        made = subprocess.run(command, capture_output=True, text=True, cwd=self.directory, check=False, **self._owner)
-        if made.returncode:
-            raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
+        self._tool(command)
 
-    def _run(self) -> subprocess.Popen[bytes]:
-        last = shutil.which("setpriv")
-        command = [last, "--pdeathsig", "QUIT", "--"] if last else []
-        command += [str(self._programs / "postgres"), "-D", str(self.directory / "data"), "-p", str(self.port)]
+    def _command(self) -> list[str]:
+        command = [_program("postgres"), "-D", str(self.directory / "data"), "-p", str(self.port)]
         for name, value in {**_SETTINGS, "unix_socket_directories": str(self.directory)}.items():
             command += ["-c", f"{name}={value}"]
-        with (self.directory / "log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory, **self._owner)
-
-    def _answers(self) -> bool:
-        assert self._process is not None
-        end = time.monotonic() + START_S
-        while time.monotonic() < end and self._process.poll() is None:
-            try:
-                self._connect().close()
-                return True
-            except psycopg.OperationalError:
-                time.sleep(0.02)
-        self.stop(signal.SIGQUIT)
-        return False
-
-    def _connect(self) -> psycopg.Connection[Any]:
-        place = f"host={self.directory} port={self.port} user=halfmoon dbname=postgres connect_timeout=5"
-        return psycopg.connect(place, autocommit=True)
+        return command
 
     def _tell(self, statement: sql.Composed) -> None:
-        with self._connect() as connection:
+        with self.connect() as connection:
             connection.execute(statement)
 
-    def _log(self) -> str:
-        return (self.directory / "log").read_text(errors="replace")[-2_000:]
+
+def _program(name: str) -> str:
+    found = binaries()
+    assert found is not None, missing()
+    return str(found / name)
 
 
 @pytest.fixture(scope="session")
