@@ -15,22 +15,26 @@ mariadb() {
 
 headers() { command -v mariadb_config; } >/dev/null 2>&1
 
+apt() { # COMMAND...
+    DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -y -o APT::Install-Recommends=false \
+        -o DPkg::Lock::Timeout=60 -o Acquire::http::Timeout=20 -o Acquire::Retries=1 "$@"
+} </dev/null >/dev/null 2>&1
+
 get() { # PACKAGE...
-    export DEBIAN_FRONTEND=noninteractive
-    local quietly=(timeout 300 apt-get -qq -y -o DPkg::Lock::Timeout=60 -o Acquire::http::Timeout=20 -o Acquire::Retries=1)
-    local conf=/etc/postgresql-common/createcluster.conf
+    local conf=/etc/postgresql-common/createcluster.conf one
+    echo "getting $* with apt-get" >&2
     mkdir -p "${conf%/*}"
     test -e "$conf" || echo "create_main_cluster = false" >"$conf" # the package would start a server of its own
-    "${quietly[@]}" update
-    "${quietly[@]}" --no-install-recommends install "$@"
-} </dev/null >/dev/null 2>&1
+    apt update # where it fails, the lists that are there may do
+    apt install "$@" || for one in "$@"; do apt install "$one"; done # one that is not there keeps none of the others away
+}
 
 missing=()
 postgres || missing+=(postgresql)
 mariadb || missing+=(mariadb-server-core) # the server alone: nothing that would start one
 headers || missing+=(libmariadb-dev)
 if [ "${#missing[@]}" != 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    get "${missing[@]}" || for one in "${missing[@]}"; do get "$one"; done
+    get "${missing[@]}"
 fi
 postgres || echo "PostgreSQL is not installed and could not be got (apt-get install postgresql): tests that need it are skipped" >&2
 mariadb || echo "MariaDB is not installed and could not be got (apt-get install mariadb-server-core): tests that need it are skipped" >&2
