@@ -195,8 +195,8 @@ def test_the_broker_conf_of_a_usual_installation_is_understood() -> None:
     """
     found = load({"broker": BrokerSettings, "store": StoreSettings}, files=[("broker.conf", text)])
     assert found.of(BrokerSettings) == BrokerSettings(nameserver="10.0.0.1:9876;10.0.0.2:9876", port=10921)
-    assert found.of(StoreSettings) == StoreSettings(file_reserved_hours=48, flush_disk_type="SYNC_FLUSH")
-    assert [each.key for each in found.ignored] == ["brokerRole", "storePathRootDir"]
+    assert found.of(StoreSettings) == StoreSettings(file_reserved_hours=48, flush_disk_type="SYNC_FLUSH", data="/data/store")
+    assert [each.key for each in found.ignored] == ["brokerRole"]
 
 
 @pytest.mark.parametrize("cls", ALL.values())

@@ -102,7 +102,8 @@ def _table(lines: list[Described]) -> str:
         java = f"`{each.java}`" if each.java else ""
         default = f"`{each.default}`" if each.default else ""
         allowed = f"{each.kind}, {each.allowed}" if each.allowed else each.kind
-        rows.append(f"| `{each.name}` | {java} | {default} | {allowed} | {each.why} |".replace("||", "\\|\\|"))
+        cells = (f"`{each.name}`", java, default, allowed, each.why)
+        rows.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
     return "\n".join(rows) + "\n"
 
 

@@ -114,6 +114,24 @@ def test_a_member_that_stops_early_has_consumed_only_what_it_showed(run, topic):
     assert sorted(each["body"] for each in [*first, *rest]) == ["1", "2", "3", "4"]
 
 
+def test_a_message_that_could_not_be_shown_is_not_consumed(run, topic, monkeypatch):
+    _send(run, topic, "1", "2", "3")
+    shown = []
+
+    def until_it_is_interrupted(value):
+        if len(shown) == 1:
+            raise KeyboardInterrupt
+        shown.append(value["body"])
+
+    with monkeypatch.context() as broken:
+        broken.setattr("halfmoon.cli.consume.show_json", until_it_is_interrupted)
+        run("consume", "--topic", topic, "--group", "C_pipe", "--idle", "6000", "--json")
+    rest = run("consume", "--topic", topic, "--group", "C_pipe", "--idle", "6000", "--count", "2", "--json").lines()
+
+    assert len(shown) == 1
+    assert sorted([*shown, *(each["body"] for each in rest)]) == ["1", "2", "3"]
+
+
 def test_people_see_the_place_the_tag_and_the_body(run, topic):
     _send(run, topic, "hello\tworld", tag="greeting")
 

@@ -18,9 +18,11 @@ from halfmoon import Admin, HalfmoonError, Message, Producer
 from halfmoon.cli import servers
 from halfmoon.cli.looking import FIRST, read, starts_and_ends
 from halfmoon.errors import SettingError, UsageError
+from halfmoon.programs.configuration import Configuration
 
 pytestmark = pytest.mark.slow
 
+PLAIN = Configuration()
 FREE = ("--nameserver-port", "0", "--broker-port", "0")
 
 
@@ -163,6 +165,39 @@ def test_a_second_broker_on_the_directory_of_serve_is_refused(start, tmp_path):
     assert "locked" in text
 
 
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index", "config", "transaction", "nameserver", "."])
+def test_a_file_in_the_place_of_a_directory_is_refused_in_plain_words(tmp_path, name):
+    data = tmp_path / "data"
+    file = data / name if name != "." else data
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("mine")
+
+    code, text = refused("serve", "--data", data, *FREE)
+
+    assert code == 1
+    assert name in text if name != "." else str(data) in text
+    assert "move it away" in text
+    assert "Errno" not in text
+    assert "Traceback" not in text
+    assert file.read_text() == "mine"
+
+
+def test_the_store_of_a_broker_conf_is_where_its_storePathRootDir_says(start, tmp_path):
+    (tmp_path / "broker.conf").write_text(f"storePathRootDir={tmp_path}/store\nstorePathCommitLog={tmp_path}/store/commitlog\n")
+
+    found = start("serve", "--config", tmp_path / "broker.conf", *FREE)
+    send(found.nameserver, "a")
+
+    assert found.facts["data"] == str(tmp_path / "store")
+    assert (tmp_path / "store" / "commitlog").is_dir()
+    with Admin(nameserver=found.nameserver) as admin:
+        assert admin.broker_config(found.facts["broker"])["storePathRootDir"] == str(tmp_path / "store")
+    assert found.stop() == 0
+    code, text = refused("serve", "--config", tmp_path / "broker.conf", "--data", tmp_path / "other", *FREE)
+    assert code == 2
+    assert "storePathCommitLog" in text
+
+
 def test_a_port_in_use_is_refused_by_number_and_the_directory_is_not_touched(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -293,11 +328,11 @@ def test_what_does_not_read_plainly_goes_the_long_way(arguments):
 
 
 def test_the_data_directory_is_given_or_from_the_environment_or_the_users():
-    assert servers.data_directory("serve", "here", {"HALFMOON_DATA": "/there"}) == Path("here")
-    assert servers.data_directory("serve", None, {"HALFMOON_DATA": "/there"}) == Path("/there")
-    assert servers.data_directory("serve", None, {"XDG_DATA_HOME": "/data"}) == Path("/data/halfmoon")
-    assert servers.data_directory("nameserver", None, {"XDG_DATA_HOME": "/data"}) == Path("/data/halfmoon/nameserver")
-    assert servers.data_directory("serve", None, {}) == Path("~/.local/share/halfmoon").expanduser()
+    assert servers.data_directory("serve", "here", PLAIN, {"HALFMOON_DATA": "/there"}) == Path("here")
+    assert servers.data_directory("serve", None, PLAIN, {"HALFMOON_DATA": "/there"}) == Path("/there")
+    assert servers.data_directory("serve", None, PLAIN, {"XDG_DATA_HOME": "/data"}) == Path("/data/halfmoon")
+    assert servers.data_directory("nameserver", None, PLAIN, {"XDG_DATA_HOME": "/data"}) == Path("/data/halfmoon/nameserver")
+    assert servers.data_directory("serve", None, PLAIN, {}) == Path("~/.local/share/halfmoon").expanduser()
 
 
 def test_flags_win_over_set_and_set_over_the_environment_and_that_over_files(tmp_path):

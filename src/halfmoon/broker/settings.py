@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from halfmoon.settings import NAME_FORM, TOPIC_FORM, setting
+from halfmoon.settings import forms, setting
 
 
 class VipChannel(Enum):
@@ -20,17 +20,21 @@ class VipChannel(Enum):
 class BrokerSettings:
     """Settings of one broker."""
 
-    cluster: str = setting("DefaultCluster", java="brokerClusterName", form=NAME_FORM, why="Brokers of one cluster share topics.")
-    name: str = setting("broker-a", java="brokerName", form=NAME_FORM, why="Master and slaves of one name hold the same messages.")
+    cluster: str = setting("DefaultCluster", java="brokerClusterName", form=forms.NAME, why="Brokers of one cluster share topics.")
+    name: str = setting("broker-a", java="brokerName", form=forms.NAME, why="Master and slaves of one name hold the same messages.")
     broker_id: int = setting(0, java="brokerId", low=0, high=0, why="0 is the master; slaves are not built yet.")
-    address: str = setting("127.0.0.1", java="brokerIP1", why="The address that clients are told, part of every message id.")
+    address: str = setting(
+        "127.0.0.1", java="brokerIP1", form=forms.IP, why="The address that clients are told, part of every message id."
+    )
     port: int = setting(10911, java="listenPort", low=0, high=65535, why="Where clients connect; 0 takes a free one.")
     vip_channel: VipChannel = setting(
         VipChannel.IF_FREE,
         why="Listen two ports below, too, for clients with vipChannelEnabled: IF_FREE only warns when that port is taken.",
     )
-    nameserver: str = setting("", java="namesrvAddr", why="Name servers to register with, joined by semicolons.")
-    region: str = setting("DefaultRegion", java="regionId", form=NAME_FORM, why="Told to senders in every answer.")
+    nameserver: str = setting(
+        "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers to register with, joined by semicolons."
+    )
+    region: str = setting("DefaultRegion", java="regionId", form=forms.NAME, why="Told to senders in every answer.")
     permission: int = setting(6, java="brokerPermission", low=0, high=7, why="Bits: 2 write, 4 read.")
 
     auto_create_topics: bool = setting(True, java="autoCreateTopicEnable", why="A send to an unknown topic creates it.")
@@ -42,7 +46,7 @@ class BrokerSettings:
     broker_topic: bool = setting(True, java="brokerTopicEnable", why="A topic with the broker's name, for tools.")
     trace_topic: bool = setting(True, java="traceTopicEnable", why="Whether clients' traces have a topic from the start.")
     trace_topic_name: str = setting(
-        "RMQ_SYS_TRACE_TOPIC", java="msgTraceTopicName", form=TOPIC_FORM, why="Where clients send traces."
+        "RMQ_SYS_TRACE_TOPIC", java="msgTraceTopicName", form=forms.TOPIC, why="Where clients send traces."
     )
     topics_max: int = setting(
         50_000, low=100, high=1_000_000, why="Bound of the topic table, so that senders cannot fill the memory."
@@ -53,7 +57,8 @@ class BrokerSettings:
     delay_levels: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         java="messageDelayLevel",
-        why="How long each delay level waits: up to 64 times a number and s, m, h or d, 40 days at most.",
+        form=forms.DELAYS,
+        why="How long each delay level waits, 40 days at most.",
     )
     timer_enable: bool = setting(True, java="timerWheelEnable", why="Whether messages may ask for a point in time (5.x clients).")
     timer_delay_max_s: int = setting(

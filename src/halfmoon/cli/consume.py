@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Annotated
 
 import typer
@@ -18,6 +18,7 @@ from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscriptio
 app = typer.Typer()
 
 BODY_WIDTH = 100
+Show = Callable[[StoredMessage], None]
 
 
 @app.command()
@@ -57,38 +58,34 @@ def consume(
     at = time_ms(since) if at is None else at
     subscription(topic, expression, sql=sql)  # what makes no sense is refused before anybody is asked
     must_be_there(nameserver, topic)
+    show = _show_json if as_json else _show
     if group is None:
-        messages = _look(nameserver, topic, expression, sql, at, follow=follow)
+        shown = _look(nameserver, topic, expression, sql, at, show, follow=follow)
     else:
-        messages = _take_part(nameserver, group, topic, expression, sql, at, None if follow else idle_ms)
-    shown = 0
+        shown = _take_part(nameserver, group, topic, expression, sql, at, show, None if follow else idle_ms)
     try:
-        for message in messages:
-            if as_json:
-                show_json(message_facts(message))
-            else:
-                _show(message)
-            shown += 1
-            if shown == count:
+        for number, _ in enumerate(shown, 1):
+            if number == count:
                 break
     except KeyboardInterrupt:
         pass  # the way to end --follow
     finally:
-        messages.close()
+        shown.close()
 
 
 def _look(
-    nameserver: str, topic: str, expression: str, sql: str | None, since: int, *, follow: bool
-) -> Generator[StoredMessage, None, None]:
+    nameserver: str, topic: str, expression: str, sql: str | None, since: int, show: Show, *, follow: bool
+) -> Generator[None, None, None]:
     for message in read(nameserver, starts_and_ends(nameserver, topic, since), follow=follow, expression=expression, sql=sql):
         if message.store_ms >= since:
-            yield message
+            show(message)
+            yield
 
 
 def _take_part(
-    nameserver: str, group: str, topic: str, expression: str, sql: str | None, since: int, idle_ms: int | None
-) -> Generator[StoredMessage, None, None]:
-    """Yield what a member of a group is given; each message counts as consumed once the next one is asked for."""
+    nameserver: str, group: str, topic: str, expression: str, sql: str | None, since: int, show: Show, idle_ms: int | None
+) -> Generator[None, None, None]:
+    """Show what a member of a group is given, and yield after each message; it counts as consumed once it was shown."""
     begin = {FIRST: ConsumeFrom.FIRST_OFFSET, LAST: ConsumeFrom.LAST_OFFSET}.get(since, ConsumeFrom.TIMESTAMP)
     with PullConsumer(
         group=group, nameserver=nameserver, auto_commit=False, consume_from=begin, consume_timestamp_ms=max(since, 0)
@@ -100,11 +97,16 @@ def _take_part(
             try:
                 for message in consumer.poll(min(500, idle_ms or 500)):
                     heard = time.monotonic()
+                    show(message)
                     done[message.queue] = message.queue_offset + 1
-                    yield message
+                    yield
             finally:
                 if done:
                     consumer.commit(done)
+
+
+def _show_json(message: StoredMessage) -> None:
+    show_json(message_facts(message))
 
 
 def _show(message: StoredMessage) -> None:

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration, is_loopback
 from halfmoon.programs.embedded import Part, Parts, both, broker, name_server, run
+from halfmoon.settings.java_keys import PLACES
 
 
 class Option(NamedTuple):
@@ -72,7 +73,7 @@ HELP = {
 }
 
 MISSED_IF_IGNORED = frozenset({
-    "storePathRootDir", "storePathCommitLog", "rejectPullConsumerEnable", "traceOn", "enableBroadcastOffsetStore",
+    "rejectPullConsumerEnable", "traceOn", "enableBroadcastOffsetStore",
     "haMasterAddress", "slaveReadEnable", "storePathDLedgerCommitLog", "storePathEpochFile", "storePathBrokerIdentity",
     "readOnlyCommitLogStorePaths", "kvConfigPath", "configStorePath", "brokerConfigPath",
 })  # fmt: skip
@@ -125,7 +126,7 @@ def serve(name: str, values: Mapping[str, Any]) -> int:
     """Run a server until it is told to stop; return the exit code: 0, 1 (a port or directory is taken) or 2 (a wrong setting)."""
     try:
         settings = settings_from(name, values, os.environ)
-        data = data_directory(name, values.get("data"), os.environ)
+        data = data_directory(name, values.get("data"), settings, os.environ)
         _begin_log(values.get("log") or "warning", settings)
         run(lambda: _parts(name, settings, data), lambda parts: _say_ready(parts, data, as_json=bool(values.get("json"))))
     except HalfmoonError as exc:
@@ -156,13 +157,26 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     return found
 
 
-def data_directory(name: str, given: str | None, environment: Mapping[str, str]) -> Path:
-    """Return where a server keeps its data: as given, else ``HALFMOON_DATA``, else the user's data directory (XDG)."""
-    if given or environment.get("HALFMOON_DATA"):
-        return Path(given or environment["HALFMOON_DATA"]).expanduser()
-    home = environment.get("XDG_DATA_HOME", "")
-    root = Path(home if os.path.isabs(home) else "~/.local/share").expanduser() / "halfmoon"
-    return root / "nameserver" if name == "nameserver" else root
+def data_directory(name: str, given: str | None, settings: Configuration, environment: Mapping[str, str]) -> Path:
+    """Return where a server keeps its data: as given, else as a broker's setting (``storePathRootDir``) or ``HALFMOON_DATA`` says,
+    else in the user's data directory (XDG).
+
+    Raises SettingError when a part of the store is wanted in another place than its own in that directory.
+    """
+    chosen = given or settings.store.data or environment.get("HALFMOON_DATA")
+    if chosen:
+        data = Path(chosen).expanduser()
+    else:
+        home = environment.get("XDG_DATA_HOME", "")
+        data = Path(home if os.path.isabs(home) else "~/.local/share").expanduser() / "halfmoon"
+        data = data / "nameserver" if name == "nameserver" else data
+    for each in settings.ignored:
+        if each.key in PLACES and Path(each.value).expanduser().absolute() != (data / PLACES[each.key]).absolute():
+            raise SettingError(
+                f"{each.source}: {each.key}={each.value}: the store is one directory, here {data}: leave this out, or make it "
+                f"{data / PLACES[each.key]}"
+            )
+    return data
 
 
 async def _parts(name: str, settings: Configuration, data: Path) -> Parts:
@@ -208,6 +222,7 @@ def _say_ready(parts: Parts, data: Path, *, as_json: bool) -> None:
 
 
 def _refused(name: str, error: Exception, *, as_json: bool) -> int:
-    text = json.dumps({"error": str(error), "kind": type(error).__name__}) if as_json else f"halfmoon {name}: {error}"
+    said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    text = json.dumps({"error": said, "kind": type(error).__name__}) if as_json else f"halfmoon {name}: {said}"
     sys.stderr.write(text + "\n")
     return 2 if isinstance(error, UsageError) else 1

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from halfmoon.errors import SettingError
 from halfmoon.model import ConsumeFrom, MessageModel, split_addresses
-from halfmoon.settings import setting
+from halfmoon.settings import forms, setting
 
 S = TypeVar("S", bound="ClientSettings")
 
@@ -18,11 +18,19 @@ class ClientSettings:
     """What every client has. Defaults follow ClientConfig (RocketMQ 4.9.8) unless a reason says otherwise."""
 
     nameserver: str = setting("", java="namesrvAddr", why="Name servers, host:port joined by ';'; empty: NAMESRV_ADDR.")
-    client_ip: str = setting("", java="clientIP", why="Our address in ids; empty: the one on the way to the name server.")
-    instance_name: str = setting("DEFAULT", java="instanceName", why="Part of the client id; DEFAULT becomes one of this process.")
-    unit_name: str = setting("", java="unitName", why="Unit of the client, part of its id.")
-    namespace: str = setting("", java="namespace", why="Prefix of topics and groups on the wire, unseen by the user.")
-    serialization: str = setting("JSON", java="rocketmq.serialize.type", why="Header of requests: JSON (every broker) or ROCKETMQ.")
+    client_ip: str = setting(
+        "", java="clientIP", form=forms.PART, why="Our address in ids; empty: the one on the way to the name server."
+    )
+    instance_name: str = setting(
+        "DEFAULT", java="instanceName", form=forms.PART, why="Part of the client id; DEFAULT becomes one of this process."
+    )
+    unit_name: str = setting("", java="unitName", form=forms.PART, why="Unit of the client, part of its id.")
+    namespace: str = setting(
+        "", java="namespace", form=forms.NAMESPACE, why="Prefix of topics and groups on the wire, unseen by the user."
+    )
+    serialization: str = setting(
+        "JSON", java="rocketmq.serialize.type", choices=("JSON", "ROCKETMQ"), why="Header of requests; JSON for every broker."
+    )
     vip_channel: bool = setting(False, java="vipChannelEnabled", why="Send to the broker's second port, which is two lower.")
     route_refresh_ms: int = setting(30_000, java="pollNameServerInterval", why="How often routes are asked again.", low=10)
     heartbeat_ms: int = setting(30_000, java="heartbeatBrokerInterval", why="Brokers forget clients after 120 s.", low=10)
@@ -35,13 +43,18 @@ class ProducerSettings(ClientSettings):
     """Settings of a producer. Defaults follow DefaultMQProducer (RocketMQ 4.7.1)."""
 
     group: str = setting("", java="producerGroup", why="Names the producer; needed by transactions and shown to operators.")
-    create_topic_key: str = setting("TBW102", java="createTopicKey", why="Topic whose route serves for topics not made yet.")
+    create_topic_key: str = setting(
+        "TBW102", java="createTopicKey", form=forms.TOPIC, why="Topic whose route serves for topics not made yet."
+    )
     default_topic_queue_count: int = setting(4, java="defaultTopicQueueNums", why="Queues of a topic made by sending.", low=1)
     send_timeout_ms: int = setting(3_000, java="sendMsgTimeout", why="Budget of one send, retries included.", low=1)
     compress_over_bytes: int = setting(4_096, java="compressMsgBodyOverHowmuch", why="Bodies from this size are compressed.", low=0)
     compress_level: int = setting(5, java="rocketmq.message.compressLevel", why="zlib level.", low=0, high=9)
     compress_type: str = setting(
-        "ZLIB", java="rocketmq.message.compressType", why="ZLIB is read by every version; LZ4, ZSTD by 4.9+."
+        "ZLIB",
+        java="rocketmq.message.compressType",
+        choices=("ZLIB", "LZ4", "ZSTD"),
+        why="ZLIB is read by every version; LZ4, ZSTD by 4.9+.",
     )
     retries_max: int = setting(2, java="retryTimesWhenSendFailed", why="Further attempts of a send that is waited for.", low=0)
     retries_async_max: int = setting(
@@ -58,7 +71,9 @@ class ProducerSettings(ClientSettings):
     body_bytes_max: int = setting(4_194_304, java="maxMessageSize", why="Longest body; the broker has the same bound.", low=1)
     latency_avoidance: bool = setting(False, java="sendLatencyFaultEnable", why="Avoid slow and failing brokers for a while.")
     trace: bool = setting(False, java="enableMsgTrace", why="Tell every send and second phase in a trace topic, too.")
-    trace_topic: str = setting("RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", why="Which one; it must be there.")
+    trace_topic: str = setting(
+        "RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", form=forms.TOPIC, why="Which one; it must be there."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +104,12 @@ class ConsumerSettings(ClientSettings):
     consume_timestamp_ms: int = setting(
         0, java="consumeTimestamp", why="For TIMESTAMP, ms; 0: half an hour before the start.", low=0
     )
-    allocation: str = setting("AVG", java="allocateMessageQueueStrategy", why="How queues are shared out.")
+    allocation: str = setting(
+        "AVG",
+        java="allocateMessageQueueStrategy",
+        choices=("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"),
+        why="How queues are shared out.",
+    )
     rebalance_ms: int = setting(20_000, java="rocketmq.client.rebalance.waitInterval", why="How often shares are checked.", low=10)
     batch_max: int = setting(32, java="pullBatchSize", why="Messages of one pull.", low=1, high=1024)
     cached_max: int = setting(1_000, java="pullThresholdForQueue", why="Messages of one queue held in memory.", low=1, high=65_535)
@@ -103,7 +123,9 @@ class ConsumerSettings(ClientSettings):
         15_000, java="brokerSuspendMaxTimeMillis", why="How long the broker may hold a pull.", low=0, high=120_000
     )
     pull_timeout_ms: int = setting(30_000, java="consumerTimeoutMillisWhenSuspend", why="Must exceed suspend_ms by 10 s.", low=100)
-    offsets_dir: str = setting("", java="rocketmq.client.localOffsetStoreDir", why="For broadcasting; empty: ~/.rocketmq_offsets.")
+    offsets_dir: str = setting(
+        "", java="rocketmq.client.localOffsetStoreDir", form=forms.PATH, why="For broadcasting; empty: ~/.rocketmq_offsets."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +159,9 @@ class PushSettings(ConsumerSettings):
     pull_interval_ms: int = setting(0, java="pullInterval", why="Pause between pulls of one queue.", low=0, high=65_535)
     pull_pause_ms: int = setting(3_000, java="pullTimeDelayMillsWhenException", why="Pause after a failed pull.", low=1)
     trace: bool = setting(False, java="enableMsgTrace", why="Tell every call of the listener in a trace topic, too.")
-    trace_topic: str = setting("RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", why="Which one; it must be there.")
+    trace_topic: str = setting(
+        "RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", form=forms.TOPIC, why="Which one; it must be there."
+    )
     post_subscription: bool = setting(False, java="postSubscriptionWhenPull", why="Send the expression with each pull.")
     close_wait_ms: int = setting(
         3_000,
@@ -187,6 +211,11 @@ def settings_of(cls: type[S], values: dict[str, Any]) -> S:
         low, high = field.metadata["low"], field.metadata["high"]
         if (low is not None and value < low) or (high is not None and value > high):
             raise SettingError(f"{name}: {value!r} is outside {low} to {'any' if high is None else high}")
+        form, choices = field.metadata["form"], field.metadata["choices"]
+        if form is not None and isinstance(value, str) and not form.fits(value):
+            raise SettingError(f"{name}: {value!r:.200}: must be {form.what}")
+        if choices is not None and value not in choices:
+            raise SettingError(f"{name}: expected {' or '.join(choices)}, got {value!r:.200}")
     return _normal(found)
 
 
@@ -199,12 +228,10 @@ def _normal(found: S) -> S:
     texts = found.nameserver.replace(",", ";").split(";") if isinstance(found.nameserver, str) else list(found.nameserver)
     plain = [text.strip().removeprefix("http://").removeprefix("https://").rstrip("/") for text in texts if text.strip()]
     changes: dict[str, Any] = {"nameserver": ";".join(split_addresses(plain))}
+    if not forms.ADDRESSES.fits(changes["nameserver"]):
+        raise SettingError(f"nameserver: {changes['nameserver']!r:.200}: must be {forms.ADDRESSES.what}")
     if not found.namespace and plain and plain[0].startswith("MQ_INST_") and plain[0] != texts[0].strip():
         changes["namespace"] = plain[0].split(".")[0]
-    if found.serialization not in ("JSON", "ROCKETMQ"):
-        raise SettingError(f"serialization: expected JSON or ROCKETMQ, got {found.serialization!r}")
     if isinstance(found, ProducerSettings):
-        if found.compress_type not in ("ZLIB", "LZ4", "ZSTD"):
-            raise SettingError(f"compress_type: expected ZLIB, LZ4 or ZSTD, got {found.compress_type!r}")
         changes["retry_codes"] = tuple(found.retry_codes)
     return replace(found, **changes)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from halfmoon.settings import setting
+from halfmoon.settings import forms, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class NameServerSettings:
     """Settings of one name server."""
 
-    host: str = setting("127.0.0.1", why="The address to listen on; loopback unless told otherwise.")
+    host: str = setting("127.0.0.1", form=forms.HOST, why="The address to listen on; loopback unless told otherwise.")
     port: int = setting(9876, java="listenPort", low=0, high=65535, why="Where brokers and clients connect; 0 takes a free one.")
     order_message_enable: bool = setting(
         False, java="orderMessageEnable", why="Routes carry the topic's entry of the namespace ORDER_TOPIC_CONFIG."

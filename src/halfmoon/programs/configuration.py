@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import SettingError
 from halfmoon.nameserver.settings import NameServerSettings
-from halfmoon.settings import Ignored, Sections, check, load
+from halfmoon.settings import Ignored, Sections, check, forms, load
 from halfmoon.store.settings import StoreSettings
 
 BROKER: Sections = {"broker": BrokerSettings, "store": StoreSettings}
@@ -65,6 +65,8 @@ def configuration(
     if {*BROKER, *NAME_SERVER} <= {*sections} and broker.port == name_server.port != 0:
         raise SettingError(f"nameserver.port and broker.port are both {broker.port}: the broker must listen on another port")
     where = host if host is not None else name_server.host
+    if not forms.HOST.fits(where):
+        raise SettingError(f"--host {where!r:.200}: must be {forms.HOST.what}")
     if broker.address == BrokerSettings().address and not is_loopback(where):
         values["broker"] = replace(broker, address=outward_address(where))
     return Configuration(where, ignored=tuple(loaded.ignored), **values)
@@ -81,15 +83,27 @@ def is_loopback(host: str) -> bool:
 
 
 def outward_address(host: str) -> str:
-    """Return the address that others may use for a listener: the host itself, or for a wildcard that of the default route."""
+    """Return the address that others may use for a listener: its own, or for a wildcard that of the default route.
+
+    Raises SettingError for the name of a host that has no address.
+    """
     if host not in ("", "0.0.0.0", "::", "[::]"):
-        return host.strip("[]")
+        return host.strip("[]") if forms.is_ip(host) else _resolved(host)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # a documentation address: nothing is sent, the kernel only chooses the way
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
+
+
+def _resolved(host: str) -> str:
+    """Return the address of a host; IPv4 where it has one, as every client can use that."""
+    try:
+        found = [str(each[4][0]) for each in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError) as exc:
+        raise SettingError(f"--host {host}: it has no address: {exc}") from None
+    return min(found, key=lambda address: ":" in address)
 
 
 def _text(path: Path) -> str:

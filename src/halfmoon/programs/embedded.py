@@ -112,7 +112,7 @@ async def broker(settings: Configuration, data: Path, random: Random | None = No
 
     def make(_host: str, port: int) -> Broker:
         disks.append(_disk(data, settings.store))  # not before the port is ours
-        return Broker(replace(settings.broker, port=port), _with_memory(settings.store), disks[0], chosen, clock.now())
+        return Broker(replace(settings.broker, port=port), _as_it_is(settings.store, data), disks[0], chosen, clock.now())
 
     try:
         server = await server_on(settings.host, settings.broker.port, make, clock, driver, settings.broker.vip_channel)
@@ -210,8 +210,9 @@ def _disk(data: Path, settings: StoreSettings, *, report: bool = True) -> RealDi
     return disk
 
 
-def _with_memory(settings: StoreSettings) -> StoreSettings:
-    """The same settings with the machine's memory, where it was not set."""
+def _as_it_is(settings: StoreSettings, data: Path) -> StoreSettings:
+    """The same settings with the directory, and with the machine's memory where it was not set."""
+    settings = replace(settings, data=str(data))
     if settings.memory_bytes:
         return settings
     try:

@@ -16,6 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from halfmoon.errors import SettingError
+from halfmoon.settings.forms import Form
 from halfmoon.settings.java_keys import IGNORED, REFUSED
 from halfmoon.settings.properties import parse_properties
 
@@ -41,21 +42,15 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     choices: Sequence[str] | None = None,
-    form: tuple[str, str] | None = None,
+    form: Form | None = None,
 ) -> Any:
     """Declare one setting: its default, RocketMQ's own key where there is one, its reason, and what values fit.
 
     ``low`` and ``high`` bound a number (inclusive); ``choices`` are the texts allowed, compared without regard to case.
-    ``form`` is a regular expression that the whole text matches, and what to call that.
+    ``form`` is what a text must look like (`halfmoon.settings.forms`).
     """
     facts = {"java": java, "why": why, "low": low, "high": high, "choices": choices, "form": form}
     return field(default=default, metadata=facts)
-
-
-NAME_FORM = (r"[%|a-zA-Z0-9_.-]{1,127}", "1 to 127 of the characters a-z, A-Z, 0-9, _, -, ., % and |")
-"""Names of brokers and clusters: a topic is named after each, and every one of their characters stands in answers."""
-TOPIC_FORM = (r"[%|a-zA-Z0-9_-]{1,127}", "a topic's name: 1 to 127 of the characters a-z, A-Z, 0-9, _, -, % and |")
-HOURS_FORM = (r" *([01]?[0-9]|2[0-3]) *(; *([01]?[0-9]|2[0-3]) *)*;?", "hours of a day, 00 to 23, joined by ;")
 
 
 class Described(NamedTuple):
@@ -152,7 +147,7 @@ class _Setting(NamedTuple):
     low: float | None
     high: float | None
     choices: Sequence[str] | None
-    form: tuple[str, str] | None = None
+    form: Form | None = None
 
 
 _DECLARED: dict[type[Any], dict[str, _Setting]] = {}
@@ -281,8 +276,8 @@ def _fit(key: str, each: _Setting, value: Any, source: str) -> Any:
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
     if is_number and ((low is not None and found < low) or (high is not None and found > high)):
         raise SettingError(f"{source}: {key} = {value}: must be {_range(low, high)}")
-    if each.form is not None and isinstance(found, str) and not re.fullmatch(each.form[0], found):
-        raise SettingError(f"{source}: {key} = {value!r}: must be {each.form[1]}")
+    if each.form is not None and isinstance(found, str) and not each.form.fits(found):
+        raise SettingError(f"{source}: {key} = {value!r:.200}: must be {each.form.what}")
     if choices is not None and found is not None:
         by_lower = {choice.lower(): choice for choice in choices}
         if str(found).lower() not in by_lower:
@@ -384,6 +379,8 @@ def _allowed_text(each: _Setting) -> str:
         return ", ".join(each.choices)
     if isinstance(each.kind, type) and issubclass(each.kind, Enum):
         return ", ".join(each.kind.__members__)
+    if each.form is not None:
+        return each.form.what
     return "" if each.low is None and each.high is None else _range(each.low, each.high)
 
 

@@ -33,8 +33,10 @@ _REASONS = {
         enableReconnectForGoAway transferMsgByHeap printChannelGroups printChannelGroupsMinNum""",
     "the address to listen on is given by --host": "bindAddress",
     "the directory is given by --data": """
-        storePathRootDir storePathCommitLog storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity
-        readOnlyCommitLogStorePaths rocketmqHome kvConfigPath configStorePath brokerConfigPath""",
+        storePathDLedgerCommitLog storePathEpochFile storePathBrokerIdentity readOnlyCommitLogStorePaths rocketmqHome kvConfigPath
+        configStorePath brokerConfigPath""",
+    "the store is one directory, and this is its place in it": """
+        storePathCommitLog storePathConsumeQueue storePathIndex storeCheckpoint abortFile""",
     "the log is written by one writer, a turn at a time, into files made ready before": """
         useReentrantLockWhenPutMessage spinLockCollisionRetreatOptimalDegree useABSLock topicQueueLockNum
         osPageCacheBusyTimeOutMills warmMapedFileEnable flushLeastPagesWhenWarmMapedFile transientStorePoolEnable
@@ -117,6 +119,12 @@ _REASONS = {
 
 IGNORED: dict[str, str] = {key: reason for reason, keys in _REASONS.items() for key in keys.split()}
 """Key → why it has no effect."""
+
+PLACES = {
+    "storePathCommitLog": "commitlog", "storePathConsumeQueue": "consumequeue", "storePathIndex": "index",
+    "storeCheckpoint": "checkpoint", "abortFile": "abort",
+}  # fmt: skip
+"""Key → where it is inside ``storePathRootDir``. Another place is refused by whoever knows the directory."""
 
 REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "brokerRole": (frozenset({"async_master"}), "replication is not built yet, and a promise of copies must not be ignored"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from errno import ENOTDIR
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +33,10 @@ _ADVICE = {OWNER: "go-rwx", PERMISSIONS["group"]: "g-w,o-rwx", PERMISSIONS["all"
 
 
 def make_directory(path: Path, mode: int = OWNER.directory) -> None:
-    """Make a directory, and the missing ones above it, all with one mode; those that are there keep theirs. Raises OSError."""
+    """Make a directory, and the missing ones above it, all with one mode; those that are there keep theirs.
+
+    Raises NotADirectoryError: a file has that name, or one above it; OSError.
+    """
     if path.is_dir():
         return
     if path.parent != path:
@@ -41,7 +45,9 @@ def make_directory(path: Path, mode: int = OWNER.directory) -> None:
         path.mkdir(mode)
     except FileExistsError:
         if not path.is_dir():
-            raise
+            raise NotADirectoryError(
+                ENOTDIR, "a file is where a directory is to be: move it away, or use another directory", str(path)
+            ) from None
         return  # another process was quicker
     there = path.stat().st_mode
     if mode & ~there:  # the umask took some away; what came from above (setgid) stays

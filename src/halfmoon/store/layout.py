@@ -20,6 +20,7 @@ CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
 RESERVE, INVENTORY, SPARE = "config/queueReserve", "config/inventory", "config/spare"
 ASIDE = "aside"
 """What a start cut off the log is kept here; nothing reads it."""
+DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, TRANSACTION, ASIDE, "config", "delay")
 
 MAGIC: Final = -626843481
 """A stored record (0xDAA320A7)."""

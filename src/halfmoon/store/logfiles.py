@@ -11,7 +11,7 @@ import logging
 from halfmoon.errors import StoreError
 from halfmoon.ports import Disk
 from halfmoon.store.aside import Aside
-from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, file_offset
+from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, DIRECTORIES, file_offset
 from halfmoon.store.segments import Segments
 
 log = logging.getLogger("halfmoon.store")
@@ -25,7 +25,7 @@ def load_log(disk: Disk, segments: Segments, aside: Aside, *, known_to: int, los
 
     Raises StoreError, naming the file and what to do, when one is missing or has another size; OSError when the disk fails.
     """
-    _check_directory(disk)
+    check_directories(disk)
     offsets, doubtful_from = _offsets(disk, segments, aside, noted=noted)
     size = segments.file_bytes
     for place, offset in enumerate(offsets):
@@ -47,9 +47,11 @@ def load_log(disk: Disk, segments: Segments, aside: Aside, *, known_to: int, los
     return doubtful_from
 
 
-def _check_directory(disk: Disk) -> None:
-    if disk.exists(COMMIT_LOG) and not disk.is_directory(COMMIT_LOG):
-        raise StoreError(f"{COMMIT_LOG} is a file where the directory of the log is to be: move it away")
+def check_directories(disk: Disk) -> None:
+    """See that no file has the name of one of the store's directories. Raises StoreError."""
+    for name in DIRECTORIES:
+        if disk.exists(name) and not disk.is_directory(name):
+            raise StoreError(f"{name} is a file where a directory of the store is to be: move it away")
 
 
 def _gone(segments: Segments, missing: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from halfmoon.settings import HOURS_FORM, setting
+from halfmoon.settings import forms, setting
 
 ASYNC_FLUSH, SYNC_FLUSH = "ASYNC_FLUSH", "SYNC_FLUSH"
 
@@ -13,6 +13,10 @@ ASYNC_FLUSH, SYNC_FLUSH = "ASYNC_FLUSH", "SYNC_FLUSH"
 class StoreSettings:
     """What the store needs to know. Java keys are RocketMQ's own."""
 
+    data: str = setting(
+        "", java="storePathRootDir", form=forms.PATH,
+        why="The directory of the store, as --data gives it; empty: halfmoon in the user's data directory.",
+    )  # fmt: skip
     flush_disk_type: str = setting(
         ASYNC_FLUSH,
         java="flushDiskType",
@@ -64,7 +68,7 @@ class StoreSettings:
         "those that are there keep their modes.",
     )
     delete_when: str = setting(
-        "04", java="deleteWhen", form=HOURS_FORM, why="Hours of the day (UTC, joined by ;) at which expired files go."
+        "04", java="deleteWhen", form=forms.HOURS, why="Hours of the day (UTC, joined by ;) at which expired files go."
     )
     file_reserved_hours: int = setting(
         72, java="fileReservedTime", low=0, high=1_000_000, why="Hours a log file is kept after its last write."
