@@ -114,6 +114,14 @@ def test_a_member_that_stops_early_has_consumed_only_what_it_showed(run, topic):
     assert sorted(each["body"] for each in [*first, *rest]) == ["1", "2", "3", "4"]
 
 
+def test_the_first_start_of_a_group_warns_of_nothing(run, topic, caplog):
+    _send(run, topic, "1")
+
+    assert len(run("consume", "--topic", topic, "--group", "C_first", "--count", "1", "--json").lines()) == 1
+
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
+
+
 def test_a_message_that_could_not_be_shown_is_not_consumed(run, topic, monkeypatch):
     _send(run, topic, "1", "2", "3")
     shown = []

@@ -120,6 +120,10 @@ class Instance:
         """Send heartbeats at once (a broker forgot us, or something changed)."""
         self._beat.fire()
 
+    def heard_by(self, address: str) -> bool:
+        """Whether our last heartbeat to a broker arrived; if it failed, that was said."""
+        return address in self._greeted
+
     def connected(self, address: str) -> None:
         """A connection was made; where it replaces a lost one, the broker has forgotten us and hears of us at once.
 

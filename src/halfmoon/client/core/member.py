@@ -42,6 +42,10 @@ Differs: the original waits one second, or twenty; a topic that is being made is
 log = logging.getLogger("halfmoon.client")
 
 
+class _NotHeard(HalfmoonError):
+    """The broker has not had a heartbeat of ours yet, as at any start."""
+
+
 class Held:
     """A queue that is ours now. ``handle`` stops its pulling; ``next_offset`` is where the next pull begins.
 
@@ -202,6 +206,9 @@ class GroupMember:
             except NoRoute as exc:
                 yield from self._no_route(topic, exc)
                 even = False
+            except _NotHeard as exc:
+                log.info("not shared out yet: topic=%s group=%s reason=%s", topic, self.group, exc)
+                even = False
             except HalfmoonError as exc:
                 self.instance.troubles.failed(self._trouble(topic), exc, (yield from now()))
                 even = False
@@ -242,7 +249,8 @@ class GroupMember:
         if self.instance.client_id not in members:
             self.instance.beat_soon()
         if not members:
-            raise HalfmoonError(f"no member is known of the group: {reply.remark}")
+            error = HalfmoonError if self.instance.heard_by(address) else _NotHeard
+            raise error(f"no member is known of the group: {reply.remark}")
         return self.allocate(self.instance.client_id, queues, members)
 
     def _take(self, topic: str, queues: Collection[MessageQueue]) -> Op[bool]:
