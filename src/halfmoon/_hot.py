@@ -198,6 +198,7 @@ class PullHeader(msgspec.Struct, gc=False):
     subVersion: _I64Number
     subscription: str | None = None
     expressionType: str | None = None
+    topicBirthMs: _I64Number | None = None
 
 
 class _PullEnvelope(msgspec.Struct, gc=False):

@@ -318,7 +318,8 @@ class PullStatus(Enum):
 
 class PullResult(msgspec.Struct):
     """What one pull brought. ``next_offset`` is where the next pull of the queue begins; ``skipped`` are the offsets of records
-    that do not decode and are left out."""
+    that do not decode and are left out; ``topic_birth_ms`` is when the topic was made, if told (0: it does not know).
+    """
 
     status: PullStatus
     next_offset: int
@@ -327,6 +328,7 @@ class PullResult(msgspec.Struct):
     messages: list[StoredMessage]
     suggested_broker_id: int = 0
     skipped: tuple[int, ...] = ()
+    topic_birth_ms: int | None = None
 
 
 class MessageModel(IntEnum):

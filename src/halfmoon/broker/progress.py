@@ -13,7 +13,7 @@ from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
-from halfmoon.broker.topics import Topics
+from halfmoon.broker.topics import Topics, check_birth
 from halfmoon.errors import BrokerError, QueryNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.store.store import Store
@@ -30,6 +30,7 @@ from halfmoon.wire.headers.group import GetBrokerConsumeStats, GetConsumeStats
 from halfmoon.wire.headers.offset import (
     OffsetReply,
     QueryConsumerOffset,
+    TopicBirth,
     UpdateConsumerOffset,
 )
 from halfmoon.wire.headers.topic import QueryConsumeTimeSpan, QueryTopicConsumeByWho
@@ -52,18 +53,28 @@ class Progress:
         """
         header = request.header(QueryConsumerOffset)
         offset = self._offsets.get(header.consumer_group, header.topic, header.queue_id)
+        config = self._topics.get(header.topic)
+        birth_ms = None if header.topic_birth_ms is None or config is None else config.birth_ms or 0
         if offset is not None:
-            return Reply(header=OffsetReply(offset=offset))
+            return Reply(header=OffsetReply(offset=offset, topic_birth_ms=birth_ms))
         lowest = self._store.queue_min(header.topic, header.queue_id)
         if lowest <= 0 and header.set_zero_if_not_found is not False and self._store.in_memory(header.topic, header.queue_id, 0):
-            return Reply(header=OffsetReply(offset=0))
-        raise QueryNotFound("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+            return Reply(header=OffsetReply(offset=0, topic_birth_ms=birth_ms))
+        return Reply(
+            QueryNotFound.code,
+            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            TopicBirth(topic_birth_ms=birth_ms),
+        )
 
     def update(self, request: Request) -> Reply:
-        """Store a group's offset in a queue (15); also backwards. Refused (14) while progress cannot be saved."""
+        """Store a group's offset in a queue (15); also backwards.
+
+        Refused (14) while progress cannot be saved, and (31017) when it speaks of a topic of that name that was deleted.
+        """
         header = request.header(UpdateConsumerOffset)
         self._offsets.check()
-        self._topics.existing(header.topic)
+        config = self._topics.existing(header.topic)
+        check_birth(header.topic, config.birth_ms, header.topic_birth_ms)
         self._groups.existing(header.consumer_group, request.now)
         if not 0 <= header.queue_id < self._settings.queues_max:
             raise BrokerError(f"queueId[{header.queue_id}] is illegal")

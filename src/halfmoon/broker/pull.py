@@ -24,7 +24,7 @@ from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.request import Reply
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
-from halfmoon.broker.topics import FAQ, Topics
+from halfmoon.broker.topics import FAQ, Topics, check_birth
 from halfmoon.errors import (
     BrokerError,
     NoPermission,
@@ -81,6 +81,7 @@ class Plan(msgspec.Struct):
     """What is known of one (group, topic, expression) until topics, groups or clients change."""
 
     queue_count: int
+    birth_ms: int | None  # of the topic
     wanted: Wanted
     codes: frozenset[int] | None  # hashes of tags of which a message must have one to be of interest; None: any may be
     by_properties: bool  # so that reading takes its time
@@ -126,6 +127,7 @@ class Pulls:
             if not self._put_off(Waiting(peer, opaque, serialization, header, None, header.queueOffset, 0)):
                 raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many expressions are to be read")
             return
+        check_birth(header.topic, plan.birth_ms, header.topicBirthMs)
         if not 0 <= header.queueId < plan.queue_count:
             raise BrokerError(
                 f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] "
@@ -162,6 +164,11 @@ class Pulls:
                 raise ServiceNotAvailable("the broker stops")
             self.pull(waiting.peer, waiting.opaque, waiting.serialization, waiting.header, self._now)
         else:
+            if (
+                waiting.header.topicBirthMs is not None
+            ):  # refused when the topic went meanwhile; others are answered 21, as by Apache
+                config = self._topics.existing(waiting.header.topic)
+                check_birth(config.topic_name, config.birth_ms, waiting.plan.birth_ms)
             self._serve(waiting, waiting.plan)
 
     def _serve(self, waiting: Waiting, plan: Plan) -> None:
@@ -257,7 +264,7 @@ class Pulls:
                 raise SubscriptionNotLatest("the consumer's subscription not latest")
             wanted = self.filters.of_subscription(known, header.consumerGroup)
         codes = wanted if isinstance(wanted, frozenset) else None
-        return Plan(topic.read_queue_nums, wanted, codes, by_properties=wanted is not codes)
+        return Plan(topic.read_queue_nums, topic.birth_ms, wanted, codes, by_properties=wanted is not codes)
 
     def readable(self, name: str, *, half_messages: bool = False) -> TopicConfig:
         """Return a topic that may be read here, or by an audit of half messages. Raises TopicNotFound, NoPermission."""
@@ -277,15 +284,17 @@ class Pulls:
         header, code = waiting.header, _code(found, waiting.header)
         if found.count:
             self._stats.got(header.consumerGroup, header.topic, found.count, found.size_bytes)
+        birth_ms = None if header.topicBirthMs is None or waiting.plan is None else waiting.plan.birth_ms or 0
         if waiting.serialization == JSON:
+            told = "" if birth_ms is None else f',"topicBirthMs":"{birth_ms}"'
             head = (
                 f'{{"code":{code},"extFields":{{"suggestWhichBrokerId":"0","nextBeginOffset":"{found.next_offset}",'
-                f'"minOffset":"{found.min_offset}","maxOffset":"{found.max_offset}"}},"flag":1,"language":"JAVA",'
+                f'"minOffset":"{found.min_offset}","maxOffset":"{found.max_offset}"{told}}},"flag":1,"language":"JAVA",'
                 f'"opaque":{waiting.opaque},"remark":"{found.status.name}","serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
             ).encode()
             size = len(head)
         else:
-            head = encode_header(_plain(waiting, found, code))
+            head = encode_header(_plain(waiting, found, code, birth_ms))
             size = waiting.serialization << 24 | len(head)
         waiting.peer.out_bytes += found.size_bytes
         self._peers.answers(waiting.peer, [_PREFIX.pack(4 + len(head) + found.size_bytes, size) + head, *found.pieces])
@@ -305,13 +314,15 @@ def fields_used(sent: PullMessage) -> PullHeader:
     return PullHeader(
         sent.consumer_group, sent.topic, sent.queue_id, sent.queue_offset, sent.max_msg_nums, sent.sys_flag,
         sent.commit_offset or 0, sent.suspend_timeout_millis or 0, sent.sub_version or 0, sent.subscription, sent.expression_type,
+        sent.topic_birth_ms,
     )  # fmt: skip
 
 
-def _plain(waiting: Waiting, found: Found, code: int) -> Any:
+def _plain(waiting: Waiting, found: Found, code: int, birth_ms: int | None) -> Any:
     reply = PullMessageReply(
-        suggest_which_broker_id=0, next_begin_offset=found.next_offset, min_offset=found.min_offset, max_offset=found.max_offset
-    )
+        suggest_which_broker_id=0, next_begin_offset=found.next_offset, min_offset=found.min_offset, max_offset=found.max_offset,
+        topic_birth_ms=birth_ms,
+    )  # fmt: skip
     return reply_to(waiting.opaque, waiting.serialization, Reply(code, found.status.name, reply))
 
 

@@ -23,7 +23,7 @@ from halfmoon.broker.names import (
 )
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.tables import Tables
-from halfmoon.errors import BrokerError, SystemBusy, TopicNotFound
+from halfmoon.errors import BrokerError, SystemBusy, TopicMadeAnew, TopicNotFound
 from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, from_json, to_json
 from halfmoon.wire.codes import Perm
 
@@ -43,6 +43,7 @@ class Topics:
         saved = tables.load(PATH, lambda data: from_json(TopicConfigTable, data, bounds=None))
         self._table: dict[str, TopicConfig] = dict(saved.topic_config_table) if saved is not None else {}
         self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
+        self._deleted_birth_ms = -1  # the newest of a topic that was deleted: one that is made in the same millisecond gets another
         self._texts: dict[str, bytes] = {}
         """Topics as they stand in JSON, so that one more in a large table does not cost a table."""
         self._changed = tables.add(PATH, self._dump)
@@ -151,7 +152,7 @@ class Topics:
         if config.topic_name not in self._table and len(self._table) >= self._settings.topics_max:
             raise SystemBusy(f"the broker has {len(self._table)} topics, its bound (topics_max)")
         known = self._table.get(config.topic_name)
-        config.birth_ms = now if known is None else known.birth_ms
+        config.birth_ms = max(now, self._deleted_birth_ms + 1) if known is None else known.birth_ms
         return self._enter(config, now)
 
     def _enter(self, config: TopicConfig, now: int) -> TopicConfig:
@@ -193,7 +194,9 @@ class Topics:
     def delete(self, topic: str, now: int) -> None:
         """Forget a topic (215). Raises BrokerError 1 for system topics."""
         self._check_free(topic)
-        if self._table.pop(topic, None) is not None:
+        deleted = self._table.pop(topic, None)
+        if deleted is not None:
+            self._deleted_birth_ms = max(self._deleted_birth_ms, deleted.birth_ms or 0)
             self._texts.pop(topic, None)
             self._touch(now)
             self.on_change(None)
@@ -205,6 +208,19 @@ class Topics:
                 config.order = name in topics
                 self._texts.pop(name, None)
                 self.epoch += 1
+
+
+def check_birth(topic: str, birth_ms: int | None, said: int | None) -> None:
+    """Check that an offset speaks of the topic that is there, made at ``birth_ms``; ``said`` is the birth that came with it.
+
+    None and numbers below 0 say nothing. A topic whose birth is not known (`Topics.adopt`) may be any. Peers are told 0 of it; one
+    that comes back with 0 for a known birth speaks of another topic, for nothing else gives a topic a birth.
+    Raises TopicMadeAnew (31017).
+    """
+    if said is not None and said >= 0 and birth_ms is not None and said != birth_ms:
+        raise TopicMadeAnew(
+            f"topic {topic} was deleted and made again: the offset is one of the topic made at {said}, not at {birth_ms}"
+        )
 
 
 def topic_text(config: TopicConfig) -> str:

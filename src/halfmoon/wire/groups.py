@@ -72,6 +72,8 @@ class LocalOffsetTable(Body):
     """Progress of a broadcasting consumer, as it keeps it in a file of its own."""
 
     offset_table: dict[MessageQueue, I64] = {}
+    topic_births: dict[MessageQueue, I64] | None = None
+    """Halfmoon's: when the topics of these queues were made, ms, as far as brokers said so. Java clients leave it out."""
 
 
 class ResetOffsetBody(Body):

@@ -18,7 +18,7 @@ from halfmoon.client.core.rebalance import Strategy, strategy
 from halfmoon.client.core.window import Window
 from halfmoon.client.settings import ConsumerSettings
 from halfmoon.effects import Op, Signal, now, sleep, spawn, wait
-from halfmoon.errors import HalfmoonError, NetworkError, NoRoute
+from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, TopicMadeAnew
 from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, MessageQueue, Subscription, subscription
 from halfmoon.wire.bodies import (
     CheckClientBody,
@@ -84,6 +84,7 @@ class GroupMember:
         self.allocate = allocate or strategy(settings.allocation)
         self.begun_ms = 0
         self.running = False
+        self._made_anew: dict[tuple[str, str], int] = {}  # by topic and broker: the birth of the old topic, once that was said
         self._rebalance = Signal()
         instance.member = self
 
@@ -307,6 +308,27 @@ class GroupMember:
             yield from self.gain(queue, old.next_offset)
         if not by_itself:
             self._let_go(old)
+
+    def made_anew(self, held: Held, reason: TopicMadeAnew) -> None:
+        """The topic of a queue was deleted and made again: nothing that is known of the queue counts, and it is begun by the rule
+        for groups without progress. The pulling of that queue says this, and ends on its own.
+        """
+        if held.window.dropped:
+            return
+        queue, born_ms = held.queue, self.offsets.birth(held.queue)
+        if self._made_anew.get((queue.topic, queue.broker_name)) != born_ms:
+            self._made_anew[queue.topic, queue.broker_name] = born_ms
+            log.warning(
+                "topic %s was deleted and made again at broker %s: group %s begins its queues there anew: %s",
+                queue.topic, queue.broker_name, self.group, reason,
+            )  # fmt: skip
+        held.handle = None
+        self._let_go(held)
+        held.window.clear()
+        if self.held.get(queue) is held:
+            del self.held[queue]
+        self.offsets.forget(queue)
+        self.group_changed()
 
     def _remove(self, held: Held) -> Op[None]:
         log.info("queue given up: group=%s queue=%s", self.group, held.queue)

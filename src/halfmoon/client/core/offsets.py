@@ -2,6 +2,9 @@
 
 Both keep a table in memory that consumption updates and a periodic operation persists. The file itself is a port that the
 shell gives (`OffsetFile`); nothing here opens it.
+
+An offset speaks of one topic, and a topic that is deleted and made again is another: brokers of Halfmoon tell when a topic was
+made, and that birth goes with every offset that comes or goes. Apache's brokers tell none.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ from halfmoon.effects import Op, run
 from halfmoon.errors import HalfmoonError, NetworkError, broker_error
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import LocalOffsetTable, from_json, to_json
-from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
+from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, TopicBirth, UpdateConsumerOffset
 
 UNKNOWN = -1
-"""The group has no progress in the queue yet."""
+"""The group has no progress in the queue yet; or the birth of its topic was not told."""
 
 log = logging.getLogger("halfmoon.client")
 
@@ -35,10 +38,20 @@ class OffsetFile(Protocol):
 
 
 class OffsetTable:
-    """Offsets in memory; progress only goes forward unless it is set on purpose."""
+    """Offsets in memory, and of which topic they are; progress only goes forward unless it is set on purpose."""
 
     def __init__(self) -> None:
         self.offsets: dict[MessageQueue, int] = {}
+        self._births: dict[MessageQueue, int] = {}
+
+    def birth(self, queue: MessageQueue) -> int:
+        """Return when the topic was made of which the offsets here speak, ms; 0: its broker does not know; -1: it was not told."""
+        return self._births.get(queue, UNKNOWN)
+
+    def told_birth(self, queue: MessageQueue, birth_ms: int | None) -> None:
+        """A broker told when the topic was made. What is known stays: with another birth the broker refuses what speaks of it."""
+        if birth_ms is not None and birth_ms >= 0:
+            self._births.setdefault(queue, birth_ms)
 
     def update(self, queue: MessageQueue, offset: int, *, only_forward: bool = True) -> None:
         """Note progress; an older offset is ignored unless ``only_forward`` is False (a reset)."""
@@ -50,8 +63,9 @@ class OffsetTable:
         return self.offsets.get(queue, UNKNOWN)
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is not ours any more."""
+        """The queue is not ours any more, or another topic's."""
         self.offsets.pop(queue, None)
+        self._births.pop(queue, None)
 
 
 class RemoteOffsets(OffsetTable):
@@ -67,21 +81,16 @@ class RemoteOffsets(OffsetTable):
 
     def fetch(self, queue: MessageQueue) -> Op[int]:
         """Return the stored offset, or -1 when the group has none. Raises NetworkError, BrokerError."""
-        address = self._address(queue)
-        request = QueryConsumerOffset(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
-        reply = yield from call(address, request, b"", self._timeout_ms)
-        if reply.code == 22:
-            return UNKNOWN
-        if reply.code != 0:
-            raise broker_error(reply.code, reply.remark, address)
-        offset = reply.header(OffsetReply).offset
-        self.offsets[queue] = offset
+        offset, birth_ms = yield from stored_offset(self._routes, self._group, queue, self._timeout_ms)
+        self.told_birth(queue, birth_ms)
+        if offset != UNKNOWN:
+            self.offsets[queue] = offset
         return offset
 
     def persist(self, queues: Collection[MessageQueue]) -> Op[None]:
         """Tell the brokers, one-way, the offsets of these queues; forget those of others. Failures are logged."""
         for queue in [queue for queue in self.offsets if queue not in queues]:
-            self.forget(queue)
+            del self.offsets[queue]  # its birth stays: one that is being gained was told it just now
         for queue in sorted(queues):
             if (offset := self.offsets.get(queue)) is not None:
                 yield from self.persist_one(queue, offset)
@@ -92,18 +101,43 @@ class RemoteOffsets(OffsetTable):
         if offset is None:
             return
         try:
+            birth_ms = self._births.get(queue)
             request = UpdateConsumerOffset(
-                consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+                consumer_group=self._group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                commit_offset=offset,
+                topic_birth_ms=birth_ms,
             )
-            yield from tell(self._address(queue), request, b"", self._timeout_ms)
+            yield from tell(_address(self._routes, queue), request, b"", self._timeout_ms)
         except HalfmoonError as exc:
             log.warning("offset not stored: group=%s queue=%s reason=%s", self._group, queue, exc)
 
-    def _address(self, queue: MessageQueue) -> str:
-        found = self._routes.reader(queue.broker_name)
-        if found is None:
-            raise NetworkError(f"The broker[{queue.broker_name}] not exist")
-        return found[0]
+
+def same_topic(known_ms: int, told_ms: int) -> bool:
+    """Whether two births may be one topic's: one that is not known now may be any, and one that is known now was always known."""
+    return known_ms == told_ms or known_ms < 0 or told_ms <= 0
+
+
+def stored_offset(routes: RouteTable, group: str, queue: MessageQueue, timeout_ms: int) -> Op[tuple[int, int | None]]:
+    """Ask a broker for a group's offset in a queue, -1 for none, and when the topic was made (None: it tells no births).
+
+    Raises NetworkError, BrokerError.
+    """
+    address = _address(routes, queue)
+    request = QueryConsumerOffset(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, topic_birth_ms=UNKNOWN)
+    reply = yield from call(address, request, b"", timeout_ms)
+    if reply.code not in (0, 22):
+        raise broker_error(reply.code, reply.remark, address)
+    offset = UNKNOWN if reply.code == 22 else reply.header(OffsetReply).offset
+    return offset, reply.header(TopicBirth).topic_birth_ms
+
+
+def _address(routes: RouteTable, queue: MessageQueue) -> str:
+    found = routes.reader(queue.broker_name)
+    if found is None:
+        raise NetworkError(f"The broker[{queue.broker_name}] not exist")
+    return found[0]
 
 
 class LocalOffsets(OffsetTable):
@@ -113,14 +147,16 @@ class LocalOffsets(OffsetTable):
     def __init__(self, file: OffsetFile) -> None:
         super().__init__()
         self._file = file
-        self._saved: dict[MessageQueue, int] = {}
+        self._saved: tuple[dict[MessageQueue, int], dict[MessageQueue, int]] = ({}, {})
 
     def load(self) -> Op[None]:
         """Read the file. Raises PeerError when it does not parse: to begin anew in silence would repeat or lose messages."""
         data = yield from run(self._file.load)
         if data:
-            self.offsets.update(offsets_of(data))
-            self._saved = dict(self.offsets)
+            found = from_json(LocalOffsetTable, data)
+            self.offsets.update(found.offset_table)
+            self._births.update(found.topic_births or {})
+            self._saved = self._snapshot()
 
     def fetch(self, queue: MessageQueue) -> Op[int]:
         """Return the offset read from the file or noted since, or -1."""
@@ -129,12 +165,12 @@ class LocalOffsets(OffsetTable):
 
     def persist(self, queues: Collection[MessageQueue]) -> Op[None]:
         """Write the file when something changed. Failures are logged. Offsets of queues that are not ours now are kept."""
-        if self.offsets == self._saved:
+        snapshot = self._snapshot()
+        if snapshot == self._saved:
             return
-        snapshot = dict(self.offsets)
         save: Callable[[bytes], None] = self._file.save
         try:
-            yield from run(save, offsets_json(snapshot))
+            yield from run(save, offsets_json(*snapshot))
             self._saved = snapshot
         except OSError as exc:
             log.warning("offsets not saved: reason=%s", exc)
@@ -143,10 +179,13 @@ class LocalOffsets(OffsetTable):
         """Write the file when something changed."""
         yield from self.persist(())
 
+    def _snapshot(self) -> tuple[dict[MessageQueue, int], dict[MessageQueue, int]]:
+        return dict(self.offsets), {queue: birth_ms for queue, birth_ms in self._births.items() if queue in self.offsets}
 
-def offsets_json(offsets: dict[MessageQueue, int]) -> bytes:
-    """Return the offsets of queues as ``{"offsetTable":{{queue}:offset}}``."""
-    return to_json(LocalOffsetTable(offset_table=offsets))
+
+def offsets_json(offsets: dict[MessageQueue, int], births: dict[MessageQueue, int] | None = None) -> bytes:
+    """Return the offsets of queues as ``{"offsetTable":{{queue}:offset}}``, with ``topicBirths`` like it where some are known."""
+    return to_json(LocalOffsetTable(offset_table=offsets, topic_births=births or None))
 
 
 def offsets_of(data: bytes) -> dict[MessageQueue, int]:

@@ -20,13 +20,13 @@ from halfmoon.client.core.ask import ask, tell
 from halfmoon.client.core.direct import consume_directly
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.member import Held
-from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.offsets import UNKNOWN, LocalOffsets, RemoteOffsets, same_topic
 from halfmoon.client.core.pulling import Puller
 from halfmoon.client.core.push import ConsumeContext, PushCore
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.settings import PushSettings
 from halfmoon.effects import Op, gather, now, sleep, spawn
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError, TopicMadeAnew
 from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo, LockBatchReply, LockBatchRequest, from_json, to_json
 from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq
@@ -66,7 +66,9 @@ class OrderlyCore(PushCore):
         super().__init__(settings, instance, offsets, ids, allocate)
         self._locks: dict[MessageQueue, Lock] = {}
         self._losses: dict[str, int] = {}  # by address: how often its connection was lost
-        self._came_to: dict[MessageQueue, tuple[int, int]] = {}  # progress in queues whose lock was lost, and when, ms
+        self._came_to: dict[
+            MessageQueue, tuple[int, int, int]
+        ] = {}  # progress in queues whose lock was lost, when, birth of the topic
         self._ready: deque[Held] = deque()
         self._scheduled: set[Held] = set()  # in the deque, at the listener, or suspended
         self._in_hand: dict[MessageQueue, Held] = {}  # at the listener
@@ -171,7 +173,7 @@ class OrderlyCore(PushCore):
             for held in (self.held.pop(queue, None), self._in_hand.get(queue)):
                 if held is not None and not held.window.dropped:
                     came_to = max(held.window.commit_offset(), self.offsets.memory(queue))
-                    self._came_to[queue] = (came_to, lock.asked_ms if lock is not None else 0)
+                    self._came_to[queue] = (came_to, lock.asked_ms if lock is not None else 0, self.offsets.birth(queue))
                     self._let_go(held)
                     self._leaving.discard(held)
         if queues and self.running:
@@ -180,8 +182,15 @@ class OrderlyCore(PushCore):
     def start_offset(self, queue: MessageQueue) -> Op[int]:
         """Return where to begin a queue: also not before what was consumed here until its lock was lost a moment ago."""
         offset = yield from super().start_offset(queue)
-        came_to, locked_ms = self._came_to.pop(queue, (-1, 0))
+        came_to, locked_ms, birth_ms = self._came_to.pop(queue, (-1, 0, UNKNOWN))
+        if not same_topic(birth_ms, self.offsets.birth(queue)):
+            return offset
         return max(offset, came_to) if (yield from now()) - locked_ms < self.settings.lock_valid_ms else offset
+
+    def made_anew(self, held: Held, reason: TopicMadeAnew) -> None:
+        """Also what was consumed until a lock was lost is forgotten."""
+        self._came_to.pop(held.queue, None)
+        super().made_anew(held, reason)
 
     # ------------------------------------------------------------ shares
 

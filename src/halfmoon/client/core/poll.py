@@ -13,7 +13,7 @@ from typing import Any
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.member import Held
 from halfmoon.client.core.names import check_topic, unwrap, wrap
-from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets, same_topic, stored_offset
 from halfmoon.client.core.pull import max_offset, min_offset, offset_at
 from halfmoon.client.core.pulling import Puller
 from halfmoon.client.core.rebalance import Strategy
@@ -289,30 +289,40 @@ class PollCore(Puller):
         self._check_running()
         queue = self.wire_queue(queue)
         self._must_hold(queue)
+        birth_ms = yield from self._birth_now(queue)
         low = yield from min_offset(self.routes, queue)
         high = yield from max_offset(self.routes, queue)
         if not low <= offset <= high:
             raise OffsetIllegal(f"Seek offset illegal, seek offset = {offset}, min offset = {low}, max offset = {high}")
-        yield from self._jump(queue, offset)
+        yield from self._jump(queue, offset, birth_ms)
 
     def seek_to_begin(self, queue: MessageQueue) -> Op[None]:
         """Go on with a queue at its oldest message."""
         self._check_running()
         queue = self.wire_queue(queue)
         self._must_hold(queue)
-        yield from self._jump(queue, (yield from min_offset(self.routes, queue)))
+        birth_ms = yield from self._birth_now(queue)
+        yield from self._jump(queue, (yield from min_offset(self.routes, queue)), birth_ms)
 
     def seek_to_end(self, queue: MessageQueue) -> Op[None]:
         """Go on with a queue behind its newest message."""
         self._check_running()
         queue = self.wire_queue(queue)
         self._must_hold(queue)
-        yield from self._jump(queue, (yield from max_offset(self.routes, queue)))
+        birth_ms = yield from self._birth_now(queue)
+        yield from self._jump(queue, (yield from max_offset(self.routes, queue)), birth_ms)
 
-    def _jump(self, queue: MessageQueue, offset: int) -> Op[None]:
+    def _birth_now(self, queue: MessageQueue) -> Op[int | None]:
+        """Ask when the topic was made in which an offset is about to be sought: it may be made anew since the queue was begun."""
+        return (yield from stored_offset(self.routes, self.group, queue, self.settings.request_timeout_ms))[1]
+
+    def _jump(self, queue: MessageQueue, offset: int, birth_ms: int | None) -> Op[None]:
         old = self._must_hold(queue)
         if old is not None:
             self._let_go(old)
+        if birth_ms is not None and not same_topic(self.offsets.birth(queue), birth_ms):
+            self.offsets.forget(queue)
+        self.offsets.told_birth(queue, birth_ms)
         yield from self.gain(queue, offset, sought=True)
 
     def pause(self, queues: Collection[MessageQueue]) -> None:

@@ -35,11 +35,13 @@ def pull(
     timeout_ms: int = 30_000,
     broker_id: int = 0,
     send_expression: bool = False,
+    birth_ms: int | None = None,
 ) -> Op[PullResult]:
     """Ask for messages of a queue from an offset on; return them without those that the tags leave out.
 
-    ``commit_offset`` is stored by a master when ``sys_flag`` says so; from a slave that bit is left out.
-    Raises NetworkError, BrokerError, PeerError.
+    ``commit_offset`` is stored by a master when ``sys_flag`` says so; from a slave that bit is left out. ``birth_ms`` says which
+    topic the offsets speak of (-1: not known), and asks to be told.
+    Raises NetworkError, BrokerError (TopicMadeAnew when it is another topic), PeerError.
     """
     found = routes.reader(queue.broker_name, broker_id)
     if found is None:
@@ -60,6 +62,7 @@ def pull(
         subscription=subscription.expression if send_expression else None,
         expression_type=subscription.expression_type,
         broker_name=queue.broker_name,
+        topic_birth_ms=birth_ms,
     )
     reply: Command = yield Call(address, request, b"", timeout_ms)
     result = pull_result(reply, queue, subscription, offset, address)
@@ -111,7 +114,9 @@ def pull_result(
         messages.append(unpacked(message))
     skipped = tuple(queue_offset + delta for queue_offset, _ in unread)
     broker_id = header.suggest_which_broker_id
-    return PullResult(status, next_offset, header.min_offset, header.max_offset, messages, broker_id, skipped)
+    return PullResult(
+        status, next_offset, header.min_offset, header.max_offset, messages, broker_id, skipped, header.topic_birth_ms
+    )
 
 
 def read_records(body: bytes, offset: int, end: int) -> tuple[list[StoredMessage], list[tuple[int, str]], bool]:

@@ -16,7 +16,7 @@ from halfmoon.client.core.pull import pull
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.settings import PullSettings, PushSettings
 from halfmoon.effects import Op, now, sleep
-from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, NetworkError, PeerError
+from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, NetworkError, PeerError, TopicMadeAnew
 from halfmoon.model import MessageQueue, PullResult, Subscription
 
 FULL_PAUSE_MS = 50
@@ -113,7 +113,11 @@ class Puller(GroupMember):
                 timeout_ms=settings.pull_timeout_ms,
                 broker_id=held.broker_id,
                 send_expression=send_expression,
+                birth_ms=self.offsets.birth(held.queue),
             )
+        except TopicMadeAnew as exc:
+            self.made_anew(held, exc)
+            return None
         except (NetworkError, BrokerError, PeerError) as exc:
             if isinstance(exc, ConnectFailed) and (yield from self._moved(held.queue, known)):
                 return None
@@ -121,6 +125,7 @@ class Puller(GroupMember):
             return None
         if window.dropped:
             return None
+        self.offsets.told_birth(held.queue, result.topic_birth_ms)
         if result.messages:
             self.figures_of(held.queue.topic).pulled(len(result.messages), (yield from now()) - window.last_pull_ms)
         self.instance.troubles.over(self._pulled_from(held))

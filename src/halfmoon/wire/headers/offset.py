@@ -5,10 +5,17 @@ from __future__ import annotations
 from halfmoon.wire.table import I32, I64, Header, request
 
 
+class TopicBirth(Header):
+    """When the topic was made at the broker, `TopicConfig.birth_ms`; 0: it does not know. None: the broker tells no births."""
+
+    topic_birth_ms: I64 | None = None  # Halfmoon's
+
+
 class OffsetReply(Header):
     """A queue offset."""
 
     offset: I64
+    topic_birth_ms: I64 | None = None  # Halfmoon's, in the reply of 14 to those who asked with the field
 
 
 QueryConsumerOffsetReply = SearchOffsetByTimestampReply = GetMaxOffsetReply = GetMinOffsetReply = OffsetReply
@@ -22,6 +29,7 @@ class QueryConsumerOffset(Header, kw_only=True):
     topic: str
     queue_id: I32
     set_zero_if_not_found: bool | None = None  # 5.x
+    topic_birth_ms: I64 | None = None  # Halfmoon's: -1, to be told it, also with a 22
 
 
 @request(15, "UPDATE_CONSUMER_OFFSET")
@@ -32,6 +40,7 @@ class UpdateConsumerOffset(Header):
     topic: str
     queue_id: I32
     commit_offset: I64
+    topic_birth_ms: I64 | None = None  # Halfmoon's: which topic the offset speaks of; refused (31017) when it is another's
 
 
 @request(29, "SEARCH_OFFSET_BY_TIMESTAMP", reply=OffsetReply)

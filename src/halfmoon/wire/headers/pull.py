@@ -19,6 +19,7 @@ class PullMessageReply(Header):
     topic_sys_flag: I32 | None = None  # 5.x
     group_sys_flag: I32 | None = None  # 5.x
     forbidden_type: I32 | None = None  # 5.x
+    topic_birth_ms: I64 | None = None  # Halfmoon's, to those who asked with the field
 
 
 LitePullMessageReply = PullMessageReply
@@ -46,6 +47,7 @@ class PullMessage(Header):
     max_msg_bytes: I32 | None = None  # 5.x
     request_source: I32 | None = None  # 5.x proxy
     proxy_froward_client_id: str | None = None  # 5.x proxy; spelt so on the wire
+    topic_birth_ms: I64 | None = None  # Halfmoon's: which topic the offsets speak of, -1: not known; refused (31017) when another's
 
 
 @request(361, "LITE_PULL_MESSAGE", reply=PullMessageReply, since="5.0.0")
