@@ -1,7 +1,10 @@
-"""A topic that is deleted, made anew and filled again, with kills in between: no group begins behind its new messages."""
+"""A topic that is deleted, made anew and filled again, with kills in between: no group begins behind its new messages, nor goes on
+behind them when it ran all the time; and the checkers bite.
+"""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from halfmoon.broker.broker import Broker
 from halfmoon.testing.asking import ask, call
 from halfmoon.testing.cluster import Cluster
+from halfmoon.testing.deletedhistory import FOREIGN, MEMBERS, DeletedVerdict, simulate_deleted
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
 
@@ -59,3 +63,61 @@ def test_a_broker_that_answers_a_deletion_before_it_is_saved_is_found(monkeypatc
     monkeypatch.setattr("halfmoon.broker.offsets.Offsets.drop_unknown", lambda self, topics: None)
     monkeypatch.setattr("halfmoon.broker.offsets.Offsets.clamp", lambda self, bounds: None)
     assert any(progress_after_a_deletion(seed, "async", make_broker=hasty) for seed in range(6))
+
+
+# ---------------------------------------------------------------- consumers that run all the time
+
+SEEDS, BITE = range(1, 13), range(1, 4)
+
+
+@cache
+def history(seed: int) -> DeletedVerdict:
+    """Return the verdict on a seed's own history."""
+    return simulate_deleted(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_runs_while_its_topic_is_deleted_and_made_anew_is_given_every_new_message(seed: int) -> None:
+    verdict = history(seed)
+    assert verdict.problems == [], verdict.summary()
+
+
+def test_histories_of_deleted_topics_have_every_kind_of_member() -> None:
+    verdicts = [history(seed) for seed in SEEDS]
+    assert {member for verdict in verdicts for member in verdict.members} == set(MEMBERS)
+
+
+def never(*arguments: Any) -> bool:
+    """No."""
+    return False
+
+
+def anything(*arguments: Any) -> bool:
+    """Whatever is asked for may be so."""
+    return True
+
+
+def says_nothing(*arguments: Any) -> None:
+    """No birth is another's."""
+
+
+@pytest.mark.parametrize("seed", BITE)
+@pytest.mark.parametrize(
+    ("fault", "planted", "members", "kinds"),
+    [
+        ("halfmoon.broker.pull.check_birth", says_nothing, ("push", "orderly"), ()),
+        ("halfmoon.broker.pull.check_birth", says_nothing, ("poll", "broadcast"), ("kill",)),
+        ("halfmoon.broker.progress.check_birth", says_nothing, ("push", "poll"), ("cut",)),
+        ("halfmoon.client.core.offsets.OffsetTable.birth", lambda *_: -1, ("orderly", "broadcast"), ()),
+        ("halfmoon.client.core.orderly.same_topic", anything, ("orderly",), ("kill",)),
+        ("halfmoon.broker.stale.StaleOffsets.elsewhere", never, FOREIGN, ("busy",)),
+        ("halfmoon.broker.stale.StaleOffsets.ignores", never, FOREIGN, ("busy",)),
+    ],
+)
+def test_offsets_that_are_taken_for_those_of_the_new_topic_are_found_in_every_seed(
+    monkeypatch: pytest.MonkeyPatch, seed: int, fault: str, planted: Any, members: tuple[str, ...], kinds: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(fault, planted)
+    for member in members:
+        problems = simulate_deleted(seed, members=(member,), kinds=kinds).problems
+        assert any(problem.startswith(("lost", "ahead")) for problem in problems), member

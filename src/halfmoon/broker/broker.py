@@ -35,6 +35,7 @@ from halfmoon.broker.request import Reply, Request, refusal_of
 from halfmoon.broker.reset import Resets
 from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.stale import StaleOffsets
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import PATH as TOPICS
@@ -77,6 +78,8 @@ class Broker:
         self.clients = Clients()
         self.stats = Stats(settings.cluster, now)
         self.peers = Peers(idle_ms=settings.client_expiry_ms)
+        self.stale = StaleOffsets(self.peers)
+        self.topics.on_made_anew = self.stale.made_anew
         self.holds = Holds(settings.holds_max)
         self.acks = Acks(self.peers, settings.region, host.hex().upper())
         self.sends = Sends(settings, self.store, self.topics, self.stats, self.acks, random)
@@ -102,18 +105,19 @@ class Broker:
         )  # fmt: skip
         self.turn = Turn(settings, self.topics, self.sends, self.transactions.halves)
         self.pulls = Pulls(
-            settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.holds, self.peers, self.stats
-        )
+            settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.holds, self.peers, self.stats,
+            self.stale,
+        )  # fmt: skip
         self.membership = Membership(self.clients, self.groups, self.topics, self.pulls, self.peers)
         self.locks = Locks(settings, self.topics, self.membership.tell)
-        self.progress = Progress(settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.stats)
+        self.progress = Progress(settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.stale)
         self.resets = Resets(settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.peers)
         self.relay = Relay(self.clients, self.peers, self._reply, self.store.record, settings.name)
         self.admin = Admin(
             settings, self.store, self.topics, self.groups, self.offsets, self.stats, self._topic_deleted,
             self._texts,
         )  # fmt: skip
-        self.queries = Queries(settings, self.store, self.topics)
+        self.queries = Queries(settings, self.store, self.topics, self.stale)
         address, ha_address = f"{settings.address}:{settings.port}", f"{settings.address}:{settings.port + 1}"
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._told, self.topics.text)
         self._starts: list[CoreEffect] = []
@@ -208,6 +212,7 @@ class Broker:
         self.peers.lost(peer)
         self.holds.lost(peer)
         self.relay.lost(peer)
+        self.stale.lost(peer)
         self.membership.lost(peer)
         self.locks.lost(peer, by_us=by_us)
 
@@ -419,6 +424,7 @@ class Broker:
 
     def _topic_deleted(self, topic: str) -> None:
         self.pulls.filters.forget(topic)
+        self.stale.deleted(topic)
         for hold in self.holds.of_topic(topic):
             self._go_on(hold)
 

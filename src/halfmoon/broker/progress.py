@@ -12,9 +12,10 @@ from halfmoon.broker.groups import Groups
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.stale import NOTHING, StaleOffsets
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.topics import Topics, check_birth
-from halfmoon.errors import BrokerError, QueryNotFound
+from halfmoon.errors import BrokerError, QueryNotFound, TopicMadeAnew
 from halfmoon.model import MessageQueue
 from halfmoon.store.store import Store
 from halfmoon.wire.bodies import (
@@ -41,10 +42,10 @@ class Progress:
 
     def __init__(
         self, settings: BrokerSettings, store: Store, topics: Topics, groups: Groups, clients: Clients, offsets: Offsets,
-        stats: Stats,
+        stats: Stats, stale: StaleOffsets,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
-        self._clients, self._offsets, self._stats = clients, offsets, stats
+        self._clients, self._offsets, self._stats, self._stale = clients, offsets, stats, stale
 
     def query(self, request: Request) -> Reply:
         """Return a group's offset in a queue (14). Without one: 0 while the queue still holds its first message, else 22.
@@ -55,16 +56,16 @@ class Progress:
         offset = self._offsets.get(header.consumer_group, header.topic, header.queue_id)
         config = self._topics.get(header.topic)
         birth_ms = None if header.topic_birth_ms is None or config is None else config.birth_ms or 0
+        if offset is None:
+            lowest, in_memory = self._store.queue_min(header.topic, header.queue_id), self._store.in_memory
+            if lowest <= 0 and header.set_zero_if_not_found is not False and in_memory(header.topic, header.queue_id, 0):
+                offset = 0
+        told = NOTHING if offset is None else offset
+        self._stale.told(request.peer, header.topic, header.queue_id, told, header.consumer_group)
         if offset is not None:
             return Reply(header=OffsetReply(offset=offset, topic_birth_ms=birth_ms))
-        lowest = self._store.queue_min(header.topic, header.queue_id)
-        if lowest <= 0 and header.set_zero_if_not_found is not False and self._store.in_memory(header.topic, header.queue_id, 0):
-            return Reply(header=OffsetReply(offset=0, topic_birth_ms=birth_ms))
-        return Reply(
-            QueryNotFound.code,
-            "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
-            TopicBirth(topic_birth_ms=birth_ms),
-        )
+        not_found = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+        return Reply(QueryNotFound.code, not_found, TopicBirth(topic_birth_ms=birth_ms))
 
     def update(self, request: Request) -> Reply:
         """Store a group's offset in a queue (15); also backwards.
@@ -78,6 +79,12 @@ class Progress:
         self._groups.existing(header.consumer_group, request.now)
         if not 0 <= header.queue_id < self._settings.queues_max:
             raise BrokerError(f"queueId[{header.queue_id}] is illegal")
+        if header.topic_birth_ms is None and self._stale.ignores(
+            request.peer, header.topic, header.queue_id, header.consumer_group, header.commit_offset
+        ):
+            raise TopicMadeAnew(
+                f"topic {header.topic} was deleted and made again: {header.commit_offset} is an offset of the old one"
+            )
         self._offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return Reply()
 

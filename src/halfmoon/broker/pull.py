@@ -23,6 +23,7 @@ from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.request import Reply
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.stale import StaleOffsets
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.topics import FAQ, Topics, check_birth
 from halfmoon.errors import (
@@ -108,10 +109,11 @@ class Pulls:
 
     def __init__(
         self, settings: BrokerSettings, store: Store, topics: Topics, groups: Groups, clients: Clients, offsets: Offsets,
-        holds: Holds, peers: Peers, stats: Stats,
+        holds: Holds, peers: Peers, stats: Stats, stale: StaleOffsets,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
         self._clients, self._offsets, self._holds, self._peers, self._stats = clients, offsets, holds, peers, stats
+        self._stale = stale
         self.filters = Filters(settings, clients)
         self._now = 0
         self._plans: dict[tuple[str, str, str | None, str | None, int], Plan] = {}
@@ -133,18 +135,38 @@ class Pulls:
                 f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{plan.queue_count}] consumer:[{peer.remote}]"
             )
+        if header.topicBirthMs is None and self._sent_elsewhere(peer, opaque, serialization, header, plan):
+            return
         if header.sysFlag & COMMIT:
-            self._commit(header)
+            self._commit(peer, header)
         wait_ms = header.suspendTimeoutMillis if self._settings.long_polling else self._settings.short_polling_ms
         until_ms = now + min(wait_ms, HOLD_MS_MAX) if header.sysFlag & SUSPEND else 0
         self._serve(Waiting(peer, opaque, serialization, header, plan, header.queueOffset, until_ms), plan)
 
-    def _commit(self, header: PullHeader) -> None:
+    def _sent_elsewhere(self, peer: Peer, opaque: int, serialization: int, header: PullHeader, plan: Plan) -> bool:
+        """Answer a pull at an offset of a deleted topic as one behind the end is answered: with code 21, and where to go on."""
+        topic, queue_id, group = header.topic, header.queueId, header.consumerGroup
+        if not self._stale.suspect(peer, topic):
+            return False
+        begin = self._offsets.get(group, topic, queue_id)
+        lowest, end = max(0, self._store.queue_min(topic, queue_id)), max(0, self._store.queue_max(topic, queue_id))
+        begin = lowest if begin is None else begin
+        if not self._stale.elsewhere(peer, topic, queue_id, group, header.queueOffset, begin):
+            return False
+        found = Found(FoundStatus.OFFSET_OVERFLOW_BADLY, begin, lowest, end, [], 0, 0)
+        self._answer(Waiting(peer, opaque, serialization, header, plan, header.queueOffset, 0), found)
+        return True
+
+    def _commit(self, peer: Peer, header: PullHeader) -> None:
         """Store the progress that rides on a pull.
 
         Differs: it never takes progress back; the original lets a pull that is late undo what was stored since, and the next owner
         of the queue begins too early. Clients that go back say so with a request of its own (15).
         """
+        if header.topicBirthMs is None and self._stale.ignores(
+            peer, header.topic, header.queueId, header.consumerGroup, header.commitOffset
+        ):
+            return
         known = self._offsets.get(header.consumerGroup, header.topic, header.queueId)
         if known is None or header.commitOffset > known:
             self._offsets.put(header.consumerGroup, header.topic, header.queueId, header.commitOffset)
@@ -282,6 +304,7 @@ class Pulls:
 
     def _answer(self, waiting: Waiting, found: Found) -> None:
         header, code = waiting.header, _code(found, waiting.header)
+        self._stale.told(waiting.peer, header.topic, header.queueId, found.next_offset, header.consumerGroup)
         if found.count:
             self._stats.got(header.consumerGroup, header.topic, found.count, found.size_bytes)
         birth_ms = None if header.topicBirthMs is None or waiting.plan is None else waiting.plan.birth_ms or 0

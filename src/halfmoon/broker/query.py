@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.stale import StaleOffsets
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, QueryNotFound
 from halfmoon.store.store import Store
@@ -26,8 +27,8 @@ NOT_FOUND = "can not find message, maybe time range not correct"
 class Queries:
     """The service that answers 12, 33 and 29 to 32."""
 
-    def __init__(self, settings: BrokerSettings, store: Store, topics: Topics) -> None:
-        self._settings, self._store, self._topics = settings, store, topics
+    def __init__(self, settings: BrokerSettings, store: Store, topics: Topics, stale: StaleOffsets) -> None:
+        self._settings, self._store, self._topics, self._stale = settings, store, topics, stale
 
     def by_key(self, request: Request) -> Reply:
         """Find messages of a topic by key (12). The index compares hashes: clients keep those whose keys are equal."""
@@ -56,19 +57,23 @@ class Queries:
         header = request.header(SearchOffsetByTimestamp)
         topic, queue_id, wanted = header.topic, header.queue_id, header.timestamp
         if header.boundary_type is None:
-            return Reply(header=OffsetReply(offset=self._store.offset_at(topic, queue_id, wanted)))
+            return self._offset(request, topic, queue_id, self._store.offset_at(topic, queue_id, wanted))
         upper = header.boundary_type.upper() == "UPPER"
-        return Reply(header=OffsetReply(offset=self._store.bound_at(topic, queue_id, wanted, upper=upper)))
+        return self._offset(request, topic, queue_id, self._store.bound_at(topic, queue_id, wanted, upper=upper))
 
     def max_offset(self, request: Request) -> Reply:
         """Return the offset that the next visible message will get (30)."""
         header = request.header(GetMaxOffset)
-        return Reply(header=OffsetReply(offset=self._store.queue_max(header.topic, header.queue_id)))
+        return self._offset(request, header.topic, header.queue_id, self._store.queue_max(header.topic, header.queue_id))
 
     def min_offset(self, request: Request) -> Reply:
         """Return the offset of the oldest message (31); 0 for a queue without any."""
         header = request.header(GetMinOffset)
-        return Reply(header=OffsetReply(offset=max(0, self._store.queue_min(header.topic, header.queue_id))))
+        return self._offset(request, header.topic, header.queue_id, max(0, self._store.queue_min(header.topic, header.queue_id)))
+
+    def _offset(self, request: Request, topic: str, queue_id: int, offset: int) -> Reply:
+        self._stale.told(request.peer, topic, queue_id, offset)
+        return Reply(header=OffsetReply(offset=offset))
 
     def earliest_ms(self, request: Request) -> Reply:
         """Return when the oldest message was stored (32); -1 for none."""

@@ -33,7 +33,11 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 class Topics:
-    """The topic table with its version. ``on_change(topic)`` is called with each created or changed topic, or None for many."""
+    """The topic table with its version.
+
+    ``on_change(topic)`` is called with each created or changed topic, or None for many; before that ``on_made_anew(topic)`` with
+    one that was deleted since the start.
+    """
 
     def __init__(self, settings: BrokerSettings, tables: Tables, now: int) -> None:
         self._settings, self._tables = settings, tables
@@ -43,6 +47,8 @@ class Topics:
         saved = tables.load(PATH, lambda data: from_json(TopicConfigTable, data, bounds=None))
         self._table: dict[str, TopicConfig] = dict(saved.topic_config_table) if saved is not None else {}
         self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
+        self.on_made_anew: Callable[[str], None] = lambda topic: None
+        self._deleted: dict[str, None] = {}
         self._deleted_birth_ms = -1  # the newest of a topic that was deleted: one that is made in the same millisecond gets another
         self._texts: dict[str, bytes] = {}
         """Topics as they stand in JSON, so that one more in a large table does not cost a table."""
@@ -153,6 +159,9 @@ class Topics:
             raise SystemBusy(f"the broker has {len(self._table)} topics, its bound (topics_max)")
         known = self._table.get(config.topic_name)
         config.birth_ms = max(now, self._deleted_birth_ms + 1) if known is None else known.birth_ms
+        if config.topic_name in self._deleted:
+            del self._deleted[config.topic_name]
+            self.on_made_anew(config.topic_name)
         return self._enter(config, now)
 
     def _enter(self, config: TopicConfig, now: int) -> TopicConfig:
@@ -198,6 +207,9 @@ class Topics:
         if deleted is not None:
             self._deleted_birth_ms = max(self._deleted_birth_ms, deleted.birth_ms or 0)
             self._texts.pop(topic, None)
+            self._deleted[topic] = None
+            if len(self._deleted) > self._settings.topics_max:
+                del self._deleted[next(iter(self._deleted))]
             self._touch(now)
             self.on_change(None)
 

@@ -12,12 +12,14 @@ Layout of a slot (`Slots`, big endian)::
 ``born`` is the physical offset below which the log has nothing of the queue (of an older topic of its name, perhaps), ``first`` and
 ``last`` where its first and last file begin, ``made`` the end of the log when the last was noted, ``end`` an offset that its next
 message has or exceeds, ``durable`` how far its entries went that are on the device. A second row of kind REBUILT stands
-while the queue is being made anew, or is to be at the next start. Decides nothing about records.
+while the queue is being made anew, or is to be at the next start, and one of kind DELETED for a topic until the checkpoint is behind
+its deletion: what the log has of it below ``born`` is not made visible again. Decides nothing about records.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -32,7 +34,7 @@ log = logging.getLogger("halfmoon.store")
 
 _BODY = Struct(">HHiqqqqqq128s")
 _CRC = Struct(">I")
-_HEADER, _QUEUE, _INDEX, _REBUILT, _SIZES = 0x484E, 1, 2, 3, 4
+_HEADER, _QUEUE, _INDEX, _REBUILT, _SIZES, _DELETED = 0x484E, 1, 2, 3, 4, 5
 EVERYTHING = ("", 0)
 """Stands for all queues, among those that are being made anew."""
 
@@ -56,6 +58,10 @@ class Row:
     """The queue had entries up to here, and they were on the device; -1: nothing is known."""
 
 
+def _born(row: Row) -> int:
+    return row.born
+
+
 def _packed(kind: int, name: str, queue_id: int, row: Row) -> bytes:
     text = name.encode()
     body = _BODY.pack(kind, len(text), queue_id, row.born, row.first, row.last, row.made, row.end, row.durable, text)
@@ -71,6 +77,9 @@ class Inventory:
         self.index: dict[str, Row] = {}
         self.rebuilt: dict[Key, Row] = {}
         """Queues whose making anew was begun and not ended."""
+        self.deleted: dict[str, Row] = {}
+        """Topics that were deleted (``born``: where the log ended then), as long as a start may come upon what was theirs."""
+        self._going: Counter[str] = Counter()
         self.sizes: Row | None = None
         """Sizes of the files of the log (``born``), of queues (``first``) and of the key index (``last``) that were made here, and
     where the log began (``made``)."""
@@ -82,7 +91,7 @@ class Inventory:
         for slot, data in self._slots.load():
             body = data[4 : 4 + _BODY.size]
             kind, length, queue_id, born, first, last, made, end, durable, name = _BODY.unpack(body)
-            if kind not in (_QUEUE, _INDEX, _REBUILT, _SIZES) or _CRC.unpack_from(data)[0] != crc32(body):
+            if kind not in (_QUEUE, _INDEX, _REBUILT, _SIZES, _DELETED) or _CRC.unpack_from(data)[0] != crc32(body):
                 self._slots.free.append(slot)
                 continue
             row, text = Row(slot, born, first, last, made, end, durable), name[:length].decode("ascii", "replace")
@@ -90,6 +99,11 @@ class Inventory:
                 self.index[text] = row
             elif kind == _SIZES:
                 self.sizes = row
+            elif kind == _DELETED:
+                known = self.deleted.get(text)  # a row that was let go comes back with a loss, beside one of a later deletion
+                if known is not None:
+                    self._slots.free.append(min(known, row, key=_born).slot)
+                self.deleted[text] = row if known is None else max(known, row, key=_born)
             else:
                 (self.queues if kind == _QUEUE else self.rebuilt)[text, queue_id] = row
         self.there = bool(self._slots.parts)
@@ -147,15 +161,43 @@ class Inventory:
         self.queues[key] = row
         queue.noted = (segments.first, last)
 
-    def forget(self, topic: str) -> None:
-        """A topic was deleted: its queues are not missed. Waits for the device, as a row that comes back would make it anew.
+    def forget(self, topic: str, log_end: int) -> None:
+        """A topic was deleted: its queues are not missed, and its records no more entered into any. Waits for the device, as a row
+        that comes back would make it anew.
 
         Raises OSError.
         """
+        self._going[topic] += 1
+        self._note_deleted(topic, log_end)
         rows = [rows.pop(key) for rows in (self.queues, self.rebuilt) for key in list(rows) if key[0] == topic]
         for row in rows:
             self._free(row)
-        if rows:
+        self.sync()
+
+    def _note_deleted(self, topic: str, log_end: int) -> None:
+        row = self.deleted.get(topic) or Row(self._slots.take())
+        row.born = log_end
+        self._slots.write(row.slot, _packed(_DELETED, topic, 0, row))
+        self.deleted[topic] = row
+
+    def removed(self, topic: str) -> None:
+        """The removal of a deleted topic's files is on the device."""
+        self._going[topic] -= 1
+
+    def settle_deleted(self, durable_offset: int) -> None:
+        """A start after any stop begins behind this offset: topics that were deleted before need no row."""
+        for topic in [topic for topic, row in self.deleted.items() if row.born <= durable_offset and not self._going[topic]]:
+            self._free(self.deleted.pop(topic))
+
+    def cut_deleted(self, log_end: int) -> None:
+        """A loss took records, and others will come in their place: they are no deleted topic's.
+
+        Waits for the device; raises OSError.
+        """
+        late = [topic for topic, row in self.deleted.items() if row.born > log_end]
+        for topic in late:
+            self._note_deleted(topic, log_end)
+        if late:
             self.sync()
 
     def begin(self, keys: Iterable[Key]) -> None:

@@ -81,6 +81,18 @@ def _some_file_of(disk: Disk, keys: dict[Key, str], file_bytes: int) -> bool:
     return any(disk.file_size(path) == file_bytes for path in paths)
 
 
+def drop_deleted(disk: Disk, found: FoundQueues, inventory: Inventory) -> None:
+    """Remove queues of deleted topics whose files a loss has brought back: their removal was not on the device. Raises OSError."""
+    for key, queue in list(found.queues.items()):
+        row = inventory.deleted.get(key[0])
+        entry = None if row is None else queue.real_entry(queue.first, queue.first + queue.per_file)
+        if row is not None and entry is not None and entry[1][0] < row.born:
+            del found.queues[key]
+            for path in queue.segments.remove_all():
+                disk.remove(path)
+            disk.sync_directory(queue.segments.directory)
+
+
 def missing(found: FoundQueues, inventory: Inventory, commit_log: CommitLog, *, lost_from: int | None) -> Rebuild:
     """Return what is to be made anew, with a warning for each queue.
 

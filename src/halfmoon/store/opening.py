@@ -22,7 +22,7 @@ from halfmoon.store.indexing import Indexing
 from halfmoon.store.inventory import Inventory
 from halfmoon.store.layout import COMMIT_LOG, ENTRY_BYTES
 from halfmoon.store.logfiles import load_log
-from halfmoon.store.missing import Queues, born_at, clear, find_queues, missing, warn_of_lost_start
+from halfmoon.store.missing import Queues, born_at, clear, drop_deleted, find_queues, missing, warn_of_lost_start
 from halfmoon.store.records import TagCode
 from halfmoon.store.recovery import Recovered, recover, stop_kind
 from halfmoon.store.reserve import Reserve
@@ -63,6 +63,7 @@ class Opening:
         log_noted, queues_noted, index_noted = inventory.knows(*sizes)
         doubtful_from = load_log(disk, log.segments, aside, known_to=known_to, lost_from=lost_from, noted=log_noted)
         found = find_queues(disk, settings.queue_file_bytes, noted=queues_noted)
+        drop_deleted(disk, found, inventory)
         rebuild = missing(found, inventory, log, lost_from=lost_from)
         warn_of_lost_start(inventory, log)
         inventory.note_sizes(*sizes, log.first)
@@ -73,7 +74,8 @@ class Opening:
         log.last_store_ms = checkpoint.log_ms
         facts = recover(
             log, self._queues, checkpoint, aside, ours=ours, clean=clean, lost=lost, known_to=known_to,
-            doubtful_from=doubtful_from, rebuild=rebuild, reserve=self._reserve, new_queue=self._new_queue, tag_code=tag_code,
+            doubtful_from=doubtful_from, rebuild=rebuild, deleted=inventory.deleted, reserve=self._reserve,
+            new_queue=self._new_queue, tag_code=tag_code,
         )  # fmt: skip
         self._indexing.recover(disk, checkpoint, inventory, ours=ours, clean=clean, lost=lost, noted=index_noted)
         flush.durable_ms, flush.queues_ms = checkpoint.log_ms, checkpoint.queue_ms
@@ -97,6 +99,7 @@ class Opening:
     def _take_stock(self, *, rebuilt: bool) -> None:
         """Bring the inventory into agreement with what is there now."""
         inventory, log = self._inventory, self._log
+        inventory.cut_deleted(log.end)
         for key, queue in self._queues.items():
             row = inventory.queues.get(key)
             if row is None:

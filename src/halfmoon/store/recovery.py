@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from halfmoon.errors import CorruptRecord, UsageError
@@ -24,6 +24,7 @@ from halfmoon.store.aside import Aside
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog, Damaged
 from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.inventory import Row
 from halfmoon.store.layout import ABORT, ENTRY_BYTES, FILLER_SIZE, MAGIC
 from halfmoon.store.missing import Queues, Rebuild
 from halfmoon.store.records import SIZE_MIN, RecordFacts, TagCode, check_at
@@ -70,13 +71,15 @@ def stop_kind(disk: Disk) -> tuple[bool, bool]:
 
 def recover(
     log: CommitLog, queues: Queues, checkpoint: Checkpoint, aside: Aside, *, ours: bool, clean: bool, lost: bool,
-    known_to: int, doubtful_from: int | None, rebuild: Rebuild, reserve: Reserve, new_queue: NewQueue, tag_code: TagCode,
+    known_to: int, doubtful_from: int | None, rebuild: Rebuild, deleted: Mapping[str, Row], reserve: Reserve, new_queue: NewQueue,
+    tag_code: TagCode,
 ) -> Recovered:  # fmt: skip
     """Find the log's end, put what the queues lack into them, and cut what they have too much.
 
     ``known_to``: there were records up to this offset. ``doubtful_from``: the file that begins here was cut short, and is checked
-    again. ``rebuild``: these queues have no files, and get their entries from the whole log. ``new_queue`` makes and enters a queue
-    for (topic, queue_id). What is damaged is logged, what is cut is kept as well. Raises OSError when the disk fails.
+    again. ``rebuild``: these queues have no files, and get their entries from the whole log. ``deleted``: what lies before the
+    birth of these rows is of topics that were deleted. ``new_queue`` makes and enters a queue for (topic, queue_id). What is
+    damaged is logged, what is cut is kept as well. Raises OSError when the disk fails.
     """
     facts = Recovered(clean, lost)
     facts.start = _start(log, checkpoint, ours=ours, clean=clean, lost=lost)
@@ -88,7 +91,7 @@ def recover(
     for queue in queues.values():
         end = _queue_end(queue, log, facts.start)
         queue.cut(end, thorough=lost or not trusted)
-    facts.end = _scan(log, queues, facts, checkpoint, rebuild, new_queue, tag_code, ours=ours)
+    facts.end = _scan(log, queues, facts, checkpoint, rebuild, deleted, new_queue, tag_code, ours=ours)
     for key, row in rebuild.rows.items():
         ends[key] = max(row.end, row.durable, ends.get(key, 0))
         if ends[key] > 0 and key not in queues:
@@ -169,8 +172,8 @@ def _points_right(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> boo
 
 
 def _scan(
-    log: CommitLog, queues: Queues, facts: Recovered, checkpoint: Checkpoint, rebuild: Rebuild, new_queue: NewQueue,
-    tag_code: TagCode, *, ours: bool,
+    log: CommitLog, queues: Queues, facts: Recovered, checkpoint: Checkpoint, rebuild: Rebuild, deleted: Mapping[str, Row],
+    new_queue: NewQueue, tag_code: TagCode, *, ours: bool,
 ) -> int:  # fmt: skip
     """Check every record from the start on and give it its entry; return the end of the last. What is before the start is only for
     queues that are made anew.
@@ -195,6 +198,8 @@ def _scan(
             log.last_store_ms = found.store_ms
         key = (found.topic, found.queue_id)
         if found.sys_flag & 0x4 or (is_old and not rebuild.wants(key, position)):
+            continue
+        if (gone := deleted.get(found.topic)) is not None and position < gone.born:
             continue
         queue = queues.get(key)
         if queue is None:

@@ -385,6 +385,8 @@ class Store:
             index_entries=self._indexing.index.count, index_safe_offset=self._indexing.safe_offset, index_ms=self._indexing.safe_ms,
         )  # fmt: skip
         self._checkpoint_file.write(self._checkpoint)
+        if self._inventory.deleted:
+            self._inventory.settle_deleted(self._checkpoint_file.durable_offset)
 
     # ------------------------------------------------------------ time
 
@@ -439,11 +441,11 @@ class Store:
         self._visible.forget(topic)
         self._reserve.forget(topic)
         self._making.forget(topic)
-        try:
-            self._inventory.forget(topic)
-        except OSError as exc:
-            self.health.sync_failed(exc)
         if queues:
+            try:
+                self._inventory.forget(topic, self._log.end)
+            except OSError as exc:
+                self.health.sync_failed(exc)
             self._upkeep.remove_queues(queues)
             self._queues_due = now
 

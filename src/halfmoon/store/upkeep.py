@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -206,12 +206,18 @@ class Upkeep:
         for queue in queues:
             self.remove_now([*queue.segments.remove_all(), queue.segments.directory])
             directories.append(queue.segments.directory)
-        self.remove_now([f"{CONSUME_QUEUE}/{topic}" for topic in sorted({queue.topic for queue in queues})])
-        self.remove_later([], [*directories, CONSUME_QUEUE])
+        topics = {queue.topic for queue in queues}
+        self.remove_now([f"{CONSUME_QUEUE}/{topic}" for topic in sorted(topics)])
+        self.remove_later([], [*directories, CONSUME_QUEUE], topics)
 
-    def remove_later(self, paths: list[str], directories: list[str]) -> None:
-        """Leave the removal of files, whose names nobody makes anew, as work."""
+    def remove_later(self, paths: list[str], directories: list[str], topics: Collection[str] = ()) -> None:
+        """Leave the removal of files, whose names nobody makes anew, as work. ``topics`` are those that go with it."""
         disk, inventory = self._disk, self._inventory
+
+        def done(result: Exception | None, now: int) -> None:
+            if not isinstance(result, Exception):  # else a file is found again at the next start
+                for topic in topics:
+                    inventory.removed(topic)
 
         def run() -> None:
             inventory.sync()
@@ -220,8 +226,4 @@ class Upkeep:
             for directory in directories:
                 disk.sync_directory(directory)
 
-        self._leave(Work(run, _forget_result, False, "remove files"))
-
-
-def _forget_result(result: Exception | None, now: int) -> None:
-    """A file that could not be removed is found again at the next start."""
+        self._leave(Work(run, done, False, "remove files"))

@@ -16,6 +16,8 @@ from collections.abc import Callable
 
 from halfmoon.testing.batchhistory import BatchFaults, simulate_batches
 from halfmoon.testing.delayhistory import DelayFaults, simulate_delays
+from halfmoon.testing.deletedhistory import KINDS as DELETED_KINDS
+from halfmoon.testing.deletedhistory import simulate_deleted
 from halfmoon.testing.faults import Faults
 from halfmoon.testing.history import STEPS, simulate
 from halfmoon.testing.orderhistory import KINDS, simulate_order
@@ -27,12 +29,13 @@ from halfmoon.testing.txhistory import simulate_transactions
 from halfmoon.testing.verdict import Verdict
 
 WORKLOADS: dict[str, Callable[..., Verdict]] = {
-    "batches": simulate_batches, "delays": simulate_delays, "messages": simulate, "order": simulate_order,
-    "polls": simulate_polls, "redelivery": simulate_redelivery, "transactions": simulate_transactions,
+    "batches": simulate_batches, "delays": simulate_delays, "deleted": simulate_deleted, "messages": simulate,
+    "order": simulate_order, "polls": simulate_polls, "redelivery": simulate_redelivery, "transactions": simulate_transactions,
 }  # fmt: skip
 KINDS_OF = {
     "batches": set(BatchFaults.KINDS),
-    "delays": set(DelayFaults.KINDS), "messages": set(Faults.KINDS), "order": set(KINDS), "redelivery": set(RedeliveryFaults.KINDS),
+    "delays": set(DelayFaults.KINDS), "deleted": set(DELETED_KINDS), "messages": set(Faults.KINDS), "order": set(KINDS),
+    "redelivery": set(RedeliveryFaults.KINDS),
     "polls": set(POLL_KINDS), "transactions": set(TxFaults.KINDS),
 }  # fmt: skip
 
@@ -49,7 +52,7 @@ def main() -> int:
         "--kinds",
         help=f"kinds of faults, joined by commas, of {', '.join(Faults.KINDS)}; of transactions also of"
         f" {', '.join(kind for kind in TxFaults.KINDS if kind not in Faults.KINDS)}; of order {', '.join(KINDS)};"
-        " of polls also seek; of redelivery also consumer;"
+        " of polls also seek; of deleted topics also busy; of redelivery also consumer;"
         " default: drawn from the seed",
     )
     options = parser.parse_args()

@@ -10,7 +10,7 @@ from inspect import isgenerator
 from typing import Any
 
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.offsets import RemoteOffsets
+from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.orderly import push_core
 from halfmoon.client.core.poll import PollCore
 from halfmoon.client.core.send import Sender
@@ -103,11 +103,12 @@ class SimPushConsumer(SimClient):
         *,
         expression: str = "*",
         name: str = "consumer",
+        make_offsets: Callable[..., RemoteOffsets | LocalOffsets] = RemoteOffsets,
         **values: Any,
     ) -> None:
         settings = PushSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name)
-        offsets = RemoteOffsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
+        offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
         self.core = push_core(settings, self.instance, offsets, self.ids)
         self.core.on_message(listener)
         self.core.subscribe(topic, expression, version=cluster.world.now)
@@ -139,11 +140,12 @@ class SimPullConsumer(SimClient):
         expression: str = "*",
         name: str = "consumer",
         make_core: Callable[..., PollCore] = PollCore,
+        make_offsets: Callable[..., RemoteOffsets | LocalOffsets] = RemoteOffsets,
         **values: Any,
     ) -> None:
         settings = PullSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name)
-        offsets = RemoteOffsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
+        offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
         self.core = make_core(settings, self.instance, offsets)
         self.core.subscribe(topic, expression, version=cluster.world.now)
         self.started = self.driver.start(self.core.start(), f"{name} starts")

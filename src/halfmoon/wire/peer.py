@@ -72,6 +72,8 @@ class Peers:
         self._idle_ms, self._partial_bytes_max = idle_ms, partial_bytes_max
         self._partial_bytes = 0
         self._scan_ms = 0
+        self.newest = -1
+        """Number of the connection that came last; those of later ones are greater."""
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -83,6 +85,7 @@ class Peers:
     def connected(self, number: int, remote: str, now: int) -> Peer:
         """Take in a new connection; ``remote`` is ``ip:port``."""
         peer = self._peers[number] = Peer(number, remote, now)
+        self.newest = number
         if not self._scan_ms:
             self._scan_ms = now + self._idle_ms // 4
         return peer

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.client.core.nameservers import NameServers
-from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets, offsets_json, offsets_of
+from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets, offsets_json, offsets_of, same_topic
 from halfmoon.client.core.route import RouteTable
 from halfmoon.errors import BrokerError, PeerError
 from halfmoon.model import MessageQueue
@@ -113,3 +113,48 @@ def test_the_format_is_that_of_java_and_its_standard_form_is_read_too():
 
     assert offsets_json({TWO: 12}) == raw
     assert offsets_of(raw) == offsets_of(standard) == {TWO: 12}
+
+
+def test_the_file_says_of_which_topic_its_offsets_are_and_java_reads_past_that():
+    script, file = Scripted(), File()
+    offsets = LocalOffsets(file)
+    script.run(offsets.load())
+    offsets.update(TWO, 12)
+    offsets.told_birth(TWO, 1_700_000_000_000)
+
+    script.run(offsets.persist([TWO]))
+    again = LocalOffsets(file)
+    script.run(again.load())
+
+    queue = b'{"brokerName":"broker-a","queueId":1,"topic":"orders"}'
+    assert file.data == b'{"offsetTable":{%s:12},"topicBirths":{%s:1700000000000}}' % (queue, queue)
+    assert (again.memory(TWO), again.birth(TWO)) == (12, 1_700_000_000_000)
+
+
+def test_an_offset_is_committed_with_the_birth_that_came_with_it():
+    script, offsets = Scripted(), remote()
+    script.on(QueryConsumerOffset, Reply(header=OffsetReply(offset=7, topic_birth_ms=1000)))
+    script.run(offsets.fetch(ONE))
+    offsets.told_birth(ONE, 2000)  # what is known stays: with it the broker refuses
+
+    script.run(offsets.persist([ONE]))
+
+    assert [told.request.topic_birth_ms for told in script.told] == [1000]
+
+
+def test_what_a_broker_tells_that_knows_no_births_says_nothing():
+    script, offsets = Scripted(), remote()
+    script.on(QueryConsumerOffset, Reply(header=OffsetReply(offset=7)))
+    script.run(offsets.fetch(ONE))
+
+    script.run(offsets.persist([ONE]))
+
+    assert offsets.birth(ONE) == -1
+    assert [told.request.topic_birth_ms for told in script.told] == [None]
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "same"), [(1, 1, True), (1, 2, False), (0, 2, False), (-1, 2, True), (1, 0, True), (1, -1, True), (0, 0, True)]
+)
+def test_a_birth_that_is_known_now_is_anothers_where_it_was_not_known_before(known, now, same):
+    assert same_topic(known, now) is same

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from halfmoon.errors import NotRunning, OffsetIllegal, UsageError
 from halfmoon.model import ConsumeFrom, MessageQueue
 from halfmoon.wire.bodies import HeartbeatData, from_json
 from halfmoon.wire.headers.client import HeartBeat
-from halfmoon.wire.headers.offset import UpdateConsumerOffset
+from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, TopicBirth, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage
 from tests.client.messages import at, record
 from tests.client.queue_of import ME, Queues, poll, started
-from tests.client.scripted import Scripted
+from tests.client.scripted import Reply, Scripted
 
 ONE, TWO = (MessageQueue("orders", "broker-a", i) for i in range(2))
 FIRST = ConsumeFrom.FIRST_OFFSET
@@ -438,3 +440,44 @@ def test_a_record_that_does_not_decode_is_left_behind_and_counted(fault, place):
     script.run(core.commit())
     assert committed(script)[-1] == 10
     assert len(script.asked(PullMessage)) < 12
+
+
+def test_an_offset_that_is_sought_is_one_of_the_topic_that_is_there_now():
+    script = Scripted()
+    Queues(script).fill(5)
+    births = iter([1000, 2000])
+    script.on(QueryConsumerOffset, lambda seen: Reply(header=OffsetReply(offset=0, topic_birth_ms=next(births))))
+    core = assigned(script, ONE)
+    polled(script, core)
+    assert script.asked(PullMessage)[-1].request.topic_birth_ms == 1000
+
+    script.run(core.seek(ONE, 3))
+    script.run_for(100)
+
+    assert script.asked(PullMessage)[-1].request.topic_birth_ms == 2000
+    assert polled(script, core) == [3, 4]
+
+
+def test_a_topic_made_anew_is_begun_as_the_settings_say_and_that_is_said_once(caplog):
+    script = Scripted()
+    queues = Queues(script, queue_count=2)
+    queues.fill(5)
+    queues.fill(5, queue_id=1)
+    script.on(QueryConsumerOffset, lambda seen: Reply(22, TopicBirth(topic_birth_ms=born)))
+    born = 1000
+    core = poll(script, consume_from=FIRST)
+    core.subscribe("orders")
+    started(script, core)
+    given = [polled(script, core) for _ in range(3)]
+    born = 2000
+    answer = script._answers[PullMessage]
+    refused = Reply(31017, remark="topic orders was deleted and made again")
+    script.on(PullMessage, lambda seen: refused if seen.request.topic_birth_ms == 1000 else answer(seen))
+
+    with caplog.at_level(logging.WARNING, "halfmoon.client"):
+        script.run_for(60_000)
+        again = [polled(script, core) for _ in range(3)]
+
+    assert sorted(given) == sorted(again) == [[], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith("topic orders was deleted and made again at broker broker-a: group C begins its queues there anew")
