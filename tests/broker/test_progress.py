@@ -238,6 +238,8 @@ def test_progress_is_bounded_and_a_deleted_topic_makes_room(talk, monkeypatch):
 
     talk.ask(DeleteTopicInBroker(topic=T))
     made(talk)
+    query(talk, group="G3")
+    talk.pull(T, group="G3")
     assert update(talk, 1, group="G3").code == 0
 
 

@@ -1,4 +1,4 @@
-"""A topic that was deleted stays deleted: neither a kill nor a loss of power brings its messages back, in its queues or new ones."""
+"""A topic that was deleted stays deleted: neither a kill nor a loss of power brings its messages back, there or in a new topic."""
 
 from __future__ import annotations
 

@@ -114,13 +114,13 @@ class Indexing:
                 file.doubtful = file.header.end_offset > self.safe_offset
             self.sealed = [file for file in index.files[:-1] if file.doubtful]
         if not ours:
-            self.position = self._behind_last()
+            self.position = self._last_record()
         elif lost:
             self.position = max(log.first, self.safe_offset)
         else:
             self.position = max(log.first, checkpoint.indexed_offset)
         self.position = min(self.position, log.end)
-        if lost:
+        if lost or not ours:
             self._entered = sum(takewhile(bool, (file.tail(self.position) for file in reversed(index.files))))
         disk.sync_directory(INDEX)  # a file that was removed must not come back beside the one that replaces it
 
@@ -147,14 +147,15 @@ class Indexing:
             return 0 < header.end_offset <= checkpoint.index_safe_offset
         return header.begin_offset < checkpoint.indexed_offset
 
-    def _behind_last(self) -> int:
-        """Return the offset behind the last record in the files, or the log's first."""
+    def _last_record(self) -> int:
+        """Return the offset of the last record in the files, whose other keys may have been in a file that is gone; or the log's
+        first.
+        """
         log = self._log
         if not self.index.files:
             return log.first
         end = self.index.files[-1].header.end_offset
-        record = log.record(end)
-        return log.first if record is None else end + len(record)
+        return log.first if log.record(end) is None else end
 
     # ------------------------------------------------------------ go on
 

@@ -10,10 +10,10 @@ Layout of a slot (`Slots`, big endian)::
     | name 128
 
 ``born`` is the physical offset below which the log has nothing of the queue (of an older topic of its name, perhaps), ``first`` and
-``last`` where its first and last file begin, ``made`` the end of the log when the last was noted, ``end`` an offset that its next
-message has or exceeds, ``durable`` how far its entries went that are on the device. A second row of kind REBUILT stands
-while the queue is being made anew, or is to be at the next start, and one of kind DELETED for a topic until the checkpoint is behind
-its deletion: what the log has of it below ``born`` is not made visible again. Decides nothing about records.
+``last`` where its first and last file begin, ``made`` the end of the log when the last was made (less, where a start made it),
+``end`` an offset that its next message has or exceeds, ``durable`` how far its entries went that are on the device. A second row of
+kind REBUILT stands while the queue is being made anew, or is to be at the next start, and one of kind DELETED for a topic until the
+checkpoint is behind its deletion: what the log has of it below ``born`` is not made visible again. Decides nothing about records.
 """
 
 from __future__ import annotations

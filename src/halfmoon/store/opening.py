@@ -90,14 +90,19 @@ class Opening:
             self._reserve.secure()
         changed = [queue for queue in self._queues.values() if queue.changed]
         rebuilt = bool(rebuild.rows) or rebuild.everything
-        if lost or facts.rolled or rebuilt or (self._settings.sync_flush and flush.durable_offset < log.end):
+        synced = lost or facts.rolled or rebuilt or (self._settings.sync_flush and flush.durable_offset < log.end)
+        if synced:
             self._sync(changed, now)
             changed = []
-        self._take_stock(rebuilt=rebuilt)
+        self._take_stock(rebuilt=rebuilt, made=log.first if synced else max(0, log.end - 1))
         return Opened(facts, checkpoint, changed)
 
-    def _take_stock(self, *, rebuilt: bool) -> None:
-        """Bring the inventory into agreement with what is there now."""
+    def _take_stock(self, *, rebuilt: bool, made: int) -> None:
+        """Bring the inventory into agreement with what is there now.
+
+        ``made`` is noted of files that are new: unlike those that are made for what comes, they hold records below the log's end.
+        So they must be there once the checkpoint has reached that end, and at once where they are on the device already.
+        """
         inventory, log = self._inventory, self._log
         inventory.cut_deleted(log.end)
         for key, queue in self._queues.items():
@@ -112,9 +117,9 @@ class Opening:
                 queue.noted = None
         inventory.drop([key for key in inventory.queues if key not in self._queues])
         if rebuilt:
-            inventory.end_of(self._queues.values(), log.end)
+            inventory.end_of(self._queues.values(), made)
         else:
-            inventory.note(self._queues.values(), log.end)
+            inventory.note(self._queues.values(), made)
         inventory.note_index(self._indexing.index.names())
         inventory.note_log_first(log.first)
 

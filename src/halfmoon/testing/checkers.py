@@ -130,7 +130,8 @@ def consumer_offsets(ledger: Ledger, contents: Contents, offsets: dict[tuple[str
     for commit in ledger.commits:
         commits[commit.group, commit.place].append(commit)
     for position in [*ledger.positions, *at_end]:
-        crashes = [fault.at_ms for fault in ledger.faults_of(position.place.broker, "kill", "power", "sync")]
+        faults = ledger.faults_of(position.place.broker, "kill", "power", "sync")
+        crashes = [fault.at_ms for fault in faults] + unsaved(ledger, position.place.broker)
         for commit in reversed(commits[position.group, position.place]):
             if commit.offset <= position.offset or commit.at_ms >= position.at_ms:
                 continue
@@ -141,6 +142,23 @@ def consumer_offsets(ledger: Ledger, contents: Contents, offsets: dict[tuple[str
                 )
                 break
     return problems
+
+
+def unsaved(ledger: Ledger, broker: str) -> list[int]:
+    """Return since when the tables of a broker could not be saved, where a crash came before they were.
+
+    From then on it acknowledges no more progress; what it had acknowledged shortly before is lost as if the crash had come then.
+    """
+    found = []
+    begun = None
+    for fault in ledger.faults_of(broker, "unwritable", "writable", "kill", "power", "sync"):
+        if fault.kind == "unwritable":
+            begun = fault.at_ms if begun is None else begun
+        elif fault.kind == "writable":
+            begun = None
+        elif begun is not None:
+            found.append(begun)
+    return found
 
 
 def routes_agree(routes: Iterable[dict[str, str]], brokers: dict[str, str]) -> list[str]:

@@ -194,6 +194,18 @@ class SimDisk:
             self._durable_names.pop(path, None)
         return len(gone)
 
+    def paths(self) -> list[str]:
+        """Return every file there is, sorted."""
+        return sorted(self._files)
+
+    def flip(self, path: str) -> int:
+        """Turn one bit of a file over, in a byte that is not 0 where there is one, on the device as well; return where."""
+        file = self._files[path]
+        at = self.random.choice([place for place, byte in enumerate(file.data) if byte] or [0])
+        file.data[at] ^= 1 << self.random.randrange(8)
+        file.durable[at] = file.data[at]
+        return at
+
     def _make_directories(self, path: str) -> None:
         while path := path.rpartition("/")[0]:
             self._directories.add(path)

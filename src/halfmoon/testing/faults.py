@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from halfmoon.store.layout import CHECKPOINT, CONSUME_QUEUE, INDEX, INVENTORY, RESERVE
 from halfmoon.testing.cluster import BrokerNode, Cluster
 from halfmoon.testing.disk import Stopped
 from halfmoon.testing.host import CoreHost
@@ -41,7 +42,7 @@ class Faults:
     )
     """Kinds that a seed may draw; one more would change what every seed draws, so the others of ``KINDS`` are asked for by name."""
 
-    KINDS: tuple[str, ...] = (*DRAWN, "full_disk", "descriptors")
+    KINDS: tuple[str, ...] = (*DRAWN, "full_disk", "descriptors", "vanish", "flip", "unwritable")
 
     def __init__(self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: tuple[str, ...] | None = None) -> None:
         self.cluster, self._ledger, self._random = cluster, ledger, random
@@ -76,10 +77,11 @@ class Faults:
         """Take a broker's power and give it back."""
         self._crash(power=True)
 
-    def _crash(self, *, power: bool) -> None:
+    def _crash(self, *, power: bool, meanwhile: Callable[[BrokerNode], None] = lambda broker: None) -> None:
         broker = self._random.choice(self.cluster.brokers)
         self._note(broker, "power" if power else "kill")
         self.cluster.crash(broker, power=power)
+        meanwhile(broker)
         self._later((10, 2500), partial(self._restart, broker))
 
     def torn(self) -> None:
@@ -186,6 +188,43 @@ class Faults:
 
         self._later((100, 2500), closed)
 
+    def vanish(self) -> None:
+        """Kill a broker's process, remove files that are made of the log, and start it again."""
+        self._crash(power=False, meanwhile=self._vanish)
+
+    def _vanish(self, broker: BrokerNode) -> None:
+        paths = [path for path in broker.disk.paths() if path.startswith((f"{CONSUME_QUEUE}/", f"{INDEX}/"))]
+        if paths:
+            path = self._random.choice(paths)
+            parts = path.split("/")
+            start = self._random.choice([path, *("/".join(parts[:depth]) + "/" for depth in range(1, len(parts)))])
+            count = broker.disk.vanish(start)
+            self.cluster.world.note(broker.name, f"finds {start} gone, {count} files")
+
+    def flip(self) -> None:
+        """Kill a broker's process, turn a bit over in each file that says where its log and queues end, and start it again."""
+        self._crash(power=False, meanwhile=self._flip)
+
+    def _flip(self, broker: BrokerNode) -> None:
+        for path in broker.disk.paths():
+            if path.startswith((CHECKPOINT, INVENTORY, RESERVE)):
+                self.cluster.world.note(broker.name, f"finds a bit of {path} turned over, in byte {broker.disk.flip(path)}")
+
+    def unwritable(self) -> None:
+        """Let no table of a broker be saved, the permissions of their directory are gone; then kill its process, and mend that."""
+        broker = self._random.choice(self.cluster.brokers)
+        broker.disk.unwritable = "config/"
+        self._note(broker, "unwritable")
+
+        def mended() -> None:
+            self._note(broker, "kill")
+            self.cluster.crash(broker)
+            broker.disk.unwritable = None
+            self._note(broker, "writable")
+            self._later((10, 500), partial(self._restart, broker))
+
+        self._later((4_000, 6_000), mended)  # longer than a crash may take progress back
+
     def clock(self) -> None:
         """Let a broker's clock step forward."""
         self._random.choice(self.cluster.brokers).host.step_clock(self._random.choice((1, 50, 2_000, 60_000, 600_000)))
@@ -234,7 +273,7 @@ class Faults:
             broker.host.work_us = self.cluster.work_us
             broker.disk.stop_after_writes = None
             broker.disk.full = False
-            broker.disk.descriptors = None
+            broker.disk.descriptors = broker.disk.unwritable = None
             self._restart(broker)
 
     def _later(self, between_ms: tuple[int, int], action: Callable[[], None]) -> None:

@@ -51,7 +51,8 @@ class Commit(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Something that happened to a broker: ``kill``, ``power``, ``stop`` (asked), ``left``, ``sync`` (one failed), ``start``."""
+    """Something that happened to a broker: ``kill``, ``power``, ``stop`` (asked), ``left``, ``sync`` (one failed), ``start``,
+    ``unwritable`` and ``writable`` (its tables)."""
 
     at_ms: int
     broker: str

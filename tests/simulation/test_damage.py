@@ -1,0 +1,66 @@
+"""Brokers whose files vanish or are damaged between runs, and that cannot save tables: they lose nothing; the checkers bite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from halfmoon.store.missing import Rebuild
+from halfmoon.testing.history import simulate
+
+
+@pytest.mark.parametrize(
+    ("seed", "kinds"),
+    [(1, "vanish"), (2, "vanish"), (6, "vanish,power"), (7, "vanish,power"), (3, "flip"), (5, "flip,power"), (1, "unwritable")],
+)
+def test_every_promise_holds_when_files_are_removed_or_damaged_between_runs(seed: int, kinds: str) -> None:
+    verdict = simulate(seed, kinds=tuple(kinds.split(",")))
+    assert verdict.problems == [], verdict.summary()
+
+
+def unnoticed(*arguments: Any, **options: Any) -> Rebuild:
+    """Nothing is missing."""
+    return Rebuild({})
+
+
+def nothing(*arguments: Any, **options: Any) -> None:
+    """Do, or find, nothing."""
+
+
+def found(seed: int, kind: str, checker: str) -> bool:
+    """Whether a seed's history makes a checker speak."""
+    return any(problem.startswith(checker) for problem in simulate(seed, steps=8, kinds=(kind,)).problems)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("fault", "planted"),
+    [("halfmoon.store.opening.missing", unnoticed), ("halfmoon.store.inventory.Inventory.note_end", nothing)],
+)
+def test_queues_that_are_gone_and_not_noticed_are_found_in_every_seed(
+    monkeypatch: pytest.MonkeyPatch, fault: str, planted: Any, seed: int
+) -> None:
+    monkeypatch.setattr(fault, planted)
+    assert found(seed, "vanish", "lost")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_key_index_that_is_gone_and_not_noticed_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr("halfmoon.store.indexing.Indexing._missing", nothing)
+    assert found(seed, "vanish", "indexes")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_row_that_is_believed_though_it_is_damaged_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr("halfmoon.store.inventory.crc32", lambda data: 7)
+    monkeypatch.setattr("halfmoon.store.checkpoint.crc32", lambda data: 7)
+    assert found(seed, "flip", "")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_progress_that_is_acknowledged_and_cannot_be_saved_is_found_in_every_seed(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr("halfmoon.broker.offsets.Offsets.check", nothing)
+    assert found(seed, "unwritable", "consumer offsets")
