@@ -95,6 +95,8 @@ class Opening:
             self._sync(changed, now)
             changed = []
         self._take_stock(rebuilt=rebuilt, made=log.first if synced else max(0, log.end - 1))
+        if synced:
+            inventory.sync()  # else the next sync of queues does it, before the checkpoint speaks of them
         return Opened(facts, checkpoint, changed)
 
     def _take_stock(self, *, rebuilt: bool, made: int) -> None:
