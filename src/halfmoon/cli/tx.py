@@ -28,7 +28,8 @@ ID = Annotated[
     typer.Argument(metavar="ID", help="The transaction's id, a key of its message, or the broker's id.", show_default=False),
 ]
 Offset = Annotated[
-    int | None, typer.Option("--offset", min=0, metavar="NUMBER", help="The offset in the half queue, in place of the ID.")
+    int | None,
+    typer.Option("--offset", min=0, max=2**63 - 1, metavar="NUMBER", help="The offset in the half queue, in place of the ID."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
 Operator = Annotated[

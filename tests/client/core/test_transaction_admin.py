@@ -129,6 +129,20 @@ def test_a_name_that_two_brokers_know_is_refused_with_names_that_one_knows():
         script.run(transaction(core, "7"))
 
 
+@pytest.mark.parametrize(
+    "other", [Reply(1, remark="the key 'k' names 2 transactions, give one of: X, Y"), ConnectFailed("refused", "b")]
+)
+def test_a_key_that_another_broker_knows_too_or_may_know_is_refused_and_an_id_is_not(other):
+    script = Scripted()
+    core = admin(script)
+    found = one(7, 10, offset_msg_id="PLACE-a")
+    script.on(GetTransaction, by_broker(a=Reply(body=to_json(found)), b=other))
+
+    with pytest.raises(UsageError, match=f"PLACE-a.*{'X, Y' if isinstance(other, Reply) else 'refused'}"):
+        script.run(transaction(core, "k"))
+    assert script.run(transaction(core, found.msg_id)).offset_msg_id == "PLACE-a"
+
+
 def test_nobody_who_knows_it_is_not_found_and_a_broker_that_is_away_is_said():
     script = Scripted()
     core = admin(script)

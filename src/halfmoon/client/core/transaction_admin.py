@@ -180,11 +180,15 @@ def _found(admin: AdminCore, name: Name) -> Op[tuple[Master, TransactionAt]]:
     outcomes = yield from gather([_at(admin, master, name) for master in asked])
     found = [(master, one) for master, one in zip(asked, outcomes) if isinstance(one, TransactionAt)]
     if len(found) > 1:
-        raise UsageError(f"{name} names several: give one of {', '.join(one.offset_msg_id for _, one in found)}")
+        found = [(master, one) for master, one in found if name == one.msg_id] or found  # an id goes before a key of that text
+    errors = [one for one in outcomes if isinstance(one, Exception)]
+    doubts = [error for error in errors if not isinstance(error, QueryNotFound)]
+    if len(found) == 1 and (not doubts or name == found[0][1].msg_id):
+        return found[0]
     if not found:
-        errors = [one for one in outcomes if isinstance(one, Exception)]
-        raise next((error for error in errors if not isinstance(error, QueryNotFound)), errors[0])
-    return found[0]
+        raise UsageError("; ".join(map(str, doubts))) if len(doubts) > 1 else [*doubts, *errors][0]
+    known = ", ".join(one.offset_msg_id for _, one in found)
+    raise UsageError("; ".join([f"{name} names several, or may: give one of {known}", *map(str, doubts)]))
 
 
 def _at(admin: AdminCore, at: Master, name: Name) -> Op[TransactionAt]:
