@@ -56,7 +56,7 @@ def test_a_batch_is_visible_once_it_is_applied_and_not_before(talk, driver):
 
 
 def test_a_long_batch_becomes_visible_at_once_in_each_queue_with_what_others_sent_meanwhile(talk, driver, monkeypatch):
-    monkeypatch.setattr("halfmoon.broker.batchpublishing.MESSAGES_A_TURN", 2)
+    monkeypatch.setattr("halfmoon.broker.batchpublishing.Publishing.messages_a_turn", 2)
     seen = []
     for number in range(8):
         driver.stored(0, "a", f"{number}", queue_id=number % 2)
@@ -80,7 +80,7 @@ def test_a_long_batch_becomes_visible_at_once_in_each_queue_with_what_others_sen
 
 
 def test_a_batch_that_a_stop_cut_is_visible_at_once_after_the_next_start(talk, driver, monkeypatch):
-    monkeypatch.setattr("halfmoon.broker.batchpublishing.MESSAGES_A_TURN", 2)
+    monkeypatch.setattr("halfmoon.broker.batchpublishing.Publishing.messages_a_turn", 2)
     for number in range(8):
         driver.stored(0, "a", f"{number}")
     driver.vote(0, "a")

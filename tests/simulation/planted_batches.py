@@ -14,7 +14,7 @@ from halfmoon.effects import Op
 from halfmoon.store.journal import prepared_offset
 from halfmoon.store.store import Draft
 from halfmoon.wire.batches import BatchPromise, coordinator_of
-from halfmoon.wire.headers.batch import ApplyBatch, VoteBatch, VoteBatchReply
+from halfmoon.wire.headers.batch import ApplyBatch, DecideBatch, VoteBatch, VoteBatchReply
 
 
 def changeable(*arguments: Any) -> Any:
@@ -28,6 +28,40 @@ def guessing(owner: str, masters: dict[str, str], *_: Any) -> Op[str]:
     """A client that takes for the coordinator who it would be among the brokers of today."""
     yield from ()
     return coordinator_of(owner, masters)
+
+
+def deciding(*arguments: Any) -> Any:
+    """A broker that decides batches of an id that another one coordinates."""
+    broker = Broker(*arguments)
+    batches = broker.batches
+    decide, name = batches.coordinator.decide, arguments[0].name
+
+    def decided(request: Request) -> Reply | None:
+        stream = batches.streams.ensure(request.header(DecideBatch).transactional_id, request.now)
+        told, stream.coordinator = stream.coordinator, name
+        try:
+            return decide(request)
+        finally:
+            stream.coordinator = told
+
+    broker._handlers[31032] = decided
+    return broker
+
+
+def showing(*arguments: Any) -> Any:
+    """A broker that publishes a batch where everybody looks on."""
+    broker = Broker(*arguments)
+    broker.batches.publishing._hold = lambda id, batch, lane: None  # type: ignore[method-assign]
+    return broker
+
+
+def showing_after_a_start(*arguments: Any) -> Any:
+    """A broker that goes on with a batch after a start, and shows meanwhile what of it was in the log."""
+    broker = Broker(*arguments)
+    publishing = broker.batches.publishing
+    for id, batch in set(publishing._held.values()):
+        publishing.release(id, batch)
+    return broker
 
 
 def reopening(*arguments: Any) -> Any:

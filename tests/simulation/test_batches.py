@@ -42,6 +42,13 @@ def test_one_kind_of_trouble_at_a_time_breaks_nothing(flush: str, kinds: tuple[s
         assert verdict.problems == [], verdict.summary()
 
 
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_each_queue_shows_a_batch_whole_or_not_at_all_also_when_brokers_are_killed_midway(seed: int) -> None:
+    verdict = simulate_batches(seed, kinds=("midway", "torn", "power"), messages_a_turn=1)
+    assert verdict.problems == [], verdict.summary()
+    assert verdict.looks > 10
+
+
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_brokers_that_join_and_leave_stop_no_query_and_repeat_nothing(seed: int) -> None:
     verdict = simulate_batches(seed, kinds=("join", "leave", "driver"))
@@ -82,6 +89,7 @@ def test_histories_of_batches_are_worth_judging() -> None:
     assert sum(verdict.lives for verdict in verdicts) > 80
     assert sum(verdict.already for verdict in verdicts) > 15
     assert sum(verdict.refused for verdict in verdicts) > 3
+    assert sum(verdict.looks for verdict in verdicts) > 1000
 
 
 def test_a_connection_that_dies_before_it_is_handed_over_is_made_anew() -> None:

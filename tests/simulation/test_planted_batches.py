@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from halfmoon.testing import batchhistory
 from halfmoon.testing.batchhistory import simulate_batches
 
 from .planted_batches import (
     Unfinished,
     changeable,
     counting_from_the_piece,
+    deciding,
     forgetful,
     forgiving,
     guessing,
@@ -27,6 +27,8 @@ from .planted_batches import (
     presuming,
     reopening,
     repeating,
+    showing,
+    showing_after_a_start,
     trusting,
 )
 
@@ -40,6 +42,12 @@ def found(*checkers: str, **planted: Any) -> bool:
         if any(problem.startswith(checkers) for problem in problems):
             return True
     return False
+
+
+def found_by_each(*checkers: str, seeds: range = range(1, 4), **planted: Any) -> bool:
+    """Whether each of a few seeds' histories, of plain messages, makes one of the checkers speak."""
+    verdicts = [simulate_batches(seed, **{"sends": (), "queries": 2, **planted}) for seed in seeds]
+    return all(any(problem.startswith(checkers) for problem in verdict.problems) for verdict in verdicts)
 
 
 def test_without_rule_1_brokers_publish_parts_of_different_decisions() -> None:
@@ -74,12 +82,23 @@ def test_without_rule_8_a_participant_is_told_that_a_decided_attempt_is_none() -
     assert found("lost", make_broker=forgetful, kinds=("driver", "second"), broker={"batch_timeout_ms": 1000})
 
 
-def test_a_coordinator_that_is_guessed_from_the_brokers_of_today_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batchhistory, "END_MS", 20_000)  # a query that hangs asks on and on
-    joined: dict[str, Any] = {"sends": (), "kinds": ("join", "driver")}
+def test_a_coordinator_that_is_guessed_from_the_brokers_of_today_is_found() -> None:
+    joined: dict[str, Any] = {"kinds": ("join",), "steps": 4, "brokers": 1, "target": 15}
 
-    assert found("hangs", "progress", "twice", coordinate=guessing, **joined)
-    assert simulate_batches(0, **joined).problems == []
+    assert found_by_each("hangs", "twice", coordinate=guessing, end_ms=1000, **joined)  # a query that hangs asks on and on
+    assert simulate_batches(1, **joined).problems == []
+
+
+def test_a_broker_that_decides_what_another_one_coordinates_is_found() -> None:
+    assert found_by_each("decides", make_broker=deciding, kinds=("stray",), brokers=2)
+
+
+def test_a_batch_that_is_published_where_everybody_looks_on_is_found() -> None:
+    assert found_by_each("part", make_broker=showing, kinds=(), messages_a_turn=1)
+
+
+def test_a_batch_that_a_start_shows_before_it_is_whole_is_found() -> None:
+    assert found_by_each("part", make_broker=showing_after_a_start, kinds=("midway",), messages_a_turn=1)
 
 
 @pytest.mark.parametrize("sends", [("level",), ("time",)])
@@ -105,7 +124,7 @@ def test_a_compressed_message_that_does_not_say_so_is_found() -> None:
     assert found("body", make_broker=plain, kinds=(), sends=("compressed",))
 
 
-@pytest.mark.parametrize("kinds", [("second", "driver"), ("torn", "kill"), ("power",)])
+@pytest.mark.parametrize("kinds", [("second", "driver"), ("torn", "kill"), ("power",), ("stray",)])
 def test_with_all_rules_the_same_seeds_hold(kinds: tuple[str, ...]) -> None:
     for seed in range(5):
         assert simulate_batches(seed, kinds=kinds).problems == []

@@ -55,15 +55,19 @@ _ITEM = Struct(">i12xi")
 
 
 class Lane(msgspec.Struct):
-    """What is left of one batch. ``already``: messages that were found in the log; ``queues``: where it goes."""
+    """What is left of one batch. ``already``: messages that were found in the log; ``queues``: where it goes; ``begun``: a piece
+    of it was published."""
 
     left: deque[Piece]
     already: set[int]
     queues: set[tuple[str, int]]
+    begun: bool = False
 
 
 class Publishing:
     """The lanes of one broker, by id and batch. ``published`` and ``skipped`` count messages since the start."""
+
+    messages_a_turn = MESSAGES_A_TURN
 
     def __init__(self, store: Store, sends: Sends, topics: Topics, delays: Delays, warn: Callable[..., None]) -> None:
         self._store, self._sends, self._topics, self._delays, self._warn = store, sends, topics, delays, warn
@@ -117,6 +121,11 @@ class Publishing:
                 raise ServiceNotAvailable(f"service not available now: {exc}") from exc
             self._held[topic, queue_id] = id, batch
 
+    @property
+    def is_midway(self) -> bool:
+        """Whether some batch is in the log in part."""
+        return any(lane.begun and lane.left for lane in self._lanes.values())
+
     def release(self, id: str, batch: int) -> None:
         """Show a batch: in each queue at once."""
         for topic, queue_id in [queue for queue, whose in self._held.items() if whose == (id, batch)]:
@@ -132,11 +141,12 @@ class Publishing:
         self._hold(id, application.batch, lane)
         messages = size_bytes = 0
         while lane.left:
-            if messages >= MESSAGES_A_TURN or size_bytes >= BYTES_A_TURN:
+            if messages >= self.messages_a_turn or size_bytes >= BYTES_A_TURN:
                 return False
             piece = lane.left[0]
             messages += self._publish(piece, lane.already, now)
             lane.left.popleft()
+            lane.begun = True
             size_bytes += piece.size
         del self._lanes[id, application.batch]
         return True

@@ -144,6 +144,15 @@ def left_behind(name: str, broker: Broker) -> list[str]:
     return found
 
 
+def out_of_place(name: str, broker: Broker) -> list[str]:
+    """Return which ids a broker has decided batches of that another one coordinates."""
+    return [
+        f"decides: {name} has decided batch {stream.last} of {stream.name}, which {stream.coordinator or 'nobody'} coordinates"
+        for stream in broker.batches.streams.table.values()
+        if stream.last >= 0 and stream.coordinator != name
+    ]
+
+
 def sums_agree(broker: Broker) -> list[str]:
     """Return what is wrong with the sums that a broker keeps beside its attempts."""
     streams = broker.batches.streams

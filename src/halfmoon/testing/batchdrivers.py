@@ -72,6 +72,8 @@ class BatchDriver:
         self._cluster, self._coordinate = cluster, coordinate
         self.task = self._driver.start(self._run(), self.name)
         self._attempts = 0
+        self.stray = False
+        """Whether its next decision goes to a wrong broker first."""
 
     def kill(self) -> None:
         """End the process and all tasks that it runs."""
@@ -121,6 +123,8 @@ class BatchDriver:
         else:
             parts = {}
         yield from sleep(0 if self._tidy else self._random.choice((0, 0, 0, 20, 900, 2500)))
+        if self.stray:
+            yield from self._go_astray(batch, coordinator, parts)
         decision = yield from self._decide(batch, coordinator, parts)
         yield from sleep(0 if self._tidy else self._random.choice((0, 0, 0, 20, 900, 2500)))
         applied = yield from gather([self._apply(batch, broker, coordinator, promises) for broker, promises in decision.items()])
@@ -161,6 +165,17 @@ class BatchDriver:
         if decision:
             query.chosen[batch] = {attempt for promises in decision.values() for attempt in promises}
         return decision
+
+    def _go_astray(self, batch: int, coordinator: str, parts: dict[str, dict[str, BatchPromise]]) -> Op[None]:
+        """Send a decision to another broker, as who guesses the coordinator does; what it answers is not listened to."""
+        others = sorted(self._query.brokers.keys() - {coordinator})
+        if others:
+            self.stray = False
+            header = DecideBatch(transactional_id=self._query.id, batch_id=batch, digest=f"digest {batch}")
+            try:
+                yield from self._ask(others[batch % len(others)], header, to_json(BatchDecision(parts)))
+            except Failed:
+                return
 
     def _apply(self, batch: int, broker: str, coordinator: str, promises: dict[str, BatchPromise]) -> Op[None]:
         header = ApplyBatch(transactional_id=self._query.id, batch_id=batch, coordinator=coordinator)

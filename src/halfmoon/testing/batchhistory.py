@@ -11,17 +11,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
 from msgspec.structs import replace
 
+from halfmoon.broker.batchpublishing import MESSAGES_A_TURN as ALL
 from halfmoon.broker.batchrecords import SavedId
+from halfmoon.broker.broker import Broker
 from halfmoon.client.core.coordinator import coordinator
 from halfmoon.testing.asking import contents
-from halfmoon.testing.batchcheckers import End, check_batches, copies, left_behind, parked, sums_agree
+from halfmoon.testing.batchcheckers import End, check_batches, copies, left_behind, out_of_place, parked, sums_agree
 from halfmoon.testing.batchdrivers import BatchDriver, Coordinate
 from halfmoon.testing.batchqueries import LEVELS, QUEUES, SENDS, TOPIC, Query
+from halfmoon.testing.batchwatch import Watch
 from halfmoon.testing.cluster import BrokerNode, Cluster
 from halfmoon.testing.faults import Faults
 from halfmoon.testing.history import BROKER
@@ -31,6 +35,8 @@ from halfmoon.testing.workload import Plan
 
 STEPS = 8
 BROKERS_MAX = 5
+MESSAGES_A_TURN = (1, 5, ALL)
+"""How much of a batch a broker publishes in one turn: little, so that others have theirs between, or as much as it does."""
 END_MS = 240_000
 """Within so long after the last fault every query is done."""
 
@@ -42,7 +48,7 @@ class BatchFaults(Faults):
         "kill", "power", "torn", "torn", "stop", "slow_disk", "stuck_disk", "failed_sync", "cut", "lose", "half_open", "clock",
         "nameserver", "driver", "driver", "second",
     )  # fmt: skip
-    KINDS = (*dict.fromkeys(DRAWN), "join", "leave")
+    KINDS = (*dict.fromkeys(DRAWN), "join", "leave", "midway", "stray")
 
     def __init__(
         self, cluster: Cluster, ledger: Ledger, random: Random, drivers: list[BatchDriver], start: Callable[[int], None],
@@ -52,6 +58,8 @@ class BatchFaults(Faults):
         self.brokers = brokers
         self.kinds = sorted(set(self.kinds))
         self._drivers, self._start = drivers, start
+        self._midway = False
+        cluster.world.watch(self._look)
 
     def driver(self) -> None:
         """Kill a query's driver with all its tasks, and start another one some time later."""
@@ -76,6 +84,28 @@ class BatchFaults(Faults):
         if broker is not self.cluster.brokers[0] and broker.running and not broker.leaving:
             self.cluster.begin_stop(broker, lambda: self._later((2000, 6000), lambda: self._restart(broker)))
 
+    def end(self) -> None:
+        """Undo what does not end by itself."""
+        self._midway = False
+        super().end()
+
+    def midway(self) -> None:
+        """Kill the next broker that has written a batch in part, and start it again some time later."""
+        self._midway = True
+
+    def _look(self) -> None:
+        if self._midway:
+            for broker in self.cluster.brokers:
+                if self._midway and broker.running and broker.core.batches.publishing.is_midway:
+                    self._midway = False
+                    self._note(broker, "kill")
+                    self.cluster.crash(broker)
+                    self._later((10, 1000), partial(self._restart, broker))
+
+    def stray(self) -> None:
+        """Have a driver, before it decides, send its decision to a broker that does not coordinate its query."""
+        self._random.choice(self._drivers).stray = True
+
     def second(self) -> None:
         """Start another driver of a query while the first goes on."""
         self._start(self._random.randrange(len(self._drivers)))
@@ -93,6 +123,7 @@ class BatchVerdict(Verdict):
     already: int = 0
     refused: int = 0
     noes: int = 0
+    looks: int = 0
 
     def counted(self) -> str:
         """Return how much happened, in words."""
@@ -105,27 +136,36 @@ class BatchVerdict(Verdict):
 def simulate_batches(
     seed: int, *, steps: int = STEPS, flush: str | None = None, kinds: tuple[str, ...] | None = None, queries: int | None = None,
     target: int | None = None, sends: tuple[str, ...] | None = None, prepare: Callable[[Cluster], None] = lambda cluster: None,
-    broker: dict[str, Any] | None = None, coordinate: Coordinate = coordinator, **options: Any,
+    broker: dict[str, Any] | None = None, coordinate: Coordinate = coordinator,
+    messages_a_turn: int | None = None, end_ms: int = END_MS, make_broker: Callable[..., Any] = Broker, **options: Any,
 ) -> BatchVerdict:  # fmt: skip
     """Run the history of a seed and judge it.
 
     ``flush``, ``kinds`` (of `BatchFaults.KINDS`), the number of ``queries``, how many batches each has and what it ``sends``
-    beside plain messages (of `SENDS`) are drawn from the seed when not given; ``prepare`` is given the cluster before anything
-    happens; ``coordinate`` is how drivers find who coordinates; ``options`` go to `Cluster`.
+    beside plain messages (of `SENDS`), and how much of it a broker publishes in a turn, are drawn from the seed when not given;
+    ``prepare`` is given the cluster before anything happens; ``coordinate`` is how drivers find who coordinates; ``options`` go to
+    `Cluster`. Every query is to be done ``end_ms`` after the last fault.
     """
     chance = Random(f"batches {seed}")
     flush = flush or chance.choice(("sync", "async"))
     options = {"brokers": chance.choice((1, 2, 3)), "nameservers": 1, **options}
+    turn = messages_a_turn or Random(f"turns {seed}").choice(MESSAGES_A_TURN)
+
+    def make(*arguments: Any) -> Any:
+        core = make_broker(*arguments)
+        core.batches.publishing.messages_a_turn = turn
+        return core
+
     settings = {**BROKER, "batch_timeout_ms": chance.choice((1500, 4000, 20_000)), "delay_levels": LEVELS, **(broker or {})}
     messages, verdict = Ledger(flush), BatchVerdict(seed, flush)
     with judging(verdict, messages) as judged:
-        cluster = judged.cluster = Cluster(seed, flush=flush, broker=settings, **options)
+        cluster = judged.cluster = Cluster(seed, flush=flush, broker=settings, make_broker=make, **options)
         history = _History(cluster, messages, chance, kinds, queries or chance.choice((1, 2)), target or chance.randint(3, 7))
         history.mix(Random(f"sends {seed}"), sends)
         history.coordinate = coordinate
         verdict.kinds = history.faults.kinds
         prepare(cluster)
-        verdict.problems = history.run(steps)
+        verdict.problems = history.run(steps, end_ms)
         history.count(verdict)
     return verdict
 
@@ -145,6 +185,7 @@ class _History:
         self.faults = BatchFaults(
             cluster, ledger, cluster.world.split("faults"), self.drivers, self._start, brokers, kinds=kinds
         )  # fmt: skip
+        self.watch = Watch(cluster)
         self.plan = Plan(brokers, ledger, lambda: cluster.world.now)
 
     def mix(self, chance: Random, sends: tuple[str, ...] | None) -> None:
@@ -153,7 +194,7 @@ class _History:
             query.seed, query.since_ms = self.cluster.world.seed, self.cluster.world.now
             query.sends = tuple(way for way in SENDS if chance.random() < 0.5) if sends is None else sends
 
-    def run(self, steps: int) -> list[str]:
+    def run(self, steps: int, end_ms: int) -> list[str]:
         cluster = self.cluster
         topics = [cluster.create_topic(TOPIC, queues=QUEUES, broker=number) for number in range(len(cluster.brokers))]
         cluster.world.run_until(lambda: all(task.done for task in topics), 30_000)
@@ -167,15 +208,16 @@ class _History:
         cluster.run(ms=4000)
         self.faults.end()
         self._tidy = True
-        done = cluster.world.run_until(lambda: all(query.done + 1 >= query.target for query in self.queries), END_MS)
-        cluster.run(ms=45_000)  # so long may an attempt wait, and what is told to the coordinator
+        done = cluster.world.run_until(lambda: all(query.done + 1 >= query.target for query in self.queries), end_ms)
+        cluster.run(ms=45_000 if done else 0)  # so long may an attempt wait, and what is told to the coordinator
         places = [Place(broker.name, TOPIC, queue_id) for broker in cluster.brokers for queue_id in range(QUEUES)]
         problems = list(self.ledger.unexpected) if done else [*self.ledger.unexpected, f"hangs: {self._why()}"]
         powers = Counter(fault.broker for fault in self.ledger.faults if fault.kind == "power")
         waited = {broker.name: parked(broker.core) for broker in cluster.brokers}
         problems += check_batches(self.queries, End(copies(contents(cluster, self.plan, places)), waited, powers))
+        problems += self.watch.problems(self.queries)
         for broker in cluster.brokers:
-            problems += [*left_behind(broker.name, broker.core), *sums_agree(broker.core)]
+            problems += [*left_behind(broker.name, broker.core), *sums_agree(broker.core), *out_of_place(broker.name, broker.core)]
         return problems + self._after_a_restart()
 
     def _after_a_restart(self) -> list[str]:
@@ -213,7 +255,7 @@ class _History:
     def count(self, verdict: BatchVerdict) -> None:
         """Write down how much happened."""
         rows = [row for query in self.queries for row in query.expected()]
-        verdict.messages = len(rows)
+        verdict.messages, verdict.looks = len(rows), self.watch.looks
         verdict.later, verdict.compressed = sum(row.waits for row in rows), sum(row.sys_flag > 0 for row in rows)
         verdict.lives = sum(query.lives for query in self.queries)
         verdict.already = sum(query.already for query in self.queries)

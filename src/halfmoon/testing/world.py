@@ -61,6 +61,7 @@ class World:
         self._root = Random(seed).getrandbits(64)
         self._events: list[tuple[int, int, Timer]] = []
         self._number = 0
+        self._watchers: list[Callable[[], None]] = []
 
     @property
     def now(self) -> int:
@@ -79,6 +80,10 @@ class World:
     def note(self, who: str, what: str) -> None:
         """Write a line of history."""
         self.history.append(f"{(self.now_us - self._start_us) / 1000:>12.3f} {who:<12} {what}")
+
+    def watch(self, look: Callable[[], None]) -> None:
+        """Have ``look`` called after each event, to see what is there then; it changes nothing."""
+        self._watchers.append(look)
 
     def after_us(self, delay_us: int, action: Callable[[], None]) -> Timer:
         """Let something happen in ``delay_us`` microseconds."""
@@ -109,6 +114,8 @@ class World:
             self.now_us = at_us
             self.steps += 1
             timer.fire()
+            for look in self._watchers:
+                look()
             if reached():
                 return True
         self.now_us = max(self.now_us, end_us)
