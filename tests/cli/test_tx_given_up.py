@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +20,10 @@ IMPATIENT = {"transactionTimeOut": 0, "transactionCheckInterval": 1000, "transac
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A broker that asks each second, twice."""
-    with LocalCluster(tmp_path_factory.mktemp("tx") / "store", IMPATIENT) as running:
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """A broker of the test's own that asks each second, twice."""
+    with LocalCluster(tmp_path / "store", IMPATIENT) as running:
         yield running
 
 

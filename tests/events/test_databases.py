@@ -9,17 +9,30 @@ from sqlalchemy import create_engine, text
 from tests.events import databases
 from tests.events.databases import Postgres, plain
 
-seen: set[str] = set()
-
 
 @pytest.mark.parametrize("turn", [1, 2])
 def test_each_test_has_an_empty_database_of_its_own(database_url, turn):
     engine = create_engine(database_url)
     with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE orders (id INT)"))
+        connection.execute(text("CREATE TABLE orders (id INT)"))  # refused where the other left its own
     engine.dispose()
-    assert database_url not in seen
-    seen.add(database_url)
+
+
+def test_a_database_that_is_given_back_is_empty_and_nobody_is_connected(postgres_server: Postgres):
+    url = postgres_server.create()
+    with psycopg.connect(plain(url)) as connection:
+        connection.execute("CREATE TABLE orders (id INT)")
+        connection.commit()
+        connection.execute("SELECT * FROM orders")
+
+        postgres_server.give_back(url)
+
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("SELECT 1")
+    assert postgres_server.create() == url
+    with psycopg.connect(plain(url)) as connection:
+        connection.execute("CREATE TABLE orders (id INT)")
+    postgres_server.give_back(url)
 
 
 def test_a_killed_server_starts_again_with_what_was_committed(postgres_server: Postgres, postgres_url):
