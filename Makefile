@@ -46,7 +46,7 @@ check: $(INSTALLED)  ## style, types and the quick tests, side by side; under 90
 	@$(MAKE) --no-print-directory --jobs 2 lint quick
 
 quick: $(INSTALLED)
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not slow and not interop" $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not slow and not interop" --hypothesis-profile quick $(ARGS)
 
 # Tests that failed (1: all ran) run once more, alone, and are named: real processes on a busy machine may be late. Twice is a failure.
 AGAIN = test $$? = 1 && echo "what failed, once more and alone:" && \

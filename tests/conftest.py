@@ -13,6 +13,7 @@ from tests.dealing import Dealing, rank, slow
 from tools import mission
 
 settings.register_profile("halfmoon", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile("quick", settings.get_profile("halfmoon"), max_examples=20)
 settings.load_profile("halfmoon")
 
 _RECORDER = pytest.StashKey[mission.Recorder]()
