@@ -1,7 +1,7 @@
 """What an operation asks of its driver, and what a core leaves to be carried out.
 
-An *operation* is a generator: it yields requests for waiting (`Call`, `Tell`, `Sleep`, `Now`, `Gather`, `Spawn`, `Run`,
-`Wait`), is sent what came of them, and returns its result. The asyncio driver, the simulated world and a test each run the
+An *operation* is a generator: it yields requests for waiting (`Call`, `Tell`, `Sleep`, `Now`, `Steady`, `Gather`, `Spawn`,
+`Run`, `Wait`), is sent what came of them, and returns its result. The asyncio driver, the simulated world and a test each run the
 same generator. A *core* changes its state when told of bytes and time, and leaves `Write`, `Close`, `Start` and `Work` to
 be fetched. Nothing here waits, and nothing here knows who will.
 """
@@ -54,7 +54,11 @@ class Sleep(msgspec.Struct):
 
 
 class Now(msgspec.Struct):
-    """Return the time: milliseconds since the epoch, never stepping back."""
+    """Return the time: milliseconds since the epoch, never stepping back. For dates: it steps forward when the clock is set."""
+
+
+class Steady(msgspec.Struct):
+    """Return milliseconds from an unknown beginning, which no setting of the clock moves. For what lasts: pauses, deadlines."""
 
 
 class Gather(msgspec.Struct):
@@ -165,6 +169,12 @@ def sleep(ms: int) -> Op[None]:
 def now() -> Op[int]:
     """Return the time in milliseconds since the epoch."""
     found: int = yield Now()
+    return found
+
+
+def steady() -> Op[int]:
+    """Return milliseconds from an unknown beginning, for differences only."""
+    found: int = yield Steady()
     return found
 
 

@@ -133,6 +133,12 @@ class Core(Protocol):
     def feed(self, peer: int, data: bytes) -> None:
         """Bytes arrived."""
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: the ``now`` of the calls that follow is so much more (or less) than the time that really passed.
+
+        What lasts as long as before moves along: deadlines, and when somebody was last heard. Dates stay what they were.
+        """
+
     def commit(self, now: int) -> None:
         """Handle everything fed since the last call."""
 

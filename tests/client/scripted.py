@@ -15,7 +15,7 @@ from typing import Any
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.send import Sender
 from halfmoon.client.settings import ProducerSettings, settings_of
-from halfmoon.effects import Call, Gather, Now, Run, Sleep, Spawn, Tell, Wait
+from halfmoon.effects import Call, Gather, Now, Run, Sleep, Spawn, Steady, Tell, Wait
 from halfmoon.errors import ConnectFailed, RequestTimeout
 from halfmoon.wire.bodies import BrokerData, QueueData, TopicRouteData, to_json
 from halfmoon.wire.command import Command, reply_command, request_command
@@ -92,12 +92,18 @@ class Scripted:
 
     def __init__(self) -> None:
         self.now = START_MS
+        self.clock_ahead_ms = 0  # how far the clock was set forward; time itself is not moved by it
         self.seen: list[Seen] = []
         self.told: list[Seen] = []
         self.failures: list[BaseException] = []
         self._answers: dict[type, Answer] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._number = count()
+
+    @property
+    def steady(self) -> int:
+        """The clock that nobody sets; it began by itself and says nothing of dates."""
+        return self.now - START_MS
 
     def on(self, request: type[Header], *answers: Reply | Exception | Answer) -> None:
         """Answer a kind of request with these in turn, the last one for ever; an Answer is asked each time."""
@@ -161,7 +167,9 @@ class Scripted:
                 return
             value = error = None
             if type(effect) is Now:
-                value = self.now
+                value = self.now + self.clock_ahead_ms
+            elif type(effect) is Steady:
+                value = self.steady
             elif type(effect) is Spawn:
                 value = self.spawn(effect.operation)
                 value.then.append(partial(self._note, value))

@@ -30,6 +30,36 @@ def test_a_silent_broker_is_forgotten_at_the_first_look_after_120_seconds_and_it
     assert peer in house.closed
 
 
+@pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])
+def test_a_clock_that_is_set_makes_no_broker_and_no_connection_silent_and_keeps_none_longer(by_ms: int) -> None:
+    house = House()
+    peer = house.connect()
+    house.register(peer=peer)
+    idle = house.connect()
+    house.passes(60_000)
+    house.core.stepped(by_ms)
+    house.now += by_ms
+    house.passes(59_000)
+    assert house.route() != 17
+    assert house.closed == {}
+    house.passes(40_000)
+    assert house.route() == 17
+    assert {peer, idle} <= house.closed.keys()
+
+
+@pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])
+def test_a_clock_that_is_set_neither_ends_nor_draws_out_the_wait_for_brokers_after_a_start(by_ms: int) -> None:
+    house = House(need_wait_for_service=True, wait_for_service_seconds=45)
+    house.register()
+    house.passes(20_000)
+    house.core.stepped(by_ms)
+    house.now += by_ms
+    house.passes(20_000)
+    before = house.route()
+    house.passes(6_000)
+    assert before != house.route()
+
+
 def test_a_broker_names_its_own_time_to_live() -> None:
     house = House(scan_ms=1000)
     peer = house.connect()

@@ -32,6 +32,9 @@ class Echo:
     def feed(self, peer: int, data: bytes) -> None:
         self.fed.append((peer, data))
 
+    def stepped(self, by_ms: int) -> None:
+        self.told.append(("stepped", by_ms))
+
     def commit(self, now: int) -> None:
         if self.fed:
             self.commits.append(self.fed)

@@ -43,3 +43,28 @@ def test_time_goes_on_at_half_speed_after_the_system_was_set_back_until_both_agr
     machine.passes(100)
     assert (first, second, third) == (1_700_000_000_000, 1_700_000_002_000, 1_700_000_010_000)
     assert clock.now() == 1_700_000_010_100
+
+
+def test_steady_time_is_moved_by_no_setting_of_the_clock() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.wall_ns += 3_600_000 * MS
+    machine.passes(1_000)
+    machine.wall_ns -= 7_200_000 * MS
+    machine.passes(1_000)
+    assert clock.steady() == 7_000
+
+
+def test_the_clock_knows_how_far_it_came_ahead_of_the_time_that_passed_and_how_far_it_is_held_back() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.passes(1_000)
+    clock.now()
+    assert clock.ahead_ms == 0
+    machine.wall_ns += 3_600_000 * MS
+    clock.now()
+    assert clock.ahead_ms == 3_600_000
+    machine.wall_ns -= 3_600_000 * MS
+    machine.passes(10_000)
+    clock.now()
+    assert clock.ahead_ms == 3_595_000

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -35,8 +36,8 @@ def event_loop_policy(request: pytest.FixtureRequest) -> Any:
 
 
 @asynccontextmanager
-async def serving(core: Echo, **options: Any) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
-    clock = Clock()
+async def serving(core: Echo, clock: Clock | None = None, **options: Any) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
+    clock = clock or Clock()
     server = Server(core, [("127.0.0.1", 0)], clock, SmallDriver(clock), **options)
     (address,) = await server.start()
     try:
@@ -251,6 +252,91 @@ async def test_the_core_is_ticked_when_it_is_due_and_not_before() -> None:
     async with serving(core):
         await until(lambda: core.ticks)
     assert wanted <= core.ticks[0] < wanted + 30_000
+
+
+class Machine:
+    """A machine whose clock can be set."""
+
+    def __init__(self) -> None:
+        self.set_ms = 0
+        self.clock = Clock(lambda: time.time_ns() + self.set_ms * 1_000_000)
+
+
+class Lasting(Echo):
+    """Its deadline is so long from now, whatever the clock shows."""
+
+    def stepped(self, by_ms: int) -> None:
+        super().stepped(by_ms)
+        self.due_ms = None if self.due_ms is None else self.due_ms + by_ms
+
+
+async def test_what_waits_for_a_date_comes_soon_after_the_clock_was_set_past_it_though_nobody_asks_for_anything() -> None:
+    core, machine = Echo(), Machine()
+    core.due_ms = machine.clock.now() + 1_800_000
+    async with serving(core, machine.clock):
+        await asyncio.sleep(0.05)
+        assert core.ticks == []
+        machine.set_ms += 3_600_000
+        begin = time.monotonic()
+        await until(lambda: core.ticks)
+        assert time.monotonic() - begin < 20
+
+
+async def test_a_timer_that_was_set_before_the_clock_was_set_forward_does_not_keep_what_is_due_sooner() -> None:
+    core, machine = Echo(), Machine()
+    core.due_ms = machine.clock.now() + 900
+    async with serving(core, machine.clock) as (server, _):
+        await asyncio.sleep(0.05)
+        machine.set_ms += 3_600_000
+        core.due_ms = machine.clock.now() + 50
+        server.wake()
+        begin = time.monotonic()
+        await until(lambda: core.ticks)
+        assert time.monotonic() - begin < 0.7
+
+
+@pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])
+async def test_what_lasts_lasts_as_long_while_the_clock_is_set(by_ms: int) -> None:
+    core, machine = Lasting(), Machine()
+    async with serving(core, machine.clock) as (server, _):
+        core.due_ms = machine.clock.now() + 2_000
+        server.wake()
+        begin = time.monotonic()
+        await asyncio.sleep(0.05)
+        machine.set_ms += by_ms
+        server.wake()
+        await until(lambda: core.ticks)
+        assert 1.9 < time.monotonic() - begin < 3.5
+
+
+async def test_the_core_is_told_of_a_step_before_anything_else_and_the_log_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    core, machine = Echo(), Machine()
+    async with serving(core, machine.clock) as (server, _):
+        machine.set_ms += 100  # not worth a word
+        server.wake()
+        await asyncio.sleep(0.02)
+        assert core.told == ["start"]
+        machine.set_ms += 3_600_000
+        for _ in range(3):
+            server.wake()
+            await asyncio.sleep(0.02)
+    [(_, by_ms)] = [told for told in core.told if told[0] == "stepped"]
+    assert 3_600_000 <= by_ms < 3_601_000
+    assert [record.message for record in caplog.records if "clock" in record.message] == [
+        "the system's clock was set forward by 3600.1 s: nothing ends by it but what waits for a date"
+    ]
+
+
+async def test_a_clock_that_was_set_back_is_said_once_while_it_catches_up(caplog: pytest.LogCaptureFixture) -> None:
+    core, machine = Echo(), Machine()
+    async with serving(core, machine.clock) as (server, _):
+        machine.set_ms -= 3_600_000
+        async with asyncio.timeout(60):
+            while [told[0] for told in core.told].count("stepped") < 2:
+                server.wake()
+                await asyncio.sleep(0.02)
+    said = [record.message for record in caplog.records if "clock" in record.message]
+    assert said == ["the system's clock was set back: dates go on at half speed until it has caught up"]
 
 
 async def test_an_earlier_deadline_replaces_a_later_one() -> None:

@@ -26,6 +26,10 @@ MARKS = {
     "nameserver": "nameserver-0 ",
     "full_disk": "has a full disk",
     "descriptors": "files more",
+    "vanish": " gone, ",
+    "flip": "finds a bit of",
+    "unwritable": "can write nothing in config/",
+    "clock_set": "clock is set",
 }
 
 

@@ -24,6 +24,7 @@ class Toy:
         self.requests = 0
         self.gone: list[int] = []
         self.ticks: list[int] = []
+        self.steps: list[int] = []
         self.due_ms: int | None = None
         self.left: list[CoreEffect] = []
         self.on_request: Callable[[int, Command], None] = self.answer
@@ -39,6 +40,9 @@ class Toy:
     def feed(self, peer: int, data: bytes) -> None:
         self.fed.append(peer)
         self.inboxes[peer].feed(data)
+
+    def stepped(self, by_ms: int) -> None:
+        self.steps.append(by_ms)
 
     def commit(self, now: int) -> None:
         self.now = now

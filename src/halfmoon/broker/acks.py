@@ -112,6 +112,11 @@ class Acks:
         while self._waiting and self._waiting[0].deadline_ms <= now:
             self._answer_plainly(self._waiting.popleft(), int(ResponseCode.FLUSH_DISK_TIMEOUT))
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: everybody waits as long as they would have."""
+        for stored in self._waiting:
+            stored.deadline_ms += by_ms
+
     def reply(self, stored: Stored, index: int, code: int = 0) -> Reply:
         """Return the answer to one sender as a value; for a batch the ids of all messages, joined by commas."""
         if stored.other is not None:

@@ -154,7 +154,7 @@ class Admin:
         used = store.disk_used_ratio()
         found = {
             "brokerVersionDesc": "V4_9_8", "brokerVersion": str(VERSION), "bootTimestamp": str(stats.booted_ms),
-            "runtime": _duration(now - stats.booted_ms), "startAcceptSendRequestTimeStamp": str(self._settings.start_accept_ms),
+            "runtime": _duration(stats.running_ms(now)), "startAcceptSendRequestTimeStamp": str(self._settings.start_accept_ms),
             "putTps": put_rates, "getTransferedTps": get_rates, "getTransferredTps": get_rates, "getFoundTps": get_rates,
             "getTotalTps": get_rates, "getMissTps": "0.0 0.0 0.0",
             "msgPutTotalTodayNow": str(puts), "msgGetTotalTodayNow": str(gets),

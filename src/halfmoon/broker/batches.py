@@ -392,6 +392,15 @@ class Batches:
             return min(self._look_ms, self._blocked_ms)
         return self._look_ms
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: no task was silent for that long. When an id was used last is a date like that of a message."""
+        self._look_ms += by_ms
+        self._blocked_ms += by_ms
+        self._fewer.stepped(by_ms)
+        for stream in self.streams.table.values():
+            for attempt in stream.attempts.values():
+                attempt.heard_ms += by_ms
+
     def tick(self, now: int) -> bool:
         """Go on publishing, ask about what is in doubt, forget and save; return whether the log may have grown."""
         self._fewer.tick(now)

@@ -177,6 +177,16 @@ class Broker:
         """Bytes arrived."""
         self.peers.feed(peer, data)
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: what lasts so long lasts so long, and nobody was silent by it."""
+        self._next_save_ms += by_ms
+        self._next_expire_ms += by_ms
+        for each in (
+            self.store, self.peers, self.clients, self.pulls, self.acks, self.relay, self.locks, self.stats, self.transactions,
+            self.delays, self.batches,
+        ):  # fmt: skip
+            each.stepped(by_ms)
+
     def commit(self, now: int) -> None:
         """Handle everything fed: hot sends by group, then all else in order, then pulls; then what became visible wakes others."""
         self.pulls.turn(now)

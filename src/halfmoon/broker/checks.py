@@ -102,6 +102,13 @@ class Checks:
         pursuits_due = self._pursuits.due()
         return self.next_round_ms if pursuits_due is None else min(self.next_round_ms, pursuits_due)
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: rounds come as often, and groups are asked as fast, as before. How old what waits is goes by dates."""
+        self.next_round_ms += by_ms
+        self._pursuits.stepped(by_ms)
+        for bucket in self._buckets.values():
+            bucket.filled_ms += by_ms
+
     def tick(self, now: int) -> None:
         """Begin a round when it is time for one, and go on with what is under way; a call takes some 2 ms."""
         if now >= self.next_round_ms and self._at is None:

@@ -134,6 +134,11 @@ class Clients:
                     changed.append(group)
         return changed
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: who was heard a moment ago still was."""
+        for member in {id(member): member for _, _, member in self._everybody()}.values():  # one may be in many groups
+            member.heard_ms += by_ms
+
     def expire(self, before_ms: int) -> tuple[list[str], list[Peer]]:
         """Forget members not heard from since ``before_ms``; return the groups that changed and the connections to close."""
         changed: list[str] = []

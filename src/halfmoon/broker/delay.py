@@ -230,6 +230,10 @@ class Delays:
             wanted.append(timer_due)
         return min(wanted) if wanted else None
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: what waits for a date waits for that date. Pauses are too short to be moved."""
+        self._fewer.stepped(by_ms)
+
     def tick(self, now: int) -> bool:
         """Deliver some of what is due, of each level in turn; return whether anything was. ``due`` is past while there is more."""
         self._fewer.tick(now)

@@ -24,6 +24,10 @@ class Fewer:
         else:
             self.left_out += 1
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: a minute lasts a minute."""
+        self._next_ms += by_ms
+
     def tick(self, now: int) -> None:
         """Begin a new minute when the last one is over."""
         if now >= self._next_ms:

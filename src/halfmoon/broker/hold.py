@@ -8,7 +8,8 @@ each 5 s, it is parked in the turn that found nothing (so no message can fall be
 from __future__ import annotations
 
 import sys
-from heapq import heappop, heappush
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import msgspec
@@ -93,6 +94,14 @@ class Holds:
             self._remove(hold)
             found.append(hold)
         return found
+
+    def stepped(self, by_ms: int) -> Iterator[Hold]:
+        """The clock was set: each waits as long as it would have. Yields those that wait."""
+        self._deadlines = [(deadline + by_ms, number, hold) for deadline, number, hold in self._deadlines if not hold.over]
+        heapify(self._deadlines)
+        for _, _, hold in self._deadlines:
+            hold.deadline_ms += by_ms
+            yield hold
 
     def lost(self, peer: int) -> None:
         """Forget the pulls of a connection that is gone."""

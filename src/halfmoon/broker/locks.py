@@ -148,6 +148,15 @@ class Locks:
             else:
                 self._look_at(place, lock)
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: locks hold as long as they would have."""
+        self._ends = [(due_ms + by_ms, place) for due_ms, place in self._ends]
+        for locks in self._locks.values():
+            for lock in locks.values():
+                lock.renewed_ms += by_ms
+                lock.until_ms += by_ms
+                lock.due_ms += by_ms
+
     def expire(self, now: int) -> None:
         """Forget all locks that have run out."""
         for group, locks in list(self._locks.items()):

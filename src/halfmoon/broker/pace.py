@@ -61,6 +61,10 @@ class Pursuits:
         """When the first group goes on; None: none waits."""
         return self._due[0][0] if self._due else None
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: groups go on when they would have."""
+        self._due = [(due + by_ms, group) for due, group in self._due]
+
     def begin(self, group: int, index: int, due: int) -> None:
         """A group goes on at an index, later."""
         self._waiting[group], self._passed[group] = array("q", [index]), 0

@@ -171,6 +171,11 @@ class Pulls:
         if known is None or header.commitOffset > known:
             self._offsets.put(header.consumerGroup, header.topic, header.queueId, header.commitOffset)
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: pulls that wait for a message wait as long as they would have."""
+        for hold in self._holds.stepped(by_ms):
+            hold.pull.until_ms += by_ms
+
     def turn(self, now: int) -> None:
         """A turn of the loop begins, or a tick: tests of properties may take their time again."""
         self._now = now

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from halfmoon.broker.settings import BrokerSettings
-from halfmoon.effects import Call, Op, Signal, Tell, gather, now, sleep, wait
+from halfmoon.effects import Call, Op, Signal, Tell, gather, sleep, steady, wait
 from halfmoon.errors import BadHeader, BrokerError, HalfmoonError, NetworkError, broker_error
 from halfmoon.model import split_addresses
 from halfmoon.wire.bodies import (
@@ -114,7 +114,7 @@ class Registration:
             link.has_news = False
             ok = yield from self._try(link, force=force)
             force = not ok or self._settings.force_register
-            began = yield from now()
+            began = yield from steady()
             due = began + (self._settings.register_ms if ok else min(RETRY_MS, self._settings.register_ms))
             yield from self._announce_until(link, due)
 
@@ -138,7 +138,7 @@ class Registration:
 
     def _announce_until(self, link: _Link, due: int) -> Op[None]:
         """Wait for the next registration; announce changes meanwhile, one-way."""
-        at = yield from now()
+        at = yield from steady()
         while at < due and not self._leaving:
             if not link.has_news:
                 yield from wait(link.wake, due - at)
@@ -146,7 +146,7 @@ class Registration:
                 link.has_news = False
                 yield from self._announce(link)
                 yield from sleep(ANNOUNCE_GAP_MS + len(self._topics().topic_config_table) // 100)
-            at = yield from now()
+            at = yield from steady()
 
     # ------------------------------------------------------------ requests
 

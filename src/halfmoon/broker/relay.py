@@ -173,6 +173,10 @@ class Relay:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: clients have as long as before."""
+        self._deadlines = [(deadline + by_ms, opaque) for deadline, opaque in self._deadlines]
+
     def tick(self, now: int) -> None:
         """Give up clients that took too long (207)."""
         while (due := self.due()) is not None and due <= now:

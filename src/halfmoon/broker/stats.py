@@ -61,6 +61,8 @@ class Stats:
         """What `put` adds to, by topic; at most as many as there are counters."""
         self._next_ms = [now + interval for interval, _ in _WINDOWS]
         self._due = min(self._next_ms)
+        self._ahead_ms = 0
+        """By how much the clock was set forward: taken off times of samples, and what is wanted, for both only last."""
         self._broker_samples: deque[tuple[int, int, int]] = deque([(now, 0, 0)], maxlen=62)
         self.booted_ms = now
         self.puts_failed = 0
@@ -134,12 +136,13 @@ class Stats:
 
     def due(self) -> int:
         """When the next samples are to be taken."""
-        return self._due
+        return self._due + self._ahead_ms
 
     def tick(self, now: int) -> None:
         """Take the samples that are due."""
+        self._mark_day(now)
+        now -= self._ahead_ms
         if now < self._due:
-            self._mark_day(now)
             return
         for window, (interval, _) in enumerate(_WINDOWS):
             if now >= self._next_ms[window]:
@@ -149,10 +152,18 @@ class Stats:
                 if window == 0:
                     self._broker_samples.append((now, self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS")))
         self._due = min(self._next_ms)
-        self._mark_day(now)
+
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: what was counted in a minute was counted in a minute."""
+        self._ahead_ms += by_ms
+
+    def running_ms(self, now: int) -> int:
+        """Return for how long the broker has run."""
+        return now - self._ahead_ms - self.booted_ms
 
     def recent(self, now: int) -> tuple[list[float], list[float]]:
         """Return messages put and got per second, each over about the last 10 s, minute and 10 minutes, or since the start."""
+        now -= self._ahead_ms
         puts, gets = self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS")
         found: tuple[list[float], list[float]] = ([], [])
         for back_ms in (10_000, 60_000, 600_000):

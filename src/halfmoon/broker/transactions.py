@@ -90,6 +90,15 @@ class Transactions:
             checks_due = min(checks_due, self._clear_ms)
         return checks_due if index_due is None else min(checks_due, index_due)
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: pauses and rounds last as long as they would have. Half messages age in dates (`Lifetime`)."""
+        self._not_before += by_ms
+        self._pay_ms += by_ms
+        self._clear_ms += by_ms
+        self.checks.stepped(by_ms)
+        self.index.stepped(by_ms)
+        self._fewer.stepped(by_ms)
+
     def tick(self, now: int) -> None:
         """Check-back, what is owed to the log, and upkeep of the index."""
         self.lifetime.seen(now)

@@ -86,6 +86,13 @@ class NameServer:
         """Bytes arrived."""
         self._peers.feed(peer, data)
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: nobody was silent for that long."""
+        self._handlers.started_ms += by_ms
+        self._scan_ms += by_ms
+        self._peers.stepped(by_ms)
+        self.routes.stepped(by_ms)
+
     def commit(self, now: int) -> None:
         """Answer everything fed since the last call."""
         for peer, data, frames in self._peers.take(now):

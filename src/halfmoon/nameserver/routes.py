@@ -185,6 +185,11 @@ class Routes:
         peers = [self._live[key].peer for key in silent]
         return [(address, peer) for (_, address), peer in zip(self._remove(silent), peers)]
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: who was heard a moment ago still was."""
+        for live in self._live.values():
+            live.heard_ms += by_ms
+
     def _remove(self, keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         removed = list(keys)
         for key in removed:

@@ -1,4 +1,4 @@
-"""The one clock that servers and clients read: milliseconds since the epoch that never step back. Holds nothing else."""
+"""The one clock that all read: milliseconds since the epoch that never step back, and steady ones for durations."""
 
 from __future__ import annotations
 
@@ -7,17 +7,28 @@ from collections.abc import Callable
 
 
 class Clock:
-    """The machine's clock, made safe to compute deadlines from.
+    """The machine's clock. `now` says when something is, `steady` how long it lasts.
 
     Forward steps of the system's clock are taken at once. When it is set back, time goes on at half speed until the system's
-    clock has caught up, so that deadlines still come and no timestamp is given twice to different moments by much.
+    clock has caught up, so that dates still come and no timestamp is given twice to different moments by much. Either way `now`
+    passes otherwise than time does; ``ahead_ms`` is by how much in all, as of the last `now`.
     """
 
-    __slots__ = ("_last_ns", "_monotonic", "_seen_ns", "_wall")
+    __slots__ = ("_ahead_ns", "_last_ns", "_monotonic", "_seen_ns", "_wall")
 
     def __init__(self, wall: Callable[[], int] = time.time_ns, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
         self._wall, self._monotonic = wall, monotonic
         self._last_ns, self._seen_ns = wall(), monotonic()
+        self._ahead_ns = self._last_ns - self._seen_ns  # when it began
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far `now` has come ahead of the time that passed since this clock was made; below 0 while it is held back."""
+        return (self._last_ns - self._seen_ns - self._ahead_ns) // 1_000_000
+
+    def steady(self) -> int:
+        """Return milliseconds that no setting of the clock moves, from an unknown beginning."""
+        return self._monotonic() // 1_000_000
 
     def now(self) -> int:
         """Return milliseconds since the epoch, never less than any answer before. Costs about 200 ns: read it once a turn."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
-from halfmoon.effects import Call, Gather, Now, Op, Run, Signal, Sleep, Spawn, Tell, Wait
+from halfmoon.effects import Call, Gather, Now, Op, Run, Signal, Sleep, Spawn, Steady, Tell, Wait
 from halfmoon.shell.aio import Connections
 
 T = TypeVar("T")
@@ -25,6 +25,9 @@ class Time(Protocol):
 
     def now(self) -> int:
         """Milliseconds since the epoch, never stepping back."""
+
+    def steady(self) -> int:
+        """Milliseconds that no setting of the clock moves."""
 
 
 class Handle:
@@ -81,6 +84,8 @@ class Driver:
                     value = await self.connections.call(effect.address, effect.request, effect.body, effect.timeout_ms)
                 elif type(effect) is Now:
                     value = self.clock.now()
+                elif type(effect) is Steady:
+                    value = self.clock.steady()
                 else:
                     value = await _DO[type(effect)](self, effect)
             except BaseException as exc:

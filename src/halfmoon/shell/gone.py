@@ -19,6 +19,9 @@ class Gone:
     def feed(self, peer: int, data: bytes) -> None:
         """Nothing."""
 
+    def stepped(self, by_ms: int) -> None:
+        """Nothing."""
+
     def commit(self, now: int) -> None:
         """Nothing."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from halfmoon.effects import Call, Now, Op, Tell
+from halfmoon.effects import Call, Now, Op, Steady, Tell
 from halfmoon.shell.clock import Clock
 from halfmoon.shell.direct import Direct
 from halfmoon.shell.drive import Driver
@@ -70,6 +70,9 @@ class Straight:
             kind = type(effect)
             if kind is Now:
                 value = now()
+                continue
+            if kind is Steady:
+                value = self._clock.steady()
                 continue
             try:
                 if kind is Call and type(effect.request) in requests:

@@ -68,6 +68,11 @@ class Health:
         self.short, self._count, self._until_ms = text, self._count + 1, self.now + LASTS_MS
         return text
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: what is short is said for as long as it would have been."""
+        self.now += by_ms
+        self._until_ms += by_ms
+
     def tick(self, now: int) -> None:
         """Let go of what was not met again."""
         self.now = now

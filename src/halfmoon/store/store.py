@@ -412,6 +412,14 @@ class Store:
             return True
         return self._checkpoint_file.durable_offset < self._checkpoint.durable_offset
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: syncs come as often as before, and what was met a moment ago still was. Dates are left as they are."""
+        self._log_due += by_ms
+        self._queues_due += by_ms
+        self._linger_due = None if self._linger_due is None else self._linger_due + by_ms
+        self._upkeep.stepped(by_ms)
+        self.health.stepped(by_ms)
+
     def tick(self, now: int) -> None:
         """Do what time asks for: syncs of async flush, checkpoints. Each call costs under about 2 ms."""
         if self._closed:

@@ -258,6 +258,10 @@ class TransactionIndex:
         wanted = self._files.dirty or self._reached is not None or self._position > self._tried_position
         return self._due if wanted else None
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: the next sync comes when it would have."""
+        self._due += by_ms
+
     def tick(self, now: int) -> None:
         """Do what time asks for: a sync, a milestone, files that go."""
         if self._closed or self._frozen or self.failure is not None:

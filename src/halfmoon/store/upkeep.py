@@ -78,6 +78,11 @@ class Upkeep:
             return min(self._index_due, self._clean_due)
         return self._clean_due
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: what is due comes when it would have."""
+        self._index_due += by_ms
+        self._clean_due += by_ms
+
     def tick(self, now: int, published: int, reads: int) -> bool:
         """Do what is due; return whether the key index went on. It gives way while ``reads``, a count, grows."""
         moved = False

@@ -11,7 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
+from halfmoon.shell.serve import STEP_MS
 from halfmoon.testing.ledger import Acked, Commit, Contents, Ledger, Place, Seen
+
+WAIT_OFF_MS = STEP_MS + 50
+"""How much earlier or later than it was to a pull may be answered that found nothing, and the way there and back."""
 
 PROBLEMS_MAX = 20
 """Problems that one checker reports; the first ones tell what is wrong."""
@@ -29,9 +33,24 @@ def check(ledger: Ledger, contents: Contents, offsets: dict[tuple[str, Place], i
         "reads": reads_stable(ledger, contents),
         "order": order_kept(ledger),
         "consumer offsets": consumer_offsets(ledger, contents, offsets),
+        "waits": waits_kept(ledger),
         "unexpected": ledger.unexpected,
     }
     return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
+
+
+def waits_kept(ledger: Ledger) -> list[str]:
+    """A pull that finds nothing waits for as long as it was to, whatever clocks show; only a broker that leaves answers before."""
+    problems = []
+    for waited in ledger.waits:
+        begun_ms = waited.at_ms - waited.took_ms
+        leaving = any(begun_ms <= fault.at_ms <= waited.at_ms for fault in ledger.faults_of(waited.place.broker, "stop"))
+        off_ms = waited.took_ms - waited.wait_ms
+        if (off_ms < -WAIT_OFF_MS and not leaving) or off_ms > WAIT_OFF_MS + ledger.network_ms:
+            problems.append(
+                f"a pull of {waited.place} at {begun_ms} waited {waited.took_ms} ms for a message instead of {waited.wait_ms} ms"
+            )
+    return problems
 
 
 def lost(ledger: Ledger, contents: Contents) -> list[str]:

@@ -104,10 +104,11 @@ class SimPushConsumer(SimClient):
         expression: str = "*",
         name: str = "consumer",
         make_offsets: Callable[..., RemoteOffsets | LocalOffsets] = RemoteOffsets,
+        clock: Callable[[], int] | None = None,
         **values: Any,
     ) -> None:
         settings = PushSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
-        super().__init__(cluster, settings, name)
+        super().__init__(cluster, settings, name, clock=clock)
         offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
         self.core = push_core(settings, self.instance, offsets, self.ids)
         self.core.on_message(listener)

@@ -135,6 +135,8 @@ class Driver:
         resume = partial(self._advance, task, task._wait_number)
         if isinstance(asked, effects.Now):
             return True, self._now()
+        if isinstance(asked, effects.Steady):
+            return True, self._world.elapsed_ms
         if isinstance(asked, effects.Spawn):
             return True, self.start(asked.operation, asked.name)
         if isinstance(asked, effects.Sleep):

@@ -19,6 +19,8 @@ from halfmoon.testing.ledger import Fault, Ledger
 SLOW_US = (20_000, 2_000_000)
 """What a sync takes on a disk that is slow: up to 2 s."""
 
+HOUR_MS = 3_600_000
+
 STUCK_US = (3_000_000, 8_000_000)
 """What a sync takes on a disk that hardly goes on: longer than a send waits."""
 
@@ -42,7 +44,7 @@ class Faults:
     )
     """Kinds that a seed may draw; one more would change what every seed draws, so the others of ``KINDS`` are asked for by name."""
 
-    KINDS: tuple[str, ...] = (*DRAWN, "full_disk", "descriptors", "vanish", "flip", "unwritable")
+    KINDS: tuple[str, ...] = (*DRAWN, "full_disk", "descriptors", "vanish", "flip", "unwritable", "clock_set")
 
     def __init__(self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: tuple[str, ...] | None = None) -> None:
         self.cluster, self._ledger, self._random = cluster, ledger, random
@@ -214,6 +216,7 @@ class Faults:
         """Let no table of a broker be saved, the permissions of their directory are gone; then kill its process, and mend that."""
         broker = self._random.choice(self.cluster.brokers)
         broker.disk.unwritable = "config/"
+        self.cluster.world.note(broker.name, "can write nothing in config/")
         self._note(broker, "unwritable")
 
         def mended() -> None:
@@ -227,7 +230,13 @@ class Faults:
 
     def clock(self) -> None:
         """Let a broker's clock step forward."""
-        self._random.choice(self.cluster.brokers).host.step_clock(self._random.choice((1, 50, 2_000, 60_000, 600_000)))
+        self._random.choice(self.cluster.brokers).host.step_clock(self._random.choice((1, 50, 2_000, 60_000, HOUR_MS)))
+
+    def clock_set(self) -> None:
+        """Set the clock of a broker or name server an hour forward, or one that is ahead an hour back."""
+        host = self._random.choice([*self.cluster.nameservers, *(broker.host for broker in self.cluster.brokers)])
+        back = host.clock_ahead_ms >= HOUR_MS and self._random.random() < 0.5
+        host.step_clock(-HOUR_MS if back else HOUR_MS)
 
     # ---------------------------------------------------------------- network
 

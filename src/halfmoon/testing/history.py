@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from halfmoon.limits import CONNECTION_IDLE_MS
 from halfmoon.testing.asking import ask, call, contents
 from halfmoon.testing.checkers import check, routes_agree
 from halfmoon.testing.cluster import SMALL, WORK_US, BrokerNode, Cluster
@@ -31,6 +32,12 @@ BROKER = {"save_offsets_ms": 1000}
 
 REGISTER_MS = 30_000
 """How often brokers register; so long after the last fault every name server knows them all."""
+
+SILENCE = ("silent for", "no heartbeat", "did not register in time")
+"""What stands in the reason of a connection that is closed because nothing came."""
+
+NETWORK_MS = (50, 10_000)
+"""For how long the network may keep an answer: as it is, and where packets are lost and come again."""
 
 STEPS = 6
 """Faults of one history."""
@@ -68,6 +75,7 @@ def simulate(
         history = _History(cluster, ledger, chance, kinds)
         verdict.kinds = history.faults.kinds
         ledger.flush_window_ms, ledger.save_window_ms = windows(verdict.kinds)
+        ledger.network_ms = NETWORK_MS[bool({"cut", "lose"}.intersection(verdict.kinds))]
         verdict.problems = history.run(steps, chance)
     verdict.acknowledged, verdict.read, verdict.committed = len(ledger.acked), len(ledger.seen), len(ledger.commits)
     return verdict
@@ -109,6 +117,7 @@ class _History:
         contents, offsets = self._contents(), self._offsets()
         problems = check(self.ledger, contents, offsets)
         problems += [f"refusing: {problem}" for problem in refusing(cluster)]
+        problems += [f"silence: {problem}" for problem in called_silent(cluster)]
         problems += self._after_a_clean_stop(contents, offsets)
         cluster.run(ms=REGISTER_MS + 5_000)
         return problems + [f"routes: {problem}" for problem in routes_agree(self._routes(), dict(self.plan.brokers))]
@@ -196,6 +205,16 @@ def refusing(cluster: Cluster) -> list[str]:
         f"{broker.name}: {broker.core.store.failure}"
         for broker in cluster.brokers
         if broker.running and broker.core.store.failure is not None
+    ]
+
+
+def called_silent(cluster: Cluster, least_ms: int = CONNECTION_IDLE_MS) -> list[str]:
+    """Return which connections were closed for silence (idle, no heartbeat, no registration) after less than ``least_ms``."""
+    return [
+        f"{host.name} closed {closed.remote} ({closed.reason}) {closed.at_ms - closed.heard_ms} ms after it was heard"
+        for host in [*cluster.nameservers, *(broker.host for broker in cluster.brokers)]
+        for closed in host.closed
+        if closed.at_ms - closed.heard_ms < least_ms and any(word in closed.reason for word in SILENCE)
     ]
 
 

@@ -2,7 +2,7 @@
 
 A `CoreHost` is one machine with one process at a time: it can be booted, stopped cleanly, killed and lose its power. `Work` takes
 as long as its device does (drawn from the seed), its effect on the disk comes somewhere in between, and what a killed process
-had not finished is never told to it. The clock of the machine can step forward. Knows nothing of frames.
+had not finished is never told to it. The clock of the machine can be set forward and back. Knows nothing of frames.
 """
 
 from __future__ import annotations
@@ -10,14 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from halfmoon.effects import Close, Gather, Op, Spawn, Start, Work, Write
 from halfmoon.ports import Core
+from halfmoon.shell.clock import Clock
+from halfmoon.shell.serve import STEP_MS
 from halfmoon.testing.disk import Stopped
 from halfmoon.testing.drive import Calls, Driver, Task
 from halfmoon.testing.network import End, Network
 from halfmoon.testing.world import Timer, World
+
+
+class Machine(Protocol):
+    """Something with a clock that can be set."""
+
+    clock_ahead_ms: int
+
+
+def machine_clock(world: World, machine: Machine) -> Clock:
+    """Return the clock that a process reads on a machine."""
+    return Clock(lambda: world.now_us * 1000 + machine.clock_ahead_ms * 1_000_000, lambda: world.now_us * 1000)
 
 
 class CoreHost:
@@ -25,7 +38,8 @@ class CoreHost:
 
     ``host`` is its name in the network, ``ports`` where it listens. ``work_us`` are the least and the most microseconds that a
     `Work` takes (a sync of its disk); both may be changed while the world runs. ``core`` is the running core or None.
-    ``on_stopped`` is called when the disk stopped the process in the middle of a write (`halfmoon.testing.disk.Stopped`).
+    ``closed`` are the connections that the core had closed. ``on_stopped`` is called when the disk stopped the process in the
+    middle of a write (`halfmoon.testing.disk.Stopped`).
     """
 
     def __init__(
@@ -34,6 +48,7 @@ class CoreHost:
         self.host, self.name, self.addresses = host, name, [f"{host}:{port}" for port in ports]
         self.work_us = work_us
         self.clock_ahead_ms = 0
+        self.closed: list[Closed] = []
         self.core: Core | None = None
         self.on_stopped: Callable[[], None] = self.kill
         self.lives = 0
@@ -41,6 +56,7 @@ class CoreHost:
         self._world, self._network = world, network
         self._random = world.split(f"host {name}")
         self._life: _Life | None = None
+        self._clock = machine_clock(world, self)
 
     @property
     def address(self) -> str:
@@ -48,13 +64,18 @@ class CoreHost:
         return self.addresses[0]
 
     def now(self) -> int:
-        """This machine's clock, milliseconds since the epoch."""
-        return self._world.now + self.clock_ahead_ms
+        """This machine's clock as its process reads it, milliseconds since the epoch."""
+        return self._clock.now()
+
+    def ahead_ms(self) -> int:
+        """How far the clock has come ahead of the time that passed since its process began."""
+        self._clock.now()
+        return self._clock.ahead_ms
 
     def step_clock(self, ms: int) -> None:
-        """Let this machine's clock jump forward."""
+        """Set this machine's clock forward, or back (below 0)."""
         self.clock_ahead_ms += ms
-        self._world.note(self.name, f"clock steps {ms} ms forward")
+        self._world.note(self.name, f"clock is set {abs(ms)} ms {'back' if ms < 0 else 'forward'}")
         if self._life is not None:
             self._life.set_timer()
 
@@ -62,6 +83,7 @@ class CoreHost:
         """Start a process: ``make`` gets the time and returns the core. What it raises comes out here, and nothing runs."""
         assert self.core is None, f"{self.name} runs already"
         self._network.power_on(self.host)
+        self._clock = machine_clock(self._world, self)
         core = make(self.now())
         self.core = core
         self.lives += 1
@@ -98,6 +120,15 @@ class CoreHost:
         return self._life.driver.start(operation, name)
 
 
+class Closed(NamedTuple):
+    """A connection that a core had closed: when, when it last brought bytes (or began), the other side, and the reason."""
+
+    at_ms: int
+    heard_ms: int
+    remote: str
+    reason: str
+
+
 class _Life:
     """One run of a process: from boot to its end."""
 
@@ -105,6 +136,8 @@ class _Life:
         self.alive = True
         self._host, self._core, self._world, self._network, self._random = host, core, world, network, random
         self._ends: dict[int, End] = {}
+        self._heard_ms: dict[int, int] = {}
+        self._ahead_ms = host.ahead_ms()
         self._turn_is_due = False
         self._timer: Timer | None = None
         self._works_running = 0
@@ -161,11 +194,19 @@ class _Life:
         if not self.alive:
             return
         try:
+            self._tell_steps()
             action()
             self._carry_out()
         except Stopped as stopped:
             self._world.note(self._host.name, f"is stopped in a write to {stopped}")
             self._host.on_stopped()
+
+    def _tell_steps(self) -> None:
+        """Tell the core when the clock was set since it was last told, as the shell does."""
+        ahead_ms = self._host.ahead_ms()
+        if abs(by_ms := ahead_ms - self._ahead_ms) >= STEP_MS:
+            self._ahead_ms = ahead_ms
+            self._core.stepped(by_ms)
 
     def set_timer(self) -> None:
         if self._timer is not None:
@@ -186,6 +227,7 @@ class _Life:
                         end.send(effect.pieces)
                 elif isinstance(effect, Close):
                     if (end := self._ends.get(effect.peer)) is not None:
+                        self._host.closed.append(Closed(self._world.now, self._heard_ms[effect.peer], end.remote, effect.reason))
                         end.close()
                         self._world.after_us(self._random.randint(0, 100), partial(self._lost, effect.peer))
                 elif isinstance(effect, Work):
@@ -257,17 +299,19 @@ class _Life:
 
     def _accept(self, end: End) -> None:
         peer = next(self._host.peers)
-        self._ends[peer] = end
+        self._ends[peer], self._heard_ms[peer] = end, self._world.now
         end.on_data = partial(self._data, peer)
         end.on_closed = partial(self._lost, peer)
         self._guarded(lambda: self._core.connected(peer, end.remote, self._host.now()))
 
     def _data(self, peer: int, data: bytes) -> None:
         if self.alive and peer in self._ends:
+            self._heard_ms[peer] = self._world.now
             self._core.feed(peer, data)
             self._wake()
 
     def _lost(self, peer: int) -> None:
+        self._heard_ms.pop(peer, None)
         if self.alive and self._ends.pop(peer, None) is not None:
             self._core.lost(peer, self._host.now())
             self._wake()

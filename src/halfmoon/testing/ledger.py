@@ -50,6 +50,15 @@ class Commit(NamedTuple):
     offset: int
 
 
+class Waited(NamedTuple):
+    """A pull that was answered that there is nothing, how long it was to wait for something, and how long it did."""
+
+    at_ms: int
+    place: Place
+    wait_ms: int
+    took_ms: int
+
+
 class Fault(NamedTuple):
     """Something that happened to a broker: ``kill``, ``power``, ``stop`` (asked), ``left``, ``sync`` (one failed), ``start``,
     ``unwritable`` and ``writable`` (its tables)."""
@@ -65,16 +74,19 @@ class Ledger:
 
     ``flush_window_ms`` is how much a loss of power may take with async flush: the time between syncs and that of a slow one.
     ``save_window_ms`` is how much of consumers' progress a crash may take: the same for saved tables.
+    ``network_ms`` is for how long the network may keep an answer.
     """
 
     flush: str
     flush_window_ms: int = 12_000
     save_window_ms: int = 9_000
+    network_ms: int = 50
     attempted: dict[bytes, set[Place]] = field(default_factory=dict)
     acked: list[Acked] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     positions: list[Commit] = field(default_factory=list)
+    waits: list[Waited] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
 

@@ -15,18 +15,21 @@ from random import Random
 from typing import Any
 
 from halfmoon.client.core.send import select_by_hash
-from halfmoon.effects import Now, Op, sleep
+from halfmoon.effects import Op, sleep
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, MessageQueue, StoredMessage
 from halfmoon.testing.clients import SimProducer, SimPushConsumer
 from halfmoon.testing.cluster import Cluster
-from halfmoon.testing.history import BROKER
+from halfmoon.testing.faults import HOUR_MS
+from halfmoon.testing.history import BROKER, called_silent
+from halfmoon.testing.host import CoreHost, machine_clock
 from halfmoon.testing.ledger import Ledger
 from halfmoon.testing.ordercheckers import Call, OrderLedger, check_order
 from halfmoon.testing.verdict import Verdict, judging
 
 TOPIC, GROUP, QUEUES, KEYS = "orders", "C_orderly", 4, 9
 KINDS = ("join", "leave", "crash", "lose", "cut", "broker")
+"""What a seed may draw; ``clock_set`` besides is asked for by name."""
 STEPS = 8
 CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000}
 CONSUMERS_MAX = 5
@@ -74,7 +77,7 @@ def simulate_order(
         cluster = judged.cluster = Cluster(seed, flush=verdict.flush, **options)
         _History(cluster, ledger, chance, verdict.kinds).run(steps)
         ledger.unexpected += errors_of.unexpected
-        verdict.problems = check_order(ledger)
+        verdict.problems = check_order(ledger) + [f"silence: {problem}" for problem in called_silent(cluster, forgets_ms)]
     _count(verdict, ledger)
     return verdict
 
@@ -150,6 +153,8 @@ class _History:
             self.chance.choice(here).lose(self.chance)
         elif kind == "cut" and here:
             self.chance.choice(here).cut(self.chance)
+        elif kind == "clock_set":
+            self._set_a_clock()
         elif kind == "broker":
             broker = self.chance.choice(self.cluster.brokers)
             self.ledger.upset[broker.name].append(self.cluster.world.now)
@@ -157,6 +162,14 @@ class _History:
             self.cluster.run(ms=self.chance.randint(1, 2_000))
             self.cluster.restart(broker)
             self.ledger.upset[broker.name].append(self.cluster.world.now)
+
+    def _set_a_clock(self) -> None:
+        """Set the clock of a broker or consumer an hour forward, or one that is ahead an hour back."""
+        machines: list[_Consumer | CoreHost] = [*self.consumers, *(broker.host for broker in self.cluster.brokers)]
+        machine = self.chance.choice(machines)
+        back = machine.clock_ahead_ms >= HOUR_MS and self.chance.random() < 0.5
+        machine.step_clock(-HOUR_MS if back else HOUR_MS)
+        self.cluster.run(ms=2)  # a core is told in its next turn
 
     def _join(self) -> None:
         self._number += 1
@@ -167,7 +180,7 @@ class _History:
         core = self._brokers[queue.broker_name].core
         if core is None:
             return None, None
-        owner = core.locks.owner(GROUP, queue.topic, queue.queue_id, self.cluster.world.now)
+        owner = core.locks.owner(GROUP, queue.topic, queue.queue_id, self._brokers[queue.broker_name].host.now())
         return owner, core.offsets.get(GROUP, queue.topic, queue.queue_id) or 0
 
 
@@ -178,10 +191,11 @@ class _Consumer:
         self.history, self.name, self.gone = history, name, False
         self._random = history.cluster.world.split(f"listens {name}")
         self._slow = self._random.random() < 0.3
+        self.clock_ahead_ms = 0
         history.cluster.world.note(name, "joins")
         self.client = SimPushConsumer(
             history.cluster, TOPIC, self.listen, name=name, orderly=True, group=GROUP, consume_from=ConsumeFrom.FIRST_OFFSET,
-            suspend_queue_ms=50, consume_batch_max=1, **CLIENT,
+            suspend_queue_ms=50, consume_batch_max=1, clock=machine_clock(history.cluster.world, self).now, **CLIENT,
         )  # fmt: skip
 
     def listen(self, messages: list[StoredMessage]) -> Op[ConsumeStatus]:
@@ -195,8 +209,13 @@ class _Consumer:
         history.ledger.calls.append(call)
         yield from sleep(self._random.randint(0, 500 if self._slow else 60))
         call.good = self._random.random() < 0.9
-        call.end_ms = yield Now()
+        call.end_ms = history.cluster.world.now
         return ConsumeStatus.CONSUME_SUCCESS if call.good else ConsumeStatus.RECONSUME_LATER
+
+    def step_clock(self, ms: int) -> None:
+        """Set its machine's clock forward, or back (below 0)."""
+        self.clock_ahead_ms += ms
+        self.history.cluster.world.note(self.name, f"clock is set {abs(ms)} ms {'back' if ms < 0 else 'forward'}")
 
     def go(self, *, crash: bool) -> None:
         """Leave: cleanly, or as a killed process."""

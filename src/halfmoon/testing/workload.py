@@ -14,7 +14,7 @@ from random import Random
 from halfmoon.effects import Call, Now, Op, Tell, sleep
 from halfmoon.errors import BadMessage, NetworkError, ResponseCode
 from halfmoon.model import KEYS, TAGS, UNIQ_KEY, StoredMessage
-from halfmoon.testing.ledger import Acked, Commit, Ledger, Place, Seen
+from halfmoon.testing.ledger import Acked, Commit, Ledger, Place, Seen, Waited
 from halfmoon.wire import properties
 from halfmoon.wire.command import Command
 from halfmoon.wire.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -173,15 +173,16 @@ def puller(plan: Plan, place: Place, random: Random, *, tag: str | None = None) 
     """Read a queue from its beginning to its end, over and over, holding the last pull; return how many messages came."""
     offset = count = 0
     while not plan.closing:
+        count_max, wait_ms, begun_ms = random.choice((1, 3, 32)), random.choice((0, 500, 3000)), plan.clock()
         request = pull_request(
-            "pullers", place.topic, place.queue_id, offset, count=random.choice((1, 3, 32)), wait_ms=random.choice((0, 500, 3000)),
-            expression=tag or "*",
+            "pullers", place.topic, place.queue_id, offset, count=count_max, wait_ms=wait_ms, expression=tag or "*"
         )  # fmt: skip
         try:
             reply = yield Call(plan.brokers[place.broker], request, b"", 6000)
         except NetworkError:
             yield from sleep(random.randint(5, 500))
             continue
+        _waited(plan, place, reply, wait_ms, begun_ms)
         moved = _take(plan, place, reply, tag)
         if moved is None:
             yield from sleep(random.randint(20, 300))
@@ -207,7 +208,9 @@ def consumer(plan: Plan, group: str, place: Place, random: Random) -> Op[int]:
             offset = asked.header(OffsetReply).offset if asked.code == 0 else 0
             plan.ledger.positions.append(Commit(plan.clock(), group, place, offset))
             for _ in range(random.randint(1, 6)):
+                begun_ms = plan.clock()
                 reply = yield Call(address, pull_request(group, place.topic, place.queue_id, offset, wait_ms=800), b"", 6000)
+                _waited(plan, place, reply, 800, begun_ms)
                 moved = _take(plan, place, reply, None)
                 if moved is None or not moved[1]:
                     break
@@ -223,6 +226,12 @@ def consumer(plan: Plan, group: str, place: Place, random: Random) -> Op[int]:
             pass
         yield from sleep(random.randint(5, 200))
     return confirmed
+
+
+def _waited(plan: Plan, place: Place, reply: Command, wait_ms: int, begun_ms: int) -> None:
+    """Write down how long a pull waited that found nothing."""
+    if reply.code == 19:
+        plan.ledger.waits.append(Waited(plan.clock(), place, wait_ms, plan.clock() - begun_ms))
 
 
 def _take(plan: Plan, place: Place, reply: Command, tag: str | None) -> tuple[int, int] | None:

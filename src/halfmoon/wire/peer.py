@@ -176,6 +176,12 @@ class Peers:
             if now - peer.heard_ms >= self._idle_ms:
                 self.close(peer, f"silent for {self._idle_ms} ms")
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: who was heard a moment ago still was."""
+        self._scan_ms += by_ms if self._scan_ms else 0
+        for peer in self._peers.values():
+            peer.heard_ms += by_ms
+
     def effects(self) -> list[Write | Close]:
         """Take out one `Write` for each peer that has answers, then the closes."""
         if self._wrong:

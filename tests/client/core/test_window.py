@@ -56,7 +56,7 @@ def test_a_message_is_overdue_only_once_the_listener_has_it():
     found = window(5, 6)
 
     assert found.overdue(10_000, 100) is None
-    found.started([message(5)], 1_000)
+    found.started([message(5)], 1_700_000_000_000, 1_000)
     assert found.overdue(1_100, 100) is None
     assert found.overdue(1_101, 100).queue_offset == 5
 

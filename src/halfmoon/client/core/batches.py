@@ -16,7 +16,7 @@ from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_topic
 from halfmoon.client.core.ranges import pause_ms
 from halfmoon.client.settings import ClientSettings
-from halfmoon.effects import Op, now, sleep
+from halfmoon.effects import Op, sleep, steady
 from halfmoon.errors import NetworkError, PeerError, RequestNotSupported, ServiceNotAvailable, SystemBusy, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.settings import setting
@@ -212,7 +212,7 @@ class BatchesCore:
         while True:
             try:
                 masters = yield from self._brokers(anew=failures > 0)
-                moment, known = (yield from now()), self._coordinators.get(owner)
+                moment, known = (yield from steady()), self._coordinators.get(owner)
                 brokers = frozenset(masters.addresses)
                 if known is not None and known.brokers == brokers and moment - known.asked_ms <= CLUSTER_MS:
                     return known.name
@@ -231,7 +231,7 @@ class BatchesCore:
         return (yield from ask(address, request, b"", min(COORDINATOR_TIMEOUT_MS, self._settings.request_timeout_ms)))
 
     def _brokers(self, *, anew: bool) -> Op[_Masters]:
-        moment = yield from now()
+        moment = yield from steady()
         if self._masters is None or anew or moment - self._known_ms > CLUSTER_MS:
             reply = yield from self._instance.name_servers.ask(GetBrokerClusterInfo())
             info = from_json(ClusterInfo, bytes(reply.body))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from halfmoon.client.core.pull import unpacked
-from halfmoon.effects import Op, now
+from halfmoon.effects import Op, steady
 from halfmoon.model import StoredMessage
 from halfmoon.wire.bodies import ConsumeDirectlyResult
 from halfmoon.wire.record import decode_record
@@ -35,7 +35,7 @@ def consume_directly(record: bytes, broker_name: str, hand: Handed, *, orderly: 
     """Hand the message of a record to the listener; return what came of it. Raises BadMessage when it does not decode."""
     message = unpacked(decode_record(record))
     message.broker_name = broker_name
-    begin = yield from now()
+    begin = yield from steady()
     found = ConsumeDirectlyResult(order=orderly)
     try:
         status, found.auto_commit = yield from hand(message)
@@ -43,5 +43,5 @@ def consume_directly(record: bytes, broker_name: str, hand: Handed, *, orderly: 
     except Exception as exc:
         log.exception("listener failed at a message that it was given directly: msg_id=%s", message.msg_id)
         found.consume_result, found.remark = "CR_THROW_EXCEPTION", f"{type(exc).__name__}: {exc}"
-    found.spent_time_mills = (yield from now()) - begin
+    found.spent_time_mills = (yield from steady()) - begin
     return found

@@ -23,7 +23,7 @@ def avoid_ms(latency_ms: int) -> int:
 
 
 class Fault(msgspec.Struct):
-    """What is known of one broker's speed: the last latency, and until when it is avoided (ms since the epoch)."""
+    """What is known of one broker's speed: the last latency, and until when it is avoided (ms, steady)."""
 
     latency_ms: int
     until_ms: int

@@ -18,7 +18,7 @@ from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import RouteTable
 from halfmoon.client.core.troubles import Troubles
 from halfmoon.client.settings import ClientSettings
-from halfmoon.effects import Op, Signal, gather, now, sleep, wait
+from halfmoon.effects import Op, Signal, gather, sleep, steady, wait
 from halfmoon.errors import HalfmoonError, PeerError
 from halfmoon.model import MessageQueue, split_addresses
 from halfmoon.wire.bodies import (
@@ -148,7 +148,7 @@ class Instance:
             try:
                 yield from self.routes.refresh_all(self.troubles)
             except HalfmoonError as exc:
-                self.troubles.failed("routes not refreshed", exc, (yield from now()))
+                self.troubles.failed("routes not refreshed", exc, (yield from steady()))
 
     def _keep_beating(self) -> Op[None]:
         while True:
@@ -171,7 +171,7 @@ class Instance:
         self._beating = False
         for address, outcome in zip(addresses, outcomes):
             if isinstance(outcome, Exception):
-                self.troubles.failed(f"no heartbeat to broker {address}", outcome, (yield from now()))
+                self.troubles.failed(f"no heartbeat to broker {address}", outcome, (yield from steady()))
                 self._unheard.add(address)
             else:
                 self.troubles.over(f"no heartbeat to broker {address}")

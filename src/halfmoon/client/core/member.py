@@ -17,7 +17,7 @@ from halfmoon.client.core.pull import max_offset, offset_at
 from halfmoon.client.core.rebalance import Strategy, strategy
 from halfmoon.client.core.window import Window
 from halfmoon.client.settings import ConsumerSettings
-from halfmoon.effects import Op, Signal, now, sleep, spawn, wait
+from halfmoon.effects import Op, Signal, now, sleep, spawn, steady, wait
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, TopicMadeAnew
 from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, MessageQueue, Subscription, subscription
 from halfmoon.wire.bodies import (
@@ -83,6 +83,7 @@ class GroupMember:
         self.held: dict[MessageQueue, Held] = {}
         self.allocate = allocate or strategy(settings.allocation)
         self.begun_ms = 0
+        self.begun_steady = 0
         self.running = False
         self._made_anew: dict[tuple[str, str], int] = {}  # by topic and broker: the birth of the old topic, once that was said
         self._rebalance = Signal()
@@ -126,7 +127,7 @@ class GroupMember:
 
         Raises BrokerError when a broker cannot filter as a subscription asks (a broken SQL92 expression, or SQL92 switched off).
         """
-        self.begun_ms = yield from now()
+        self.begun_ms, self.begun_steady = (yield from now()), (yield from steady())
         for name, wanted in self.subscriptions.items():
             self.subscriptions[name] = _versioned(wanted, self.begun_ms)
         yield from self.offsets.load()
@@ -211,7 +212,7 @@ class GroupMember:
                 log.info("not shared out yet: topic=%s group=%s reason=%s", topic, self.group, exc)
                 even = False
             except HalfmoonError as exc:
-                self.instance.troubles.failed(self._trouble(topic), exc, (yield from now()))
+                self.instance.troubles.failed(self._trouble(topic), exc, (yield from steady()))
                 even = False
         topics = self.topics()
         for held in [held for held in self.held.values() if held.queue.topic not in topics]:
@@ -232,7 +233,7 @@ class GroupMember:
                 error = NoRoute(topic, near=(yield from self.routes.near(topic)))
             except HalfmoonError as exc:
                 log.info("no topics to compare with: topic=%s reason=%s", topic, exc)
-        self.instance.troubles.failed(what, error, (yield from now()))
+        self.instance.troubles.failed(what, error, (yield from steady()))
 
     def topics(self) -> list[str]:
         """Return the topics whose queues may be ours."""

@@ -25,7 +25,7 @@ from halfmoon.client.core.pulling import Puller
 from halfmoon.client.core.push import ConsumeContext, PushCore
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.settings import PushSettings
-from halfmoon.effects import Op, gather, now, sleep, spawn
+from halfmoon.effects import Op, gather, now, sleep, spawn, steady
 from halfmoon.errors import HalfmoonError, TopicMadeAnew
 from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo, LockBatchReply, LockBatchRequest, from_json, to_json
@@ -42,10 +42,11 @@ log = logging.getLogger("halfmoon.client")
 
 
 class Lock(NamedTuple):
-    """A queue that a broker locked for us: its address, and when it was asked, ms."""
+    """A queue that a broker locked for us: its address, and when it was asked, ms: for how long (steady), and the date."""
 
     address: str
     asked_ms: int
+    date_ms: int
 
 
 def push_core(
@@ -111,7 +112,7 @@ class OrderlyCore(PushCore):
         return all(answered is True for answered in outcomes) and not unknown
 
     def _lock_at(self, address: str, queues: list[MessageQueue], release_on_close: bool) -> Op[bool]:
-        asked_ms, losses = (yield from now()), self._losses.get(address, 0)
+        asked_ms, date_ms, losses = (yield from steady()), (yield from now()), self._losses.get(address, 0)
         header, body = LockBatchMq(release_on_close=release_on_close), self._lock_body(queues)
         try:
             reply = yield from ask(address, header, body, self.settings.request_timeout_ms)
@@ -123,7 +124,7 @@ class OrderlyCore(PushCore):
             return False
         for queue in queues:
             if queue in granted:
-                self._locks[queue] = Lock(address, asked_ms)
+                self._locks[queue] = Lock(address, asked_ms, date_ms)
             else:
                 log.info("queue belongs to another client: group=%s queue=%s", self.group, queue)
                 self._locks.pop(queue, None)
@@ -153,7 +154,7 @@ class OrderlyCore(PushCore):
 
     def _let_hung_go(self) -> Op[None]:
         """Give up queues that are not ours any more and whose message the listener has had for too long: others wait for them."""
-        at = yield from now()
+        at = yield from steady()
         timeout_ms = self.settings.consume_timeout_ms
         hung = [held.queue for held in self._leaving if held.window.overdue(at, timeout_ms) is not None]
         late = sorted(queue for queue in hung if queue in self._locks)
@@ -173,7 +174,8 @@ class OrderlyCore(PushCore):
             for held in (self.held.pop(queue, None), self._in_hand.get(queue)):
                 if held is not None and not held.window.dropped:
                     came_to = max(held.window.commit_offset(), self.offsets.memory(queue))
-                    self._came_to[queue] = (came_to, lock.asked_ms if lock is not None else 0, self.offsets.birth(queue))
+                    locked_ms = lock.asked_ms if lock is not None else -self.settings.lock_valid_ms
+                    self._came_to[queue] = (came_to, locked_ms, self.offsets.birth(queue))
                     self._let_go(held)
                     self._leaving.discard(held)
         if queues and self.running:
@@ -185,7 +187,7 @@ class OrderlyCore(PushCore):
         came_to, locked_ms, birth_ms = self._came_to.pop(queue, (-1, 0, UNKNOWN))
         if not same_topic(birth_ms, self.offsets.birth(queue)):
             return offset
-        return max(offset, came_to) if (yield from now()) - locked_ms < self.settings.lock_valid_ms else offset
+        return max(offset, came_to) if (yield from steady()) - locked_ms < self.settings.lock_valid_ms else offset
 
     def made_anew(self, held: Held, reason: TopicMadeAnew) -> None:
         """Also what was consumed until a lock was lost is forgotten."""
@@ -304,7 +306,7 @@ class OrderlyCore(PushCore):
         if not self.clustering:
             return True
         lock = self._locks.get(held.queue)
-        if lock is not None and (yield from now()) - lock.asked_ms < self.settings.lock_valid_ms:
+        if lock is not None and (yield from steady()) - lock.asked_ms < self.settings.lock_valid_ms:
             return not held.window.dropped
         self._drop([held.queue])
         return False
@@ -380,7 +382,7 @@ class OrderlyCore(PushCore):
         found.properties["PROP_CONSUMEORDERLY"] = "true"
         for queue, info in found.mq_table.items():
             lock = self._locks.get(queue)
-            info.locked, info.last_lock_timestamp = lock is not None, lock.asked_ms if lock is not None else 0
+            info.locked, info.last_lock_timestamp = lock is not None, lock.date_ms if lock is not None else 0
         return found
 
 

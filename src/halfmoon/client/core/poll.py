@@ -19,7 +19,7 @@ from halfmoon.client.core.pulling import Puller
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.core.running import running_info
 from halfmoon.client.settings import PullSettings
-from halfmoon.effects import Op, Signal, now, run, sleep, wait
+from halfmoon.effects import Op, Signal, run, sleep, steady, wait
 from halfmoon.errors import HalfmoonError, NotRunning, OffsetIllegal, UsageError
 from halfmoon.model import ConsumeType, MessageQueue, PullStatus, StoredMessage, Subscription, subscription
 from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerRunningInfo
@@ -203,7 +203,7 @@ class PollCore(Puller):
         """
         self._check_running()
         self._confirm()
-        at = yield from now()
+        at = yield from steady()
         over = at + (self.settings.poll_timeout_ms if timeout_ms is None else timeout_ms)
         if self.settings.auto_commit and at >= self._commit_at_ms:
             self._commit_at_ms = at + self.settings.auto_commit_ms
@@ -215,7 +215,7 @@ class PollCore(Puller):
                 return []
             yield from wait(self._arrived, over - at)
             self._check_running()
-            at = yield from now()
+            at = yield from steady()
 
     def _next_ready(self, count_max: int | None) -> list[StoredMessage]:
         waiting: list[tuple[Held, deque[StoredMessage]]] = []
@@ -348,7 +348,7 @@ class PollCore(Puller):
         yield from super().start()
         for topic, watched in self._watched.items():
             watched.known = yield from self._queues_now(topic)
-        self._commit_at_ms = self.begun_ms + self.settings.auto_commit_ms
+        self._commit_at_ms = (yield from steady()) + self.settings.auto_commit_ms
         if self._manual is not None:
             yield from self.rebalance()
 

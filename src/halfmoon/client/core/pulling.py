@@ -15,7 +15,7 @@ from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.pull import pull
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.settings import PullSettings, PushSettings
-from halfmoon.effects import Op, now, sleep
+from halfmoon.effects import Op, now, sleep, steady
 from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, NetworkError, PeerError, TopicMadeAnew
 from halfmoon.model import MessageQueue, PullResult, Subscription
 
@@ -53,7 +53,7 @@ class Puller(GroupMember):
     def _keep_counting(self) -> Op[None]:
         while True:
             yield from sleep(SAMPLE_MS)
-            at, topics = (yield from now()), set(self.topics())
+            at, topics = (yield from steady()), set(self.topics())
             self.figures = {topic: figures for topic, figures in self.figures.items() if topic in topics}
             for figures in self.figures.values():
                 figures.sample(at)
@@ -62,7 +62,7 @@ class Puller(GroupMember):
         """Return the figures of a topic, called as on the wire."""
         found = self.figures.get(topic)
         if found is None:
-            found = self.figures[topic] = Figures(self.begun_ms)
+            found = self.figures[topic] = Figures(self.begun_steady)
         return found
 
     def keep_pulling(self, held: Held) -> Op[None]:
@@ -97,7 +97,7 @@ class Puller(GroupMember):
     ) -> Op[PullResult | None]:
         """Pull a queue once; None when it failed, after the pause for that, or when the queue was given up meanwhile."""
         settings, window = self.settings, held.window
-        window.last_pull_ms = yield from now()
+        window.last_pull_ms, window.pulled_at = (yield from now()), (yield from steady())
         known = self.routes.brokers.get(held.queue.broker_name)
         try:
             result = yield from pull(
@@ -127,7 +127,7 @@ class Puller(GroupMember):
             return None
         self.offsets.told_birth(held.queue, result.topic_birth_ms)
         if result.messages:
-            self.figures_of(held.queue.topic).pulled(len(result.messages), (yield from now()) - window.last_pull_ms)
+            self.figures_of(held.queue.topic).pulled(len(result.messages), (yield from steady()) - window.pulled_at)
         self.instance.troubles.over(self._pulled_from(held))
         self.skipped_count += len(result.skipped)
         held.broker_id = result.suggested_broker_id
@@ -138,7 +138,7 @@ class Puller(GroupMember):
         if code in (24, 25, 26):
             self.instance.beat_soon()
         if code != 215:
-            self.instance.troubles.failed(self._pulled_from(held), exc, (yield from now()))
+            self.instance.troubles.failed(self._pulled_from(held), exc, (yield from steady()))
         held.broker_id = 0
         yield from sleep(THROTTLED_PAUSE_MS if code == 215 else self.settings.pull_pause_ms)
 
@@ -153,5 +153,5 @@ class Puller(GroupMember):
 
     def _breathe(self, held: Held, moved: bool) -> Op[None]:
         """Pause after an answer that came at once and led nowhere."""
-        if not moved and (yield from now()) - held.window.last_pull_ms < IDLE_PAUSE_MS:
+        if not moved and (yield from steady()) - held.window.pulled_at < IDLE_PAUSE_MS:
             yield from sleep(IDLE_PAUSE_MS)

@@ -26,7 +26,7 @@ from halfmoon.client.core.running import running_info
 from halfmoon.client.core.send import Sender, properties_text
 from halfmoon.client.core.tracing import Tracer
 from halfmoon.client.settings import ProducerSettings, PushSettings
-from halfmoon.effects import Op, Signal, now, run, sleep, spawn, wait
+from halfmoon.effects import Op, Signal, now, run, sleep, spawn, steady, wait
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 from halfmoon.model import RECONSUME_REASON, ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo
@@ -205,8 +205,8 @@ class PushCore(Puller):
         if held.window.dropped:
             return
         assert self.listener is not None
-        begin = yield from now()
-        held.window.started(messages, begin)
+        begin, start = (yield from now()), (yield from steady())
+        held.window.started(messages, begin, start)
         shown = [self._shown(message, begin) for message in messages]
         context = ConsumeContext(self.user_queue(held.queue))
         raised = ""
@@ -221,13 +221,13 @@ class PushCore(Puller):
         good = 0 if status in (ConsumeStatus.RECONSUME_LATER, ConsumeStatus.ROLLBACK) else len(messages)
         if context.ack_index is not None:
             good = max(0, min(good, context.ack_index + 1))
-        over = yield from now()
+        took_ms = (yield from steady()) - start
         failed = 0 if status is ConsumeStatus.ROLLBACK else len(messages) - good
-        self.figures_of(held.queue.topic).called(over - begin, good, failed)
+        self.figures_of(held.queue.topic).called(took_ms, good, failed)
         if self.tracer is not None:
             code = ConsumeCode.EXCEPTION if raised else ConsumeCode.SUCCESS if good else ConsumeCode.FAILED
-            late = over - begin >= self.settings.consume_timeout_ms
-            self.tracer.returned(traced, shown, begin, over, ConsumeCode.TIME_OUT if late else code)
+            late = took_ms >= self.settings.consume_timeout_ms
+            self.tracer.returned(traced, shown, begin, begin + took_ms, ConsumeCode.TIME_OUT if late else code)
         yield from self._finish(held, messages, good, context, raised or context.reason or "", status)
 
     def _meant(self, status: Any, context: ConsumeContext) -> ConsumeStatus:
@@ -337,7 +337,7 @@ class PushCore(Puller):
             found["DELAY"] = str(delay_level or 3 + message.reconsume_times)
         if reason:
             found[RECONSUME_REASON] = reason
-        begin = yield from now()
+        begin = yield from steady()
         outgoing = Outgoing(
             retry_topic(self.group),
             message.body,
@@ -354,7 +354,7 @@ class PushCore(Puller):
         late = f"the listener held it for more than {self.settings.consume_timeout_ms} ms"
         while True:
             yield from sleep(self.settings.consume_timeout_ms)
-            at = yield from now()
+            at = yield from steady()
             for held in list(self.held.values()):
                 for _ in range(16):
                     message = held.window.overdue(at, self.settings.consume_timeout_ms)

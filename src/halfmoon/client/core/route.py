@@ -14,7 +14,7 @@ import msgspec
 
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.troubles import Troubles
-from halfmoon.effects import Op, Signal, now, spawn, wait
+from halfmoon.effects import Op, Signal, spawn, steady, wait
 from halfmoon.errors import HalfmoonError, NoNameServer, NoNameServerAnswers, NoRoute, NotWritable, TopicNotFound, broker_error
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import TopicList, TopicRouteData, from_json
@@ -360,7 +360,7 @@ class RouteTable:
     def _look_for(self, topic: str, broker_name: str, done: Signal) -> Op[None]:
         """Runs by itself, on the client's loop, whichever thread found the broker gone. Fires ``done`` at its end."""
         try:
-            at = yield from now()
+            at = yield from steady()
             if broker_name not in self.brokers:
                 return
             search = self._searches.setdefault(broker_name, _Search())
@@ -379,7 +379,7 @@ class RouteTable:
             finally:
                 search.over.fire()
                 search.over = None
-            search.again_at = (yield from now()) + search.pause
+            search.again_at = (yield from steady()) + search.pause
             search.pause = min(search.pause * 2, LOOK_PAUSE_MS_MAX)
         finally:
             done.fire()

@@ -16,7 +16,7 @@ from halfmoon.client.core.outgoing import Outgoing, Witness
 from halfmoon.client.core.route import PublishInfo, RouteTable
 from halfmoon.client.core.unsure import Unsure
 from halfmoon.client.settings import ProducerSettings
-from halfmoon.effects import Call, Now, Op, now, run
+from halfmoon.effects import Call, Now, Op, Steady, now, run, steady
 from halfmoon.errors import (
     BadHeader,
     BrokerError,
@@ -50,7 +50,7 @@ COMPRESS_IN_THREAD_BYTES = 256 * 1024
 _KINDS = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 CONNECT_BROKER, ACCESS_BROKER_TIMEOUT, BROKER_NOT_EXIST = 10001, 10002, 10003
 
-_NOW = Now()
+_NOW, _STEADY = Now(), Steady()
 
 log = logging.getLogger("halfmoon.client")
 
@@ -118,21 +118,22 @@ class Sender:
             info = yield from self._publish_info(outgoing.topic)
             target = choose_queue(info, None, self.faults, begin)
         address = yield from self._address(target)
+        born_ms = yield from now()
         try:
-            yield from tell(address, self._header(outgoing, target, begin), outgoing.body, self.settings.send_timeout_ms)
+            yield from tell(address, self._header(outgoing, target, born_ms), outgoing.body, self.settings.send_timeout_ms)
         except ConnectFailed:
             moved = yield from self._moved(target, address)
             if moved is None:
                 raise
-            yield from tell(moved, self._header(outgoing, target, begin), outgoing.body, self.settings.send_timeout_ms)
+            yield from tell(moved, self._header(outgoing, target, born_ms), outgoing.body, self.settings.send_timeout_ms)
 
     def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> Op[SendResult]:
         """Send messages of one topic as one request; they get consecutive offsets of one queue. Ids come joined by commas."""
         budget = self._budget(timeout_ms)
-        begin = yield from now()
-        outgoing = self.prepare_batch(messages, begin)
+        begin = yield from steady()
+        outgoing = self.prepare_batch(messages, (yield from now()))
         if queue is not None:
             target = yield from self._target(messages[0], queue, None, None)
             return (yield from self._attempt(outgoing, target, begin, budget))
@@ -150,13 +151,14 @@ class Sender:
     def _ready(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any
     ) -> Op[tuple[int, Outgoing, MessageQueue | None]]:
-        """Return the time now, the message as it will travel, and the queue that the user chose, None for any."""
-        begin: int = yield _NOW
+        """Return when it began (steady), the message as it will travel, and the queue that the user chose, None for any."""
+        begin: int = yield _STEADY
+        born_ms: int = yield _NOW
         self.check(message)
         target = None
         if queue is not None or selector is not None or key is not None:
             target = yield from self._target(message, queue, selector or select_by_hash, key)
-        outgoing = yield from self.prepare(message, begin)
+        outgoing = yield from self.prepare(message, born_ms)
         return begin, outgoing, target
 
     def prepare(self, message: Message, born_ms: int, extra: dict[str, str] | None = None, *, sys_flag: int = 0) -> Op[Outgoing]:
@@ -219,7 +221,9 @@ class Sender:
     # ------------------------------------------------------------ attempts
 
     def deliver(self, outgoing: Outgoing, begin: int, budget_ms: int) -> Op[SendResult]:
-        """Try brokers in turn until one stored the message. Follows DefaultMQProducerImpl.sendDefaultImpl (RocketMQ 4.9.8).
+        """Try brokers in turn until one stored the message; ``begin`` is when that began (steady).
+
+        Follows DefaultMQProducerImpl.sendDefaultImpl (RocketMQ 4.9.8).
 
         Raises NoRoute, BrokerError (a code not worth another try), SendFailed, TooManyRequests (the budget is spent).
         """
@@ -230,7 +234,7 @@ class Sender:
         cause: Exception | None = None
         late = False
         for _ in range(1 + self.settings.retries_max):
-            at: int = yield _NOW
+            at: int = yield _STEADY
             if at - begin >= budget_ms:
                 late = True
                 break
@@ -258,7 +262,7 @@ class Sender:
             raise TooManyRequests(
                 f"sendDefaultImpl call timeout, BrokersSent: [{', '.join(tried)}]; last cause: {cause}"
             ) from cause
-        over = yield from now()
+        over = yield from steady()
         raise SendFailed(outgoing.topic, tried, over - begin, failure_code(cause), cause) from cause
 
     def _deliver_async(self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int) -> Op[SendResult]:
@@ -268,13 +272,13 @@ class Sender:
             if queue is None:
                 info = yield from self._publish_info(outgoing.topic)
                 known = self.unsure.queue(outgoing, info) if last is None else None
-                queue = known or choose_queue(info, last, self.faults, (yield from now()))
+                queue = known or choose_queue(info, last, self.faults, (yield from steady()))
             last = queue.broker_name
             try:
                 return (yield from self._attempt(outgoing, queue, begin, budget_ms))
             except NetworkError as exc:
                 self.unsure.note(outgoing, queue, exc)
-                at = yield from now()
+                at = yield from steady()
                 if not left or not exc.retry or at - begin >= budget_ms:
                     raise
         raise AssertionError("unreachable")
@@ -282,36 +286,39 @@ class Sender:
     def _attempt(
         self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, at: int | None = None
     ) -> Op[SendResult]:
-        """Send once, with what is left of the budget, and note how long it took or that it failed; ``at`` is the time now.
+        """Send once, with what is left of the budget, and note how long it took or that it failed; ``at`` is now (steady).
 
         Where no connection could be made, nothing was sent: a broker that has moved gets it at its new address.
         """
         address = self._known_address(queue)
         if address is None or at is None:
             address = address or (yield from self._address(queue))
-            at = yield from now()
+            at = yield from steady()
         start = at
         left = budget_ms - (start - begin)
         if left <= 0:
             raise TooManyRequests("sendKernelImpl call timeout", address)
+        born_ms: int = yield _NOW
         try:
-            reply: Command = yield Call(address, self._header(outgoing, queue, start), outgoing.body, left)
+            reply: Command = yield Call(address, self._header(outgoing, queue, born_ms), outgoing.body, left)
             result = send_result(reply, outgoing, queue, address, self.settings.namespace)
         except (NetworkError, BrokerError) as exc:
-            yield from self._note(outgoing, queue, address, start, None)
+            yield from self._note(outgoing, queue, address, born_ms, start, None)
             if not isinstance(exc, ConnectFailed) or (yield from self._moved(queue, address)) is None:
                 raise
             return (yield from self._attempt(outgoing, queue, begin, budget_ms))
         if self.faults.enabled or self.tracer is not None:
-            yield from self._note(outgoing, queue, address, start, result)
+            yield from self._note(outgoing, queue, address, born_ms, start, result)
         return result
 
-    def _note(self, outgoing: Outgoing, queue: MessageQueue, address: str, start: int, result: SendResult | None) -> Op[None]:
-        over = yield from now()
+    def _note(
+        self, outgoing: Outgoing, queue: MessageQueue, address: str, born_ms: int, start: int, result: SendResult | None
+    ) -> Op[None]:
+        over = yield from steady()
         if self.faults.enabled:
             self.faults.record(queue.broker_name, over - start, over, failed=result is None)
         if self.tracer is not None:
-            self.tracer.sent(outgoing, queue, address, start, over, result)
+            self.tracer.sent(outgoing, queue, address, born_ms, born_ms + over - start, result)
 
     def _header(self, outgoing: Outgoing, queue: MessageQueue, at: int) -> SendMessageV2:
         settings = self.settings

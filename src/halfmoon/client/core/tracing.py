@@ -15,7 +15,7 @@ from halfmoon.client.core.names import check_topic
 from halfmoon.client.core.outgoing import Outgoing
 from halfmoon.client.core.send import Sender
 from halfmoon.client.settings import ProducerSettings, PushSettings
-from halfmoon.effects import Op, Signal, now, wait
+from halfmoon.effects import Op, Signal, now, steady, wait
 from halfmoon.errors import HalfmoonError
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.model import KEYS, TAGS, LocalTransactionState, Message, MessageQueue, SendResult, SendStatus, StoredMessage
@@ -137,8 +137,8 @@ class Tracer:
             records = self._bundle()
             message = Message(self.topic, encode_traces(records).encode("utf-8", "replace"), keys=_keys(records))
             try:
-                begin = yield from now()
-                outgoing = yield from self._sender.prepare(message, begin)
+                begin = yield from steady()
+                outgoing = yield from self._sender.prepare(message, (yield from now()))
                 yield from self._sender.deliver(outgoing, begin, SEND_TIMEOUT_MS)
             except HalfmoonError as exc:
                 self.dropped_count += len(records)

@@ -16,7 +16,7 @@ from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.send import Sender
 from halfmoon.client.core.transaction_check import Checker, Checkers, Checks, Listener, Local, Running, remark_of, state_of
 from halfmoon.client.settings import TransactionSettings
-from halfmoon.effects import Op, now, run
+from halfmoon.effects import Op, now, run, steady
 from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
 from halfmoon.wire.flags import TRANSACTION_PREPARED
@@ -160,7 +160,7 @@ class Transactions:
         Raises UsageError, NoRoute, BrokerError, SendFailed, TooManyRequests.
         """
         sender, settings = self.sender, self.settings
-        begin = yield from now()
+        begin = yield from steady()
         sender.check(message)
         if message.is_delayed:
             log.warning("delay taken off a half message: topic=%s", message.topic)
@@ -170,7 +170,7 @@ class Transactions:
             if not 0 <= check_after_s <= CHECK_AFTER_S_MAX:
                 raise UsageError(f"check_after_s: {check_after_s!r} is outside 0 to {CHECK_AFTER_S_MAX}")
             extra[CHECK_AFTER] = str(check_after_s)
-        outgoing = yield from sender.prepare(plain, begin, extra, sys_flag=TRANSACTION_PREPARED)
+        outgoing = yield from sender.prepare(plain, (yield from now()), extra, sys_flag=TRANSACTION_PREPARED)
         running = self.running[outgoing.msg_id] = Running()
         try:
             result = yield from sender.deliver(outgoing, begin, settings.send_timeout_ms if timeout_ms is None else timeout_ms)

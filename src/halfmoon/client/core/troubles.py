@@ -22,7 +22,7 @@ class _Trouble:
 
 
 class Troubles:
-    """The troubles of one client. ``what`` names that which fails, as it stands in the log."""
+    """The troubles of one client. ``what`` names that which fails, as it stands in the log; ``now`` is a steady time."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Trouble] = {}

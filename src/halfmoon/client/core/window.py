@@ -21,6 +21,8 @@ class Window:
         self.dropped = False
         self.size_bytes = 0
         self.last_pull_ms = 0
+        self.pulled_at = 0
+        """When that was by a clock that no setting moves."""
         self.last_consume_ms = 0
         self._messages: dict[int, StoredMessage] = {}
         self._started: dict[int, int] = {}
@@ -101,19 +103,19 @@ class Window:
         oldest = self.oldest()
         return 0 if oldest is None else self._newest - oldest.queue_offset
 
-    def started(self, messages: Iterable[StoredMessage], now: int) -> None:
-        """The listener was given these."""
+    def started(self, messages: Iterable[StoredMessage], now: int, steady: int) -> None:
+        """The listener was given these: the date, and the time by a clock that no setting moves."""
         self.last_consume_ms = now
         for message in messages:
-            self._started[message.queue_offset] = now
+            self._started[message.queue_offset] = steady
 
-    def overdue(self, now: int, timeout_ms: int) -> StoredMessage | None:
+    def overdue(self, steady: int, timeout_ms: int) -> StoredMessage | None:
         """Return the oldest unfinished message when the listener has had it for longer than ``timeout_ms``."""
         oldest = next(iter(self.first(1)), None)
         if oldest is None:
             return None
         start = self._started.get(oldest.queue_offset)
-        return oldest if start is not None and now - start > timeout_ms else None
+        return oldest if start is not None and steady - start > timeout_ms else None
 
     def offsets(self) -> tuple[int, int]:
         """Return the smallest unfinished offset and the newest one; (0, 0) when empty."""

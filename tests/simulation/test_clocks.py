@@ -1,0 +1,80 @@
+"""Clocks that are set an hour forward and back: what lasts so long lasts so long, nobody is called silent, and checkers bite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from halfmoon.broker.broker import Broker
+from halfmoon.broker.clients import Clients
+from halfmoon.broker.locks import Locks
+from halfmoon.broker.pull import Pulls
+from halfmoon.nameserver.nameserver import NameServer
+from halfmoon.nameserver.routes import Routes
+from halfmoon.testing import orderhistory
+from halfmoon.testing.batchhistory import simulate_batches
+from halfmoon.testing.delayhistory import simulate_delays
+from halfmoon.testing.history import simulate
+from halfmoon.testing.orderhistory import simulate_order
+from halfmoon.testing.redeliveryhistory import simulate_redelivery
+from halfmoon.wire.peer import Peers
+
+BITE = range(1, 9)
+
+
+@pytest.mark.parametrize("kinds", [("clock_set",), ("clock_set", "kill", "stop"), ("clock_set", "lose", "nameserver")])
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_every_promise_holds_while_clocks_are_set(seed: int, kinds: tuple[str, ...]) -> None:
+    verdict = simulate(seed, kinds=kinds)
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("history", [simulate_redelivery, simulate_delays, simulate_batches])
+def test_redelivery_delays_and_batches_keep_their_promises_while_clocks_are_set(history: Callable[..., Any], seed: int) -> None:
+    verdict = history(seed, kinds=("clock_set",))
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_order_is_kept_and_locks_hold_while_clocks_of_brokers_and_consumers_are_set(seed: int) -> None:
+    verdict = simulate_order(seed, kinds=("join", "clock_set", "clock_set"))
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize(
+    ("forgetful", "problem"),
+    [
+        (Broker, "silence: broker-"),
+        (NameServer, "silence: nameserver-"),
+        (Peers, "silence: broker-"),
+        (Routes, "silence: nameserver-"),
+        (Pulls, "waits: a pull of"),
+    ],
+)
+def test_a_part_that_forgets_to_move_along_is_found(forgetful: type, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, forgetful)
+    assert found(problem, lambda seed: simulate(seed, kinds=("clock_set",)))
+
+
+def test_a_broker_whose_locks_end_by_a_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, Locks)
+    assert found("owner:", lambda seed: simulate_order(seed, kinds=("join", "clock_set", "clock_set")))
+
+
+def test_a_broker_that_takes_a_step_for_missed_heartbeats_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(orderhistory.CLIENT, "heartbeat_ms", 9_000)  # seldom, as a broker looks for silent clients each 10 s
+    assert simulate_order(1, kinds=("join", "clock_set", "clock_set")).problems == []
+    plant(monkeypatch, Clients)
+    assert found("silence: broker-", lambda seed: simulate_order(seed, kinds=("join", "clock_set", "clock_set")))
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, forgetful: type) -> None:
+    monkeypatch.setattr(forgetful, "stepped", lambda self, by_ms: None)
+
+
+def found(problem: str, history: Callable[[int], Any]) -> bool:
+    """Whether any of some seeds finds a problem that begins so."""
+    return any(one.startswith(problem) for seed in BITE for one in history(seed).problems)
