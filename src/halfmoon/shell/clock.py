@@ -11,20 +11,15 @@ class Clock:
 
     Forward steps of the system's clock are taken at once. When it is set back, time goes on at half speed until the system's
     clock has caught up, so that dates still come and no timestamp is given twice to different moments by much. Either way `now`
-    passes otherwise than time does; ``ahead_ms`` is by how much in all, as of the last `now`.
+    passes otherwise than time does; ``ahead_ns`` grows and shrinks by as much, at each `now`. Only its differences mean something.
     """
 
-    __slots__ = ("_ahead_ns", "_last_ns", "_monotonic", "_seen_ns", "_wall")
+    __slots__ = ("_last_ns", "_monotonic", "_seen_ns", "_wall", "ahead_ns")
 
     def __init__(self, wall: Callable[[], int] = time.time_ns, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
         self._wall, self._monotonic = wall, monotonic
         self._last_ns, self._seen_ns = wall(), monotonic()
-        self._ahead_ns = self._last_ns - self._seen_ns  # when it began
-
-    @property
-    def ahead_ms(self) -> int:
-        """How far `now` has come ahead of the time that passed since this clock was made; below 0 while it is held back."""
-        return (self._last_ns - self._seen_ns - self._ahead_ns) // 1_000_000
+        self.ahead_ns = self._last_ns - self._seen_ns
 
     def steady(self) -> int:
         """Return milliseconds that no setting of the clock moves, from an unknown beginning."""
@@ -36,4 +31,5 @@ class Clock:
         at_least = self._last_ns + (seen_ns - self._seen_ns) // 2
         self._last_ns = now_ns = wall_ns if wall_ns > at_least else at_least
         self._seen_ns = seen_ns
+        self.ahead_ns = now_ns - seen_ns
         return now_ns // 1_000_000

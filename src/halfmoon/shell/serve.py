@@ -60,6 +60,8 @@ By less than this what lasts is cut or drawn out. Telling costs some millisecond
 back comes to it twice a second.
 """
 
+_STEP_NS = STEP_MS * 1_000_000
+
 STEP_SAID_MS = 1_000
 """Smaller steps are nothing to be told of in the log."""
 
@@ -118,7 +120,7 @@ class Server:
         self._works_done = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self._ahead_ms = clock.ahead_ms
+        self._ahead_ns = clock.ahead_ns
         self._held_s: float | None = None
         self._background: set[Any] = set()
 
@@ -235,9 +237,11 @@ class Server:
 
     def _now(self) -> int:
         """Return the time, after the core was told when the clock was set since the last."""
-        now, ahead_ms = self.clock.now(), self.clock.ahead_ms
-        if abs(by_ms := ahead_ms - self._ahead_ms) >= STEP_MS:
-            self._ahead_ms = ahead_ms
+        clock = self.clock
+        now = clock.now()
+        if not -_STEP_NS < clock.ahead_ns - self._ahead_ns < _STEP_NS:
+            by_ms = (clock.ahead_ns - self._ahead_ns) // 1_000_000
+            self._ahead_ns += by_ms * 1_000_000
             self._stepped(by_ms)
         return now
 

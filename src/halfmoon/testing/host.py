@@ -68,9 +68,9 @@ class CoreHost:
         return self._clock.now()
 
     def ahead_ms(self) -> int:
-        """How far the clock has come ahead of the time that passed since its process began."""
+        """How far the clock is ahead of the time that passes; only differences mean something."""
         self._clock.now()
-        return self._clock.ahead_ms
+        return self._clock.ahead_ns // 1_000_000
 
     def step_clock(self, ms: int) -> None:
         """Set this machine's clock forward, or back (below 0)."""
