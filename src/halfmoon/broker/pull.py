@@ -129,13 +129,14 @@ class Pulls:
             if not self._put_off(Waiting(peer, opaque, serialization, header, None, header.queueOffset, 0)):
                 raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many expressions are to be read")
             return
-        check_birth(header.topic, plan.birth_ms, header.topicBirthMs)
+        if header.topicBirthMs is not None:
+            check_birth(header.topic, plan.birth_ms, header.topicBirthMs)
         if not 0 <= header.queueId < plan.queue_count:
             raise BrokerError(
                 f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{plan.queue_count}] consumer:[{peer.remote}]"
             )
-        if header.topicBirthMs is None and self._sent_elsewhere(peer, opaque, serialization, header, plan):
+        if self._stale.anew and header.topicBirthMs is None and self._sent_elsewhere(peer, opaque, serialization, header, plan):
             return
         if header.sysFlag & COMMIT:
             self._commit(peer, header)
@@ -191,9 +192,7 @@ class Pulls:
                 raise ServiceNotAvailable("the broker stops")
             self.pull(waiting.peer, waiting.opaque, waiting.serialization, waiting.header, self._now)
         else:
-            if (
-                waiting.header.topicBirthMs is not None
-            ):  # refused when the topic went meanwhile; others are answered 21, as by Apache
+            if waiting.header.topicBirthMs is not None:  # others are answered 21 when the topic went meanwhile, as by Apache
                 config = self._topics.existing(waiting.header.topic)
                 check_birth(config.topic_name, config.birth_ms, waiting.plan.birth_ms)
             self._serve(waiting, waiting.plan)
@@ -309,7 +308,8 @@ class Pulls:
 
     def _answer(self, waiting: Waiting, found: Found) -> None:
         header, code = waiting.header, _code(found, waiting.header)
-        self._stale.told(waiting.peer, header.topic, header.queueId, found.next_offset, header.consumerGroup)
+        if self._stale.anew:
+            self._stale.told(waiting.peer, header.topic, header.queueId, found.next_offset, header.consumerGroup)
         if found.count:
             self._stats.got(header.consumerGroup, header.topic, found.count, found.size_bytes)
         birth_ms = None if header.topicBirthMs is None or waiting.plan is None else waiting.plan.birth_ms or 0

@@ -32,13 +32,14 @@ class StaleOffsets:
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self._anew: dict[str, int] = {}  # topics: the number of the newest connection when they were made anew
+        self.anew: dict[str, int] = {}
+        """By topic the number of the newest connection when it was made anew. While it is empty, nobody is suspected."""
         self._told: dict[int, dict[Place, int]] = {}
         self._said: set[tuple[str, str]] = set()
 
     def made_anew(self, topic: str) -> None:
         """A topic that was deleted since the start is there again: whoever is connected may hold offsets of the old one."""
-        self._anew[topic] = self._peers.newest
+        self.anew[topic] = self._peers.newest
         for told in self._told.values():
             for place in [place for place in told if place[0] == topic]:
                 del told[place]
@@ -46,11 +47,11 @@ class StaleOffsets:
 
     def deleted(self, topic: str) -> None:
         """A topic is not there any more: nothing is judged until it is again."""
-        self._anew.pop(topic, None)
+        self.anew.pop(topic, None)
 
     def suspect(self, peer: Peer, topic: str) -> bool:
         """Whether a connection may hold offsets of a topic of this name that was deleted."""
-        return bool(self._anew) and peer.number <= self._anew.get(topic, NOTHING)
+        return bool(self.anew) and peer.number <= self.anew.get(topic, NOTHING)
 
     def told(self, peer: Peer, topic: str, queue_id: int, offset: int, group: str = "") -> None:
         """A connection is told an offset of a topic; `NOTHING`: that its group has none."""

@@ -117,7 +117,7 @@ class Reader:
         disk_below = log.end - self._in_memory_bytes
         count_max, bytes_max = min(max_count, self._count_memory), min(max_bytes, self._bytes_memory)
         pieces: list[memoryview] = []
-        count = size_bytes = run_start = run_end = 0
+        count = size_bytes = run_start = run_end = run_limit = 0
         log_end = log.end
         next_offset, removed, full, first = offset, False, False, True
         stop = min(high, offset + self._scan_max)
@@ -133,21 +133,23 @@ class Reader:
                     full = True
                     break
                 next_offset += 1
-                if size == FILLER_SIZE:
-                    continue
-                if size <= 0 or not 0 <= physical_offset <= log_end - size or physical_offset % file_bytes + size > file_bytes:
-                    self._distrust(queue, next_offset - 1)
-                    removed |= size > 0
-                    continue
-                if physical_offset < log_first:
-                    removed = True
-                    continue
-                if physical_offset == run_end and count:
+                if physical_offset == run_end and 0 < size <= run_limit - run_end:  # most are: the next record of the same file
                     run_end += size
                 else:
+                    if size == FILLER_SIZE:
+                        continue
+                    place = physical_offset % file_bytes
+                    if size <= 0 or not 0 <= physical_offset <= log_end - size or place + size > file_bytes:
+                        self._distrust(queue, next_offset - 1)
+                        removed |= size > 0
+                        continue
+                    if physical_offset < log_first:
+                        removed = True
+                        continue
                     if run_end > run_start:
                         pieces.append(log.segments.view(run_start, run_end - run_start))
                     run_start, run_end = physical_offset, physical_offset + size
+                    run_limit = min(log_end, physical_offset - place + file_bytes)
                 count += 1
                 size_bytes += size
             if here == 0:
