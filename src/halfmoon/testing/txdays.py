@@ -69,7 +69,7 @@ class DaysLedger:
     answers: dict[str, int] = field(default_factory=dict)
     """The code of the answer to each decision; a second one repeats the first."""
     away_ms: int = 0
-    """For how long the broker was down, or nobody was there to ask."""
+    """For how long the broker was down in all."""
 
 
 def simulate_days(seed: int, *, each: int = 1, kills: int = 8, **options: Any) -> DaysVerdict:
