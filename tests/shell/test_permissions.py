@@ -123,7 +123,7 @@ def test_a_directory_of_a_group_keeps_its_group(tmp_path: Path):
 
 def test_a_file_in_the_place_of_a_directory_is_an_error(tmp_path: Path):
     (tmp_path / "data").write_text("")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(NotADirectoryError, match="move it away"):
         RealDisk(tmp_path / "data")
 
 

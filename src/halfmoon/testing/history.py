@@ -37,7 +37,7 @@ SILENCE = ("silent for", "no heartbeat", "did not register in time")
 """What stands in the reason of a connection that is closed because nothing came."""
 
 NETWORK_MS = (50, 10_000)
-"""For how long the network may keep an answer: as it is, and where packets are lost and come again."""
+"""For how long the network may keep an answer: as it is, and where packets are lost and come again, as at a host without power."""
 
 STEPS = 6
 """Faults of one history."""
@@ -75,7 +75,7 @@ def simulate(
         history = _History(cluster, ledger, chance, kinds)
         verdict.kinds = history.faults.kinds
         ledger.flush_window_ms, ledger.save_window_ms = windows(verdict.kinds)
-        ledger.network_ms = NETWORK_MS[bool({"cut", "lose"}.intersection(verdict.kinds))]
+        ledger.network_ms = NETWORK_MS[bool({"cut", "lose", "power"}.intersection(verdict.kinds))]
         verdict.problems = history.run(steps, chance)
     verdict.acknowledged, verdict.read, verdict.committed = len(ledger.acked), len(ledger.seen), len(ledger.commits)
     return verdict
