@@ -47,6 +47,21 @@ def test_events_of_one_id_on_two_topics_are_two(engine, maker):
     assert mailed(engine) == [message.msg_id, message.msg_id]
 
 
+def test_ids_that_a_database_would_take_for_one_are_several(engine, maker):
+    """As senders make them that are no publishers of ours: a blank at the end, too long, in capitals, with what is no text."""
+    ids, handled = ["a", "a ", "A", "a\0", "b" * 64, "b" * 65, "b" * 65 + "c", "\udc80", "é", "e\u0301"], []
+
+    def handle(event, context):
+        handled.append(event.id)
+
+    mine, message = dispatch(handle, maker, topics=TOPICS), stored("EC_PAID")
+    for _ in range(2):
+        for event_id in ids:
+            assert mine.consume(replace(message, properties={**message.properties, "UNIQ_KEY": event_id}), 1).consumed
+
+    assert handled == ids
+
+
 async def test_coroutines_tell_the_events_of_one_id_on_two_topics_apart(engine, database_url):
     async def handle(event, context):
         await context.session.execute(text("INSERT INTO mails VALUES (:id)"), {"id": event.id})

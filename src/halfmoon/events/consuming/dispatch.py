@@ -16,7 +16,7 @@ from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.codec import Codecs
 from halfmoon.events.consuming.context import ConsumerContext
 from halfmoon.events.consuming.on import EVERY, Handler
-from halfmoon.events.dedup import Consumed, Ledger, Note
+from halfmoon.events.dedup import Consumed, Ledger, note_of
 from halfmoon.events.envelope import CODE, event_of, headline, topic_of
 from halfmoon.events.event import Event
 from halfmoon.events.tracing import span, step
@@ -126,7 +126,7 @@ class Dispatch:
             if ledger is None:
                 _refuse_awaitable(handler, handler.function(*consumer.arguments(event, context)))
             else:
-                with ledger.lend(Note(self.group, event.topic, event.id)) as context.session:
+                with ledger.lend(note_of(self.group, event.topic, event.id)) as context.session:
                     _refuse_awaitable(handler, handler.function(*consumer.arguments(event, context)))
                     _undo_if_asked(context)
         except Consumed:
@@ -141,7 +141,7 @@ class Dispatch:
             if ledger is None:
                 await handler.function(*consumer.arguments(event, context))
             else:
-                async with ledger.lend(Note(self.group, event.topic, event.id)) as context.session:
+                async with ledger.lend(note_of(self.group, event.topic, event.id)) as context.session:
                     await handler.function(*consumer.arguments(event, context))
                     _undo_if_asked(context)
         except Consumed:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +21,8 @@ from halfmoon.errors import UsageError
 from halfmoon.events import tokens
 from halfmoon.events.context import LocalTransaction, Synchronization
 from halfmoon.events.database import Provider, Refused, Rows
+from halfmoon.events.errors import NameRefused
+from halfmoon.events.event import check_id
 from halfmoon.events.removal import remove_old
 from halfmoon.events.tables import CONSUMED
 
@@ -38,7 +41,7 @@ class Consumed(Exception):
 
 
 class Note(NamedTuple):
-    """What is noted: that a group has processed the event of a topic and id."""
+    """What is noted: that a group has processed the event of a topic and id. Made by `note_of`."""
 
     group: str
     topic: str
@@ -46,6 +49,16 @@ class Note(NamedTuple):
 
     def __str__(self) -> str:
         return f"group={self.group} topic={self.topic} event={self.event_id}"
+
+
+def note_of(group: str, topic: str, event_id: str) -> Note:
+    """Return what is noted of an event. An id that is none of a publisher's is noted as ``#`` and a digest: no database decides
+    then which of them are the same, as some do of blanks at the end, or of what they cut.
+    """
+    try:
+        return Note(group, topic, check_id(event_id))
+    except NameRefused:
+        return Note(group, topic, "#" + sha256(event_id.encode("utf-8", "surrogatepass")).hexdigest()[:63])
 
 
 class Ledger(Protocol):
