@@ -51,7 +51,7 @@ class StaleOffsets:
 
     def suspect(self, peer: Peer, topic: str) -> bool:
         """Whether a connection may hold offsets of a topic of this name that was deleted."""
-        return bool(self.anew) and peer.number <= self.anew.get(topic, NOTHING)
+        return peer.number <= self.anew.get(topic, NOTHING)
 
     def told(self, peer: Peer, topic: str, queue_id: int, offset: int, group: str = "") -> None:
         """A connection is told an offset of a topic; `NOTHING`: that its group has none."""

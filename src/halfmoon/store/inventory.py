@@ -82,7 +82,8 @@ class Inventory:
         self._going: Counter[str] = Counter()
         self.sizes: Row | None = None
         """Sizes of the files of the log (``born``), of queues (``first``) and of the key index (``last``) that were made here, and
-    where the log began (``made``)."""
+        where the log began (``made``).
+        """
         self.there = False
         self._failed = False
 

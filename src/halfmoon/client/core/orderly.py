@@ -67,9 +67,8 @@ class OrderlyCore(PushCore):
         super().__init__(settings, instance, offsets, ids, allocate)
         self._locks: dict[MessageQueue, Lock] = {}
         self._losses: dict[str, int] = {}  # by address: how often its connection was lost
-        self._came_to: dict[
-            MessageQueue, tuple[int, int, int]
-        ] = {}  # progress in queues whose lock was lost, when, birth of the topic
+        self._came_to: dict[MessageQueue, tuple[int, int, int]] = {}
+        """Progress in queues whose lock was lost, when it was asked for (ms, steady), and the birth of the topic."""
         self._ready: deque[Held] = deque()
         self._scheduled: set[Held] = set()  # in the deque, at the listener, or suspended
         self._in_hand: dict[MessageQueue, Held] = {}  # at the listener
