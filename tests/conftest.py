@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -22,6 +23,8 @@ _RECORDER = pytest.StashKey[mission.Recorder]()
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to note outcomes, in the process that hears of all tests. What is random is the order alone: tests have their seeds."""
     config.option.randomly_reset_seed = False
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background; children would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     recorder = config.stash[_RECORDER] = mission.Recorder(mission.lines(mission.PAGE.read_text()))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Listener(recorder))

@@ -39,8 +39,8 @@ SLOW = (
 ALONE = ("test_store_both_ways", "test_transaction_index")
 """Files whose tests start servers of their own, and take longest: dealt out one by one."""
 _INTEROP = "tests/interop/"
-_SHARED = re.compile(r"\[.*?(\d+\.\d+\.\d+|\bours\b|\bJSON\b|\bROCKETMQ\b)")
-"""The first word of a test's parameters that says which server or serialisation it shares with others."""
+_SHARED = re.compile(r"\[.*?(\d+\.\d+\.\d+|\bours\b)")
+"""The first word of a test's parameters that says which server it shares with others."""
 
 
 class Dealing(LoadScopeScheduling):  # type: ignore[misc]

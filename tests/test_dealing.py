@@ -17,7 +17,7 @@ from tests.dealing import FIRST, SLOW, SPARK, rank, together
         ("test_our_client.py::test_a[ours]", "test_our_transactions.py::test_a[ours]", False),
         ("test_tx_apache.py::test_a[4.9.7 slow]", "test_tx_apache.py::test_b[4.9.7 slow]", True),
         ("test_same_answers.py::test_a[JSON-a send]", "test_same_answers.py::test_b[JSON-a pull---]", True),
-        ("test_same_answers.py::test_a[JSON-a send]", "test_same_answers.py::test_a[ROCKETMQ-a send]", False),
+        ("test_same_answers.py::test_a[JSON-a send]", "test_same_answers.py::test_a[ROCKETMQ-a send]", True),
         ("test_java_transactions.py::test_a[throw-4.7.1-json]", "test_java_transactions.py::test_b[4.7.1-json]", True),
         ("test_java_vip.py::test_a", "test_java_vip.py::test_b", True),
         ("test_store_both_ways.py::test_a[ours-first]", "test_store_both_ways.py::test_a[apache-first]", False),

@@ -192,7 +192,10 @@ def test_a_block_commits_rolls_back_or_leaves_the_decision_to_the_check(
         found = bodies_of(server, topic, 4, more_s=4)
 
     assert found == [b"commit", b"early", b"left", b"long"], "while a block runs, a check does not decide"
-    assert sorted(message.body for message in shop.asked) == [b"interrupted", b"left"]
+    asked = [message.body for message in shop.asked]
+    if isinstance(server, Cluster):  # a decision may meet a check of theirs on its way: then they ask about what is decided
+        asked = [body for body in asked if body not in (b"commit", b"rollback", b"early")]
+    assert sorted(asked) == [b"interrupted", b"left"]
 
 
 async def test_the_asyncio_twin_does_the_same(server: Serve | Cluster, names: dict[str, Any], topic: str) -> None:

@@ -100,8 +100,8 @@ def order_unsure(shop: Shop, unsure: UnsureCommits, *, transactional: bool) -> E
     """Place an order whose commit is answered by an error."""
     event = shop.event(transactional=transactional)
     with pytest.raises(OperationalError), shop.Session() as session:  # noqa: PT012 (the last statement raises)
+        unsure.arm(event.id)
         shop.place(session, event)
-        unsure.arm()
         session.commit()
     return event
 

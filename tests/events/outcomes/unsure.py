@@ -17,16 +17,18 @@ from sqlalchemy.pool import NullPool
 
 
 class UnsureCommits:
-    """An engine, and `arm`, which has the next COMMIT fail; ``committed`` says whether the data are there then."""
+    """An engine, and `arm`, which has one COMMIT fail; ``committed`` says whether the data are there then."""
 
     def __init__(self, url: str, *, committed: bool) -> None:
         self.armed = False
+        self._mark, self._thread = b"", 0
         self._committed = committed
         self._closing: list[socket.socket] = []
         self.engine = self._sqlite(url) if url.startswith("sqlite") else self._server(url)
 
-    def arm(self) -> None:
-        """Have the next COMMIT fail."""
+    def arm(self, mark: str) -> None:
+        """Have the next COMMIT of the transaction fail that writes this text from now on, in this thread: others commit, too."""
+        self._mark, self._thread = mark.encode(), threading.get_ident()
         self.armed = True
 
     def close(self) -> None:
@@ -43,7 +45,8 @@ class UnsureCommits:
 
         class Connection(sqlite3.Connection):
             def commit(self) -> None:
-                if not (failing := unsure.armed) or unsure._committed:
+                failing = unsure.armed and threading.get_ident() == unsure._thread
+                if not failing or unsure._committed:
                     super().commit()
                 if failing:
                     unsure.armed = False
@@ -73,9 +76,11 @@ class UnsureCommits:
                 threading.Thread(target=self._down, args=(far, near), daemon=True).start()
 
     def _up(self, near: socket.socket, far: socket.socket) -> None:
+        marked = False
         with suppress(OSError):
             while data := near.recv(65536):
-                if self.armed and b"COMMIT" in data:
+                marked = marked or (self.armed and self._mark in data)
+                if marked and self.armed and b"COMMIT" in data:
                     self.armed = False
                     if self._committed:
                         near.shutdown(socket.SHUT_WR)  # before the answer can come back
