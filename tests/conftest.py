@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.dealing import Dealing, rank, slow
+from tests.dealing import Dealing, left_out, rank, slow
 from tools import mission
 
 settings.register_profile("halfmoon", deadline=None, derandomize="CI" in os.environ)
@@ -46,6 +46,14 @@ class _Listener:
         """Note how the set-up, the call and the end of a mission test went."""
         if numbers := dict(report.user_properties).get("mission"):
             self._recorder.ended(report.nodeid, list(numbers), report.outcome)  # type: ignore[call-overload]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a file of tests that ``-m`` leaves out, all of them."""
+    if not collection_path.match("test_*.py"):
+        return None
+    file = collection_path.relative_to(mission.ROOT).as_posix()
+    return left_out(file, collection_path.read_text(), config.option.markexpr) or None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -39,6 +39,7 @@ SLOW = (
 ALONE = ("test_store_both_ways", "test_transaction_index")
 """Files whose tests start servers of their own, and take longest: dealt out one by one."""
 _INTEROP = "tests/interop/"
+_ALL_SLOW = re.compile(r"^pytestmark = .*\bpytest\.mark\.slow\b", re.M)
 _SHARED = re.compile(r"\[.*?(\d+\.\d+\.\d+|\bours\b)")
 """The first word of a test's parameters that says which server it shares with others."""
 
@@ -72,6 +73,13 @@ def rank(node_id: str) -> int:
 def slow(node_id: str) -> bool:
     """Whether `make check` leaves a test out for the place where it stands."""
     return node_id.startswith(SLOW)
+
+
+def left_out(file: str, text: str, marks: str) -> bool:
+    """Whether ``-m marks`` leaves all tests of a file out, so that what it imports need not be: seconds."""
+    if "not interop" in marks and file.startswith(_INTEROP):
+        return True
+    return "not slow" in marks and (slow(file) or _ALL_SLOW.search(text) is not None)
 
 
 def alone(file: str) -> bool:

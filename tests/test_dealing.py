@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dealing import FIRST, SLOW, SPARK, rank, together
+from tests.dealing import FIRST, SLOW, SPARK, left_out, rank, together
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,21 @@ def test_what_shares_a_server_stays_together(one: str, other: str, same: bool) -
 )
 def test_what_shares_a_file_or_a_session_stays_together(one: str, other: str, same: bool) -> None:
     assert (together(f"tests/{one}") == together(f"tests/{other}")) is same
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "marks", "left"),
+    [
+        ("interop/test_order.py", "", "not slow and not interop", True),
+        ("interop/test_order.py", "", "", False),
+        ("simulation/test_order.py", "", "not slow", True),
+        ("wire/test_ids.py", "import a\n\npytestmark = [pytest.mark.slow, pytest.mark.mission('1')]\n", "not slow", True),
+        ("wire/test_ids.py", "@pytest.mark.slow\ndef test_a(): ...\n", "not slow", False),
+        ("wire/test_ids.py", "pytestmark = pytest.mark.slow\n", "slow", False),
+    ],
+)
+def test_files_of_which_every_test_is_left_out_are_not_imported(file: str, text: str, marks: str, left: bool) -> None:
+    assert left_out(f"tests/{file}", text, marks) is left
 
 
 def test_what_takes_longest_comes_first_and_all_places_are_there() -> None:
