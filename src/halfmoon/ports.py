@@ -50,7 +50,10 @@ class File(Protocol):
         """
 
     def sync(self) -> None:
-        """Wait until everything written before the call is on the device. May be called from another thread. Raises OSError."""
+        """Wait until everything written before the call is on the device. May be called from another thread.
+
+        Raises OSError, also for a file that is gone: only one that was given back by `close` may be removed meanwhile.
+        """
 
     def close(self) -> None:
         """Give the file back; views that are still held stay valid."""

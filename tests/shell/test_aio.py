@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from halfmoon.errors import ConnectFailed, ConnectionLost, NotRunning, RequestTimeout, TooManyRequests
+from halfmoon.errors import ConnectFailed, ConnectionLost, NetworkError, NotRunning, RequestTimeout, TooManyRequests
 from halfmoon.shell.aio import Connections, local_ip
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import Command, decode, encode, reply_command, request_command
@@ -312,3 +312,24 @@ async def test_a_cancelled_call_leaves_nothing_behind():
 
 def test_our_own_address_is_the_one_on_the_way():
     assert local_ip("127.0.0.1:9876") == "127.0.0.1"
+
+
+async def test_who_closes_what_it_accepts_is_not_connected_to_again_and_again():
+    """A server with too many connections in the same loop closes before the caller hears that it was let in."""
+    accepted = []
+
+    class Closing(asyncio.Protocol):
+        def connection_made(self, transport):
+            accepted.append(transport)
+            transport.abort()
+
+    listening = await asyncio.get_running_loop().create_server(Closing, "127.0.0.1", 0)
+    host, port = listening.sockets[0].getsockname()[:2]
+    connections = Connections()
+    try:
+        with pytest.raises(NetworkError, match=r"closed at once|lost"):
+            await connections.call(f"{host}:{port}", ASK, b"", 500)
+        assert len(accepted) == 1
+    finally:
+        await connections.close()
+        listening.close()

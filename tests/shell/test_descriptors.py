@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EMFILE
@@ -12,6 +14,7 @@ import pytest
 
 from halfmoon.shell import descriptors
 from halfmoon.shell.descriptors import allow_descriptors, for_connections, hold_descriptors, refill, reserved
+from halfmoon.shell.listening import CONNECTIONS_MIN, Listening, TooFewDescriptors
 
 
 @pytest.fixture
@@ -75,3 +78,23 @@ def test_another_error_takes_nothing_from_the_reserve(limits: tuple[int, int]) -
     with pytest.raises(FileNotFoundError):
         reserved(lambda: os.open("/there/is/none", os.O_RDONLY))
     assert len(descriptors._held) == descriptors.HELD_MAX
+
+
+async def test_a_server_that_may_open_hardly_a_file_says_so_and_does_not_start(limits: tuple[int, int]) -> None:
+    loop = asyncio.get_running_loop()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        lowest = os.dup(listener.fileno())
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, ((lowest + CONNECTIONS_MIN) * 4 // 3 - 1, limits[1]))
+        with pytest.raises(TooFewDescriptors, match=r"room for \d connections, where 8 is the least: raise the limit"):
+            Listening(loop, [listener], asyncio.Protocol, lambda: 0, 10)
+
+
+def test_that_the_reserve_is_used_is_said_ever_more_rarely(limits: tuple[int, int], caplog: pytest.LogCaptureFixture) -> None:
+    hold_descriptors()
+    with all_taken(limits):
+        for _ in range(20):
+            os.close(reserved(lambda: os.open(os.devnull, os.O_RDONLY)))
+            refill()
+    assert caplog.text.count("no descriptor is left") == 5

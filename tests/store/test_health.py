@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from errno import EFBIG
 from random import Random
 
 import pytest
 
 from halfmoon.errors import StoreNotWritable
-from halfmoon.store.health import LASTS_MS
+from halfmoon.store.health import LASTS_MS, Health
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store, read_all
 
@@ -87,3 +88,23 @@ def test_a_sync_that_failed_is_in_the_log_with_the_reason_once(caplog: pytest.Lo
     records = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(records) == 1
     assert "a sync failed: [Errno 5] input/output error" in records[0].getMessage()
+
+
+@FLUSH
+def test_a_log_file_that_somebody_took_away_ends_the_store_before_a_send_counts_as_durable(flush: str):
+    disk = SimDisk(Random(1), write_back=0)
+    store = open_store(disk, flush_disk_type=flush)
+    end = store.append("old", 0, [draft(b"before")], NOW).end_offset
+    disk.remove(store._log.segments.path(0))
+    store.flush(1)
+    store.tick(NOW + 600)
+    carry_out(store)
+    assert "no such file" in str(store.failure)
+    assert store.durable_offset < end
+
+
+def test_a_limit_on_the_size_of_files_refuses_until_it_is_gone(caplog: pytest.LogCaptureFixture):
+    health = Health()
+    text = health.write_failed("the log", OSError(EFBIG, "File too large", "commitlog/0"))
+    assert (health.failure, health.short) == (None, text)
+    assert caplog.text.count("commitlog/0") == 1

@@ -111,11 +111,19 @@ class DiskRules:
         disk.sync_directory("d/e")
         disk.sync_directory("")
 
-    def test_a_removed_file_needs_no_sync(self, disk: Disk):
+    def test_a_file_that_was_given_back_and_removed_needs_no_sync(self, disk: Disk):
+        file = disk.create("log", 4096)
+        file.write(0, b"x")
+        file.close()
+        disk.remove("log")
+        file.sync()
+
+    def test_a_file_that_somebody_else_took_away_cannot_be_synced(self, disk: Disk):
         file = disk.create("log", 4096)
         file.write(0, b"x")
         disk.remove("log")
-        file.sync()
+        with pytest.raises(FileNotFoundError, match="log"):
+            file.sync()
 
     def test_usage_is_plausible(self, disk: Disk):
         usage = disk.usage()

@@ -309,7 +309,7 @@ class Broker:
         """What runtime information (28) says besides: of transactions, and what is wrong, when something is."""
         faults = [self.store.refusal, self.store.health.short]
         faults += [f"{path} is not saved: {reason}" for path, reason in sorted(self.tables.failed.items())]
-        told = {"brokerFaults": "; ".join(filter(None, faults))} if any(faults) else {}
+        told = {"brokerFaults": "; ".join(dict.fromkeys(filter(None, faults)))} if any(faults) else {}
         return {**self.transactions.pending.texts(now), **self.batches.listing.texts(), **told}
 
     def _waiting(self) -> int:

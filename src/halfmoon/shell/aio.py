@@ -145,6 +145,8 @@ class Connections:
             link = self._links.get(address)
             if link is None:
                 link = await self._connect(address, deadline)
+                if link.lost:  # who closes what it accepts is not asked again and again
+                    raise ConnectFailed(f"connect to {address} failed: closed at once", address)
             if link.blocked:
                 await link.writable(deadline, timeout_ms)
                 continue

@@ -23,11 +23,15 @@ KEPT_MAX = 1024
 HELD_MAX = 64
 """Of these, so many are held open: each file that a turn may have to open, several times over. Fewer where few are kept."""
 
+WRITING_MAX = 64
+"""Files of the store that keep theirs: the log's, and those of the queues that large batches go to."""
+
 ENDLESS = 1 << 20
 """In place of a bound that does not exist: a number that no process reaches."""
 
 _held: list[int] = []
 _wanted = 0
+_times_short = 0
 _lock = Lock()
 
 
@@ -67,9 +71,15 @@ def for_connections(allowed: int) -> int:
     return allowed - min(KEPT_MAX, allowed // 4)
 
 
+def for_writing() -> int:
+    """Return how many files of the store may keep a descriptor for their next large write."""
+    return min(WRITING_MAX, allowed_descriptors() // 16)
+
+
 def hold_descriptors() -> None:
     """Hold some descriptors open for the store. A second call fills up what is missing."""
-    global _wanted
+    global _times_short, _wanted
+    _times_short = 0
     allowed = allowed_descriptors()
     _wanted = min(HELD_MAX, (allowed - for_connections(allowed)) // 2)
     refill()
@@ -105,7 +115,7 @@ def reserved(opening: Callable[[], T]) -> T:
             if not _held:
                 raise error
             if len(_held) == _wanted:
-                log.error("no descriptor is left, the store takes from its reserve of %d: %s", _wanted, error)
+                _say_short(error)
             os.close(_held.pop())
         try:
             return opening()
@@ -113,3 +123,12 @@ def reserved(opening: Callable[[], T]) -> T:
             if exc.errno not in (EMFILE, ENFILE):
                 raise
             error = exc
+
+
+def _say_short(error: OSError) -> None:
+    global _times_short
+    _times_short += 1
+    if _times_short & (_times_short - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
+        log.error(
+            "no descriptor is left, the store takes from its reserve of %d, %d times so far: %s", _wanted, _times_short, error
+        )

@@ -4,9 +4,9 @@ Files have a fixed size, are sparse until written, and are read through one shar
 are copied into the mapping too, at half the price of a ``pwrite``; large ones are a ``pwrite``, at a third of the price of the
 page faults that a copy into fresh pages takes (measured: 13 against 44 us for 19 KiB). Space is asked from the file system in
 steps of whole pages *before* it is written to, so that a full disk is an `OSError` and never a signal; see
-`halfmoon.shell.filesystems` for those where that is not enough. A mapping keeps
-a descriptor before Python 3.13, so the limit of descriptors is raised to what the system allows, and some are held for the files
-here (`halfmoon.shell.descriptors`). Nothing here knows what the bytes mean.
+`halfmoon.shell.filesystems` for those where that is not enough. No file keeps a descriptor (`halfmoon.shell.mapping`), but for the
+few that large writes go to, and some are held for the moments in which one is needed (`halfmoon.shell.descriptors`). Nothing here
+knows what the bytes mean.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from contextlib import contextmanager
 from errno import EMFILE, ENFILE, ENXIO
 from pathlib import Path
 from struct import Struct
+from threading import Lock
 from typing import Any
 
 from halfmoon.errors import StoreLocked
 from halfmoon.ports import Buffer, DiskUsage
-from halfmoon.shell.descriptors import allow_descriptors, hold_descriptors, refill, reserved
+from halfmoon.shell.descriptors import allow_descriptors, for_writing, hold_descriptors, refill, reserved
 from halfmoon.shell.filesystems import PAGE_BYTES, Kind, kind_of, whole_pages
+from halfmoon.shell.mapping import Mapping, mapped
 from halfmoon.shell.permissions import OWNER, Permissions, make_directory, open_new
-
-_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 _NUMBER = Struct(">i")
 _STEP_MIN = 16 * 1024
@@ -42,46 +42,66 @@ _UNMAPPED = Kind(keeps=True, reads_holes=True)
 _UNUSED, _CLOSED = -2, -1
 """In place of a descriptor: it is kept from the second large write on, as the files of most queues see no second one."""
 
+_writing = Lock()
+_kept: dict[RealFile, None] = {}
+"""Files that keep a descriptor, the latest last; `for_writing` says how many may. Behind the lock, as a number that another
+thread's file was given meanwhile must not be written to."""
+
 
 @contextmanager
 def _opened(path: Path, flags: int, new: int | None = None) -> Iterator[int]:
-    """Give a descriptor, also when the process has no more but those kept for the store. Raises OSError.
+    """Give a descriptor, also when the process has no more but those kept for the store. Raises OSError, which names the file
+    whatever is done with it.
 
     ``new`` is the mode of a file that is to be made.
     """
     fd = reserved(lambda: os.open(path, flags | os.O_CLOEXEC) if new is None else open_new(path, flags, new))
     try:
-        yield fd
+        with _named(path):
+            yield fd
     finally:
         os.close(fd)
         refill()
 
 
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Have an error of the system say which file it is about."""
+    try:
+        yield
+    except OSError as exc:
+        if exc.filename is not None or exc.errno is None:
+            raise
+        raise OSError(exc.errno, os.strerror(exc.errno), str(path)) from None
+
+
 class RealFile:
     """A file of fixed size, mapped when first touched."""
 
-    __slots__ = ("_fd", "_full", "_kind", "_map", "_pwrite_min", "_reserved", "_view", "path", "size")
+    __slots__ = ("_fd", "_full", "_given_back", "_kind", "_mapping", "_pwrite_min", "_reserved", "_view", "path", "size")
 
     def __init__(self, path: str, full: Path, size: int) -> None:
         self.path, self.size = path, size
         self._full = full
-        self._map: mmap.mmap | None = None
+        self._mapping: Mapping | None = None
         self._view: memoryview | None = None
+        """That of the mapping."""
         self._reserved = 0
         """Bytes below have their blocks, in whole pages."""
         self._kind = _UNMAPPED
         self._pwrite_min = _PWRITE_MIN
         self._fd = _UNUSED
+        self._given_back = False
 
     def write(self, at: int, data: Buffer) -> None:
         """Copy bytes in. Raises OSError when the file system has no room, IndexError beyond the file's end."""
         end = at + len(data)
         if end > self._reserved:
             self._reserve(end)
-        if end - at >= self._pwrite_min:
-            self._write_large(at, data)
+        if end - at >= self._pwrite_min or not self._mapping.may_write(at, end - at):  # type: ignore[union-attr]
+            self._write_large(at, data)  # which gets the system's reason, and no signal
             return
-        self._map[at:end] = data  # type: ignore[index]  # _reserve has mapped it
+        self._view[at:end] = data  # type: ignore[index]  # _reserve has mapped it
 
     def write_numbers(self, places: Sequence[int], numbers: Sequence[int]) -> None:
         """Copy big-endian 32-bit numbers in, each at its own place. Raises as `write` does."""
@@ -90,36 +110,54 @@ class RealFile:
         end = int(max(places)) + 4
         if end > self._reserved:
             self._reserve(end)
-        assert self._map is not None, "what is reserved is mapped"
+        assert self._view is not None, "what is reserved is mapped"
         array: Any = places
         if not self._kind.keeps:
             for place, number in zip(places, numbers):
                 self._write_large(int(place), _NUMBER.pack(int(number)))
-        elif not hasattr(array, "dtype"):
+            return
+        with _opened(self._full, os.O_RDWR):
+            pass  # what may not be opened for writing takes none through the mapping either; too many places to ask for each
+        if not hasattr(array, "dtype"):
             for place, number in zip(places, numbers):
-                _NUMBER.pack_into(self._map, place, number)
+                _NUMBER.pack_into(self._view, place, number)
         else:  # an array, so numpy is there; nobody else waits for it at the start
-            table: Any = sys.modules["numpy"].frombuffer(self._map, dtype=">i4")
+            table: Any = sys.modules["numpy"].frombuffer(self._view, dtype=">i4")
             table[array // 4] = numbers
 
     def _write_large(self, at: int, data: Buffer) -> None:
-        try:
-            fd = self._fd if self._fd >= 0 else reserved(lambda: os.open(self._full, os.O_RDWR | os.O_CLOEXEC))
-        except OSError as exc:
-            if exc.errno not in (EMFILE, ENFILE):
-                raise
-            self._map[at : at + len(data)] = data  # type: ignore[index]  # slower, and needs no descriptor
-            return
-        try:
-            written = os.pwrite(fd, data, at)
-            while written < len(data):  # a signal may cut a write short
-                written += os.pwrite(fd, memoryview(data)[written:], at + written)
-        finally:
-            if self._fd == _UNUSED:
-                os.close(fd)
-                self._fd = _CLOSED
-            else:
-                self._fd = fd
+        with _writing:
+            try:
+                fd = self._fd if self._fd >= 0 else reserved(lambda: os.open(self._full, os.O_RDWR | os.O_CLOEXEC))
+            except OSError as exc:
+                if exc.errno not in (EMFILE, ENFILE) or not self._mapping.may_write(at, len(data)):  # type: ignore[union-attr]
+                    raise
+                self._view[at : at + len(data)] = data  # type: ignore[index]  # slower, and needs no descriptor
+                return
+            try:
+                with _named(self._full):
+                    written = os.pwrite(fd, data, at)
+                    while written < len(data):  # a signal may cut a write short
+                        written += os.pwrite(fd, memoryview(data)[written:], at + written)
+            finally:
+                if self._fd == _UNUSED:
+                    os.close(fd)
+                    self._fd = _CLOSED
+                elif self._fd == _CLOSED:
+                    self._keep(fd)
+
+    def _keep(self, fd: int) -> None:
+        """Keep a descriptor for the next large write; the one that was kept first is closed where they are too many."""
+        self._fd = fd
+        _kept[self] = None
+        while len(_kept) > for_writing():
+            next(iter(_kept))._close_fd()
+
+    def _close_fd(self) -> None:
+        _kept.pop(self, None)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = _CLOSED
 
     def view(self, at: int, size: int) -> memoryview:
         """Return bytes without copying; shorter at the file's end."""
@@ -184,7 +222,7 @@ class RealFile:
         return spans
 
     def sync(self) -> None:
-        """Wait until everything written is on the device. A file that was removed needs no sync.
+        """Wait until everything written is on the device. A file that was given back, and removed since, needs no sync.
 
         The descriptor is opened anew: Linux reports an error of the write-back that nobody has seen yet to it as well.
         """
@@ -192,14 +230,16 @@ class RealFile:
             with _opened(self._full, os.O_RDWR) as fd:
                 os.fdatasync(fd)
         except FileNotFoundError:
-            return
+            if not self._given_back:  # somebody else took it away, and what was written with it
+                raise
 
     def close(self) -> None:
         """Let go of the mapping; it lives on in views that are still held."""
-        self._map = self._view = None
+        self._given_back = True
+        self._mapping = self._view = None
         self._reserved = 0
-        if self._fd >= 0:
-            os.close(self._fd)
+        with _writing:
+            self._close_fd()
             self._fd = _UNUSED
 
     def _open_map(self) -> None:
@@ -209,21 +249,18 @@ class RealFile:
                 self._pwrite_min = 0
             if not self._kind.reads_holes and (end := min(whole_pages(self.data_end()), self.size)) > self._reserved:
                 self._ask_for(fd, self._reserved, end)
-            self._map = reserved(lambda: mmap.mmap(fd, self.size, **_UNTRACKED))
-        self._view = memoryview(self._map)
+            self._mapping = mapped(fd, self.size, str(self._full))
+        self._view = self._mapping.view
 
     def _ask_for(self, fd: int, start: int, end: int) -> None:
-        """Have the file system give every block between two offsets. Raises OSError, with the path, when it has no room."""
-        try:
-            os.posix_fallocate(fd, start, end - start)
-        except OSError as exc:
-            raise OSError(exc.errno, os.strerror(exc.errno or 0), self.path) from None
+        """Have the file system give every block between two offsets. Raises OSError when it has no room."""
+        os.posix_fallocate(fd, start, end - start)
         self._reserved = end
 
     def _reserve(self, end: int) -> None:
         if end > self.size:
             raise IndexError(f"{self.path}: a write up to {end} is beyond the end of the file at {self.size}")
-        if self._map is None:
+        if self._view is None:
             self._open_map()
             if end <= self._reserved:
                 return
@@ -332,13 +369,10 @@ class RealDisk:
         fresh = full.with_name(full.name + ".tmp")
         fresh.unlink(missing_ok=True)  # of a process that was killed while it saved
         with _opened(fresh, os.O_WRONLY, self.permissions.file) as fd:
-            try:
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[os.write(fd, rest) :]
-                os.fsync(fd)
-            except OSError as exc:
-                raise OSError(exc.errno, os.strerror(exc.errno or 0), path) from None
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            os.fsync(fd)
         if keep_previous and full.exists():
             link = full.with_name(full.name + ".bak.tmp")
             link.unlink(missing_ok=True)

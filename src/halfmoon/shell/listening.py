@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from halfmoon.errors import HalfmoonError
 from halfmoon.shell.descriptors import allowed_descriptors, for_connections
 
 log = logging.getLogger("halfmoon.serve")
@@ -18,8 +19,15 @@ BACKLOG = 1024
 ACCEPTED_A_TURN = 64
 """Connections accepted in one turn: a flood of them does not keep the others waiting."""
 
+CONNECTIONS_MIN = 8
+"""Connections for which there must be room at the start: fewer are taken up by servers that talk to each other."""
+
 PAUSE_MS = 200
 """How long nobody is accepted when the system has no descriptor for a connection."""
+
+
+class TooFewDescriptors(HalfmoonError):
+    """The process may not open enough files to serve anybody."""
 
 
 class Listening:
@@ -35,6 +43,7 @@ class Listening:
         self._count, self._count_max = count, count_max
         self._files_max = for_connections(allowed_descriptors())
         """Open files of the process at which a new connection is refused; the rest is the store's."""
+        _check_room(self._files_max)
         self._accepting: set[asyncio.Task[Any]] = set()
         self._refused = 0
         for sock in self._sockets:
@@ -97,3 +106,15 @@ class Listening:
         self._refused += 1
         if self._refused & (self._refused - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
             log.warning("new connections are refused, %d so far: %s", self._refused, why)
+
+
+def _check_room(files_max: int) -> None:
+    """Refuse to listen where hardly anybody would be let in. Raises TooFewDescriptors."""
+    with socket.socket() as next_file:
+        room = files_max - next_file.fileno()
+    if room < CONNECTIONS_MIN:
+        allowed = allowed_descriptors()
+        raise TooFewDescriptors(
+            f"the system lets this process open {allowed} files: {allowed - files_max} are kept for the store, and the rest leaves"
+            f" room for {max(room, 0)} connections, where {CONNECTIONS_MIN} is the least: raise the limit (ulimit -n)"
+        )

@@ -1,15 +1,15 @@
 """`Health`: whether the store can be written: for good not any more, or not now, as something is short. Logs either, once.
 
-No room, no descriptor, no memory for a mapping, no permission: they pass when their cause does. What met them changed nothing, is
-refused, and is tried again. Any other failed write, and a sync that failed after it began, ends the store: nobody knows what is on
-the device.
+No room, a limit on the size of files, no descriptor, no memory for a mapping, no permission: they pass when their cause does. What
+met them changed nothing, is refused, and is tried again. Any other failed write, and a sync that failed after it began or did not
+find its file, ends the store: nobody knows what is on the device.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from errno import EACCES, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC, ENOTDIR, EPERM, EROFS
+from errno import EACCES, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC, ENOTDIR, EPERM, EROFS
 
 log = logging.getLogger("halfmoon.store.health")
 
@@ -18,7 +18,7 @@ LASTS_MS = 60_000
 
 _UNOPENED = frozenset((EMFILE, ENFILE, ENOMEM, EACCES, EPERM, EROFS, ENOTDIR))
 """Errors of opening a file, never of syncing one."""
-_PASSING = _UNOPENED | {ENOSPC, EDQUOT}
+_PASSING = _UNOPENED | {ENOSPC, EDQUOT, EFBIG}
 
 
 def passes(error: object) -> bool:

@@ -49,8 +49,6 @@ class Spare:
                     finally:
                         file.close()
             except OSError as exc:
-                if not is_full(exc):
-                    raise
-                return f"the disk is full: there is no room for {SPARE}"
+                return f"the disk is full: there is no room for {SPARE}" if is_full(exc) else f"{SPARE} cannot be made: {exc}"
             self.there = True
         return None

@@ -168,7 +168,7 @@ class Store:
     @property
     def refusal(self) -> str | None:
         """Why the store takes no writes now; None: it does."""
-        return self.health.failure or ("the store is closed" if self._stopping else self._upkeep.disk_full)
+        return self.health.failure or ("the store is closed" if self._stopping else self._upkeep.refusal)
 
     @property
     def sync_flush(self) -> bool:

@@ -52,6 +52,8 @@ class Upkeep:
         self._settings, self._leave, self._health = settings, leave, health
         self._spare = Spare(disk)
         self.disk_full: str | None = None
+        self.index_fault: str | None = None
+        """Why the key index does not follow the log, which takes nothing meanwhile: what looks for repeats would walk it all."""
         self.undecided_from: Callable[[], int] | None = None
         self.wanted_below = 0
         self._undecided, self._undecided_end = 0, 0
@@ -71,6 +73,11 @@ class Upkeep:
             log.error("the store is open for reading only: %s", self.disk_full)
         self._index_due = now
         self._clean_due = now + min(60_000, self._settings.clean_interval_ms)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing may be written now; None: it may."""
+        return self.disk_full or self.index_fault
 
     def due(self, published: int) -> int:
         """When `tick` is wanted next."""
@@ -113,8 +120,9 @@ class Upkeep:
             self._indexing.slice(published, now)
         except OSError as exc:
             self._index_due = now + 1000  # no room for an index file: messages matter more, try again
-            self.disk_full = self.disk_full or f"a key index file cannot be written: {exc}"
+            self.index_fault = self._health.write_failed("a key index file", exc)
             return False
+        self.index_fault = None
         return True
 
     def _loaded(self, result: Exception | None, now: int) -> None:
@@ -176,11 +184,12 @@ class Upkeep:
     @contextmanager
     def making_room(self) -> Iterator[None]:
         """While it is entered, a disk too full for others takes what must be stored before files may go."""
-        full, self.disk_full = self.disk_full, None
+        kept = self.disk_full, self.index_fault
+        self.disk_full = self.index_fault = None
         try:
             yield
         finally:
-            self.disk_full = full
+            self.disk_full, self.index_fault = kept
 
     def _correct_queues(self) -> None:
         """Let files of some queues go that point only below the log, and find the lowest offsets anew."""

@@ -28,6 +28,7 @@ class SimFile:
         self.path, self.size = path, len(data)
         self.data, self.durable, self.dirty = data, durable, dirty
         self.modified_ms = disk.now_ms
+        self.given_back = False
         self._disk = disk
         self._touched = {
             page for page in range(-(-len(data) // PAGE_BYTES)) if any(data[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
@@ -80,6 +81,8 @@ class SimFile:
     def sync(self) -> None:
         """Move what was written to the device, or fail and forget that it was not."""
         self._disk.check_alive(self._boot)
+        if not self.given_back and not self._disk.exists(self.path):
+            raise FileNotFoundError(errno.ENOENT, "no such file", self.path)
         self._disk.open_one(self.path)
         self._disk.syncs += 1
         if self._disk.fail_syncs:
@@ -91,7 +94,8 @@ class SimFile:
         self.dirty.clear()
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """It may be removed from now on."""
+        self.given_back = True
 
     def fill(self) -> None:
         """Every page has its place on the device: a full disk refuses no write to it."""
