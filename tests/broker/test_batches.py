@@ -213,6 +213,14 @@ def test_an_attempt_that_was_given_up_cannot_be_decided(driver):
     assert driver.decide(0)[0].result == "DECIDED"
 
 
+def test_nothing_is_kept_of_an_id_whose_decisions_are_refused(talk):
+    for number in range(3):
+        header, _ = Driver(talk, id=f"nobody-told-of-{number}").decide(0)
+        assert (header.result, header.last) == ("REFUSED", -1)
+        assert "nobody coordinates" in header.reason
+    assert not talk.broker.batches.streams.table
+
+
 def test_the_coordinator_says_what_became_of_an_attempt(driver):
     driver.stored(0, "a", "one")
     driver.stored(0, "b", "one")

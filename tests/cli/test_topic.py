@@ -29,6 +29,13 @@ def test_a_table_for_people_names_every_queue(run, topic):
     assert ran.out.count("broker-a") == 3
 
 
+def test_a_topic_that_is_to_be_shown_and_is_missing_is_said_to_be_with_near_names(run, topic):
+    ran = run("topic", "show", topic + "s")
+
+    assert ran.code == 1
+    assert f"there is no topic {topic}s; did you mean '{topic}'?" in ran.err
+
+
 def test_an_unknown_topic_is_refused_by_name(run):
     for verb in ("show", "delete"):
         ran = run("topic", verb, "nobody_knows")

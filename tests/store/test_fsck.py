@@ -167,6 +167,8 @@ def test_damage_in_the_middle_hides_nothing_behind_it(disk: SimDisk):
         ("config/topics.json", b"[1", "cannot be read"),
         ("config/subscriptionGroup.json", b"nothing", "cannot be read"),
         ("config/delayOffset.json", b'{"offsetTable":{1:7}}', "level 1"),
+        ("config/lifetime.json", b"{", "cannot be read"),
+        ("config/lifetime.json", b'{"seenMs":9,"gaps":[{"beginMs":1,"endMs":7},{"beginMs":8,"endMs":11}]}', "is from 8 to 11"),
     ],
 )
 def test_a_table_that_does_not_agree_is_found(disk: SimDisk, path: str, data: bytes, reason: str):

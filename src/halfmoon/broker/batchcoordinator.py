@@ -67,15 +67,18 @@ class Coordinator:
         decision = from_json(BatchDecision, request.command.body, bounds=BATCH_BODY)
         _check(h, decision)
         self._durable.check_room()
-        stream = self._stream(h.transactional_id, now)
-        if self.is_recorded(stream, h.batch_id):
+        stream = self._streams.get(h.transactional_id)
+        if stream is not None and self.is_recorded(stream, h.batch_id):
+            stream = self._stream(h.transactional_id, now)  # it is in use
             self._counters["already"] += 1
             self._durable.answer(request, _told(stream, h.batch_id, "ALREADY"))
             return None
-        if stream.coordinator != self._name:
+        if stream is None or stream.coordinator != self._name:  # an id that nobody told us of is not kept for it
             self._counters["refused"] += 1
-            reason = f"{stream.coordinator or 'nobody'} coordinates {h.transactional_id}, and not {self._name}"
-            return Reply(header=DecideBatchReply(result="REFUSED", last=stream.last, reason=reason))
+            known, last = ("nobody", -1) if stream is None else (stream.coordinator or "nobody", stream.last)
+            reason = f"{known} coordinates {h.transactional_id}, and not {self._name}"
+            return Reply(header=DecideBatchReply(result="REFUSED", last=last, reason=reason))
+        stream = self._stream(h.transactional_id, now)
         given_up = stream.given_up.get(h.batch_id, set())
         named = given_up.intersection(*[{name for promises in decision.participants.values() for name in promises}])
         if named:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import StoreError
-from halfmoon.wire.json import Body, from_json, to_json
-from halfmoon.wire.table import I64
+from halfmoon.wire.bodies import Gap, LifetimeTable
+from halfmoon.wire.json import from_json, to_json
 
 PATH = "config/lifetime.json"
 GAP_MS = 600_000
@@ -26,18 +26,6 @@ GAPS_MAX = 64
 _HOUR_MS = 3_600_000
 
 
-class Gap(Body):
-    """From the last sign of life to the next."""
-
-    begin_ms: I64
-    end_ms: I64
-
-
-class _Saved(Body):
-    seen_ms: I64 = 0
-    gaps: list[Gap] = []  # noqa: RUF012 - msgspec gives each value its own
-
-
 class Lifetime:
     """Gaps, and the ages that follow. ``last_ms`` is the last sign of life where no table says it, 0: none is known.
 
@@ -47,10 +35,10 @@ class Lifetime:
     def __init__(self, tables: Tables, last_ms: int, now: int, warn: Callable[..., None]) -> None:
         found = None
         try:
-            found = tables.load(PATH, lambda data: from_json(_Saved, data, bounds=None))
+            found = tables.load(PATH, lambda data: from_json(LifetimeTable, data, bounds=None))
         except StoreError as exc:  # it only makes half messages younger: no reason to stay down
             warn("%s: the broker goes by its last other sign of life, and forgets when it did not run before that", exc)
-        saved = found or _Saved(last_ms)
+        saved = found or LifetimeTable(last_ms)
         self._gaps = [gap for gap in saved.gaps if gap.begin_ms < gap.end_ms][-GAPS_MAX:]
         self._seen_ms = self._saved_ms = saved.seen_ms or now
         self._warn = warn
@@ -60,7 +48,7 @@ class Lifetime:
         self.seen(now)
 
     def _dump(self) -> bytes:
-        return to_json(_Saved(self._seen_ms, self._gaps))
+        return to_json(LifetimeTable(self._seen_ms, self._gaps))
 
     def seen(self, now: int) -> None:
         """The broker lives."""

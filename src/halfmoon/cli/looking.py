@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 from halfmoon.client.sync import PullConsumer
@@ -27,12 +28,18 @@ def must_be_there(nameserver: str, topic: str) -> None:
 
     Raises TopicMissing, NetworkError.
     """
-    with Admin(nameserver=nameserver) as admin:
-        try:
-            admin.topic_route(topic)
-        except TopicNotFound as exc:
-            near = get_close_matches(topic, admin.topics(), n=3)
-            raise TopicMissing(topic, near) from exc
+    with Admin(nameserver=nameserver) as admin, near_names(admin, topic):
+        admin.topic_route(topic)
+
+
+@contextmanager
+def near_names(admin: Admin, topic: str) -> Iterator[None]:
+    """Have a topic that is not there said to be missing, in the command's words: TopicMissing."""
+    try:
+        yield
+    except TopicNotFound as exc:
+        near = get_close_matches(topic, admin.topics(), n=3)
+        raise TopicMissing(topic, near) from exc
 
 
 class TopicMissing(HalfmoonError):
@@ -46,11 +53,13 @@ class TopicMissing(HalfmoonError):
 def starts_and_ends(nameserver: str, topic: str, since: int) -> dict[MessageQueue, tuple[int, int]]:
     """Return for every queue of a topic the offset of the first message since a time (ms, `FIRST` or `LAST`), and the end.
 
-    Raises TopicNotFound.
+    Raises TopicMissing.
     """
     with Admin(nameserver=nameserver) as admin:
         found = {}
-        for queue, ends in admin.topic_stats(topic).items():
+        with near_names(admin, topic):
+            stats = admin.topic_stats(topic)
+        for queue, ends in stats.items():
             start = ends.min_offset if since == FIRST else ends.max_offset if since == LAST else admin.search_offset(queue, since)
             found[queue] = (start, ends.max_offset)
         return found

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.looking import near_names
 from halfmoon.cli.options import LOCAL, All, Cluster, Json, NameServer, is_users_topic
 from halfmoon.cli.output import show_json, show_table, time_text
 from halfmoon.client.sync_admin import Admin
@@ -62,7 +63,7 @@ def show(topic: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> 
 
     Example: halfmoon topic show orders
     """
-    with Admin(nameserver=nameserver) as admin:
+    with Admin(nameserver=nameserver) as admin, near_names(admin, topic):
         route, stats = admin.topic_route(topic), admin.topic_stats(topic)
     brokers = [
         {"broker": each.broker_name, "read_queues": each.read_queue_nums, "write_queues": each.write_queue_nums, "perm": each.perm}

@@ -1,4 +1,5 @@
-"""The part of `fsck` about the broker's saved tables: topics, progress of groups, of delay levels and of the timer. Never writes.
+"""The part of `fsck` about the broker's saved tables: topics, progress of groups, of delay levels and of the timer, and when it
+lived. Never writes.
 
 A table that is ahead of its queue speaks of messages that are not there; a start takes it back. What cannot be read is a finding.
 """
@@ -17,6 +18,7 @@ from halfmoon.store.timerprogress import PROGRESS, ProgressFile
 from halfmoon.wire.bodies import (
     ConsumerOffsetTable,
     DelayOffsetTable,
+    LifetimeTable,
     SubscriptionGroupTable,
     TimerOffset,
     TopicConfigTable,
@@ -25,6 +27,7 @@ from halfmoon.wire.bodies import (
 
 TOPICS, GROUPS, OFFSETS = "config/topics.json", "config/subscriptionGroup.json", "config/consumerOffset.json"
 DELAYS, TIMER = "config/delayOffset.json", "config/timerOffset.json"
+LIFETIME = "config/lifetime.json"
 
 T = TypeVar("T")
 
@@ -54,6 +57,11 @@ class TableCheck:
         timer = yield from self._read(TIMER, TimerOffset)
         if timer is not None:
             yield from self._ahead(TIMER, "the timer", (TIMER_TOPIC, 0), timer.low)
+        lived = (yield from self._read(LIFETIME, LifetimeTable)) or LifetimeTable()
+        for gap in lived.gaps:
+            if not gap.begin_ms < gap.end_ms <= lived.seen_ms:
+                said = f"is from {gap.begin_ms} to {gap.end_ms}, and the broker was last seen at {lived.seen_ms}"
+                yield Finding(LIFETIME, "gap", said)
         progress = ProgressFile(self._disk).read()
         if progress is not None and progress.position <= self._log_end:  # else it speaks of what is lost, and a start forgets it
             for level, offset in progress.levels.items():

@@ -52,6 +52,7 @@ from halfmoon.wire.groups import (
     TopicStatsTable,
 )
 from halfmoon.wire.json import BadBody, Buffer, from_json, to_json
+from halfmoon.wire.lifetime import Gap, LifetimeTable
 from halfmoon.wire.topics import (
     BrokerData,
     ClusterInfo,
@@ -101,10 +102,12 @@ __all__ = [
     "DelayOffsetTable",
     "DelayedMessage",
     "DelayedMessages",
+    "Gap",
     "GroupList",
     "GroupTransactions",
     "HeartbeatData",
     "KVTable",
+    "LifetimeTable",
     "LocalOffsetTable",
     "LockBatchReply",
     "LockBatchRequest",
