@@ -255,7 +255,7 @@ def test_a_root_that_is_none_is_refused():
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_damaged_xml_is_read_or_refused_and_nothing_else(data: st.DataObject):
     refused = refusal_of(lambda: read_xml(damaged(data, XML), "events.xml"))
@@ -264,7 +264,7 @@ def test_damaged_xml_is_read_or_refused_and_nothing_else(data: st.DataObject):
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_damaged_toml_is_read_or_refused_and_nothing_else(data: st.DataObject):
     refused = refusal_of(lambda: read_toml(damaged(data, TOML), "events.toml"))

@@ -25,7 +25,7 @@ from tests.events.outcomes.forked import Forked
 from tests.events.outcomes.shop import PROPORTIONS, Shop, until
 from tests.events.outcomes.victim import DIE_AT, DIE_ON, OUTBOX_STEPS, STEPS, start
 
-KILLS = 10
+KILLS = 5
 KILL_S = float(os.environ.get("HALFMOON_KILL_S", "0"))
 """For how long publishers are killed at random times, at least `KILLS` of them; 600 for a long run, ``-k random_times``."""
 ENDLESS = 1_000_000

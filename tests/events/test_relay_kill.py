@@ -19,7 +19,7 @@ from tests.events.publishing import until
 
 pytestmark = pytest.mark.slow
 
-KILLS = 6
+KILLS = 4
 TRIES = 60
 WRITERS = 3
 

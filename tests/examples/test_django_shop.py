@@ -186,14 +186,14 @@ def test_a_web_process_killed_again_and_again_leaves_orders_and_mails_that_agree
     def buy(number: int) -> None:
         while not stop.is_set():
             shop.order(random.choice(["Momo", "Emil", "Lotta"]), card=random.choice(["4111", "declined"]))
-            time.sleep(0.01)
+            time.sleep(0.02)
 
     buyers = [Thread(target=buy, args=(number,)) for number in range(3)]
     for one in buyers:
         one.start()
     try:
-        for _ in range(6):
-            time.sleep(random.uniform(0.3, 1.5))
+        for _ in range(3):
+            time.sleep(random.uniform(0.3, 1.0))
             web[-1].kill()
             web[-1].wait()
             web.append(shop.serve())
@@ -206,7 +206,7 @@ def test_a_web_process_killed_again_and_again_leaves_orders_and_mails_that_agree
     wait_for(lambda: shop.rows("SELECT COUNT(*) FROM shop_mail") == shop.rows("SELECT COUNT(*) FROM shop_order"), shop)
 
     orders = [one for (one,) in shop.rows("SELECT id FROM shop_order ORDER BY id")]
-    assert len(orders) > 20
+    assert len(orders) > 10
     assert [one for (one,) in shop.rows("SELECT order_id FROM shop_mail ORDER BY order_id")] == orders
     assert delivered(shop) == len(orders), "every order has one event, and no event is of an order that is not there"
 

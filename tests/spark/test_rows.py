@@ -134,7 +134,7 @@ def test_the_schema_is_the_one_that_spark_makes_of_its_text():
 
 
 @given(st.lists(any_record(), max_size=6))
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_all_columns_say_what_the_plain_road_says(parts: list[bytes]):
     raw = b"".join(parts)
 
@@ -142,7 +142,7 @@ def test_all_columns_say_what_the_plain_road_says(parts: list[bytes]):
 
 
 @given(st.lists(any_record(), min_size=1, max_size=3), st.data())
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_a_damaged_record_is_an_error_where_the_plain_road_has_one(parts: list[bytes], data: st.DataObject):
     raw = bytearray(b"".join(parts))
     for _ in range(data.draw(st.integers(1, 3))):

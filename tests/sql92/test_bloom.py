@@ -29,7 +29,7 @@ def test_the_shape_and_the_bits_are_those_of_the_original():
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.integers(0, 2**64))
 def test_a_no_is_final_and_no_result_depends_on_the_bits(seed):
     random = Random(seed)

@@ -32,7 +32,7 @@ def verdict_of(tree: reference.Tree, found: dict[str, str]) -> Verdict:
 
 
 @pytest.mark.slow
-@settings(max_examples=1500)
+@settings(max_examples=400)
 @given(seeds)
 def test_random_expressions_say_of_random_messages_what_a_naive_reading_says(seed):
     random = Random(seed)

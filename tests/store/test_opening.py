@@ -66,7 +66,7 @@ def test_in_async_flush_the_next_sync_brings_what_a_failed_one_left_in_memory():
 
 @pytest.mark.slow
 def test_queue_offsets_reserved_by_a_process_whose_sync_failed_are_reserved_before_they_are_given_out():
-    for seed in range(20):
+    for seed in range(4):
         disk = SimDisk(Random(seed), write_back=0)
         store = open_store(disk)
         for _ in range(2):

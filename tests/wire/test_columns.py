@@ -79,7 +79,7 @@ def test_the_columns_say_what_the_plain_road_says(parts: list[bytes]):
 
 
 @given(st.lists(one_record, min_size=1, max_size=3), st.data())
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_damage_is_noticed_where_the_plain_road_notices_it(parts: list[bytes], data: st.DataObject):
     raw = bytearray(b"".join(parts))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -95,7 +95,7 @@ def test_damage_is_noticed_where_the_plain_road_notices_it(parts: list[bytes], d
 
 
 @given(st.lists(one_record, min_size=1, max_size=40), st.data())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_the_walk_in_lanes_goes_the_way_of_the_plain_one(parts: list[bytes], data: st.DataObject):
     parts.insert(data.draw(st.integers(0, len(parts))), record(body=record(queue_offset=99) * data.draw(st.integers(1, 3))))
     raw = b"".join(parts)
@@ -155,7 +155,7 @@ def test_a_body_that_its_crc_does_not_fit_is_found():
 
 
 @given(st.lists(stored, max_size=8))
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_values_are_those_that_the_plain_decoder_finds(texts: list[bytes]):
     offsets = np.cumsum([0, *map(len, texts)]).astype(np.int64)
     pairs = Pairs(np.frombuffer(b"".join(texts) + b"KEYS\x01behind", np.uint8), offsets)

@@ -117,6 +117,7 @@ def test_what_only_administrators_may_send_is_marked():
     assert {code for code, line in REQUESTS.items() if line.admin} == {17, 25, 200, 207, 215, *ours}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 @settings(max_examples=8)
@@ -130,6 +131,7 @@ def test_a_header_survives_the_wire(cls, serialization, data):
     assert found.header(cls) == header
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.name)
 @settings(max_examples=8)
 @given(data=st.data())
