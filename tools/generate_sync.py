@@ -20,6 +20,9 @@ ROOT = Path(__file__).parent.parent
 CLIENT = ROOT / "src" / "halfmoon" / "client"
 HERE = {("AsyncProducer", "send")}
 """Coroutines that are nothing but ``return await self._run(operation)`` of one ``message``, and that any thread may run."""
+HANDED = {("AsyncPullConsumer", "poll")}
+"""Coroutines that hand out messages, by a coroutine ``_hand_out`` of the same arguments: what an interrupt keeps from the caller is
+taken back."""
 FILES = {"aio.py": "sync.py", "aio_admin.py": "sync_admin.py"}
 
 HEAD = '''"""The blocking API. Generated from `halfmoon.client.NAME`; do not edit.
@@ -75,17 +78,19 @@ def _class(node: ast.ClassDef) -> str:
         elif item.name == "__anext__":
             pieces.append(_ITERATION)
         elif not item.name.startswith("_"):
-            pieces.append(_method(item, here=(node.name, item.name) in HERE))
+            key = (node.name, item.name)
+            pieces.append(_method(item, here=key in HERE, handed=key in HANDED))
     return "".join(pieces)
 
 
 _ITERATION = """
     def __iter__(self) -> Iterator[StoredMessage]:
+        self._client._running()
         return self
 
     def __next__(self) -> StoredMessage:
         try:
-            return self._loop.call(self._client.__anext__())
+            return self._loop.hand_over(self._client._hand_out_next, self._client._core.take_back).messages[0]
         except StopAsyncIteration:
             raise StopIteration from None
 """
@@ -99,13 +104,15 @@ def _constructor(item: ast.FunctionDef | ast.AsyncFunctionDef, cls: str) -> str:
     )
 
 
-def _method(item: ast.FunctionDef | ast.AsyncFunctionDef, *, here: bool) -> str:
+def _method(item: ast.FunctionDef | ast.AsyncFunctionDef, *, here: bool, handed: bool) -> str:
     assert item.returns is not None, f"{item.name} has no return annotation"
     returns = ast.unparse(item.returns)
     passed = _passed(item.args)
     call = f"self._client.{item.name}({passed})"
     if here:
         body = f"self._here({_operation(item)}, message)"
+    elif handed:
+        body = f"self._loop.hand_over(self._client._hand_out, self._client._core.take_back, {passed}).messages"
     elif isinstance(item, ast.AsyncFunctionDef):
         body = f"self._loop.call({call})"
     elif returns.startswith("asyncio.Future["):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from halfmoon.client.files import OffsetsOnDisk
 
 
@@ -26,3 +28,13 @@ def test_an_empty_file_counts_as_missing(tmp_path):
     file.path.write_bytes(b"")
 
     assert file.load() == b"one"
+
+
+def test_saves_side_by_side_leave_one_of_them_whole(tmp_path):
+    file = OffsetsOnDisk(str(tmp_path), "c", "g")
+    tables = [bytes([65 + i]) * 50_000 for i in range(4)]
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(file.save, tables * 5))
+
+    assert file.load() in tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from concurrent.futures import CancelledError
 
@@ -88,3 +89,64 @@ def test_a_client_of_the_parent_says_so_in_a_forked_child():
 
     loop.pid = os.getpid()
     loop.stop()
+
+
+class Interrupted(Exception):
+    """What the signal of these tests raises."""
+
+
+@pytest.fixture
+def interrupting():
+    """Give a function after whose call from any thread this one is interrupted, as by Ctrl-C."""
+
+    def interrupt(number, frame):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    main = threading.get_ident()
+    yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("pause_s", [None, 0.0, 0.0001])
+def test_what_an_interrupt_keeps_from_the_caller_is_taken_back_and_nothing_else(interrupting, pause_s):
+    loop, taken, given, back = background(), [], [], []
+
+    async def take(number):
+        if number % 3 == 0:
+            interrupting()
+        if pause_s is not None:
+            await asyncio.sleep(pause_s)
+        taken.append(number)
+        if number % 3 == 1:
+            interrupting()
+        return number
+
+    for number in range(60):
+        try:
+            try:
+                given.append(loop.hand_over(take, back.append, number))
+            finally:
+                loop.plain(list)  # the loop has come to what was asked of it before
+        except Interrupted:
+            pass
+
+    assert sorted(given + back) == taken
+    assert len(given) >= 20
+
+
+def test_what_is_interrupted_before_it_began_never_begins(interrupting):
+    loop, began = background(), []
+
+    async def take():
+        began.append(True)
+
+    blocked = threading.Event()
+    loop.soon(blocked.wait)
+    threading.Timer(0.02, interrupting).start()
+    with pytest.raises(Interrupted):
+        loop.hand_over(take, began.append)
+    blocked.set()
+    loop.plain(list)
+
+    assert began == []

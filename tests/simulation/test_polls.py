@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from halfmoon.client.core.member import GroupMember, Held
-from halfmoon.client.core.poll import PollCore
+from halfmoon.client.core.poll import HandedOut, PollCore
+from halfmoon.client.core.pull import max_offset
 from halfmoon.effects import Op
 from halfmoon.model import MessageQueue, StoredMessage
 from halfmoon.testing.pollhistory import PollVerdict, simulate_polls
@@ -36,6 +37,12 @@ def test_members_that_come_go_and_seek_lose_nothing_and_keep_what_was_confirmed(
     assert verdict.problems == [], verdict.summary()
 
 
+@pytest.mark.parametrize("seed", [31, 32])
+def test_a_group_that_begins_at_the_end_loses_nothing_of_what_comes_from_then_on(seed: int) -> None:
+    verdict = simulate_polls(seed, kinds=("join", "leave", "crash", "interrupt"), from_end=True, steps=6)
+    assert verdict.problems == [], verdict.summary()
+
+
 def test_histories_of_pull_consumers_are_worth_judging() -> None:
     verdicts = [history(seed) for seed in SEEDS]
     assert sum(verdict.given for verdict in verdicts) > 3_000
@@ -59,10 +66,10 @@ def found(checker: str, core: type[PollCore], **options: Any) -> bool:
 class GivesIsDone(PollCore):
     """Takes what it hands out for consumed."""
 
-    def _next_ready(self, count_max: int | None) -> list[StoredMessage]:
-        messages = super()._next_ready(count_max)
+    def _next_ready(self, count_max: int | None) -> HandedOut:
+        handed = super()._next_ready(count_max)
         self._confirm()
-        return messages
+        return handed
 
 
 class FetchedIsGiven(PollCore):
@@ -70,12 +77,14 @@ class FetchedIsGiven(PollCore):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self._giver: Held | None = None
         self._rest: deque[StoredMessage] = deque()
 
-    def _next_ready(self, count_max: int | None) -> list[StoredMessage]:
+    def _next_ready(self, count_max: int | None) -> HandedOut:
         if not self._rest:
-            self._rest.extend(super()._next_ready(None))
-        return [self._rest.popleft() for _ in range(min(len(self._rest), count_max or len(self._rest)))]
+            self._giver, messages = super()._next_ready(None)
+            self._rest.extend(messages)
+        return HandedOut(self._giver, [self._rest.popleft() for _ in range(min(len(self._rest), count_max or len(self._rest)))])
 
 
 class ConfirmsAtTheClose(PollCore):
@@ -97,10 +106,10 @@ class ConfirmsAtARebalance(PollCore):
 class CommitsWithoutBeingAsked(PollCore):
     """Knows no difference between auto commit and commits of the application's own."""
 
-    def poll(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[list[StoredMessage]]:
+    def hand_out(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[HandedOut]:
         self._confirm()
         self._note_consumed()
-        return (yield from super().poll(timeout_ms, count_max=count_max))
+        return (yield from super().hand_out(timeout_ms, count_max=count_max))
 
 
 class ForgetsAtTheClose(PollCore):
@@ -134,10 +143,10 @@ class GivesTwice(PollCore):
 
     count = 0
 
-    def _next_ready(self, count_max: int | None) -> list[StoredMessage]:
-        messages = super()._next_ready(count_max)
+    def _next_ready(self, count_max: int | None) -> HandedOut:
+        held, messages = super()._next_ready(count_max)
         self.count += 1
-        return messages + messages[-1:] if self.count % 5 == 0 else messages
+        return HandedOut(held, messages + messages[-1:] if self.count % 5 == 0 else messages)
 
 
 class Drops(PollCore):
@@ -145,10 +154,25 @@ class Drops(PollCore):
 
     count = 0
 
-    def _next_ready(self, count_max: int | None) -> list[StoredMessage]:
-        messages = super()._next_ready(count_max)
+    def _next_ready(self, count_max: int | None) -> HandedOut:
+        held, messages = super()._next_ready(count_max)
         self.count += 1
-        return messages[1:] if self.count % 10 == 0 else messages
+        return HandedOut(held, messages[1:] if self.count % 10 == 0 else messages)
+
+
+class ForgetsInterrupts(PollCore):
+    """Takes for given what an interrupt kept from the application."""
+
+    def take_back(self, handed: HandedOut) -> None:
+        pass
+
+
+class BeginsAnewAtTheEnd(PollCore):
+    """Stores nothing before something is confirmed, so that whoever comes next begins behind what was given."""
+
+    def start_offset(self, queue: MessageQueue) -> Op[int]:
+        stored = yield from self.offsets.fetch(queue)
+        return stored if stored >= 0 else (yield from max_offset(self.routes, queue))
 
 
 class BeginsAtTheBegin(PollCore):
@@ -172,6 +196,14 @@ def test_a_consumer_that_takes_what_it_gives_for_consumed_is_found() -> None:
 
 def test_an_iteration_that_takes_a_whole_poll_is_found() -> None:
     assert found("ahead", FetchedIsGiven)
+
+
+def test_a_message_that_an_interrupt_keeps_from_the_application_and_is_taken_for_given_is_found() -> None:
+    assert found("ahead", ForgetsInterrupts, kinds=("interrupt",))
+
+
+def test_a_group_whose_begin_is_not_kept_is_found() -> None:
+    assert found("lost", BeginsAnewAtTheEnd, kinds=("join", "leave", "crash"), from_end=True)
 
 
 def test_a_close_that_commits_what_is_worked_on_is_found() -> None:

@@ -16,7 +16,7 @@ from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_group
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.orderly import push_core
-from halfmoon.client.core.poll import PollCore
+from halfmoon.client.core.poll import HandedOut, PollCore
 from halfmoon.client.core.push import ConsumeContext
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.core.send import Selector, Sender, select_by_hash
@@ -332,20 +332,21 @@ class AsyncPullConsumer(Client[PullSettings]):
     async def poll(self, timeout_ms: int | None = None) -> list[StoredMessage]:
         """Return the next messages, at most ``batch_max``, or an empty list when none came in time.
 
-        Confirms what was returned before: it may be committed from now on.
+        Confirms what was returned before: it may be committed from now on. A poll that is cancelled or interrupted (Ctrl-C) gives
+        nothing: what it had found comes with the next one.
         """
-        return await self._run(self._core.poll(timeout_ms))
+        return (await self._hand_out(timeout_ms)).messages
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> None:
         """Confirm and commit what `poll` and the iteration returned, or commit these offsets (each the next one to read).
 
-        Offsets of a queue that is not ours (any more) raise UsageError; without offsets, what was returned of such a queue is left
-        to its new owner, who is given it again.
+        Offsets of a queue that is not ours (any more) raise UsageError, and none is committed; without offsets, what was returned
+        of such a queue is left to its new owner, who is given it again.
         """
         await self._run(self._core.commit(offsets, persist=persist))
 
     async def committed(self, queue: MessageQueue) -> int:
-        """Return the committed offset of a queue, -1 for none."""
+        """Return the committed offset of a queue, -1 for none. Where a new group began counts as committed."""
         return await self._run(self._core.committed(queue))
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -377,15 +378,23 @@ class AsyncPullConsumer(Client[PullSettings]):
         self._core.resume(queues)
 
     def __aiter__(self) -> AsyncIterator[StoredMessage]:
+        self._running()
         return self
 
     async def __anext__(self) -> StoredMessage:
+        return (await self._hand_out_next()).messages[0]
+
+    async def _hand_out(self, timeout_ms: int | None) -> HandedOut:
+        return await self._run(self._core.hand_out(timeout_ms))
+
+    async def _hand_out_next(self) -> HandedOut:
         while self._state == "running":
             try:
-                if found := await self._run(self._core.poll(count_max=1)):
-                    return found[0]
+                handed = await self._run(self._core.hand_out(count_max=1))
             except NotRunning:
                 break
+            if handed.messages:
+                return handed
         raise StopAsyncIteration
 
 

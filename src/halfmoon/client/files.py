@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 from halfmoon.shell.permissions import make_directory, open_new
@@ -14,6 +15,7 @@ class OffsetsOnDisk:
     def __init__(self, directory: str, client_id: str, group: str) -> None:
         root = Path(directory) if directory else Path.home() / ".rocketmq_offsets"
         self.path = root / client_id.replace(os.sep, "_") / group / "offsets.json"
+        self._lock = threading.Lock()
 
     def load(self) -> bytes | None:
         """Return the content, that of the backup when it is missing or empty, or None."""
@@ -26,7 +28,14 @@ class OffsetsOnDisk:
         return None
 
     def save(self, data: bytes) -> None:
-        """Replace the content so that a crash leaves the old or the new, and keep the old as a backup."""
+        """Replace the content so that a crash leaves the old or the new, and keep the old as a backup.
+
+        A save that nobody waits for any more, its caller being cancelled, may still run when the next one comes.
+        """
+        with self._lock:
+            self._replace(data)
+
+    def _replace(self, data: bytes) -> None:
         make_directory(self.path.parent)
         fresh = self.path.with_suffix(".json.tmp")
         fresh.unlink(missing_ok=True)

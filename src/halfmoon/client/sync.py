@@ -230,20 +230,21 @@ class PullConsumer(Blocking):
     def poll(self, timeout_ms: int | None = None) -> list[StoredMessage]:
         """Return the next messages, at most ``batch_max``, or an empty list when none came in time.
 
-        Confirms what was returned before: it may be committed from now on.
+        Confirms what was returned before: it may be committed from now on. A poll that is cancelled or interrupted (Ctrl-C) gives
+        nothing: what it had found comes with the next one.
         """
-        return self._loop.call(self._client.poll(timeout_ms))
+        return self._loop.hand_over(self._client._hand_out, self._client._core.take_back, timeout_ms).messages
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> None:
         """Confirm and commit what `poll` and the iteration returned, or commit these offsets (each the next one to read).
 
-        Offsets of a queue that is not ours (any more) raise UsageError; without offsets, what was returned of such a queue is left
-        to its new owner, who is given it again.
+        Offsets of a queue that is not ours (any more) raise UsageError, and none is committed; without offsets, what was returned
+        of such a queue is left to its new owner, who is given it again.
         """
         self._loop.call(self._client.commit(offsets, persist=persist))
 
     def committed(self, queue: MessageQueue) -> int:
-        """Return the committed offset of a queue, -1 for none."""
+        """Return the committed offset of a queue, -1 for none. Where a new group began counts as committed."""
         return self._loop.call(self._client.committed(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -275,10 +276,11 @@ class PullConsumer(Blocking):
         self._loop.plain(self._client.resume, queues)
 
     def __iter__(self) -> Iterator[StoredMessage]:
+        self._client._running()
         return self
 
     def __next__(self) -> StoredMessage:
         try:
-            return self._loop.call(self._client.__anext__())
+            return self._loop.hand_over(self._client._hand_out_next, self._client._core.take_back).messages[0]
         except StopAsyncIteration:
             raise StopIteration from None

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from halfmoon.errors import UsageError
 
@@ -49,6 +49,25 @@ class BackgroundLoop:
         except BaseException:
             future.cancel()
             raise
+
+    def hand_over(self, make: Callable[..., Coroutine[Any, Any, T]], take_back: Callable[[T], None], *arguments: Any) -> T:
+        """Run the coroutine that ``make`` makes, as `call` does; a result that an interrupt of the caller keeps from it is not
+        dropped, but given to ``take_back`` in the loop's thread.
+
+        Once this has a result nothing in here looks at signals any more, nor does ``return self.hand_over(...)``, so that an
+        interrupt comes before, or when the caller has it.
+        """
+        self.check_caller()
+        handing = _Handing(make, take_back, arguments)
+        taken = False
+        try:
+            self._loop.call_soon_threadsafe(handing.begin)
+            result = handing.future.result()
+            taken = True
+            return result
+        finally:
+            if not taken:
+                self._loop.call_soon_threadsafe(handing.forsake)
 
     def check_caller(self) -> None:
         """Raise UsageError unless the calling thread may wait: it is not the loop's own, and of the process that made it."""
@@ -93,6 +112,40 @@ class BackgroundLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+
+
+class _Handing(Generic[T]):
+    """A result on its way to another thread, which may be gone when it comes. All but the future belongs to the loop's thread."""
+
+    def __init__(self, make: Callable[..., Coroutine[Any, Any, T]], take_back: Callable[[T], None], arguments: Any) -> None:
+        self.future: Future[T] = Future()
+        self._make, self._take_back, self._arguments = make, take_back, arguments
+        self._task: asyncio.Task[None] | None = None
+        self._forsaken = False
+
+    def begin(self) -> None:
+        """Start it, unless its caller is gone already."""
+        if not self._forsaken:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def forsake(self) -> None:
+        """The caller is gone without the result. Whatever it ended with: an error concerns nobody any more."""
+        self._forsaken = True
+        if self._task is not None:
+            self._task.cancel()
+        if self.future.done() and self.future.exception() is None:
+            self._take_back(self.future.result())
+
+    async def _run(self) -> None:
+        try:
+            result = await self._make(*self._arguments)
+        except BaseException as exc:
+            self.future.set_exception(exc)
+            return
+        if self._forsaken:
+            self._take_back(result)
+        else:
+            self.future.set_result(result)
 
 
 _lock = threading.Lock()

@@ -4,7 +4,8 @@ verdict = simulate_polls(seed=7)
 assert verdict.problems == []
 
 The consumers are our own client. ``join``, ``leave`` (a close in the middle of the work, as after a ``break`` or an exception) and
-``crash`` happen to them, ``seek`` to one of their queues, ``lose`` to a connection; ``broker`` kills a broker and starts it again.
+``crash`` happen to them, ``seek`` to one of their queues, ``lose`` to a connection, ``interrupt`` (a Ctrl-C after which it goes on)
+to an application that is just being handed messages; ``broker`` kills a broker and starts it again.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from halfmoon.testing.pollcheckers import PollLedger, Tenure, check_polls
 from halfmoon.testing.verdict import Verdict, judging
 
 TOPIC, GROUP, QUEUES = "orders", "C_polls", 3
-KINDS = ("join", "leave", "crash", "seek", "lose", "broker")
-PEACEFUL = {"join", "leave", "seek"}
+KINDS = ("join", "leave", "crash", "seek", "lose", "broker", "interrupt")
+PEACEFUL = {"join", "leave", "seek", "interrupt"}
 """With these alone every answer and every one-way request arrives."""
 
 STEPS = 10
@@ -71,21 +72,29 @@ def simulate_polls(
     flush: str | None = None,
     kinds: tuple[str, ...] | None = None,
     make_core: Callable[..., PollCore] = PollCore,
+    from_end: bool = False,
     **options: Any,
 ) -> PollVerdict:
     """Run the history of a seed and judge it.
 
     ``steps`` is the number of events; ``kinds`` (of `KINDS`) are drawn from the seed when not given; ``make_core`` makes the
-    consumers, ``options`` go to `Cluster`. What a core raises becomes a problem, as do errors that it logs.
+    consumers, ``options`` go to `Cluster`. ``from_end``: the group begins behind what is there by then, as consumers do by default,
+    and not at the first message. What a core raises becomes a problem, as do errors that it logs.
     """
     chance = Random(f"polls {seed}")
     drawn = sorted({"join", "leave", chance.choice(KINDS), chance.choice(KINDS), chance.choice(("seek", "crash"))})
     verdict = PollVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
     errors_of, ledger = Ledger(verdict.flush), PollLedger()
     with judging(verdict, errors_of) as judged:
-        options = {"brokers": chance.choice((1, 2)), "broker": BROKER, **options}
+        # of a log that is longer than the memory: a queue's first message is not in it, or each group would begin there
+        options = {
+            "brokers": chance.choice((1, 2)),
+            "broker": BROKER,
+            "store": {"memory_bytes": 1000} if from_end else {},
+            **options,
+        }
         cluster = judged.cluster = Cluster(seed, flush=verdict.flush, **options)
-        _History(cluster, ledger, chance, verdict.kinds, make_core).run(steps)
+        _History(cluster, ledger, chance, verdict.kinds, make_core, from_end=from_end).run(steps)
         ledger.unexpected += errors_of.unexpected
         verdict.problems = check_polls(ledger)
     verdict.acknowledged, verdict.tenures = sum(map(len, ledger.wanted.values())), len(ledger.tenures)
@@ -97,12 +106,15 @@ def simulate_polls(
 
 class _History:
     def __init__(
-        self, cluster: Cluster, ledger: PollLedger, chance: Random, kinds: list[str], make_core: Callable[..., PollCore]
-    ) -> None:
+        self, cluster: Cluster, ledger: PollLedger, chance: Random, kinds: list[str], make_core: Callable[..., PollCore],
+        *, from_end: bool,
+    ) -> None:  # fmt: skip
         self.cluster, self.ledger, self.chance, self.kinds, self.make_core = cluster, ledger, chance, kinds, make_core
+        self.from_end = from_end
+        self.consume_from = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
         self.peaceful = set(kinds) <= PEACEFUL
         self.expression = chance.choice(("*", "*", "A"))
-        self.closing = False
+        self.closing = self.quiet = False
         self.members: list[_Member] = []
         self.lately: defaultdict[MessageQueue, deque[int]] = defaultdict(lambda: deque(maxlen=LATELY))
         self._number = 0
@@ -116,8 +128,11 @@ class _History:
         for i in range(2):
             producer = SimProducer(cluster, f"producer-{i}", **CLIENT)
             producer.driver.start(self._send(producer, f"p{i}"), f"p{i}")
-        for _ in range(self.chance.randint(1, 2)):
-            self._join()
+        if self.from_end:
+            self._begin_at_the_end()
+        else:
+            for _ in range(self.chance.randint(1, 2)):
+                self._join()
         cluster.world.after(LOOK_MS, self._look)
         for _ in range(steps):
             cluster.run(ms=self.chance.randint(50, 2_500))
@@ -128,9 +143,23 @@ class _History:
         cluster.world.run_until(lambda: not self.ledger.unread(), SETTLE_MS)
         cluster.run(ms=1_000)
 
+    def _begin_at_the_end(self) -> None:
+        """Have the group's first member begin while nothing is sent, so that everybody knows where that is."""
+        self.cluster.run(ms=3_000)
+        self.quiet = True
+        self.cluster.run(ms=1_000)
+        for queue, found in self.ledger.wanted.items():
+            self.ledger.passed[queue] = max(found) + 1
+        self._join()
+        self.cluster.run(ms=2_000)
+        self.quiet = False
+
     def _send(self, producer: SimProducer, name: str) -> Op[None]:
         random, number = self.cluster.world.split(f"sends {name}"), 0
         while not self.closing:
+            if self.quiet:
+                yield from sleep(100)
+                continue
             body, tag = f"{name}/{number}".encode(), random.choice("AAB")
             try:
                 result = yield from producer.sender.send(Message(TOPIC, body, tag=tag))
@@ -165,6 +194,8 @@ class _History:
             self.chance.choice(here).go(crash=kind == "crash")
             if len(here) == 1:
                 self._join()
+        elif kind == "interrupt" and here:
+            self.chance.choice(here).interrupted = True
         elif kind == "seek" and here:
             self.chance.choice(here).wants_to_seek = True
         elif kind == "lose" and here:
@@ -184,7 +215,7 @@ class _Member:
     """A pull consumer and its application, which polls or iterates, works, commits and seeks."""
 
     def __init__(self, history: _History, name: str) -> None:
-        self.history, self.name, self.gone, self.wants_to_seek = history, name, False, False
+        self.history, self.name, self.gone, self.wants_to_seek, self.interrupted = history, name, False, False, False
         self._random = history.cluster.world.split(f"works {name}")
         self._auto = self._random.random() < 0.7
         self._slow_ms = self._random.choice((5, 50, 800))
@@ -194,7 +225,7 @@ class _Member:
         history.cluster.world.note(name, f"joins, {'auto' if self._auto else 'own'} commit, {self._slow_ms} ms")
         self.client = SimPullConsumer(
             history.cluster, TOPIC, expression=history.expression, name=name, make_core=history.make_core, group=GROUP,
-            consume_from=ConsumeFrom.FIRST_OFFSET, auto_commit=self._auto, auto_commit_ms=self._random.choice((1, 1_000)),
+            consume_from=history.consume_from, auto_commit=self._auto, auto_commit_ms=self._random.choice((1, 1_000)),
             batch_max=self._random.choice((2, 10, 32)), **CLIENT,
         )  # fmt: skip
         self.client.driver.start(self._work(), name)
@@ -217,7 +248,12 @@ class _Member:
         for _ in range(steps):
             if self._auto:
                 self._confirm()
-            found = yield from core.poll(random.choice((0, 100, 400)), count_max=count_max)
+            handed = yield from core.hand_out(random.choice((0, 100, 400)), count_max=count_max)
+            if self.interrupted and handed.messages:
+                self.interrupted = False
+                core.take_back(handed)
+                continue
+            found = handed.messages
             for message in found:
                 tenure = self._tenure(core.held[core.wire_queue(message.queue)])
                 tenure.given.append(message.queue_offset)

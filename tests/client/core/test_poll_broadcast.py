@@ -10,7 +10,7 @@ from halfmoon.client.core.poll import PollCore
 from halfmoon.client.settings import PullSettings
 from halfmoon.model import ConsumeFrom, MessageModel, MessageQueue
 from tests.client.queue_of import ME, Queues, started
-from tests.client.scripted import Scripted
+from tests.client.scripted import Later, Scripted
 
 ONE = MessageQueue("orders", "broker-a", 0)
 
@@ -50,3 +50,32 @@ def test_a_member_that_gets_everything_stores_what_was_confirmed_and_begins_ther
 
     assert (given, stored) == ([0, 1, 2], {ONE: 2})
     assert [message.queue_offset for message in script.run(again.poll(100))] == list(range(2, 10))
+
+
+class SlowFile(File):
+    """A file whose first save takes a second."""
+
+    def __init__(self, script: Scripted) -> None:
+        super().__init__()
+        self.script, self.begun = script, []
+
+    def save(self, data: bytes) -> Later:
+        super().save(data)
+        self.begun.append(self.script.now)
+        return Later(1_000 if len(self.begun) == 1 else 1)
+
+
+def test_progress_is_saved_one_table_after_the_other_so_that_no_older_one_comes_last():
+    script = Scripted()
+    file = SlowFile(script)
+    Queues(script).fill(10)
+    core = broadcast(script, file)
+    script.run(core.poll(100, count_max=1))
+    script.spawn(core.commit())
+    script.run_for(100)
+    script.run(core.poll(100, count_max=1))
+
+    script.run(core.commit())
+
+    assert offsets_of(file.data or b"") == {ONE: 2}
+    assert file.begun[1] - file.begun[0] == 1_000

@@ -432,3 +432,15 @@ def test_a_record_that_does_not_decode_is_left_behind_and_counted(fault, place):
     assert core.skipped_count == 1
     assert core.running_info().properties["SKIPPED_RECORDS"] == "1"
     assert len(order_pulls(script)) < 12
+
+
+def test_what_comes_after_a_group_began_at_the_end_is_the_groups_whoever_was_given_it_and_died():
+    script = Scripted()
+    queues = Queues(script)
+    queues.fill(2)
+    core = push(script)
+    core.on_message(lambda messages: Later(1 << 40))
+
+    started(script, core)
+
+    assert [seen.request.commit_offset for seen in script.told if type(seen.request) is UpdateConsumerOffset] == [2]

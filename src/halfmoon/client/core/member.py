@@ -352,17 +352,28 @@ class GroupMember:
     def start_offset(self, queue: MessageQueue) -> Op[int]:
         """Return where to begin a queue: at the stored progress, else as the settings say. Raises NetworkError, BrokerError.
 
+        A begin that another start would find elsewhere is stored at once: what comes from now on is the group's, also when whoever
+        was given it closes, dies or loses the queue before it has confirmed anything.
+
         Follows RebalancePushImpl.computePullFromWhere (RocketMQ 4.9.8).
+        Differs: the original stores nothing before something is consumed; the next member then begins behind what the first was
+        given. A stored 0 may be the broker's answer for a queue whose first message is in memory still, and is stored likewise.
         """
         stored = yield from self.offsets.fetch(queue)
-        if stored >= 0:
-            return stored
         retry, where = queue.topic.startswith(RETRY_PREFIX), self.settings.consume_from
+        if stored > 0:
+            return stored
         if where is ConsumeFrom.FIRST_OFFSET or (retry and where is ConsumeFrom.LAST_OFFSET):
             return 0
-        if where is ConsumeFrom.LAST_OFFSET or retry:
-            return (yield from max_offset(self.routes, queue))
-        return (yield from offset_at(self.routes, queue, self.settings.consume_timestamp_ms or self.begun_ms - 1_800_000))
+        if stored == 0:
+            begin = 0
+        elif where is ConsumeFrom.LAST_OFFSET or retry:
+            begin = yield from max_offset(self.routes, queue)
+        else:
+            begin = yield from offset_at(self.routes, queue, self.settings.consume_timestamp_ms or self.begun_ms - 1_800_000)
+        self.offsets.update(queue, begin)
+        yield from self.offsets.persist_one(queue)
+        return begin
 
     # ------------------------------------------------------------ what brokers are told
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from halfmoon.client.core.ask import call, tell
 from halfmoon.client.core.route import RouteTable
-from halfmoon.effects import Op, run
+from halfmoon.effects import Op, Signal, run, wait
 from halfmoon.errors import HalfmoonError, NetworkError, broker_error
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import LocalOffsetTable, from_json, to_json
@@ -148,6 +148,8 @@ class LocalOffsets(OffsetTable):
         super().__init__()
         self._file = file
         self._saved: tuple[dict[MessageQueue, int], dict[MessageQueue, int]] = ({}, {})
+        self._saving = False
+        self._free = Signal()
 
     def load(self) -> Op[None]:
         """Read the file. Raises PeerError when it does not parse: to begin anew in silence would repeat or lose messages."""
@@ -164,16 +166,25 @@ class LocalOffsets(OffsetTable):
         return self.memory(queue)
 
     def persist(self, queues: Collection[MessageQueue]) -> Op[None]:
-        """Write the file when something changed. Failures are logged. Offsets of queues that are not ours now are kept."""
+        """Write the file when something changed. Failures are logged. Offsets of queues that are not ours now are kept.
+
+        One after the other: an older table never takes the place of a newer one.
+        """
+        while self._saving:
+            yield from wait(self._free)
         snapshot = self._snapshot()
         if snapshot == self._saved:
             return
         save: Callable[[bytes], None] = self._file.save
+        self._saving = True
         try:
             yield from run(save, offsets_json(*snapshot))
             self._saved = snapshot
         except OSError as exc:
             log.warning("offsets not saved: reason=%s", exc)
+        finally:
+            self._saving = False
+            self._free.fire()
 
     def persist_one(self, queue: MessageQueue, offset: int | None = None) -> Op[None]:
         """Write the file when something changed."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.member import Held
 from halfmoon.client.core.names import check_topic, unwrap, wrap
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets, same_topic, stored_offset
 from halfmoon.client.core.pull import max_offset, min_offset, offset_at
-from halfmoon.client.core.pulling import Puller
+from halfmoon.client.core.pulling import FULL_PAUSE_MS, Puller
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.core.running import running_info
 from halfmoon.client.settings import PullSettings
@@ -33,6 +33,13 @@ class Watched:
 
     def __init__(self, listener: Callable[[str, list[MessageQueue]], Any], known: list[MessageQueue] | None) -> None:
         self.listener, self.known = listener, known
+
+
+class HandedOut(NamedTuple):
+    """Messages of one queue that are handed out together; none: of no queue."""
+
+    held: Held | None
+    messages: list[StoredMessage]
 
 
 class PollCore(Puller):
@@ -181,6 +188,9 @@ class PollCore(Puller):
         result = yield from self._pull(held, wanted, PULL_SUSPEND | PULL_SUBSCRIPTION | PULL_LITE, send_expression=True)
         if result is None:
             return
+        if result.status is PullStatus.OFFSET_ILLEGAL and result.next_offset < held.next_offset:
+            yield from self._queue_ends_before(held, result.next_offset)
+            return
         moved, held.next_offset = result.next_offset != held.next_offset, result.next_offset
         if result.messages and (fresh := held.window.add(result.messages)):
             self._cached += len(fresh)
@@ -192,6 +202,23 @@ class PollCore(Puller):
                 held.consumed = held.handed
         yield from self._breathe(held, moved)
 
+    def _queue_ends_before(self, held: Held, offset: int) -> Op[None]:
+        """The broker has lost messages that were pulled, or an offset was wrong: begin anew at its end. Else what it is sent from
+        now on would be committed as lying behind what it lost, and be skipped by the next start. What was fetched is handed out
+        before.
+        """
+        if len(held.window):
+            yield from sleep(FULL_PAUSE_MS)
+        else:
+            log.warning(
+                "queue ends before what was pulled: group=%s queue=%s at=%s end=%s",
+                self.group,
+                held.queue,
+                held.next_offset,
+                offset,
+            )
+            yield from self.restart(held.queue, offset, by_itself=True)
+
     # ------------------------------------------------------------ handing out
 
     def poll(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[list[StoredMessage]]:
@@ -201,6 +228,10 @@ class PollCore(Puller):
         Follows DefaultLitePullConsumerImpl.poll (RocketMQ 4.9.8).
         Differs: what is confirmed is committed at a close and with a queue that is given up, too, and not every five seconds only.
         """
+        return (yield from self.hand_out(timeout_ms, count_max=count_max)).messages
+
+    def hand_out(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[HandedOut]:
+        """As `poll`, for callers that may not get what they are handed: they give it to `take_back`."""
         self._check_running()
         self._confirm()
         at = yield from steady()
@@ -209,17 +240,29 @@ class PollCore(Puller):
             self._commit_at_ms = at + self.settings.auto_commit_ms
             self._note_consumed()
         while True:
-            if messages := self._next_ready(count_max):
-                return messages
-            if at >= over:
-                return []
+            found = self._next_ready(count_max)
+            if found.messages or at >= over:
+                return found
             yield from wait(self._arrived, over - at)
             self._check_running()
             at = yield from steady()
 
-    def _next_ready(self, count_max: int | None) -> list[StoredMessage]:
+    def take_back(self, handed: HandedOut) -> None:
+        """The application never got these: they are not given, and come next, unless the queue is not ours any more."""
+        held, messages = handed
+        if held is None or held.window.dropped:
+            return
+        again = held.window.add(messages)
+        self._cached += len(again)
+        self._ready.appendleft((held, deque(again)))
+        held.handed = messages[0].queue_offset
+        held.consumed = min(held.consumed, held.handed)
+        self._arrived.fire()
+
+    def _next_ready(self, count_max: int | None) -> HandedOut:
         waiting: list[tuple[Held, deque[StoredMessage]]] = []
         found: list[StoredMessage] = []
+        giver = None
         while self._ready and not found:
             held, messages = self._ready.popleft()
             if held.window.dropped:
@@ -227,7 +270,7 @@ class PollCore(Puller):
             elif held.queue in self.paused:
                 waiting.append((held, messages))
             else:
-                found = [messages.popleft() for _ in range(min(len(messages), count_max or len(messages)))]
+                giver, found = held, [messages.popleft() for _ in range(min(len(messages), count_max or len(messages)))]
                 self._cached -= len(found)
                 held.handed = held.window.remove(found)
                 if not len(held.window):  # what was looked at behind these was left out by the filter
@@ -238,7 +281,7 @@ class PollCore(Puller):
         self._ready.extendleft(reversed(waiting))
         for message in found:
             message.topic = self.user_queue(message.queue).topic
-        return found
+        return HandedOut(giver, found)
 
     # ------------------------------------------------------------ progress
 
@@ -256,9 +299,11 @@ class PollCore(Puller):
             queues = list(self.held)
         else:
             queues = [self.wire_queue(queue) for queue in offsets]
-            for queue, offset in zip(queues, offsets.values()):
-                self._must_hold(queue)
+            named = [self._must_hold(queue) for queue in queues]  # all of them, before the first is noted
+            for queue, held, offset in zip(queues, named, offsets.values()):
                 self.offsets.update(queue, offset, only_forward=False)
+                if held is not None:
+                    held.consumed = offset  # or auto commit would go back to what was confirmed before
         if persist:
             for queue in queues:
                 yield from self.offsets.persist_one(queue)
@@ -356,11 +401,12 @@ class PollCore(Puller):
         """Store the progress and leave. What was handed out last was not confirmed, and is given again to who comes next."""
         if self.settings.auto_commit:
             self._note_consumed()
+        self.running = False
+        self._arrived.fire()  # who waits in a poll is told now: leaving may take a while
         yield from super().stop()
-        self._arrived.fire()
 
     def _remove(self, held: Held) -> Op[None]:
-        if self.settings.auto_commit and held.consumed >= 0:
+        if self.settings.auto_commit and held.consumed >= 0 and not held.window.dropped:
             self.offsets.update(held.queue, held.consumed, only_forward=False)
         yield from super()._remove(held)
 
