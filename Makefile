@@ -55,6 +55,7 @@ AGAIN = test $$? = 1 && echo "what failed, once more and alone:" && \
 # Five processes on two cores: most tests of events, Spark and Apache's brokers wait for others more than they work.
 test: databases lint  ## everything: style, types, all tests, simulation, Apache's clients and brokers
 	@rm -f build/mission.json
+	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -qq >/dev/null || true  # compiled once, not five times at once
 	$(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(ARGS) || { $(AGAIN) $(ARGS); }
 
 build/constraints-spark-4.2.txt: constraints.txt constraints-spark-4.2.txt

@@ -153,7 +153,10 @@ def test_kills_under_load_lose_nothing_acknowledged(tmp_path, flush):
     acked = {body: where for sender in senders for body, where in sender.acked.items()}
     assert len(acked) > 20 * KILLS
     assert {body: places.get(body) for body in acked} == acked
+    found = list(fsck(RealDisk(tmp_path / "store")))
     for queue_id in range(QUEUES):
         offsets = [message.queue_offset for message in stored if message.queue_id == queue_id]
+        missing = sorted(set(range(offsets[-1])) - set(offsets))
+        assert not missing, f"queue {queue_id} lacks {missing}, which nobody was told of; fsck says {found}"
         assert offsets == list(range(len(offsets)))
-    assert list(fsck(RealDisk(tmp_path / "store"))) == []
+    assert found == []
