@@ -32,9 +32,7 @@ LAYERS = {
             "effects",
             "ports",
             "hot",
-            "_hot",
-            "_hot_batch",
-            "_hot_end",
+            "columns",
             "java_keys",
             "sql92",
         )

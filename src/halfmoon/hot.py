@@ -1,43 +1,36 @@
-"""The native seam: the few functions that run once a message. Today they are Python, in `halfmoon._hot` and `halfmoon._hot_batch`:
-the reference for any twin.
+"""The native seam: what touches each message, over columns. Bytes in, columns or bytes out, no callbacks.
 
-Bytes in, plain values out, no callbacks, nothing kept but bounded caches. Native code is earned by a profile, ships as a
-distribution of its own, and is never needed for correctness.
+The functions in Python are `halfmoon.columns`: the reference for a compiled twin, which is never needed for correctness.
 """
 
 from __future__ import annotations
 
-from halfmoon._hot import (
-    PullHeader,
-    SendHeader,
-    cut,
-    pull_header_json,
-    send_answer,
-    send_answer_form,
-    send_header_json,
-    send_header_rocketmq,
-    stored_properties,
-    tag_hash,
-)
-from halfmoon._hot_batch import batch_alike, batch_answer, batch_answer_form, batch_drafts, batch_items
-from halfmoon._hot_end import EndHeader, end_header_json
+from halfmoon.columns.batch import BATCH_MAX, Draft, batch_drafts, batch_items
+from halfmoon.columns.frames import Frame, cut
+from halfmoon.columns.headers import EndHeader, PullHeader, end_header_json, pull_header_json
+from halfmoon.columns.messages import ALL, AT_ONCE, DURABLE, NO_ANSWER, Messages, crc32
+from halfmoon.columns.properties import stored_properties, tag_hash
+from halfmoon.columns.reading import Group, Reader
 
 __all__ = [
+    "ALL",
+    "AT_ONCE",
+    "BATCH_MAX",
+    "DURABLE",
+    "NO_ANSWER",
+    "Draft",
     "EndHeader",
+    "Frame",
+    "Group",
+    "Messages",
     "PullHeader",
-    "SendHeader",
-    "batch_alike",
-    "batch_answer",
-    "batch_answer_form",
+    "Reader",
     "batch_drafts",
     "batch_items",
+    "crc32",
     "cut",
     "end_header_json",
     "pull_header_json",
-    "send_answer",
-    "send_answer_form",
-    "send_header_json",
-    "send_header_rocketmq",
     "stored_properties",
     "tag_hash",
 ]

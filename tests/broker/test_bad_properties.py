@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from halfmoon.hot import Reader
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessage
 from halfmoon.wire.record import BatchItem, encode_batch
 from tests.broker.half import half_properties
@@ -71,9 +72,10 @@ def test_others_of_the_same_turn_do_not_feel_a_mistake_of_ours(talk, monkeypatch
     def broken(*_arguments):
         raise RuntimeError("planted")
 
+    read = talk.broker.sends.reader.read
     good = talk.post(send_header(), b"good", peer=2)
     talk.post(batched(), batch(GOOD, GOOD))
-    monkeypatch.setattr(talk.broker.sends, "batch", broken)
+    monkeypatch.setattr(Reader, "read", lambda reader, peer, *given: broken() if peer == 1 else read(peer, *given))
     talk.turn()
     assert talk.answer(good, peer=2).code == 0
     assert talk.closed == {1: "what it sent failed"}

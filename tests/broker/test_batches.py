@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from halfmoon.broker.batchpublishing import count_of, drafts_of
 from halfmoon.broker.names import BATCH_TOPIC
 from halfmoon.wire.batches import ONE_RUN, BatchList, BatchPromise
 from halfmoon.wire.bodies import KVTable, from_json
@@ -463,25 +460,6 @@ def test_a_bad_piece_is_refused_and_leaves_nothing(make_talk, arguments, kw, cod
     driver = Driver(talk)
     assert driver.prepare(*arguments, first_seq=0, **kw).code == code
     assert driver.listed().attempt_count == 0
-
-
-PROPERTIES = st.dictionaries(
-    st.sampled_from(["KEYS", "TAGS", "DELAY", "TRAN_MSG", "WAIT", "CLUSTER", "TIMER_DELIVER_MS", "mine", "UNIQ_KEY"]),
-    st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=6),
-    max_size=4,
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
-@given(st.lists(st.tuples(st.binary(max_size=12), PROPERTIES), min_size=1, max_size=5), st.data())
-def test_what_is_counted_quickly_is_taken_one_at_a_time_as_well(one_talk, items, data):
-    body = bytearray(encode_batch(BatchItem(text, encode(properties)) for text, properties in items))
-    if data.draw(st.booleans()):
-        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    sends = one_talk.broker.sends
-    count = count_of(sends, bytes(body))
-    if count is not None:
-        assert len(drafts_of(sends, bytes(body), 0, 0, bytes(8))) == count
 
 
 def test_a_body_that_is_no_promise_is_refused(talk):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from halfmoon.effects import Work
 from halfmoon.ports import Disk
 from halfmoon.store import Draft, Found, FoundStatus, Store, StoreSettings
+from halfmoon.store.layout import ENTRY
 from halfmoon.store.records import RecordFacts, check_at
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -25,6 +26,11 @@ def open_store(disk: Disk, now: int = NOW, **settings) -> Store:
 
 def draft(body: bytes = b"hello", properties: bytes = b"", *, flag=0, sys_flag=0, born=BORN, tag=0, prepared=0) -> Draft:
     return (body, properties, flag, sys_flag, NOW - 5, born, 0, prepared, tag)
+
+
+def entries_of(numbers: list[int]) -> bytes:
+    """Return queue entries of physical offset, size and tag code, flat."""
+    return b"".join(ENTRY.pack(*numbers[at : at + 3]) for at in range(0, len(numbers), 3))
 
 
 def carry_out(store: Store, now: int = NOW) -> None:

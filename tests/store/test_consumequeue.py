@@ -10,6 +10,7 @@ from halfmoon.errors import UsageError
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import ENTRY, queue_directory
 from halfmoon.testing.disk import SimDisk
+from tests.store.driving import entries_of
 
 
 def queue_on(disk: SimDisk, per_file: int = 10) -> ConsumeQueue:
@@ -18,14 +19,14 @@ def queue_on(disk: SimDisk, per_file: int = 10) -> ConsumeQueue:
     return queue
 
 
-def flat(start: int, count: int) -> list[int]:
-    return [number for i in range(start, start + count) for number in (i * 100, 100, i)]
+def flat(start: int, count: int) -> bytes:
+    return entries_of([number for i in range(start, start + count) for number in (i * 100, 100, i)])
 
 
 @pytest.mark.mission("001-04")
 def test_an_entry_is_offset_size_and_tag_hash_in_20_bytes():
     disk = SimDisk(Random(1))
-    queue_on(disk).publish(0, [1024, 115, 2598919, 1139, 99, -1829193424], 65536)
+    queue_on(disk).publish(0, entries_of([1024, 115, 2598919, 1139, 99, -1829193424]), 65536)
     data = disk.read("consumequeue/t/0/00000000000000000000")
     assert data[:20].hex() == "0000000000000400" + "00000073" + "000000000027a807"
     assert data[32:40].hex() == "ffffffff92f8b930"
@@ -45,7 +46,7 @@ def test_a_gap_is_filled_and_synced():
     disk = SimDisk(Random(1))
     queue = queue_on(disk)
     queue.publish(0, flat(0, 2), 65536)
-    queue.publish(25, [200_000, 100, 0], 65536)
+    queue.publish(25, entries_of([200_000, 100, 0]), 65536)
     assert queue.entry(24) == (2 * 65536, 0x7FFFFFFF, 0)
     assert queue.real_entry(2, 26) == (25, (200_000, 100, 0))
     disk.crash(power=True)
@@ -113,8 +114,8 @@ def test_a_queue_that_begins_anew_is_empty_where_it_begins():
 def test_a_gap_of_a_million_fillers_is_stepped_over_in_few_looks(monkeypatch: pytest.MonkeyPatch):
     disk = SimDisk(Random(1))
     queue = ConsumeQueue(disk, "t", 0, 20 * 300_000)
-    queue.publish(0, [0, 100, 5], 1 << 20)
-    queue.publish(1_000_001, [100, 100, 6], 1 << 20)
+    queue.publish(0, entries_of([0, 100, 5]), 1 << 20)
+    queue.publish(1_000_001, entries_of([100, 100, 6]), 1 << 20)
     looks: list[int] = []
     entry = ConsumeQueue.entry
     monkeypatch.setattr(ConsumeQueue, "entry", lambda self, offset: looks.append(offset) or entry(self, offset))

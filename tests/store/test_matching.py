@@ -12,7 +12,7 @@ from halfmoon.store.layout import ENTRY, FILLER_SIZE
 from halfmoon.store.matching import property_blocks, selector
 from halfmoon.store.segments import Segments
 from halfmoon.testing.disk import SimDisk
-from tests.store.driving import BORN, NOW, draft, facts_of, open_store
+from tests.store.driving import BORN, NOW, draft, entries_of, facts_of, open_store
 
 arrays.load()
 NUMPY = arrays.np
@@ -103,7 +103,7 @@ def test_fillers_are_stepped_over_by_a_filter(store: Store, way: str):
     store.append("t", 0, [draft(tag=1)], NOW)
     queue = store._queues["t", 0]
     entry = queue.entry(0)
-    queue.publish(5, [entry[0], entry[1], 1], store.settings.commit_log_file_bytes)
+    queue.publish(5, entries_of([entry[0], entry[1], 1]), store.settings.commit_log_file_bytes)
     found = store.read("t", 0, 0, 32, frozenset([0, 1]))
     assert (found.count, found.next_offset) == (2, 6)
 

@@ -13,7 +13,7 @@ from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.health import Health
 from halfmoon.store.visible import Arrival, Visible
 from halfmoon.testing.disk import SimDisk
-from tests.store.driving import HOST, NOW, carry_out, draft, open_store, read_all
+from tests.store.driving import HOST, NOW, carry_out, draft, entries_of, open_store, read_all
 
 
 def visible_on(disk: SimDisk) -> tuple[Visible, list[str]]:
@@ -25,27 +25,29 @@ def test_entries_wait_until_the_log_is_durable_and_come_a_queue_at_a_time():
     disk = SimDisk(Random(1))
     visible, _ = visible_on(disk)
     one, two = ConsumeQueue(disk, "t", 0, 6000), ConsumeQueue(disk, "t", 1, 6000)
-    visible.wait(100, one, 0, [0, 100, 5])
-    visible.wait(200, two, 0, [100, 100, 6])
-    visible.wait(300, one, 1, [200, 100, 7])
-    visible.wait(400, one, 2, [300, 100, 8])
+    visible.wait(100, one, 0, entries_of([0, 100, 5]))
+    visible.wait(200, two, 0, entries_of([100, 100, 6]))
+    visible.wait(300, one, 1, entries_of([200, 100, 7]))
+    visible.wait(400, one, 2, entries_of([300, 100, 8]))
     visible.publish_durable(300, NOW)
-    assert visible.take_arrivals() == [Arrival("t", 0, 2, [5, 7]), Arrival("t", 1, 1, [6])]
+    assert visible.take_arrivals() == [
+        Arrival("t", 0, 2, entries_of([0, 100, 5, 200, 100, 7])), Arrival("t", 1, 1, entries_of([100, 100, 6]))
+    ]  # fmt: skip
     assert (visible.end, visible.end_ms) == (300, NOW)
     assert visible.take_changed() == [one, two]
     visible.publish_durable(400, NOW)
-    assert visible.take_arrivals() == [Arrival("t", 0, 3, [8])]
+    assert visible.take_arrivals() == [Arrival("t", 0, 3, entries_of([300, 100, 8]))]
 
 
 def test_a_deleted_topic_and_a_failed_store_show_nothing_more():
     disk = SimDisk(Random(1))
     visible, _ = visible_on(disk)
     for topic in ("gone", "kept"):
-        visible.wait(100, ConsumeQueue(disk, topic, 0, 6000), 0, [0, 100, 5])
+        visible.wait(100, ConsumeQueue(disk, topic, 0, 6000), 0, entries_of([0, 100, 5]))
     visible.forget("gone")
     visible.publish_durable(100, NOW)
     assert [arrival.topic for arrival in visible.take_arrivals()] == ["kept"]
-    visible.wait(200, ConsumeQueue(disk, "kept", 1, 6000), 0, [100, 100, 5])
+    visible.wait(200, ConsumeQueue(disk, "kept", 1, 6000), 0, entries_of([100, 100, 5]))
     visible.give_up()
     visible.publish_durable(200, NOW)
     assert visible.take_arrivals() == []

@@ -6,13 +6,12 @@ One entry a group and turn, in the order of the log, so that one completion ("du
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 import msgspec
 
-from halfmoon.broker.request import Reply
+from halfmoon.broker.request import Reply, Request
 from halfmoon.errors import BrokerError, ResponseCode, ServiceNotAvailable
-from halfmoon.hot import batch_answer, batch_answer_form, send_answer, send_answer_form
+from halfmoon.hot import ALL, AT_ONCE, DURABLE, Messages
 from halfmoon.wire.codes import VERSION
 from halfmoon.wire.command import Command, encode
 from halfmoon.wire.headers.send import SendMessageReply
@@ -24,19 +23,17 @@ Sender = tuple[Peer, int, int]
 
 
 class Stored(msgspec.Struct, gc=False):
-    """Messages of one queue that one append stored: for whom, and where they went. A batch has one sender and many places."""
+    """Messages of one queue that one append stored, and what their senders are told of it."""
 
-    senders: list[Sender]
+    messages: Messages
     queue_id: int
     queue_offset: int
-    physical_offsets: list[int]
     end_offset: int
-    batch: bool = False
+    which: int = ALL
+    """Which of the senders are answered."""
     deadline_ms: int = 0
-    recall_handle: str = ""
-    """Tells the sender of a message for a point in time how to recall it."""
-    other: Header | None = None
-    """The header of the answer, where the request was no send."""
+    header: Header | None = None
+    """What the only sender is told, where that is more than where the message lies."""
 
 
 class Acks:
@@ -44,44 +41,27 @@ class Acks:
 
     def __init__(self, peers: Peers, region: str, host_hex: str) -> None:
         self._peers, self._region, self._host_hex = peers, region, host_hex
-        self._forms: dict[tuple[int, int], Any] = {}
-        self._batch_forms: dict[tuple[int, int], Any] = {}
         self._waiting: deque[Stored] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def answer(self, stored: Stored) -> None:
-        """Answer every sender with success."""
-        if stored.batch:
-            self._answer_batch(stored)
-            return
-        if stored.recall_handle or stored.other is not None:
+        """Answer the senders with success."""
+        if stored.header is not None:
             self._answer_plainly(stored, 0)
-            return
-        answer, forms, queue_id = self._peers.answer, self._forms, stored.queue_id
-        offset = stored.queue_offset
-        for (peer, opaque, serialization), physical_offset in zip(stored.senders, stored.physical_offsets):
-            form = forms.get((queue_id, serialization))
-            if form is None:
-                form = forms[queue_id, serialization] = send_answer_form(
-                    self._region, self._host_hex, "JAVA", VERSION, queue_id, serialization
-                )
-            answer(peer, send_answer(form, physical_offset, offset, opaque, VERSION))
-            offset += 1
-
-    def _answer_batch(self, stored: Stored) -> None:
-        ((peer, opaque, serialization),) = stored.senders
-        key = (stored.queue_id, serialization)
-        form = self._batch_forms.get(key)
-        if form is None:
-            form = self._batch_forms[key] = batch_answer_form(self._region, "JAVA", VERSION, *key)
-        places = stored.physical_offsets
-        self._peers.answer(peer, batch_answer(form, self._host_hex, places, stored.queue_offset, opaque, VERSION))
+        else:
+            where = stored.queue_id, stored.queue_offset, self._region, self._host_hex, VERSION
+            self._peers.tell(stored.messages.answers(stored.which, *where))
 
     def wait(self, stored: Stored) -> None:
-        """Keep the answers until `durable` covers them or their deadline passes."""
-        self._waiting.append(stored)
+        """Answer those who do not wait for the device; keep the others until `durable` covers them or their deadline passes."""
+        if stored.messages.answered(AT_ONCE):
+            stored.which = AT_ONCE
+            self.answer(stored)
+        if stored.messages.answered(DURABLE):
+            stored.which = DURABLE
+            self._waiting.append(stored)
 
     def durable(self, offset: int) -> None:
         """Answer everything that ends at or before a durable offset."""
@@ -93,15 +73,25 @@ class Acks:
         """Refuse everything that waits: the sync failed, and whether it is on the device is unknown."""
         while self._waiting:
             stored = self._waiting.popleft()
-            for sender in stored.senders:
-                self.refuse(sender, ServiceNotAvailable(reason))
+            self.refuse(stored.messages, ServiceNotAvailable(reason), stored.which)
 
-    def refuse(self, sender: Sender, refusal: BrokerError) -> None:
-        """Answer one sender with a refusal's code and text; region and trace switch are told as with every answer to a send."""
-        peer, opaque, serialization = sender
+    def refuse(self, messages: Messages, refusal: BrokerError, which: int = ALL) -> None:
+        """Answer the senders with a refusal's code and text."""
+        self._peers.tell(
+            [(peer, self._refusal(opaque, kind, refusal)) for peer, opaque, kind, how, _ in messages.senders if how & which]
+        )
+
+    def refuse_one(self, request: Request, refusal: BrokerError) -> None:
+        """Answer one request with a refusal, unless it wants no answer."""
+        command = request.command
+        if not command.is_oneway:
+            self._peers.answer(request.peer, self._refusal(command.opaque, command.serialization, refusal))
+
+    def _refusal(self, opaque: int, serialization: int, refusal: BrokerError) -> bytes:
+        """Return a refusal; region and trace switch are told as with every answer to a send."""
         command = reply_to(opaque, serialization, Reply(refusal.code, refusal.remark))
         command.fields = {"MSG_REGION": self._region, "TRACE_ON": "true"}
-        self._peers.answer(peer, encode(command))
+        return encode(command)
 
     def due(self) -> int | None:
         """When the first waiting sender must be told that the sync takes too long."""
@@ -117,22 +107,21 @@ class Acks:
         for stored in self._waiting:
             stored.deadline_ms += by_ms
 
-    def reply(self, stored: Stored, index: int, code: int = 0) -> Reply:
-        """Return the answer to one sender as a value; for a batch the ids of all messages, joined by commas."""
-        if stored.other is not None:
-            return Reply(code, None, stored.other)
-        places = stored.physical_offsets if stored.batch else stored.physical_offsets[index : index + 1]
-        msg_id = ",".join(f"{self._host_hex}{place:016X}" for place in places)
-        header = SendMessageReply(
-            msg_id=msg_id, queue_id=stored.queue_id, queue_offset=stored.queue_offset + index,
-            region_id=self._region, trace_on=True, recall_handle=stored.recall_handle or None,
+    def told(self, queue_id: int, queue_offset: int, places: list[int], recall_handle: str | None = None) -> SendMessageReply:
+        """Return what the sender of messages at these places is told; of a batch the ids of all, joined by commas."""
+        return SendMessageReply(
+            msg_id=",".join(f"{self._host_hex}{place:016X}" for place in places), queue_id=queue_id, queue_offset=queue_offset,
+            region_id=self._region, trace_on=True, recall_handle=recall_handle,
         )  # fmt: skip
-        return Reply(code, None, header)
 
     def _answer_plainly(self, stored: Stored, code: int) -> None:
-        for index, (peer, opaque, serialization) in enumerate(stored.senders):
-            reply = self.reply(stored, index, code)
-            self._peers.answer(peer, encode(reply_to(opaque, serialization, reply)))
+        found, at, places = [], 0, stored.messages.places
+        for peer, opaque, serialization, how, count in stored.messages.senders:
+            if how & stored.which:
+                told = stored.header or self.told(stored.queue_id, stored.queue_offset + at, places[at : at + count])
+                found.append((peer, encode(reply_to(opaque, serialization, Reply(code, None, told)))))
+            at += count
+        self._peers.tell(found)
 
 
 def reply_to(opaque: int, serialization: int, reply: Reply) -> Command:

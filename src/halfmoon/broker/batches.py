@@ -17,7 +17,7 @@ from halfmoon.broker.batchcoordinator import Coordinator
 from halfmoon.broker.batchdoubt import Doubt
 from halfmoon.broker.batchdurable import Durable, refused
 from halfmoon.broker.batchlist import Listing
-from halfmoon.broker.batchpublishing import GIVEN_FLAGS, Publishing, count_of, drafts_of, may_wait
+from halfmoon.broker.batchpublishing import GIVEN_FLAGS, Publishing, drafts_of, may_wait
 from halfmoon.broker.batchrecords import PIECES, Applied, Dropped, Finished, Forgotten, Journal, PieceFound, Snapshot, Step, Voted
 from halfmoon.broker.batchstate import Application, Attempt, Stream, Streams
 from halfmoon.broker.delay import Delays
@@ -33,7 +33,6 @@ from halfmoon.errors import BrokerError, CorruptRecord, InvalidParameter, Messag
 from halfmoon.store.journal import pin, room_wanted_below
 from halfmoon.store.store import Store
 from halfmoon.wire.batches import ATTEMPTS_MAX, BATCH_BODY, ONE_RUN, BatchPromise, BatchPromises, piece_checksum
-from halfmoon.wire.flags import BORN_HOST_V6
 from halfmoon.wire.headers.batch import (
     AbortBatch,
     AbortBatchReply,
@@ -181,8 +180,8 @@ class Batches:
         known = None if attempt is None else attempt.pieces.get((h.topic, h.queue_id, h.first_seq))
         if known is None:
             self._check_room(attempt, len(body))
-            sys_flag = (BORN_HOST_V6 if len(host) > 8 else 0) | (h.sys_flag or 0)
-            count = count_of(self._sends, body) or self._looked_at(h, body, sys_flag, host, now)
+            sys_flag = h.sys_flag or 0
+            count = self._looked_at(h, body, sys_flag, host, now)
             if count != h.count:
                 raise MessageRefused(f"the piece holds {count} messages, its header says {h.count}")
             timeout_ms = self._settings.batch_timeout_ms if h.timeout_ms is None else h.timeout_ms
@@ -198,7 +197,7 @@ class Batches:
         return Reply(header=PrepareBatchReply(result="STORED", coordinator=stream.coordinator))
 
     def _looked_at(self, h: PrepareBatch, body: bytes, sys_flag: int, host: bytes, now: int) -> int:
-        """Return how many messages a piece holds whose messages are not all ordinary. Raises what says that one is illegal."""
+        """Return how many messages a piece holds. Raises what says that one is illegal."""
         drafts = drafts_of(self._sends, body, sys_flag, now, host)
         if may_wait(body):
             self.publishing.check(h.topic, h.queue_id, drafts, now)

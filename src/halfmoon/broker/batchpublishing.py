@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from struct import Struct
 
 import msgspec
 from msgspec import structs
@@ -22,18 +21,15 @@ from halfmoon.broker.batchrecords import Piece
 from halfmoon.broker.batchstate import Application
 from halfmoon.broker.delay import Delays, Wish
 from halfmoon.broker.delayplace import with_place
-from halfmoon.broker.send import BATCH_MAX, DELAYED, LONG_BATCH_BYTES, Sends, long_batch
+from halfmoon.broker.send import DELAYED, Sends
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import batch_drafts, batch_items
+from halfmoon.hot import BATCH_MAX, Draft, batch_drafts, batch_items
 from halfmoon.limits import PROPERTIES_BYTES_MAX
-from halfmoon.store import arrays
 from halfmoon.store.journal import entries_behind, prepared_offset
-from halfmoon.store.long_items import long_count
 from halfmoon.store.parts import parts_of
-from halfmoon.store.store import Draft, Store
-from halfmoon.wire.flags import BORN_HOST_V6, COMPRESSED, COMPRESSION_MASK
-from halfmoon.wire.record import ITEM_BYTES_MIN
+from halfmoon.store.store import Store
+from halfmoon.wire.flags import COMPRESSED, COMPRESSION_MASK
 
 MESSAGES_A_TURN, BYTES_A_TURN = 4096, 4 * 1024 * 1024
 """What is published of one batch, in whole pieces, before anybody else has its turn: some 10 ms."""
@@ -46,12 +42,8 @@ GIVEN_FLAGS = COMPRESSED | COMPRESSION_MASK
 """Bits of sysFlag that a sender gives its messages."""
 
 _DELAYED = tuple(name.encode() for name in DELAYED)
-_UNUSUAL = (*_DELAYED, b"TRAN_MSG")
-"""What stands in properties that are looked at one by one."""
-_NO_MARKS = bytes(byte for byte in range(256) if byte not in (1, 2))
 _LONGEST = b"TIMER_OUT_MS\x01%d\x02TIMER_LOOK_MS\x01%d\x02" % (10**15, 10**15)
 """The most that parking adds to a message's properties, beside its place."""
-_ITEM = Struct(">i12xi")
 
 
 class Lane(msgspec.Struct):
@@ -157,15 +149,7 @@ class Publishing:
         if record is None:
             raise CorruptRecord(piece.physical_offset, "a piece of a batch is not there any more")
         parts = parts_of(record)
-        sys_flag = parts.sys_flag & (BORN_HOST_V6 | GIVEN_FLAGS)
-        if not already:
-            identity = piece.physical_offset + 1
-            batch = long_batch(parts.body, self._sends.cluster_pair, sys_flag, parts.born_ms, parts.born_host, 0, identity)
-            if batch is not None:
-                self._make_readable(piece.topic, piece.queue_id, now)
-                self._sends.append(piece.topic, piece.queue_id, batch, now)
-                self.published += len(batch)
-                return len(batch)
+        sys_flag = parts.sys_flag & GIVEN_FLAGS
         drafts = drafts_of(self._sends, parts.body, sys_flag, parts.born_ms, parts.born_host)
         named = [
             (*draft[:7], identity, draft[8])
@@ -252,38 +236,6 @@ def may_wait(body: bytes) -> bool:
     return any(name in body for name in _DELAYED)
 
 
-def count_of(sends: Sends, body: bytes) -> int | None:
-    """Return how many messages an ordinary piece holds: `drafts_of` will take them. None: it must look at them one at a time."""
-    if len(body) >= LONG_BATCH_BYTES and arrays.np is not None:
-        found = long_count(body, BATCH_MAX, PROPERTIES_BYTES_MAX - len(sends.cluster_pair))
-        if found is not None:
-            return found
-    for name in _UNUSUAL:
-        if name in body:
-            return None
-    at, size, properties_max = 0, len(body), PROPERTIES_BYTES_MAX - len(sends.cluster_pair)
-    texts: list[bytes] = []
-    unpack = _ITEM.unpack_from
-    while at < size:
-        if size - at < ITEM_BYTES_MIN:
-            return None
-        total, body_size = unpack(body, at)
-        at += total
-        text = total - ITEM_BYTES_MIN - body_size
-        if body_size < 0 or at > size or not 0 <= text < properties_max:
-            return None
-        if body[at - text - 2] << 8 | body[at - text - 1] != text or (text and body[at - 1] != 2):
-            return None
-        texts.append(body[at - text : at])
-    return len(texts) if 0 < len(texts) <= BATCH_MAX and _are_pairs(b"".join(texts)) else None
-
-
-def _are_pairs(text: bytes) -> bool:
-    """Whether properties, each with its last separator, are pairs of plain text: `Sends.prepare` takes such as they are."""
-    marks = text.translate(None, _NO_MARKS)
-    return text.isascii() and marks == b"\x01\x02" * (len(marks) // 2)
-
-
 def drafts_of(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: bytes) -> list[Draft]:
     """Return the messages of a piece as they are stored.
 
@@ -291,11 +243,11 @@ def drafts_of(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: byte
         MessageRefused: the body does not parse, holds none or too many, or a message is not one that a batch can have.
         NoPermission: a message is transactional by itself.
     """
-    found = batch_drafts(body, sends.cluster_pair, sys_flag, born_ms, host, 0, BATCH_MAX, PROPERTIES_BYTES_MAX)
-    return _plainly(sends, body, sys_flag, born_ms, host) if found is None else found
+    found = batch_drafts(body, sends.cluster_pair, sys_flag, born_ms, host, 0, PROPERTIES_BYTES_MAX)
+    return _prepared(sends, body, sys_flag, born_ms, host) if found is None else found
 
 
-def _plainly(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: bytes) -> list[Draft]:
+def _prepared(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: bytes) -> list[Draft]:
     try:
         items = batch_items(body)
     except ValueError as exc:

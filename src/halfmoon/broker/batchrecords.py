@@ -17,10 +17,10 @@ from halfmoon.broker.names import BATCH_TOPIC
 from halfmoon.broker.send import Sends
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import CorruptRecord
-from halfmoon.hot import tag_hash
+from halfmoon.hot import Draft, tag_hash
 from halfmoon.store.journal import Entry, entries, last_with_code
 from halfmoon.store.parts import parts_of
-from halfmoon.store.store import Appended, Draft, Store
+from halfmoon.store.store import Appended, Store
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.batches import BatchPromise
 from halfmoon.wire.headers.batch import PrepareBatch

@@ -1,7 +1,7 @@
 """The broker core: takes the turns of the loop, gives each request to its service, and collects what is to be done.
 
-`Broker` implements `halfmoon.ports.Core`. Hot sends and pulls go through `halfmoon.broker.turn` and `halfmoon.broker.pull`,
-everything else through one table of handlers. Never waits, never looks at a clock, opens no file by itself.
+`Broker` implements `halfmoon.ports.Core`. Sends are read and stored a turn at a time (`halfmoon.broker.send`), everything else goes
+through one table of handlers. Never waits, never looks at a clock, opens no file by itself.
 """
 
 from __future__ import annotations
@@ -41,17 +41,16 @@ from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.broker.topics import Topics
 from halfmoon.broker.transactions import Transactions
-from halfmoon.broker.turn import Turn
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import BadHeader
-from halfmoon.hot import pull_header_json
+from halfmoon.hot import Frame, pull_header_json
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
 from halfmoon.wire.command import decode, encode
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.ids import pack_host
-from halfmoon.wire.peer import Frame, Peer, Peers
+from halfmoon.wire.peer import Peer, Peers
 
 log = logging.getLogger("halfmoon.broker")
 
@@ -103,7 +102,6 @@ class Broker:
             settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.sends, self.delays, self.stats,
             self.peers, random,
         )  # fmt: skip
-        self.turn = Turn(settings, self.topics, self.sends, self.transactions.halves)
         self.pulls = Pulls(
             settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.holds, self.peers, self.stats,
             self.stale,
@@ -188,24 +186,18 @@ class Broker:
             each.stepped(by_ms)
 
     def commit(self, now: int) -> None:
-        """Handle everything fed: hot sends by group, then all else in order, then pulls; then what became visible wakes others."""
+        """Handle everything fed: sends by group, then all else in order, then pulls; then what became visible wakes others."""
         self.pulls.turn(now)
         plain: list[tuple[Peer, bytes, Frame]] = []
         pulls: list[tuple[Peer, bytes, Frame]] = []
-        take, decide = self.turn.take, self.transactions.decisions.take
-        for peer, data, frames in self.peers.take(now):
-            try:
-                left = take(peer, data, frames)
-            except Exception as exc:  # our own mistake: the others of this turn do not feel it
-                log.error("what %s sent failed", peer.remote, exc_info=exc)
-                self.peers.close(peer, "what it sent failed")
-                continue
-            for frame in left:
+        decide = self.transactions.decisions.take
+        for peer, data, frames in self.peers.take(now, self.sends.read):
+            for frame in frames:
                 if frame[0] == 0 and data.startswith(PULL_JSON, frame[1]):
                     pulls.append((peer, data, frame))
                 elif not decide(peer, data, frame):
                     plain.append((peer, data, frame))
-        self.turn.store(now)
+        self.sends.turn(now)
         self.transactions.turn(now)
         self.batches.turn(now)
         for peer, data, frame in plain:
@@ -327,10 +319,12 @@ class Broker:
             self.transactions.durable(store.durable_offset, store.failure, now)
         if self.batches.durable:
             self.batches.durable.reached(store.durable_offset, store.failure, now)
-        for topic, queue_id, max_offset, tag_hashes in store.arrivals():
-            self.pulls.filters.arrived(store, topic, queue_id, max_offset, len(tag_hashes or ()))
-            for hold in self.holds.arrived(topic, queue_id, max_offset, tag_hashes):
-                self._go_on(hold)
+        for arrival in store.arrivals():
+            topic, queue_id, max_offset, _ = arrival
+            self.pulls.filters.arrived(store, topic, queue_id, max_offset, arrival.count)
+            if self.holds.of_queue(topic, queue_id):
+                for hold in self.holds.arrived(topic, queue_id, max_offset, arrival.tag_codes):
+                    self._go_on(hold)
 
     def _settled(self, work: Work[Any]) -> Work[Any]:
         """The same work; once it is done, what it made durable is seen to in the same turn."""

@@ -34,15 +34,15 @@ from halfmoon.broker.send import Sends
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import EndHeader, end_header_json, tag_hash
+from halfmoon.hot import Draft, EndHeader, Frame, end_header_json, tag_hash
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.store import Appended, Draft, Store
+from halfmoon.store.store import Appended, Store
 from halfmoon.store.transactions import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
-from halfmoon.wire.peer import Frame, Peer, Peers
+from halfmoon.wire.peer import Peer, Peers
 
 log = logging.getLogger("halfmoon.broker.transactions")
 

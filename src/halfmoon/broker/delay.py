@@ -28,9 +28,10 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import IllegalOperation, MessageRefused, NoPermission
+from halfmoon.hot import Draft
 from halfmoon.ports import Disk
 from halfmoon.store.journal import entries_behind
-from halfmoon.store.store import Appended, Draft, Store
+from halfmoon.store.store import Appended, Store
 from halfmoon.store.timerprogress import TIMER
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import TopicConfig

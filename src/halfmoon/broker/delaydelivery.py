@@ -17,9 +17,10 @@ from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, UsageError
+from halfmoon.hot import Draft
 from halfmoon.store.parts import Parts, parts_of
 from halfmoon.store.records import property_of, tag_hash_of
-from halfmoon.store.store import Draft, Store
+from halfmoon.store.store import Store
 from halfmoon.store.timer import Parked
 from halfmoon.wire.flags import TRANSACTION_MASK
 

@@ -19,9 +19,10 @@ from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused
+from halfmoon.hot import Draft
 from halfmoon.store.parts import Parts, parts_of
 from halfmoon.store.records import property_of
-from halfmoon.store.store import Appended, Draft, Store
+from halfmoon.store.store import Appended, Store
 from halfmoon.store.timer import CANCELS, LOOK_MS, OUT_MS, Parked, parked
 from halfmoon.store.timerindex import TimerIndex
 from halfmoon.wire.flags import TRANSACTION_MASK

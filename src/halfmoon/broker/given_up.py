@@ -38,10 +38,10 @@ from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, StoreNotWritable, UsageError
-from halfmoon.hot import tag_hash
+from halfmoon.hot import Draft, Messages, tag_hash
 from halfmoon.model import StoredMessage
 from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.store import Draft, Store
+from halfmoon.store.store import Store
 from halfmoon.store.transactions import Check, Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
@@ -148,12 +148,12 @@ class GivenUp:
         self._late.check_room()
         kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
         group, draft = found.get(PRODUCER_GROUP, ""), _draft(parts, kept, 0)
-        index, places, _ = self._halves.append([draft], [group], request.now)
-        self._halves.recent.add(
-            index, HalfMessage(places[0], group, *real_queue(kept), draft)
-        )  # to be decided before it is durable
+        half = Messages([draft])
+        index, _ = self._halves.append(half, group, request.now)
+        resumed = half.places[0]
+        self._halves.recent.add(index, HalfMessage(resumed, group, *real_queue(kept), draft))  # to be decided before it is durable
         if (copy := message_of(self._store.record(place))) is not None:
-            self._late.resumed(copy.prepared_transaction_offset, index, places[0])
+            self._late.resumed(copy.prepared_transaction_offset, index, resumed)
         if self._store.sync_flush:
             self._resuming.append((self._store.end_offset, unique or str(place)))
         self.resumed += 1

@@ -23,11 +23,11 @@ from halfmoon.broker.half import CHECK_TIMES, PRODUCER_GROUP, REAL_TOPIC, withou
 from halfmoon.broker.keyed import message_of, messages_with
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.errors import SystemBusy
-from halfmoon.hot import tag_hash
+from halfmoon.hot import Draft, tag_hash
 from halfmoon.model import UNIQ_KEY, StoredMessage
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.store import Draft, Store
+from halfmoon.store.store import Store
 from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
 
 REASON, HISTORY = "TRANSACTION_GIVEN_UP_REASON", "TRANSACTION_CHECK_HISTORY"

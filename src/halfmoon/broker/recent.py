@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from halfmoon.store.store import Draft
+from halfmoon.hot import Draft
 
 COUNT_MAX = 8192
 BYTES_MAX = 8 * 1024 * 1024

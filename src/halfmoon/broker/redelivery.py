@@ -18,7 +18,7 @@ from random import Random
 
 import msgspec
 
-from halfmoon.broker.acks import Stored, reply_to
+from halfmoon.broker.acks import reply_to
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.delay import Delays
 from halfmoon.broker.delayplace import ASKED
@@ -42,11 +42,11 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.topics import UNIT_SUB, Topics
 from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, GroupNotFound, MessageRefused, NoPermission
-from halfmoon.hot import tag_hash
+from halfmoon.hot import Draft, tag_hash
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.model import RECONSUME_REASON
 from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.store import Draft, Store
+from halfmoon.store.store import Store
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import SubscriptionGroupConfig
 from halfmoon.wire.codes import VERSION_V3_4_9, Perm
@@ -180,11 +180,7 @@ class Redelivery:
         self._stats.add("SNDBCK_PUT_NUMS", copy.counted, 1)
         if copy.topic.startswith(DEAD_PREFIX):
             log.info("dead letter: topic=%s origin=%s times=%d", copy.topic, copy.counted, copy.draft[6])
-        if not request.command.is_oneway:
-            sender = (request.peer, request.command.opaque, request.command.serialization)
-            places, queue_id = appended.physical_offsets, copy.queue_id
-            stored = Stored([sender], queue_id, appended.queue_offset, places, appended.end_offset)
-            self._sends.acknowledge(stored, request.now, wait=True)
+        self._sends.stored(request, copy.queue_id, appended, wait=True)
 
     # ------------------------------------------------------------ published by the client itself
 

@@ -1,7 +1,7 @@
 """Repeats: a message that its sender sends again under the same id, because the first answer was lost, is stored once.
 
-Only sends that say that they are repeats (``INNER_REPEAT``, see `halfmoon.model.Message.attempt`) come here, and only by the plain
-road: nobody else pays for it. The key index, and what of the log it has not reached, says whether the id is known: half messages
+Only sends that say that they are repeats (``INNER_REPEAT``, see `halfmoon.model.Message.attempt`) come here, one at a time:
+nobody else pays for it. The key index, and what of the log it has not reached, says whether the id is known: half messages
 by UNIQ_KEY, producer group and topic, others by UNIQ_KEY and topic. So it holds over a restart, and as long as messages are kept.
 
 Differs: the original stores a repeat as a message of its own, and so does this broker where a message is delayed, comes from a
@@ -21,8 +21,9 @@ from halfmoon.broker.keyed import messages_with
 from halfmoon.broker.late import Late
 from halfmoon.broker.names import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX
 from halfmoon.broker.request import Request
-from halfmoon.broker.send import SendHeaderOf, Sends, may_be_delayed
+from halfmoon.broker.send import SendHeaderOf, Sends, may_be_delayed, sender_of
 from halfmoon.errors import BrokerError, ResponseCode, SystemBusy
+from halfmoon.hot import Messages
 from halfmoon.model import REPEAT, UNIQ_KEY, StoredMessage
 from halfmoon.store.store import Store
 from halfmoon.store.transactions import State, TransactionIndex
@@ -152,7 +153,6 @@ class Repeats:
         """Answer a repeat as the first attempt was."""
         self.merged += 1
         log.info("repeat merged: msg_id=%.80r topic=%s queue_offset=%d", first.msg_id, first.topic, first.queue_offset)
-        if not request.command.is_oneway:
-            sender = (request.peer, request.command.opaque, request.command.serialization)
-            stored = Stored([sender], queue_id, first.queue_offset, [first.physical_offset], first.physical_offset)
-            self._sends.acknowledge(stored, request.now, wait=False)
+        messages = Messages.lying_at([first.physical_offset])
+        messages.sent(*sender_of(request, wait=False), 1)
+        self._sends.acknowledge(Stored(messages, queue_id, first.queue_offset, first.physical_offset), request.now)

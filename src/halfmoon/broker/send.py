@@ -1,4 +1,7 @@
-"""Sends: what may be stored, as which record, how it is answered. The plain road of one message, and the rules both roads share.
+"""Sends: what may be stored, as which record, how it is answered.
+
+The bytes of a turn are read into groups of one queue; a send that is not ordinary becomes a group of one. All groups go through
+one append and one way of answering. A queue is open for the reader once a send to it passed the gate, until topics change.
 
 Follows SendMessageProcessor and AbstractSendMessageProcessor (RocketMQ 4.9.8).
 Differs: a delayed or transactional message in a batch is refused, which the original stores as an ordinary one, and so is one that
@@ -11,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from random import Random
 
-from halfmoon.broker.acks import Acks, Sender, Stored
+from halfmoon.broker.acks import Acks, Stored
 from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.names import FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, check_topic
-from halfmoon.broker.request import Request
+from halfmoon.broker.request import Request, refusal_of
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.topics import Topics, topic_text
@@ -27,27 +30,33 @@ from halfmoon.errors import (
     StoreNotWritable,
     SystemBusy,
 )
-from halfmoon.hot import batch_alike, batch_drafts, batch_items, stored_properties, tag_hash
+from halfmoon.hot import (
+    AT_ONCE,
+    BATCH_MAX,
+    DURABLE,
+    NO_ANSWER,
+    Draft,
+    Frame,
+    Group,
+    Messages,
+    Reader,
+    batch_items,
+    stored_properties,
+    tag_hash,
+)
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.model import REPEAT
-from halfmoon.store import arrays
-from halfmoon.store.long_items import long_items
-from halfmoon.store.store import Alike, Appended, Draft, Drafts, LongBatch, Store
+from halfmoon.store.store import Appended, Store
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import TopicConfig
-from halfmoon.wire.flags import BORN_HOST_V6, MULTI_TAGS, TRANSACTION_MASK
+from halfmoon.wire.flags import MULTI_TAGS, TRANSACTION_MASK
 from halfmoon.wire.headers.send import SendMessage, SendMessageV2
+from halfmoon.wire.peer import Peer
 from halfmoon.wire.table import Header
 
 MULTI_TAG = "MULTI_TAG"
 
 SendHeaderOf = SendMessage | SendMessageV2
-
-BATCH_MAX = 30_000
-"""Messages of one batch: its answer names each by 32 letters and a comma in a header, which ends at `HEADER_BYTES_MAX`."""
-
-LONG_BATCH_BYTES = 32 * 1024
-"""From here on batches are read and stored a column at a time, where numpy is loaded."""
 
 DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQKEY\x01")
 """What stands in properties that ask for a delay, or cancel one."""
@@ -55,9 +64,6 @@ DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQK
 UNSYNCED_BYTES_MAX = 128 * 1024 * 1024
 """Bytes that may wait for the device in sync flush before sends are refused with 2, so that a device that hangs does not let
 what waits for it fill the memory."""
-
-_SUFFIXES_MAX, _SUFFIX_BYTES_MAX = 256, 512
-"""Properties of batches that are remembered with what becomes of them."""
 
 
 def is_transactional(text: bytes) -> bool:
@@ -87,10 +93,44 @@ class Sends:
         """Parks messages that are to be delivered later; returns False for one that is not."""
         self.cluster_pair = wire_properties.encode({"CLUSTER": settings.cluster})
         self.message_bytes_max: int = store.settings.message_bytes_max
+        self.on_halves: Callable[[Group, int], None]
+        """Where groups of half messages go."""
         self._sync_flush = store.sync_flush
-        self._suffixes: dict[bytes, tuple[bytes, bool]] = {}
+        self.reader = Reader(self.cluster_pair, self.message_bytes_max)
+        self._epoch = -1
 
-    # ------------------------------------------------------------ the plain road
+    # ------------------------------------------------------------ a turn
+
+    def read(self, peer: Peer, data: bytes) -> tuple[list[Frame], int, int, str | None]:
+        """Read what a connection brought, see `halfmoon.hot.Reader.read`; its ordinary sends wait for `turn`."""
+        if self._epoch != self._topics.epoch:
+            self._epoch = self._topics.epoch
+            self.reader.close()
+        return self.reader.read(peer.number, peer.host, data)
+
+    def turn(self, now: int) -> None:
+        """Store what was read in this turn, a group at a time, and have it answered."""
+        for group in self.reader.take():
+            self._store_group(group, now)
+
+    def _store_group(self, group: Group, now: int) -> None:
+        topic, queue_id, producer_group, messages = group
+        try:
+            self.check_open(now)
+            if producer_group:
+                self.on_halves(group, now)
+            else:
+                self.store(topic, queue_id, messages, now)
+        except MessageRefused as exc:
+            if len(messages.senders) == 1:
+                self._acks.refuse(messages, exc)
+            else:  # one of them cannot be stored, and so none was: find out which
+                for one in messages.apart():
+                    self._store_group(group._replace(messages=one), now)
+        except Exception as exc:  # these sends fail, those of other groups do not feel it
+            self._acks.refuse(messages, refusal_of(exc, f"{len(messages)} sends to queue {queue_id} of {topic}"))
+
+    # ------------------------------------------------------------ one send
 
     def send(self, request: Request) -> None:
         """Store the message or batch of one request (10, 310, 320), or refuse it; its answer leaves through `Acks`."""
@@ -104,8 +144,7 @@ class Sends:
 
     def refuse_one(self, request: Request, refusal: BrokerError) -> None:
         """Answer one request with a refusal, unless it wants no answer."""
-        if not request.command.is_oneway:
-            self.refuse([_sender(request)], refusal)
+        self._acks.refuse_one(request, refusal)
 
     def _send(self, request: Request) -> None:
         code = request.command.code
@@ -140,7 +179,11 @@ class Sends:
         if not self.ready(header.topic, queue_id):
             self._firsts.wait(request, header.topic, queue_id)
             return
-        self.store(request, header.topic, queue_id, drafts, wait=wait, batch=bool(header.batch))
+        if config.topic_filter_type != MULTI_TAG and not header.topic.startswith(RETRY_PREFIX):
+            self.reader.open(header.topic, queue_id)
+        messages = Messages(drafts)
+        messages.sent(*sender_of(request, wait=wait), len(drafts))
+        self.store(header.topic, queue_id, messages, request.now)
 
     def check_open(self, now: int) -> None:
         """Raise BrokerError before the time from which sends are taken, of whatever kind and by whichever road."""
@@ -165,54 +208,48 @@ class Sends:
         """Whether a queue takes messages at once; a send to another waits until it is made."""
         return self._store.refusal is not None or self._store.ready(topic, queue_id)
 
-    def store(self, request: Request, topic: str, queue_id: int, drafts: list[Draft], *, wait: bool, batch: bool) -> None:
-        """Append drafts for one request and have it answered."""
-        appended = self.append(topic, queue_id, drafts, request.now, whole=batch)
-        self.stored(request, queue_id, appended, wait=wait, batch=batch)
+    def store(self, topic: str, queue_id: int, messages: Messages, now: int) -> None:
+        """Append messages of one queue and have their senders answered. Raises what `append` does."""
+        appended = self.append(topic, queue_id, messages, now)
+        self.acknowledge(Stored(messages, queue_id, appended.queue_offset, appended.end_offset), now)
 
     def stored(
-        self, request: Request, queue_id: int, appended: Appended, *, wait: bool, batch: bool = False, handle: str = "",
-        other: Header | None = None,
-    ) -> None:  # fmt: skip
-        """Have a request answered whose messages are stored, whatever topic they went to.
+        self, request: Request, queue_id: int, appended: Appended, *, wait: bool, handle: str = "", other: Header | None = None
+    ) -> None:
+        """Have a request answered whose message is stored, whatever topic it went to.
 
         ``handle`` recalls it (5.x); ``other`` is the header of the answer to what was no send.
         """
-        if request.command.is_oneway:
-            return
-        places, end = appended.physical_offsets, appended.end_offset
-        stored = Stored([_sender(request)], queue_id, appended.queue_offset, places, end, batch, recall_handle=handle, other=other)
-        self.acknowledge(stored, request.now, wait=wait)
+        places, offset = appended.physical_offsets, appended.queue_offset
+        messages = Messages.lying_at(places)
+        messages.sent(*sender_of(request, wait=wait), len(places))
+        header = self._acks.told(queue_id, offset, places, handle) if handle else other
+        self.acknowledge(Stored(messages, queue_id, offset, appended.end_offset, header=header), request.now)
 
-    def append(self, topic: str, queue_id: int, drafts: Drafts, now: int, *, whole: bool = False) -> Appended:
-        """Append drafts of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
+    def append(self, topic: str, queue_id: int, messages: Messages | Iterable[Draft], now: int) -> Appended:
+        """Append messages of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
         store = self._store
         if self._sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
             raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
+        messages = messages if isinstance(messages, Messages) else Messages(messages)
         try:
-            appended = store.append(topic, queue_id, drafts, now, whole=whole)
+            appended = store.append(topic, queue_id, messages, now)
         except (StoreNotWritable, OSError) as exc:
-            self._stats.puts_failed += len(drafts)
+            self._stats.puts_failed += len(messages)
             raise ServiceNotAvailable(f"service not available now: {exc}") from exc
         except MessageIllegal as exc:
-            self._stats.puts_failed += len(drafts)
+            self._stats.puts_failed += len(messages)
             raise MessageRefused(f"the message is illegal: {exc}") from exc
-        self._stats.put(topic, len(drafts), appended.end_offset - appended.physical_offsets[0])
+        self._stats.put(topic, len(messages), appended.end_offset - appended.physical_offsets[0])
         return appended
 
-    def acknowledge(self, stored: Stored, now: int, *, wait: bool) -> None:
+    def acknowledge(self, stored: Stored, now: int) -> None:
         """Answer at once, or when the log is durable: with sync flush and senders who wait for it."""
-        if self._sync_flush and wait and self._store.durable_offset < stored.end_offset:
+        if self._sync_flush and self._store.durable_offset < stored.end_offset:
             stored.deadline_ms = now + self._settings.sync_timeout_ms
             self._acks.wait(stored)
         else:
             self._acks.answer(stored)
-
-    def refuse(self, senders: Iterable[Sender | None], refusal: BrokerError) -> None:
-        """Answer senders with a refusal's code and text; None is one who wants no answer."""
-        for sender in senders:
-            if sender is not None:
-                self._acks.refuse(sender, refusal)
 
     def _check_writable(self, config: TopicConfig) -> None:
         if not self._settings.permission & 2 and config.order:
@@ -230,30 +267,10 @@ class Sends:
 
     # ------------------------------------------------------------ records
 
-    def batch(self, text: bytes, body: bytes, sys_flag: int, born: int, host: bytes, reconsume: int) -> tuple[Drafts | None, bool]:
-        """Return the messages of a batch with the properties ``text``, and whether the sender waits for the sync; None for the
-        messages: they must be looked at one at a time."""
-        known = self._suffixes.get(text)
-        if known is None and may_be_delayed(text.decode("utf-8", "replace")):
-            return None, True
-        try:
-            suffix, wait = known or self._batch_suffix(text)
-        except MessageIllegal:  # the plain road says so to the one who sent it
-            return None, True
-        alike = batch_alike(body, suffix, BATCH_MAX, PROPERTIES_BYTES_MAX)
-        if alike is not None:
-            bodies, keys, front, back, flag, code = alike
-            return Alike(bodies, keys, front, back, flag, sys_flag, born, host, reconsume, code), wait
-        if (long := long_batch(body, suffix, sys_flag, born, host, reconsume)) is not None:
-            return long, wait
-        return batch_drafts(body, suffix, sys_flag, born, host, reconsume, BATCH_MAX, PROPERTIES_BYTES_MAX), wait
-
     def drafts(self, header: SendHeaderOf, config: TopicConfig, request: Request) -> tuple[list[Draft], bool]:
         """Return the messages of a request as they are stored, and whether its sender waits for the sync. Raises BrokerError."""
         host = request.peer.host
-        sys_flag = header.sys_flag | (BORN_HOST_V6 if len(host) > 8 else 0)
-        if config.topic_filter_type == MULTI_TAG:
-            sys_flag |= MULTI_TAGS
+        sys_flag = header.sys_flag | (MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0)
         body = bytes(request.command.body)
         self.check_size(len(body))
         if sys_flag & TRANSACTION_MASK:  # stored as it is, no consumer would ever see it
@@ -262,12 +279,12 @@ class Sends:
         if not header.batch:
             text, code, wait = self.prepare((header.properties or "").encode())
             return [(body, text, header.flag, sys_flag, born, host, reconsume, 0, code)], wait
-        suffix, wait = self._batch_suffix((header.properties or "").encode())
-        found = batch_drafts(body, suffix, sys_flag, born, host, reconsume, BATCH_MAX, PROPERTIES_BYTES_MAX)
-        return (self._batch_plainly(body, suffix, (sys_flag, born, host, reconsume, 0)) if found is None else found), wait
+        text = (header.properties or "").encode()
+        suffix, wait = self._batch_suffix(text)
+        self.reader.open_batch(text, suffix, wait=wait)
+        return self._batch(body, suffix, (sys_flag, born, host, reconsume, 0)), wait
 
-    def _batch_plainly(self, body: bytes, suffix: bytes, common: tuple[int, int, bytes, int, int]) -> list[Draft]:
-        """Split a batch one message at a time, to say what is wrong with it or to prepare what is unusual in it."""
+    def _batch(self, body: bytes, suffix: bytes, common: tuple[int, int, bytes, int, int]) -> list[Draft]:
         try:
             items = batch_items(body)
         except ValueError as exc:
@@ -291,12 +308,7 @@ class Sends:
         found = wire_properties.decode(text)
         wait = found.get("WAIT", "true").lower() == "true"
         found.pop("UNIQ_KEY", None)
-        suffix = wire_properties.encode({**found, "CLUSTER": self._settings.cluster}), wait
-        if len(text) <= _SUFFIX_BYTES_MAX:
-            if len(self._suffixes) >= _SUFFIXES_MAX:
-                self._suffixes.clear()
-            self._suffixes[text] = suffix
-        return suffix
+        return wire_properties.encode({**found, "CLUSTER": self._settings.cluster}), wait
 
     def prepare(self, text: bytes, suffix: bytes | None = None) -> tuple[bytes, int, bool]:
         """Return properties as stored, the tag code and whether the sender waits for the sync.
@@ -339,8 +351,11 @@ class Sends:
         )
 
 
-def _sender(request: Request) -> Sender:
-    return request.peer, request.command.opaque, request.command.serialization
+def sender_of(request: Request, *, wait: bool) -> tuple[int, int, int, int]:
+    """Return who sent a request, as `Messages.sent` wants it; ``wait``: they wait for the sync."""
+    command = request.command
+    how = NO_ANSWER if command.is_oneway else DURABLE if wait else AT_ONCE
+    return request.peer.number, command.opaque, command.serialization, how
 
 
 def _is_no_delay(text: bytes) -> bool:
@@ -349,13 +364,3 @@ def _is_no_delay(text: bytes) -> bool:
     level = found.get("DELAY", "0")
     none = level == "0" or (level[0] == "-" and level[1:].isdecimal())
     return none and not any(name.startswith("TIMER_DEL") for name in found)
-
-
-def long_batch(
-    body: bytes, suffix: bytes, sys_flag: int, born: int, host: bytes, reconsume: int, prepared: int = 0
-) -> LongBatch | None:
-    """Return what the store appends of a long batch; ``suffix`` are whole pairs that each message gets. None: not that way."""
-    if len(body) < LONG_BATCH_BYTES or arrays.np is None:
-        return None
-    found = long_items(body, BATCH_MAX, PROPERTIES_BYTES_MAX - len(suffix))
-    return None if found is None else LongBatch(*found, suffix, sys_flag, born, host, reconsume, prepared)

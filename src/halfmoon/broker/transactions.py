@@ -44,7 +44,7 @@ LOOK_AGAIN_MS = 1000
 
 
 class Transactions:
-    """All of it. Call `store` and `settle` once a turn, after `Halves.take` and `Decisions.take`."""
+    """All of it. Call `turn` once a turn, after `Sends.turn` and `Decisions.take`."""
 
     def __init__(
         self, settings: BrokerSettings, store: Store, disk: Disk, tables: Tables, topics: Topics, offsets: Offsets, sends: Sends,
@@ -57,7 +57,7 @@ class Transactions:
         self._fewer = Fewer(logging.getLogger("halfmoon.broker.transactions"), now)
         warn = self._fewer.warning
         self.halves = Halves(sends, index, warn)
-        sends.on_half = self.halves.send
+        sends.on_half, sends.on_halves = self.halves.send, self.halves.store
         late = Late(store)
         self.repeats = Repeats(store, index, sends, late)
         sends.on_repeat = self.repeats.take
@@ -77,8 +77,7 @@ class Transactions:
         )  # fmt: skip
 
     def turn(self, now: int) -> None:
-        """Store the half messages of a turn, then carry out its decisions."""
-        self.halves.store(now)
+        """Carry out the decisions of a turn, once its half messages are stored."""
         self.decisions.settle(now)
 
     def due(self) -> int:

@@ -7,33 +7,15 @@ at least 8 bytes stay free at the end of a file that is used.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
-from struct import error as struct_error
 from typing import NamedTuple
 
-from halfmoon.errors import CorruptRecord, MessageIllegal
-from halfmoon.limits import PROPERTIES_BYTES_MAX, TOPIC_LENGTH_MAX
+from halfmoon.errors import CorruptRecord, MessageIllegal, StoreError
+from halfmoon.hot import Messages
 from halfmoon.ports import Disk
-from halfmoon.store.alike import Alike, encode_alike
-from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG, MAGIC
-from halfmoon.store.long_batch import LongBatch, encode_long, sizes_of
-from halfmoon.store.records import BLANK_TAIL, BORN_V6, STORE_V6, RecordFacts, check_at, crc32, is_torn, store_time_at
+from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG, ENTRY_BYTES, MAGIC
+from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at, is_torn, store_time_at
 from halfmoon.store.resync import next_record
 from halfmoon.store.segments import Segments
-
-Draft = tuple[bytes, bytes, int, int, int, bytes, int, int, int]
-"""(body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, prepared_offset, tag_hash)."""
-
-Drafts = list[Draft] | Alike | LongBatch
-"""Messages of one queue: one by one, or of one batch."""
-
-_HEADS = {  # by (bytes of the born host, bytes of the store host); see halfmoon.store.records for the fields
-    (born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
-}
-assert _HEADS[8, 8].size == 88
-_UNUSUAL = BORN_V6 | STORE_V6 | 0x4
-"""sysFlag bits that leave the fast road: IPv6 hosts, and the bit that PREPARED and ROLLBACK share."""
-_TOPICS_MAX, _TAILS_MAX = 256, 256
 
 
 class Damaged(NamedTuple):
@@ -42,15 +24,6 @@ class Damaged(NamedTuple):
     physical_offset: int
     size_bytes: int
     reason: str
-
-
-class Block(NamedTuple):
-    """What one append came to."""
-
-    physical_offsets: list[int]
-    entries: list[int]
-    """Physical offset, size and tag hash of each record that belongs into its queue, flat."""
-    end_offset: int
 
 
 class CommitLog:
@@ -64,7 +37,6 @@ class CommitLog:
         self.last_store_ms = 0
         self._size_max = min(message_bytes_max + 64 * 1024, file_bytes - BLANK_BYTES)
         self._limit = 0  # end of the current file, less the 8 bytes of a blank tail
-        self._tails: dict[str, dict[int, bytes]] = {}
 
     @property
     def first(self) -> int:
@@ -73,208 +45,57 @@ class CommitLog:
 
     # ------------------------------------------------------------ append
 
-    def append(self, topic: str, queue_id: int, queue_offset: int, drafts: Drafts, now: int, *, whole: bool) -> Block:
-        """Write records of one queue, each with the next queue offset, in as few writes as there are files.
+    def append(self, topic: str, queue_id: int, queue_offset: int, messages: Messages, now: int) -> bytes:
+        """Write the records of one queue, each with the next queue offset, and return their queue entries.
 
-        PREPARED and ROLLBACK records get queue offset 0, use none up and have no entry. ``whole`` keeps all in one file.
+        What one request brought lies in one file. Each file is written once.
 
         Raises:
-            MessageIllegal: a draft is larger than a record may be; nothing was written.
+            MessageIllegal: a message is larger than a record may be, or a request than a file; nothing was written.
             OSError: the disk is full; nothing was written.
         """
         start = self.end
-        if not isinstance(drafts, list):
-            if isinstance(drafts, Alike):
-                found = self._encode_alike(topic, queue_id, queue_offset, drafts, start, now)
-            else:
-                found = self._encode_long(topic, queue_id, queue_offset, drafts, start, now)
-            if found is not None and found[1].end_offset <= self._limit:
-                self.segments.write(start, found[0])
-                self.end, self.last_store_ms = found[1].end_offset, now
-                return found[1]
-            drafts = drafts.drafts()
-        pieces, block = self._encode(topic, queue_id, queue_offset, drafts, start, now)
-        if block.end_offset <= self._limit:
-            self.segments.write(start, b"".join(pieces))
-        else:
+        place = topic, queue_id, queue_offset, start, self._limit - start
+        records, entries = messages.encode(*place, self._size_max, now, self.host)
+        if messages.left:
             try:
-                block = self._append_over_files(topic, queue_id, queue_offset, drafts, now, whole, block)
+                entries = self._append_over_files(topic, queue_id, queue_offset, messages, now, records, entries)
             except OSError:  # no room for the next file
                 self.segments.remove_after(start)
                 self.segments.clear_from(start, thorough=False)
                 self.set_end(start)
                 raise
-        self.end = block.end_offset
+        else:
+            self.segments.write(start, records)
+            self.end = start + len(records)
         self.last_store_ms = now
-        return block
-
-    def _encode(
-        self, topic: str, queue_id: int, queue_offset: int, drafts: list[Draft], at: int, now: int
-    ) -> tuple[list[bytes], Block]:
-        """Return the pieces of the records as if everything fitted at a position."""
-        pieces: list[bytes] = []
-        entries: list[int] = []
-        offsets: list[int] = []
-        host, size_max = self.host, self._size_max
-        start, first_offset = at, queue_offset
-        known_host = b""
-        if len(host) != 8:
-            return self._encode_unusual(topic, queue_id, queue_offset, drafts, at, now)
-        tails = self._tails.get(topic, {})
-        pack = _HEADS[8, 8].pack
-        fixed = 91 + len(topic.encode())
-        try:
-            for body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, prepared_offset, tag_hash in drafts:
-                if born_host is not known_host:  # the messages of one connection share it
-                    if len(born_host) != 8:
-                        return self._encode_unusual(topic, queue_id, first_offset, drafts, start, now)
-                    known_host = born_host
-                if sys_flag & _UNUSUAL:
-                    return self._encode_unusual(topic, queue_id, first_offset, drafts, start, now)
-                body_bytes, properties_bytes = len(body), len(properties)
-                size = fixed + body_bytes + properties_bytes
-                if size > size_max:
-                    raise MessageIllegal(f"a record of {size} bytes is longer than {size_max}")
-                tail = tails.get(properties_bytes) or self._tail(topic, properties_bytes)
-                pieces += (
-                    pack(
-                        size, MAGIC, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, at, sys_flag, born_ms, born_host,
-                        now, host, reconsume_times, prepared_offset, body_bytes,
-                    ),
-                    body, tail, properties,
-                )  # fmt: skip
-                entries += (at, size, tag_hash)
-                offsets.append(at)
-                at += size
-                queue_offset += 1
-        except struct_error as exc:
-            raise MessageIllegal(f"a number of the message is out of range: {exc}") from None
-        return pieces, Block(offsets, entries, at)
-
-    def _encode_alike(
-        self, topic: str, queue_id: int, queue_offset: int, batch: Alike, at: int, now: int
-    ) -> tuple[bytes, Block] | None:
-        """Return the records of a batch in one piece; None: they must be looked at one by one."""
-        if len(self.host) != 8 or len(batch.born_host) != 8 or batch.sys_flag & _UNUSUAL:
-            return None
-        properties_bytes, count = batch.properties_bytes, len(batch)
-        tail = self._tails.get(topic, {}).get(properties_bytes) or self._tail(topic, properties_bytes)
-        size = 88 + len(batch.bodies[0]) + len(tail) + properties_bytes
-        if size > self._size_max:
-            return None
-        try:
-            data = encode_alike(batch, size, queue_id, queue_offset, at, now, self.host, tail)
-        except struct_error:
-            return None
-        places = range(at, at + count * size, size)
-        entries = [0, size, batch.tag_hash] * count
-        entries[0::3] = places
-        return data, Block(list(places), entries, at + count * size)
-
-    def _encode_long(
-        self, topic: str, queue_id: int, queue_offset: int, batch: LongBatch, at: int, now: int
-    ) -> tuple[bytes, Block] | None:
-        """The same for a long batch."""
-        if len(self.host) != 8 or len(batch.born_host) != 8 or batch.sys_flag & _UNUSUAL:
-            return None
-        sizes = sizes_of(batch, len(topic.encode()))
-        if sizes.max() > self._size_max:
-            return None
-        ends = sizes.cumsum() + at
-        places, end = ends - sizes, int(ends[-1])
-        known, lengths = self._tails.get(topic, {}), set(batch.properties_bytes.tolist())
-        tails = {length: known.get(length) or self._tail(topic, length) for length in lengths}
-        try:
-            data = encode_long(batch, sizes, queue_id, queue_offset, places, now, self.host, tails)
-        except struct_error:
-            return None
-        offsets: list[int] = places.tolist()
-        entries = [0] * (3 * len(offsets))
-        entries[0::3], entries[1::3], entries[2::3] = offsets, sizes.tolist(), batch.tag_hashes.tolist()
-        return data, Block(offsets, entries, end)
-
-    def _encode_unusual(
-        self, topic: str, queue_id: int, queue_offset: int, drafts: list[Draft], at: int, now: int
-    ) -> tuple[list[bytes], Block]:
-        """The plain road of `_encode`: any hosts, any transaction bits."""
-        pieces: list[bytes] = []
-        entries: list[int] = []
-        offsets: list[int] = []
-        host = self.host
-        for body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, prepared_offset, tag_hash in drafts:
-            sys_flag = sys_flag & ~(BORN_V6 | STORE_V6) | (len(born_host) == 20) * BORN_V6 | (len(host) == 20) * STORE_V6
-            if len(born_host) not in (8, 20):
-                raise MessageIllegal(f"a born host of {len(born_host)} bytes")
-            head = _HEADS[len(born_host), len(host)]
-            size = head.size + 3 + len(topic.encode()) + len(body) + len(properties)
-            if size > self._size_max:
-                raise MessageIllegal(f"a record of {size} bytes is longer than {self._size_max}")
-            queued = not sys_flag & 0x4
-            try:
-                pieces.append(
-                    head.pack(
-                        size, MAGIC, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset if queued else 0, at, sys_flag,
-                        born_ms, born_host, now, host, reconsume_times, prepared_offset, len(body),
-                    )
-                )  # fmt: skip
-            except struct_error as exc:
-                raise MessageIllegal(f"a number of the message is out of range: {exc}") from None
-            pieces += (body, self._tail(topic, len(properties)), properties)
-            if queued:
-                entries += (at, size, tag_hash)
-                queue_offset += 1
-            offsets.append(at)
-            at += size
-        return pieces, Block(offsets, entries, at)
-
-    def _tail(self, topic: str, properties_bytes: int) -> bytes:
-        """Return the bytes between body and properties; the same for all messages of a topic with properties of one length."""
-        name = topic.encode()
-        if not 0 < len(name) <= TOPIC_LENGTH_MAX:
-            raise MessageIllegal(f"a topic of {len(name)} bytes; 1 to {TOPIC_LENGTH_MAX} are possible")
-        if properties_bytes > PROPERTIES_BYTES_MAX:
-            raise MessageIllegal(f"properties of {properties_bytes} bytes; at most {PROPERTIES_BYTES_MAX} are possible")
-        if topic not in self._tails and len(self._tails) >= _TOPICS_MAX:
-            self._tails.clear()
-        tails = self._tails.setdefault(topic, {})
-        if len(tails) >= _TAILS_MAX:
-            tails.clear()
-        tail = tails[properties_bytes] = b"%c%b%b" % (len(name), name, properties_bytes.to_bytes(2, "big"))
-        return tail
+        return entries
 
     def _append_over_files(
-        self, topic: str, queue_id: int, queue_offset: int, drafts: list[Draft], now: int, whole: bool, block: Block
-    ) -> Block:
-        """Fill the current file with what fits, close it, and go on in the next."""
-        if whole and block.end_offset - block.physical_offsets[0] > self.file_bytes - BLANK_BYTES:
-            raise MessageIllegal(f"a batch of {block.end_offset - block.physical_offsets[0]} bytes does not fit one log file")
-        ends = [*block.physical_offsets[1:], block.end_offset]
-        sizes = [end - start for start, end in zip(block.physical_offsets, ends)]
-        self._take_room([sum(sizes)] if whole else sizes)
-        offsets: list[int] = []
-        entries: list[int] = []
-        rest, at = drafts, self.end
-        while rest:
-            pieces, block = self._encode(topic, queue_id, queue_offset, rest, at, now)
-            limit = self._limit
-            if block.end_offset <= limit:
-                taken, end = len(rest), block.end_offset
-            else:
-                ends = [*block.physical_offsets[1:], block.end_offset]
-                taken = 0 if whole else sum(end <= limit for end in ends)
-                end = ends[taken - 1] if taken else at
-            if taken:
-                self.segments.write(at, b"".join(pieces[: 4 * taken]))
-                kept = block.entries[: 3 * sum(position < end for position in block.entries[::3])]
-                offsets += block.physical_offsets[:taken]
-                entries += kept
-                queue_offset += len(kept) // 3
-                rest = rest[taken:]
-            self.end = end
-            if rest:
-                self.roll()
-                at = self.end
-        return Block(offsets, entries, self.end)
+        self, topic: str, queue_id: int, queue_offset: int, messages: Messages, now: int, records: bytes, entries: bytes
+    ) -> bytes:
+        """Write what fits into the current file, close it, and go on in the next."""
+        sizes = messages.sizes(topic, self.host)
+        if (longest := max(sizes)) > self._size_max:
+            raise MessageIllegal(f"a record of {longest} bytes is longer than {self._size_max}")
+        together = messages.together(sizes)
+        if (longest := max(together)) > self.file_bytes - BLANK_BYTES:
+            raise MessageIllegal(f"a batch of {longest} bytes does not fit one log file")
+        self._take_room(together)
+        found = [entries]
+        while True:
+            if records:
+                self.segments.write(self.end, records)
+                self.end += len(records)
+            if not messages.left:
+                return b"".join(found)
+            self.roll()
+            queue_offset += len(entries) // ENTRY_BYTES
+            place = topic, queue_id, queue_offset, self.end, self._limit - self.end
+            records, entries = messages.encode(*place, self._size_max, now, self.host)
+            if not records:
+                raise StoreError(f"{messages.left} messages do not fit an empty log file")
+            found.append(entries)
 
     def _take_room(self, sizes: list[int]) -> None:
         """Make the files that records of these sizes go to and take their space, with zeros where zeros are.

@@ -7,9 +7,6 @@ a lost tail had used up. Readers step over fillers. Nothing here reads the log.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from struct import Struct
-
 from halfmoon.ports import Disk
 from halfmoon.store.layout import ENTRY, ENTRY_BYTES, FILLER_SIZE, queue_directory
 from halfmoon.store.segments import Segments
@@ -17,17 +14,10 @@ from halfmoon.store.segments import Segments
 UNLIMITED = 2**63 - 1
 
 
-@lru_cache(maxsize=256)
-def _entries_struct(count: int) -> Struct:
-    return Struct(">" + "qiq" * count)
-
-
 _ROOM_BYTES = 16 * 1024
 """Space taken at once, a few pages."""
 _ALIKE = 1024
 """Fillers compared at once."""
-_BLOCK_MAX = 1024
-"""Entries packed at once: bounds the cached layouts."""
 
 
 class ConsumeQueue:
@@ -89,37 +79,34 @@ class ConsumeQueue:
             at = room_end
             self.room = at // ENTRY_BYTES
 
-    def publish(self, queue_offset: int, entries: list[int], log_file_bytes: int) -> None:
-        """Write entries (physical offset, size, tag hash, flat) from a queue offset on, and let consumers see them.
+    def publish(self, queue_offset: int, entries: bytes, log_file_bytes: int) -> None:
+        """Write entries from a queue offset on, and let consumers see them.
 
         Offsets between the last entry and ``queue_offset`` get fillers, which are synced at once: a hole of zeros would make
         other readers take it for the end.
         """
-        if queue_offset != self.written or self.segments.last is None:
-            self._begin_at(queue_offset, max(0, entries[0] // log_file_bytes - 1) * log_file_bytes)
-        count = len(entries) // 3
-        at = queue_offset * ENTRY_BYTES
         segments = self.segments
-        room = self.per_file - queue_offset % self.per_file if at < segments.end else 0
-        if count <= room and count <= _BLOCK_MAX:
-            segments.write(at, _entries_struct(count).pack(*entries))
+        if queue_offset != self.written or segments.last is None:
+            first = int.from_bytes(entries[:8], "big")
+            self._begin_at(queue_offset, max(0, first // log_file_bytes - 1) * log_file_bytes)
+        at, end = queue_offset * ENTRY_BYTES, queue_offset * ENTRY_BYTES + len(entries)
+        if end <= segments.end and at // segments.file_bytes == (end - 1) // segments.file_bytes:
+            segments.write(at, entries)
         else:
-            self._write_over_files(queue_offset, entries)
-        self.written = queue_offset + count
+            self._write_over_files(at, entries)
+        self.written = end // ENTRY_BYTES
         if not self.held:
             self.max_offset = self.written
         self.changed = True
 
-    def _write_over_files(self, queue_offset: int, entries: list[int]) -> None:
+    def _write_over_files(self, at: int, entries: bytes) -> None:
         done = 0
         while done < len(entries):
-            offset = queue_offset + done // 3
-            if offset * ENTRY_BYTES >= self.segments.end:
-                self.segments.extend(offset * ENTRY_BYTES)
-            room = self.per_file - offset % self.per_file
-            part = entries[done : done + 3 * min(room, _BLOCK_MAX)]
-            self.segments.write(offset * ENTRY_BYTES, _entries_struct(len(part) // 3).pack(*part))
-            done += len(part)
+            if at + done >= self.segments.end:
+                self.segments.extend(at + done)
+            room = self.segments.base(at + done) + self.segments.file_bytes - at - done
+            self.segments.write(at + done, entries[done : done + room])
+            done += room
 
     def _begin_at(self, queue_offset: int, filler_physical_offset: int) -> None:
         """Make the file of an offset and fill what lies before it."""

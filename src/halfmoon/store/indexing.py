@@ -22,7 +22,6 @@ from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.hashing import index_hash, index_hashes
 from halfmoon.store.inventory import Inventory
 from halfmoon.store.keyindex import Header, IndexFile, KeyIndex
-from halfmoon.store.keyruns import RUN, keys_of_run
 from halfmoon.store.layout import INDEX, MAGIC, OP_PROPERTIES, OP_TOPIC
 from halfmoon.store.records import BORN_V6, STORE_V6, RecordFacts, check_at, keys_of
 
@@ -200,19 +199,8 @@ class Indexing:
         base = log.segments.base(position)
         view = log.segments.view(base, min(log.file_bytes, visible - base))
         at, end, count = position - base, len(view), 0
-        topics, look_again = self._topics, 0
+        topics = self._topics
         while at < end and count < records_max:
-            if look_again <= count <= records_max - RUN:
-                run = keys_of_run(view, at)
-                if run is not None:
-                    size, keys, run_times = run
-                    texts += keys
-                    offsets += range(base + at, base + at + RUN * size, size)
-                    times += run_times
-                    at += RUN * size
-                    count += RUN
-                    continue
-                look_again = count + RUN // 2
             if end - at < 91:
                 return count, self._behind_odd(view, at, base, visible)
             size, magic, sys_flag, store_ms, body_bytes = _HEAD.unpack_from(view, at)

@@ -9,8 +9,9 @@ from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord
+from halfmoon.hot import crc32
 from halfmoon.store.layout import MAGIC, MAGIC_V2
-from halfmoon.store.records import BORN_V6, STORE_V6, crc32
+from halfmoon.store.records import BORN_V6, STORE_V6
 
 _HEADS = {  # by the IPv6 bits of sysFlag; fields as in halfmoon.store.records
     born_bit | store_bit: Struct(f">iiiiiqqiq{born}sq{store}siqi")

@@ -14,15 +14,11 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from halfmoon.errors import CorruptRecord
+from halfmoon.hot import crc32
 from halfmoon.model import java_hash
 from halfmoon.store.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC, MAGIC_V2
 
-try:
-    from isal.isal_zlib import crc32
-except ImportError:
-    from zlib import crc32
-
-__all__ = ["BAD", "BLANK_TAIL", "RecordFacts", "check_at", "crc32", "is_torn", "keys_of", "store_time_at", "tag_hash_of"]
+__all__ = ["BAD", "BLANK_TAIL", "RecordFacts", "check_at", "is_torn", "keys_of", "store_time_at", "tag_hash_of"]
 
 BORN_V6, STORE_V6 = 0x10, 0x20
 SIZE_MIN = 91

@@ -25,7 +25,7 @@ from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog, Damaged
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.inventory import Row
-from halfmoon.store.layout import ABORT, ENTRY_BYTES, FILLER_SIZE, MAGIC
+from halfmoon.store.layout import ABORT, ENTRY, ENTRY_BYTES, FILLER_SIZE, MAGIC
 from halfmoon.store.missing import Queues, Rebuild
 from halfmoon.store.records import SIZE_MIN, RecordFacts, TagCode, check_at
 from halfmoon.store.reserve import STEP_MAX, Reserve
@@ -33,7 +33,7 @@ from halfmoon.store.reserve import STEP_MAX, Reserve
 log_lines = logging.getLogger("halfmoon.store")
 
 NewQueue = Callable[[str, int], ConsumeQueue]
-_ENTRIES_AT_ONCE = 3 * 1024
+_ENTRIES_AT_ONCE = 1024
 _GAP_MAX = 2 * STEP_MAX
 """Offsets that a record may be ahead of its queue: what a reservation can leave out, beside what lay in damaged bytes. More is a
 damaged number."""
@@ -178,11 +178,11 @@ def _scan(
     """Check every record from the start on and give it its entry; return the end of the last. What is before the start is only for
     queues that are made anew.
     """
-    waiting: dict[tuple[str, int], tuple[int, list[int]]] = {}
+    waiting: dict[tuple[str, int], tuple[int, bytearray]] = {}
 
     def publish(key: tuple[str, int]) -> None:
         first, entries = waiting.pop(key)
-        queues[key].publish(first, entries, log.file_bytes)
+        queues[key].publish(first, bytes(entries), log.file_bytes)
 
     end, skipped = facts.start, 0
     for position, found in _records(log, facts, checkpoint, rebuild, ours=ours):
@@ -208,10 +208,11 @@ def _scan(
             except UsageError:
                 continue  # a topic that cannot be a directory: the record stays in the log and nowhere else
             queue.born = position if key not in rebuild.rows else max(0, rebuild.rows[key].born)
+        entry = ENTRY.pack(position, found.size_bytes, tag_code(found.topic, found.properties, found.store_ms))
         if key in waiting:
             first, entries = waiting[key]
-            if found.queue_offset == first + len(entries) // 3 and len(entries) < _ENTRIES_AT_ONCE:
-                entries += (position, found.size_bytes, tag_code(found.topic, found.properties, found.store_ms))
+            if found.queue_offset == first + len(entries) // ENTRY_BYTES and len(entries) < _ENTRIES_AT_ONCE * ENTRY_BYTES:
+                entries += entry
                 continue
             publish(key)
         if found.queue_offset < queue.written and queue.segments.last is not None:
@@ -222,7 +223,7 @@ def _scan(
             reason = f"queue offset {found.queue_offset} where queue {found.queue_id} of {found.topic} ends at {queue.written}"
             facts.damaged.append(Damaged(position, found.size_bytes, reason))
             continue
-        waiting[key] = (found.queue_offset, [position, found.size_bytes, tag_code(found.topic, found.properties, found.store_ms)])
+        waiting[key] = (found.queue_offset, bytearray(entry))
     for key in list(waiting):
         publish(key)
     return end

@@ -7,23 +7,23 @@ What passes (`halfmoon.store.health`) is refused and tried again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
+from halfmoon.hot import Draft, Messages
 from halfmoon.ports import Disk, Lock
-from halfmoon.store.alike import Alike
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
-from halfmoon.store.commitlog import CommitLog, Draft, Drafts
+from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
 from halfmoon.store.indexing import Indexing, KeyFound
 from halfmoon.store.inventory import Inventory
 from halfmoon.store.keyindex import KeyIndex
-from halfmoon.store.layout import ABORT, INDEX, LOCK
-from halfmoon.store.long_batch import LongBatch
+from halfmoon.store.layout import ABORT, ENTRY, ENTRY_BYTES, INDEX, LOCK
 from halfmoon.store.making import Made, Making
 from halfmoon.store.missing import Queues
 from halfmoon.store.opening import Opening, carry_out
@@ -37,16 +37,22 @@ from halfmoon.store.spare import Spare
 from halfmoon.store.upkeep import Upkeep
 from halfmoon.store.visible import Arrival, Visible
 
-__all__ = ["Alike", "Appended", "Arrival", "Draft", "Drafts", "Found", "FoundStatus", "LongBatch", "Store"]
+__all__ = ["Appended", "Arrival", "Draft", "Found", "FoundStatus", "Store"]
 
 
 class Appended(NamedTuple):
-    """Where drafts went, and their sizes there (of those with an entry); durable once ``store.durable_offset >= end_offset``."""
+    """Where messages went; durable once ``store.durable_offset >= end_offset``."""
 
     queue_offset: int
     physical_offsets: list[int]
     end_offset: int
-    sizes: list[int]
+    entries: bytes
+    """Their queue entries."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Size of each record, in bytes."""
+        return [size for _, size, _ in ENTRY.iter_unpack(self.entries)]
 
 
 def _tag_code(topic: str, properties: bytes, store_ms: int) -> int:
@@ -198,11 +204,11 @@ class Store:
 
     # ------------------------------------------------------------ append
 
-    def append(self, topic: str, queue_id: int, drafts: Drafts, now: int, *, whole: bool = False) -> Appended:
+    def append(self, topic: str, queue_id: int, messages: Messages | Iterable[Draft], now: int) -> Appended:
         """Store messages of one queue; each gets the next queue offset (PREPARED and ROLLBACK records get 0 and no entry).
 
-        ``whole``: all of them go into one log file (a batch of the wire). Waits for the device only when the queue is not `ready`
-        or outran its reservation of offsets (async flush).
+        Those of one request go into one log file. Waits for the device only when the queue is not `ready` or outran its
+        reservation of offsets (async flush).
 
         Raises:
             StoreNotWritable: see ``refusal``, or the disk is full; nothing was stored.
@@ -212,29 +218,30 @@ class Store:
         self._now = self.health.now = now
         if self.health.failure or self._stopping or self._upkeep.disk_full:
             raise StoreNotWritable(str(self.refusal))
+        messages = messages if isinstance(messages, Messages) else Messages(messages)
         queue = self._queues.get((topic, queue_id)) or self._making.now(topic, queue_id)
-        first = queue.next_offset
-        if first + len(drafts) > queue.low_water:
-            self._reserve.more(queue, first + len(drafts))
-        if first + len(drafts) > queue.room:
-            self._visible.make_room(queue, first, len(drafts))
+        first, count = queue.next_offset, len(messages)
+        if first + count > queue.low_water:
+            self._reserve.more(queue, first + count)
+        if first + count > queue.room:
+            self._visible.make_room(queue, first, count)
             self._inventory.note([queue], self._log.end)
         try:
-            block = self._log.append(topic, queue_id, first, drafts, now, whole=whole)
+            entries = self._log.append(topic, queue_id, first, messages, now)
         except OSError as exc:
             raise StoreNotWritable(self.health.write_failed("the log", exc)) from exc
-        entries = block.entries
-        if block.end_offset >= self._indexing.next_mark and drafts:
-            self._indexing.mark(block.physical_offsets[0])
+        end = self._log.end
+        if end >= self._indexing.next_mark:
+            self._indexing.mark(messages.places[0])
         if entries:
-            queue.next_offset = first + len(entries) // 3
+            queue.next_offset = first + len(entries) // ENTRY_BYTES
             if self._sync_flush:
-                self._visible.wait(block.end_offset, queue, first, entries)
+                self._visible.wait(end, queue, first, entries)
             else:
                 self._visible.publish(queue, first, entries)
         if not self._sync_flush:
-            self._visible.end, self._visible.end_ms = block.end_offset, now
-        return Appended(first if entries else 0, block.physical_offsets, block.end_offset, entries[1::3])
+            self._visible.end, self._visible.end_ms = end, now
+        return Appended(first if entries else 0, messages.places, end, entries)
 
     def ready(self, topic: str, queue_id: int) -> bool:
         """Whether an append to the queue waits for nothing; else `make_ready` has it made in the background."""

@@ -13,15 +13,26 @@ from halfmoon.errors import StoreNotWritable
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.health import Health
+from halfmoon.store.layout import ENTRY, ENTRY_BYTES
 
 
 class Arrival(NamedTuple):
-    """What became visible in one queue; ``max_offset`` is its end now; ``tag_hashes`` None: of any tag."""
+    """What became visible in one queue; ``max_offset`` is its end now, ``entries`` its new queue entries; None: any."""
 
     topic: str
     queue_id: int
     max_offset: int
-    tag_hashes: list[int] | None
+    entries: bytes | None
+
+    @property
+    def count(self) -> int:  # type: ignore[override]  # hides tuple.count, which nobody misses
+        """How many messages became visible; 0: nobody counted."""
+        return len(self.entries or b"") // ENTRY_BYTES
+
+    @property
+    def tag_codes(self) -> list[int] | None:
+        """The tag codes of what became visible; None: any."""
+        return None if self.entries is None else [code for _, _, code in ENTRY.iter_unpack(self.entries)]
 
 
 class Visible:
@@ -34,7 +45,7 @@ class Visible:
         self._log, self._health = log, health
         self.end = self.end_ms = 0
         self.changed: list[ConsumeQueue] = []
-        self._pending: deque[tuple[int, ConsumeQueue, int, list[int]]] = deque()
+        self._pending: deque[tuple[int, ConsumeQueue, int, bytes]] = deque()
         """(end offset, queue, first queue offset, entries) of appends that are not visible yet."""
         self._arrivals: list[Arrival] = []
 
@@ -45,8 +56,8 @@ class Visible:
         except OSError as exc:
             raise StoreNotWritable(self._health.write_failed("a queue", exc)) from exc
 
-    def publish(self, queue: ConsumeQueue, first: int, entries: list[int]) -> None:
-        """Write entries (physical offset, size, tag hash, flat) and let consumers see them. Raises StoreNotWritable."""
+    def publish(self, queue: ConsumeQueue, first: int, entries: bytes) -> None:
+        """Write entries and let consumers see them. Raises StoreNotWritable."""
         if not queue.changed:
             self.changed.append(queue)
         try:
@@ -54,7 +65,7 @@ class Visible:
         except OSError as exc:
             raise StoreNotWritable(self._health.fail(f"a queue cannot be written: {exc}")) from exc
         if not queue.held:
-            self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, entries[2::3]))
+            self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, entries))
 
     def release(self, queue: ConsumeQueue) -> None:
         """Let consumers see, in one step, all that was written to a queue while it was held."""
@@ -63,23 +74,23 @@ class Visible:
             queue.max_offset = queue.written
             self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, None))
 
-    def wait(self, end_offset: int, queue: ConsumeQueue, first: int, entries: list[int]) -> None:
+    def wait(self, end_offset: int, queue: ConsumeQueue, first: int, entries: bytes) -> None:
         """Keep entries until the log is durable up to ``end_offset``."""
         self._pending.append((end_offset, queue, first, entries))
 
     def publish_durable(self, durable_offset: int, durable_ms: int) -> None:
         """Let consumers see what a sync made durable, one write a queue."""
         pending = self._pending
-        blocks: dict[ConsumeQueue, tuple[int, list[int]]] = {}
+        blocks: dict[ConsumeQueue, tuple[int, list[bytes]]] = {}
         while pending and pending[0][0] <= durable_offset:
             _, queue, first, entries = pending.popleft()
             if queue in blocks:
-                blocks[queue][1].extend(entries)
+                blocks[queue][1].append(entries)
             else:
-                blocks[queue] = (first, entries)
+                blocks[queue] = (first, [entries])
         try:
-            for queue, (first, entries) in blocks.items():
-                self.publish(queue, first, entries)
+            for queue, (first, pieces) in blocks.items():
+                self.publish(queue, first, b"".join(pieces))
         except StoreNotWritable:
             return  # the store has failed; what is durable is found again at the next start
         self.end, self.end_ms = durable_offset, durable_ms

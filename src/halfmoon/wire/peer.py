@@ -7,14 +7,17 @@ become a `Close`. Never decides what a frame means.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from halfmoon.effects import Close, Write
 from halfmoon.errors import UsageError
-from halfmoon.hot import cut
+from halfmoon.hot import Frame, cut
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX, PARTIAL_BYTES_MAX
 from halfmoon.wire.ids import pack_host
+
+log = logging.getLogger("halfmoon.wire")
 
 PIECES_MAX = 64
 """Pieces of an unfinished frame that are kept as they came; further ones are gathered, for a tiny piece costs 48 bytes."""
@@ -56,8 +59,12 @@ def _gather(chunks: list[bytes | bytearray], data: bytes) -> None:
         chunks.append(bytearray(data))
 
 
-Frame = tuple[int, int, int, int]
-"""serialisation, start of header, start of body, end: places in the data that `Peers.take` hands out with it."""
+Read = Callable[[Peer, bytes], tuple[list[Frame], int, int, str | None]]
+"""Returns frames, how many bytes they take, how many the next one needs, and what is wrong with it: see `halfmoon.hot.cut`."""
+
+
+def _read(peer: Peer, data: bytes) -> tuple[list[Frame], int, int, str | None]:
+    return cut(data, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
 
 
 class Peers:
@@ -113,10 +120,11 @@ class Peers:
         self._partial_bytes += len(data)
         self._fed.append(peer)
 
-    def take(self, now: int) -> Iterator[tuple[Peer, bytes, list[Frame]]]:
+    def take(self, now: int, read: Read = _read) -> Iterator[tuple[Peer, bytes, list[Frame]]]:
         """Yield, for each connection that brought whole frames since the last call, the peer, its bytes and their frames.
 
-        A connection whose next bytes are no frame is closed by `effects`, after what stood before them was answered.
+        ``read`` cuts them, and may keep some for itself. A connection whose next bytes are no frame is closed by `effects`, after
+        what stood before them was answered; one whose bytes we fail to read is closed as well.
         """
         fed, self._fed = self._fed, []
         for peer in fed:
@@ -124,7 +132,12 @@ class Peers:
             if peer.size < peer.wanted or peer.closing:
                 continue
             data = bytes(peer.chunks[0]) if len(peer.chunks) == 1 else b"".join(peer.chunks)
-            frames, used, peer.wanted, wrong = cut(data, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
+            try:
+                frames, used, peer.wanted, wrong = read(peer, data)
+            except Exception as exc:  # our own mistake: the others of this turn do not feel it
+                log.error("what %s sent failed", peer.remote, exc_info=exc)
+                self.close(peer, "what it sent failed")
+                continue
             rest = len(data) - used
             self._partial_bytes += rest - peer.size
             peer.chunks = [data[used:]] if rest else []
@@ -147,6 +160,16 @@ class Peers:
         if not peer.out:
             self._touched.append(peer)
         peer.out.append(piece)
+
+    def tell(self, answers: Iterable[tuple[int, bytes]]) -> None:
+        """Add an answer to what each connection is sent at the end of the turn, by number; those that are gone get none."""
+        get = self._peers.get
+        for number, piece in answers:
+            peer = get(number)
+            if peer is not None:
+                if not peer.out:
+                    self._touched.append(peer)
+                peer.out.append(piece)
 
     def answers(self, peer: Peer, pieces: list[Any]) -> None:
         """Add several pieces in order."""

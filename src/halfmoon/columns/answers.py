@@ -1,0 +1,48 @@
+"""Answers to sends: whole frames, from a form a queue in which only the places and the opaque change. Keeps a bounded cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import Struct
+
+_FRAME = Struct(">iI")  # | total i32 | serialisation u8, header length u24 |
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_ROCKETMQ = Struct(">hbhiiii")  # | code | language | version | opaque | flag | remark length | ext length |
+
+Form = str | tuple[bytes, bytes]
+
+
+@lru_cache(1024)
+def answer_form(region: str, version: int, queue_id: int, serialization: int) -> Form:
+    """Return what `send_answer` fills in for one queue: everything of a SEND reply that does not change from message to message."""
+    if serialization == 0:
+        return (
+            f'{{"code":0,"extFields":{{"queueId":"{queue_id}","TRACE_ON":"true","MSG_REGION":"{region}","msgId":"%s",'
+            f'"queueOffset":"%d"}},"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{version}}}'
+        )
+    fields = (("queueId", str(queue_id)), ("TRACE_ON", "true"), ("MSG_REGION", region))
+    constant = b"".join(_I16.pack(len(name)) + name.encode() + _I32.pack(len(value)) + value.encode() for name, value in fields)
+    return constant + b"\0\5msgId", b"\0\x0bqueueOffset"
+
+
+def send_answer(form: Form, ids: str, queue_offset: int, opaque: int, version: int) -> bytes:
+    """Return the whole frame that answers one stored message, or a batch by the ids of all its messages."""
+    if isinstance(form, str):
+        head = (form % (ids, queue_offset, opaque)).encode()
+        return _FRAME.pack(4 + len(head), len(head)) + head
+    before, name = form
+    text, offset = ids.encode(), b"%d" % queue_offset
+    ext = len(before) + 4 + len(text) + len(name) + 4 + len(offset)
+    return b"%b%b%b%b%b%b%b%b" % (
+        _FRAME.pack(25 + ext, 1 << 24 | 21 + ext), _ROCKETMQ.pack(0, 0, version, opaque, 1, 0, ext), before,
+        _I32.pack(len(text)), text, name, _I32.pack(len(offset)), offset,
+    )  # fmt: skip
+
+
+def ids_of(host_hex: str, places: Sequence[int]) -> str:
+    """Return the ids of messages that lie at these physical offsets, joined by commas."""
+    if len(places) == 1:
+        return f"{host_hex}{places[0]:016X}"
+    return host_hex + Struct(f">{len(places)}q").pack(*places).hex(",", 8).upper().replace(",", "," + host_hex)

@@ -1,0 +1,216 @@
+"""`Messages`: messages of one queue in the order they came, and who sent them. From them come the log's bytes and the answers.
+
+Layout of a record with two IPv4 hosts (big endian; an IPv6 host takes 20 bytes instead of 8, by bits 0x10 and 0x20 of sysFlag)::
+
+    0 totalSize i32 | 4 magic i32 | 8 bodyCRC i32 | 12 queueId i32 | 16 flag i32 | 20 queueOffset i64 | 28 physicalOffset i64
+    36 sysFlag i32 | 40 bornTimestamp i64 | 48 bornHost 8 | 56 storeTimestamp i64 | 64 storeHost 8 | 72 reconsumeTimes i32
+    76 preparedTransactionOffset i64 | 84 body length i32, body
+    topic length u8, topic | properties length i16, properties
+
+A queue entry is ``| physical offset i64 | size i32 | tag code i64 |``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from struct import Struct
+from struct import error as struct_error
+
+from halfmoon.columns.answers import answer_form, ids_of, send_answer
+from halfmoon.columns.batch import Draft
+from halfmoon.errors import MessageIllegal
+from halfmoon.limits import PROPERTIES_BYTES_MAX, TOPIC_LENGTH_MAX
+
+try:
+    from isal.isal_zlib import crc32 as crc32
+except ImportError:
+    from zlib import crc32 as crc32
+
+NO_ANSWER, AT_ONCE, DURABLE = 0, 1, 2
+"""How a sender is answered: not at all, as soon as its messages are stored, once they are on the device (sync flush)."""
+ALL = AT_ONCE | DURABLE
+
+Sender = tuple[int, int, int, int, int]
+"""connection, opaque, serialisation, how it is answered, how many messages it sent."""
+
+MAGIC = -626843481  # 0xDAA320A7
+BORN_V6, STORE_V6 = 0x10, 0x20
+_NOT_QUEUED = 0x4
+"""The bit that PREPARED and ROLLBACK share."""
+_HEADS = {  # by the lengths of the born host and the store host
+    (born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
+}
+_ENTRIES_AT_ONCE = 512
+"""Entries packed at once: bounds the layouts that are kept."""
+
+
+class Messages:
+    """The columns. ``places`` are the physical offsets of those that are encoded."""
+
+    __slots__ = ("drafts", "places", "senders")
+
+    def __init__(self, drafts: Iterable[Draft] = ()) -> None:
+        self.drafts = list(drafts)
+        self.senders: list[Sender] = []
+        """Who sent them, in order; empty for what the broker stores by itself."""
+        self.places: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.drafts)
+
+    @classmethod
+    def lying_at(cls, places: list[int]) -> Messages:
+        """Return messages that are stored already, whose senders are to be answered."""
+        messages = cls()
+        messages.places = places
+        return messages
+
+    def sent(self, peer: int, opaque: int, serialization: int, how: int, count: int) -> None:
+        """Say who sent the next ``count`` messages, as one request."""
+        self.senders.append((peer, opaque, serialization, how, count))
+
+    def apart(self) -> list[Messages]:
+        """Return the messages of each request by themselves, none of them encoded."""
+        found, at = [], 0
+        for sender in self.senders:
+            messages = Messages(self.drafts[at : at + sender[4]])
+            messages.senders.append(sender)
+            found.append(messages)
+            at += sender[4]
+        return found
+
+    def answered(self, how: int) -> bool:
+        """Whether some sender is answered so."""
+        return any(sender[3] == how for sender in self.senders)
+
+    @property
+    def left(self) -> int:
+        """How many are not encoded."""
+        return len(self.drafts) - len(self.places)
+
+    # ------------------------------------------------------------ records
+
+    def encode(
+        self, topic: str, queue_id: int, queue_offset: int, at: int, room: int, size_max: int, now: int, host: bytes
+    ) -> tuple[bytes, bytes]:
+        """Return records and queue entries of those that are left, as many as fit into ``room`` bytes; a request's are not parted.
+
+        The first record lies at physical offset ``at`` and has ``queue_offset``; ``host`` is the store's. PREPARED and ROLLBACK
+        records get queue offset 0, use none up and have no entry.
+
+        Raises:
+            MessageIllegal: a record is longer than ``size_max``, or a number has no place in it; none is encoded.
+        """
+        name = topic.encode()
+        pieces: list[bytes] = []
+        flat: list[int] = []
+        places: list[int] = []
+        end, done = at + room, len(self.places)
+        layout, known_host = _HEADS[8, len(host)], b""
+        v6 = STORE_V6 if len(host) == 20 else 0
+        bits, fixed = v6, 0
+        try:
+            for body, properties, flag, sys_flag, born_ms, born_host, reconsume, prepared, code in (
+                self.drafts[done:] if done else self.drafts
+            ):
+                if born_host is not known_host:  # the messages of one connection share it
+                    if len(born_host) not in (8, 20):
+                        raise MessageIllegal(f"a born host of {len(born_host)} bytes")
+                    layout, known_host = _HEADS[len(born_host), len(host)], born_host
+                    bits = v6 | BORN_V6 if len(born_host) == 20 else v6
+                    fixed = layout.size + 3 + len(name)
+                body_bytes, properties_bytes = len(body), len(properties)
+                size = fixed + body_bytes + properties_bytes
+                if size > size_max:
+                    raise MessageIllegal(f"a record of {size} bytes is longer than {size_max}")
+                if at + size > end:
+                    break
+                queued = not sys_flag & _NOT_QUEUED
+                pieces += (
+                    layout.pack(
+                        size, MAGIC, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset if queued else 0, at,
+                        sys_flag & ~0x30 | bits, born_ms, born_host, now, host, reconsume, prepared, body_bytes,
+                    ),
+                    body, _tail(name, properties_bytes), properties,
+                )  # fmt: skip
+                if queued:
+                    flat += (at, size, code)
+                    queue_offset += 1
+                places.append(at)
+                at += size
+            else:
+                self.places += places
+                return b"".join(pieces), _packed(flat)
+        except struct_error as exc:
+            raise MessageIllegal(f"a number of the message is out of range: {exc}") from None
+        whole = self._whole(done + len(places)) - done
+        self.places += places[:whole]
+        end = places[whole] if whole < len(places) else at
+        entries = 3 * sum(place < end for place in flat[0::3])
+        return b"".join(pieces[: 4 * whole]), _packed(flat[:entries])
+
+    def _whole(self, count: int) -> int:
+        """Return how many of the first ``count`` messages belong to requests that lie among them whole."""
+        if not self.senders:
+            return count
+        whole = 0
+        for sender in self.senders:
+            if whole + sender[4] > count:
+                break
+            whole += sender[4]
+        return whole
+
+    def sizes(self, topic: str, host: bytes) -> list[int]:
+        """Return the size of each record, in bytes."""
+        fixed = 75 + len(topic.encode()) + len(host)
+        return [fixed + len(draft[0]) + len(draft[1]) + len(draft[5]) for draft in self.drafts]
+
+    def together(self, sizes: list[int]) -> list[int]:
+        """Return the sizes of those that are not parted: of each request, or of each message where nobody asked."""
+        if not self.senders:
+            return sizes
+        found, at = [], 0
+        for sender in self.senders:
+            found.append(sum(sizes[at : at + sender[4]]))
+            at += sender[4]
+        return found
+
+    # ------------------------------------------------------------ answers
+
+    def answers(
+        self, which: int, queue_id: int, queue_offset: int, region: str, host_hex: str, version: int
+    ) -> list[tuple[int, bytes]]:
+        """Return (connection, frame) for each sender that is answered as ``which`` says; the first message has ``queue_offset``."""
+        found: list[tuple[int, bytes]] = []
+        places, at = self.places, 0
+        for peer, opaque, serialization, how, count in self.senders:
+            if how & which:
+                form = answer_form(region, version, queue_id, serialization)
+                ids = ids_of(host_hex, places[at : at + count]) if count > 1 else f"{host_hex}{places[at]:016X}"
+                found.append((peer, send_answer(form, ids, queue_offset + at, opaque, version)))
+            at += count
+        return found
+
+
+@lru_cache(4096)
+def _tail(topic: bytes, properties_bytes: int) -> bytes:
+    """Return the bytes between body and properties."""
+    if not 0 < len(topic) <= TOPIC_LENGTH_MAX:
+        raise MessageIllegal(f"a topic of {len(topic)} bytes; 1 to {TOPIC_LENGTH_MAX} are possible")
+    if properties_bytes > PROPERTIES_BYTES_MAX:
+        raise MessageIllegal(f"properties of {properties_bytes} bytes; at most {PROPERTIES_BYTES_MAX} are possible")
+    return b"%c%b%b" % (len(topic), topic, properties_bytes.to_bytes(2, "big"))
+
+
+@lru_cache(_ENTRIES_AT_ONCE)
+def _entries(count: int) -> Struct:
+    return Struct(">" + "qiq" * count)
+
+
+def _packed(flat: list[int]) -> bytes:
+    """Return queue entries of physical offset, size and tag code, flat."""
+    step = 3 * _ENTRIES_AT_ONCE
+    if len(flat) <= step:
+        return _entries(len(flat) // 3).pack(*flat)
+    return b"".join(_entries(len(part) // 3).pack(*part) for part in (flat[at : at + step] for at in range(0, len(flat), step)))
