@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from halfmoon.broker import decisions, endanswers
+from halfmoon.broker import decisions, durable
 from halfmoon.broker.half import with_pairs, without
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.errors import ServiceNotAvailable
@@ -139,7 +139,7 @@ def test_an_answer_counts_once_and_only_to_a_check_and_from_its_group(make_talk)
 
 
 def test_successes_that_wait_for_the_device_are_bounded(make_talk, monkeypatch):
-    monkeypatch.setattr(endanswers, "ANSWERS_MAX", 3)
+    monkeypatch.setattr(durable, "WAITING_MAX", 4)  # one of them is the send below
     talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"})
     sent = prepare(talk)
     assert end(talk, sent, ROLLBACK).code == 0

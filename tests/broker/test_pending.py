@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from halfmoon.broker import later, pending
+from halfmoon.broker import durable, pending
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.model import java_hash
 from halfmoon.store.transactions import State
@@ -219,11 +219,11 @@ def test_when_the_device_fails_who_decided_is_told_so(slow):
     slow.run_effects()
 
     answer = slow.answer(asked)
-    assert (answer.code, "service not available" in answer.remark) == (1, True)
+    assert (answer.code, "service not available" in answer.remark) == (14, True)
 
 
 def test_answers_that_wait_for_the_device_are_bounded(slow, monkeypatch):
-    monkeypatch.setattr(later, "WAITING_MAX", 2)
+    monkeypatch.setattr(durable, "WAITING_MAX", 2)
     asked = [slow.post(DecideTransaction(id="durable", commit=True, operator="ann")) for _ in range(3)]
     slow.turn()
     assert [found and found.code for found in map(slow.answer, asked)] == [None, None, 2]

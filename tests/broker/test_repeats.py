@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker import repeats as module
+from halfmoon.broker import durable
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC
 from halfmoon.model import REPEAT
 from halfmoon.wire.codes import JSON, ROCKETMQ
@@ -222,7 +222,7 @@ def test_with_sync_flush_a_repeat_behind_a_failed_sync_is_refused(make_talk):
 
 
 def test_repeats_that_wait_have_a_bound(make_talk, monkeypatch):
-    monkeypatch.setattr(module, "WAITING_MAX", 3)
+    monkeypatch.setattr(durable, "WAITING_MAX", 4)  # one of them is the first attempt
     talk = sync(make_talk)
     talk.held_back = []
     talk.post(send_header(TOPIC, queue_id=3, properties=half_properties()), b"order")

@@ -158,8 +158,7 @@ def forgetful(*arguments: Any) -> Any:
 def hasty(*arguments: Any) -> Any:
     """A broker that answers with sync flush before the sync."""
     broker = Broker(*arguments)
-    durable = broker.acks.durable
-    broker.acks.durable = lambda offset: durable(broker.store.end_offset)  # type: ignore[method-assign]
+    broker.sends.acknowledge = lambda stored, now: broker.acks.answer(stored)  # type: ignore[method-assign]
     return broker
 
 

@@ -71,7 +71,7 @@ def stale(*arguments: Any) -> Any:
 def unheeding(*arguments: Any) -> Any:
     """A broker that answers a decision by hand, with sync flush, before it is durable."""
     broker = Broker(*arguments)
-    broker.transactions.later.answer = lambda request, reply: reply  # type: ignore[method-assign]
+    broker.durable.answer = lambda request, reply, certain=False: broker.durable.tell(request, reply)  # type: ignore[method-assign]
     return broker
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.broker.batchdurable import Durable
 from halfmoon.broker.batchrecords import Acknowledged, Coordinated, Decided, GivenUp, Step
 from halfmoon.broker.batchstate import Decision, Stream, Streams
+from halfmoon.broker.durable import Durable
 from halfmoon.broker.request import Reply, Request
 from halfmoon.errors import InvalidParameter, SystemBusy
 from halfmoon.wire.batches import ATTEMPTS_MAX, BATCH_BODY, BatchDecision
@@ -54,7 +54,7 @@ class Coordinator:
             self._stream(h.transactional_id, request.now)
             self._write(Coordinated(h.transactional_id, -1, h.coordinator), request.now)
             known = h.coordinator
-        self._durable.answer(request, Reply(header=CoordinateBatchesReply(coordinator=known, last=last)))
+        self._durable.answer(request, Reply(header=CoordinateBatchesReply(coordinator=known, last=last)), certain=True)
         return None
 
     def may_change(self, known: str, last: int, instead_of: str | None) -> bool:
@@ -71,7 +71,7 @@ class Coordinator:
         if stream is not None and self.is_recorded(stream, h.batch_id):
             stream = self._stream(h.transactional_id, now)  # it is in use
             self._counters["already"] += 1
-            self._durable.answer(request, _told(stream, h.batch_id, "ALREADY"))
+            self._durable.answer(request, _told(stream, h.batch_id, "ALREADY"), certain=True)
             return None
         if stream is None or stream.coordinator != self._name:  # an id that nobody told us of is not kept for it
             self._counters["refused"] += 1
@@ -89,7 +89,7 @@ class Coordinator:
             raise SystemBusy(f"{UNAPPLIED_MAX} batches of {h.transactional_id} are decided and not applied everywhere")
         self._write(Decided(h.transactional_id, h.batch_id, decision.participants, h.digest), now)
         self._counters["decided"] += 1
-        self._durable.answer(request, _told(stream, h.batch_id, "DECIDED"))
+        self._durable.answer(request, _told(stream, h.batch_id, "DECIDED"), certain=True)
         return None
 
     def is_recorded(self, stream: Stream, batch: int) -> bool:
@@ -102,7 +102,7 @@ class Coordinator:
         self._durable.check_room()
         if h.applied:
             self.acknowledge(h.transactional_id, h.batch_id, h.participant, request.now)
-            self._durable.answer(request, Reply(header=ResolveBatchReply(result="NOTED")))
+            self._durable.answer(request, Reply(header=ResolveBatchReply(result="NOTED")), certain=True)
             return None
         if not h.attempt:
             raise InvalidParameter("an attempt has a name")
@@ -111,7 +111,7 @@ class Coordinator:
         reply = Reply(0, None, ResolveBatchReply(result=result), body)
         if result == "UNDECIDED":
             return reply
-        self._durable.answer(request, reply)
+        self._durable.answer(request, reply, certain=True)
         return None
 
     def acknowledge(self, id: str, batch: int, participant: str, now: int) -> None:

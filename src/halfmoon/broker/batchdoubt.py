@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from halfmoon.broker.batchcoordinator import Coordinator
-from halfmoon.broker.batchdurable import Durable
 from halfmoon.broker.batchrecords import Parts, Step, Told
 from halfmoon.broker.batchstate import Attempt, Stream, Streams
+from halfmoon.broker.durable import Durable
 from halfmoon.effects import Call, Op
 from halfmoon.errors import BrokerError, HalfmoonError, PeerError, broker_error
 from halfmoon.wire.batches import BatchDecision, BatchPromise
@@ -84,10 +84,10 @@ class Doubt:
         result, decision = self._batches.coordinator.verdict(*key, now, give_up=True)
         parts = {} if decision is None else decision.parts
 
-        def known(failure: str | None, now: int) -> None:
+        def known(failure: BrokerError | None, now: int) -> None:
             self._answered(key, result if failure is None else None, parts, now)
 
-        self._batches.durable.then(known, now)
+        self._batches.durable.certain(known)
 
     def _ask(self, key: tuple[str, int, str], coordinator: str) -> Op[None]:
         id, batch, attempt = key
@@ -125,7 +125,7 @@ class Doubt:
             return
         self._asking.add(key)
 
-        def durable(failure: str | None, now: int) -> None:
+        def durable(failure: BrokerError | None, now: int) -> None:
             if failure is not None:
                 self._asking.discard(key)
             elif coordinator == self._name:
@@ -133,7 +133,7 @@ class Doubt:
             else:
                 self._start(self._say(stream.name, batch, coordinator), "tell that a batch is applied")
 
-        self._batches.durable.then(durable, now)
+        self._batches.durable.certain(durable)
 
     def _say(self, id: str, batch: int, coordinator: str) -> Op[None]:
         try:

@@ -2,7 +2,7 @@
 
 A broker is *participant* for the messages that it holds and *coordinator* for the ids that fall to it; often both. The parts:
 `batchrecords` (what is written), `batchstate` (what is known), `batchcoordinator` (decisions), `batchdoubt` (what participants
-ask), `batchpublishing` (order, each once), `batchdurable` (what waits for the device), `batchlist` (what operators ask).
+ask), `batchpublishing` (order, each once), `batchlist` (what operators ask).
 
 Nothing is answered that a crash could take back: a vote, a decision, a promise to give an attempt up and an application are on the
 device first, in whatever flush mode.
@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 
 from halfmoon.broker.batchcoordinator import Coordinator
 from halfmoon.broker.batchdoubt import Doubt
-from halfmoon.broker.batchdurable import Durable, refused
 from halfmoon.broker.batchlist import Listing
 from halfmoon.broker.batchpublishing import GIVEN_FLAGS, Publishing, drafts_of, may_wait
 from halfmoon.broker.batchrecords import PIECES, Applied, Dropped, Finished, Forgotten, Journal, PieceFound, Snapshot, Step, Voted
 from halfmoon.broker.batchstate import Application, Attempt, Stream, Streams
 from halfmoon.broker.delay import Delays
+from halfmoon.broker.durable import Durable, refused
 from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.names import BATCH_TOPIC, FORBIDDEN_TO_SEND, TEMPLATE_TOPIC, check_topic
@@ -44,7 +44,6 @@ from halfmoon.wire.headers.batch import (
     VoteBatchReply,
 )
 from halfmoon.wire.json import from_json
-from halfmoon.wire.peer import Peers
 
 LOOK_MS, IDLE_LOOK_MS = 1000, 60_000
 """How often attempts are looked at that may have expired; and where there are none, ids that nobody uses."""
@@ -59,7 +58,7 @@ class Batches:
     """All of it. ``start`` has an operation driven in the background; ``host`` and ``name_servers`` are this broker's."""
 
     def __init__(
-        self, settings: BrokerSettings, store: Store, topics: Topics, sends: Sends, delays: Delays, peers: Peers,
+        self, settings: BrokerSettings, store: Store, topics: Topics, sends: Sends, delays: Delays, durable: Durable,
         name_servers: Iterable[str], start: Callable[[Op[None], str], None], now: int,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._topics, self._sends = settings, store, topics, sends
@@ -67,7 +66,7 @@ class Batches:
         self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self.streams = Streams()
         self._journal = Journal(store, sends)
-        self.durable = Durable(store, peers)
+        self.durable = durable
         self._firsts = Firsts(store, self._prepare_again, self._refuse)
         self.publishing = Publishing(store, sends, topics, delays, self._fewer.warning)
         self.coordinator = Coordinator(settings.name, self.streams, self.durable, self.write, self._stream, self.counters)
@@ -242,7 +241,7 @@ class Batches:
         if stream is not None and any(not stream.attempts[h.batch_id, name].voted for name in names):
             self.write(Voted(h.transactional_id, h.batch_id, names, h.coordinator), request.now)
         self.counters["votes_yes"] += 1
-        self.durable.answer(request, Reply(header=VoteBatchReply(result="YES")))
+        self.durable.answer(request, Reply(header=VoteBatchReply(result="YES")), certain=True)
         return None
 
     def against(self, id: str, batch: int, coordinator: str, promises: dict[str, BatchPromise]) -> str | None:
@@ -275,7 +274,7 @@ class Batches:
             self._waiting.setdefault((stream.name, h.batch_id), []).append(request)
             self._publish(request.now)
             return None
-        self.durable.answer(request, Reply(header=ApplyBatchReply(result="APPLIED")))
+        self.durable.answer(request, Reply(header=ApplyBatchReply(result="APPLIED")), certain=True)
         return None
 
     def is_published(self, stream: Stream, batch: int) -> bool:
@@ -330,7 +329,7 @@ class Batches:
         """All of a batch is in the log: once that is durable its end is written down and those who wait are told."""
         self._finishing.add(stream.name)
 
-        def done(failure: str | None, now: int) -> None:
+        def done(failure: BrokerError | None, now: int) -> None:
             self._finishing.discard(stream.name)
             if failure is not None:
                 self._tell(stream.name, application.batch, refused(failure))
@@ -348,7 +347,7 @@ class Batches:
             self._look_ms = now
             self._tell(stream.name, application.batch, reply)
 
-        self.durable.then(done, now)
+        self.durable.certain(done)
 
     def _tell(self, id: str, batch: int, reply: Reply) -> None:
         for request in self._waiting.pop((id, batch), ()):

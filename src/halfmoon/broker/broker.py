@@ -11,12 +11,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from halfmoon.broker.acks import Acks, reply_to
+from halfmoon.broker.acks import Acks
 from halfmoon.broker.admin import Admin
 from halfmoon.broker.batches import Batches
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.delay import Delays
 from halfmoon.broker.delaylevels import Levels
+from halfmoon.broker.durable import Durable
 from halfmoon.broker.groups import PATH as GROUPS
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.hold import EXPIRED_A_TICK, Hold, Holds
@@ -31,7 +32,7 @@ from halfmoon.broker.ranges import RangeReads
 from halfmoon.broker.redelivery import Redelivery
 from halfmoon.broker.register import Registration, Told
 from halfmoon.broker.relay import Relay
-from halfmoon.broker.request import Reply, Request, refusal_of
+from halfmoon.broker.request import Reply, Request, refusal_of, reply_to
 from halfmoon.broker.reset import Resets
 from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
@@ -81,7 +82,8 @@ class Broker:
         self.topics.on_made_anew = self.stale.made_anew
         self.holds = Holds(settings.holds_max)
         self.acks = Acks(self.peers, settings.region, host.hex().upper())
-        self.sends = Sends(settings, self.store, self.topics, self.stats, self.acks, random)
+        self.durable = Durable(self.store, self.peers, now)
+        self.sends = Sends(settings, self.store, self.topics, self.stats, self.acks, self.durable, random)
         self.transactions = Transactions(
             settings,
             self.store,
@@ -93,6 +95,7 @@ class Broker:
             self.clients,
             self.stats,
             self.peers,
+            self.durable,
             host,
             random,
             now,
@@ -120,7 +123,7 @@ class Broker:
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._told, self.topics.text)
         self._starts: list[CoreEffect] = []
         self.batches = Batches(
-            settings, self.store, self.topics, self.sends, self.delays, self.peers, self.registration.name_servers, self._start,
+            settings, self.store, self.topics, self.sends, self.delays, self.durable, self.registration.name_servers, self._start,
             now,
         )  # fmt: skip
         self._handlers = self._table()
@@ -180,13 +183,14 @@ class Broker:
         self._next_save_ms += by_ms
         self._next_expire_ms += by_ms
         for each in (
-            self.store, self.peers, self.clients, self.pulls, self.acks, self.relay, self.locks, self.stats, self.transactions,
+            self.store, self.peers, self.clients, self.pulls, self.durable, self.relay, self.locks, self.stats, self.transactions,
             self.delays, self.batches,
         ):  # fmt: skip
             each.stepped(by_ms)
 
     def commit(self, now: int) -> None:
         """Handle everything fed: sends by group, then all else in order, then pulls; then what became visible wakes others."""
+        self.durable.now = now
         self.pulls.turn(now)
         plain: list[tuple[Peer, bytes, Frame]] = []
         pulls: list[tuple[Peer, bytes, Frame]] = []
@@ -204,7 +208,7 @@ class Broker:
             self._plain(peer, data, frame, now)
         for peer, data, frame in pulls:
             self._hot_pull(peer, data, frame, now)
-        self.store.flush(self._waiting())
+        self.store.flush(len(self.durable))
         self._settle(now)
 
     def lost(self, peer: int, now: int) -> None:
@@ -222,7 +226,7 @@ class Broker:
         """When `tick` wants to be called next."""
         due = min(self.stats.due(), self._next_save_ms, self._next_expire_ms, self.transactions.due())
         for wanted in (
-            self.holds.due(), self.acks.due(), self.store.due(), self.peers.due(), self.relay.due(), self.locks.due(),
+            self.holds.due(), self.durable.due(), self.store.due(), self.peers.due(), self.relay.due(), self.locks.due(),
             self.delays.due(), self.batches.due(),
         ):  # fmt: skip
             if wanted is not None and wanted < due:
@@ -231,19 +235,20 @@ class Broker:
 
     def tick(self, now: int) -> None:
         """Deadlines and periodic work."""
+        self.durable.now = now
         self.pulls.turn(now)
         self.store.tick(now)
         self._settle(now)
         for hold in self.holds.expired(now, EXPIRED_A_TICK):
             self._go_on(hold)
-        self.acks.tick(now)
+        self.durable.tick(now)
         self.relay.tick(now)
         self.locks.tick(now)
         self.peers.tick(now)
         self.stats.tick(now)
         self.transactions.tick(now)
         if self.delays.tick(now) | self.batches.tick(now):
-            self.store.flush(self._waiting())
+            self.store.flush(len(self.durable))
             self._settle(now)
         if now >= self._next_expire_ms:
             self._next_expire_ms = now + EXPIRE_SCAN_MS
@@ -304,21 +309,11 @@ class Broker:
         told = {"brokerFaults": "; ".join(dict.fromkeys(filter(None, faults)))} if any(faults) else {}
         return {**self.transactions.pending.texts(now), **self.batches.listing.texts(), **told}
 
-    def _waiting(self) -> int:
-        """How many wait for the log to be durable."""
-        return len(self.acks) + self.transactions.waiting() + len(self.batches.durable)
-
     def _settle(self, now: int) -> None:
         """Let others see what became durable or visible: answers to waiting sends, pulls that waited for messages."""
         store = self.store
-        if self.acks:
-            self.acks.durable(store.durable_offset)
-            if store.failure is not None:
-                self.acks.failed(f"service not available now: {store.failure}")
-        if self.transactions.waiting():
-            self.transactions.durable(store.durable_offset, store.failure, now)
-        if self.batches.durable:
-            self.batches.durable.reached(store.durable_offset, store.failure, now)
+        if self.durable:
+            self.durable.reached(now)
         for arrival in store.arrivals():
             topic, queue_id, max_offset, _ = arrival
             self.pulls.filters.arrived(store, topic, queue_id, max_offset, arrival.count)
@@ -332,7 +327,7 @@ class Broker:
 
         def done_and_settled(result: Any, now: int) -> None:
             done(result, now)
-            self.store.flush(self._waiting())
+            self.store.flush(len(self.durable))
             self._settle(now)
 
         return Work(work.run, done_and_settled, work.inline, work.name)

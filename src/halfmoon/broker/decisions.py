@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from itertools import islice
 from typing import Literal
@@ -22,14 +22,13 @@ from typing import Literal
 import msgspec
 from msgspec import structs
 
-from halfmoon.broker.acks import Sender
-from halfmoon.broker.endanswers import Answers
+from halfmoon.broker.durable import Durable, refused
 from halfmoon.broker.half import PRODUCER_GROUP
 from halfmoon.broker.halfrecord import half_message, visible_draft
 from halfmoon.broker.late import Copy, Late, rollback_op
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.recent import HalfMessage, Recent
-from halfmoon.broker.request import Request, refusal_of
+from halfmoon.broker.request import Reply, Request, refusal_of, reply_to
 from halfmoon.broker.send import Sends
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.topics import Topics
@@ -40,6 +39,7 @@ from halfmoon.store.parts import Parts, parts_of
 from halfmoon.store.store import Appended, Store
 from halfmoon.store.transactions import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.command import encode
 from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.peer import Peer, Peers
@@ -48,6 +48,9 @@ log = logging.getLogger("halfmoon.broker.transactions")
 
 END_JSON = b'{"code":37,'
 NO_HALF = "Find prepared transaction message failed"
+Sender = tuple[Peer, int, int]
+"""peer, opaque, serialisation"""
+
 _DECISIONS = (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 _OP_TAG = tag_hash(b"d")
 OPS_AT_ONCE = 256
@@ -106,15 +109,12 @@ class Decisions:
 
     def __init__(
         self, store: Store, index: TransactionIndex, recent: Recent, sends: Sends, stats: Stats, peers: Peers, host: bytes,
-        warn: Callable[..., None], topics: Topics, late: Late,
+        warn: Callable[..., None], topics: Topics, late: Late, durable: Durable,
     ) -> None:  # fmt: skip
-        self._store, self._index, self._sends, self._stats = store, index, sends, stats
+        self._store, self._index, self._sends, self._stats, self._peers, self._durable = store, index, sends, stats, peers, durable
         self._recent, self._host, self._warn, self._topics, self._late = recent, host, warn, topics, late
         self.counters = Counters()
         self._taken: list[Ending] = []
-        answers = Answers(store, peers)
-        self._succeed, self._refuse = answers.succeed, answers.refuse
-        self.waiting, self.durable, self.failed = answers.waiting, answers.durable, answers.failed
         self.owed_ops: dict[int, int] = dict.fromkeys(index.unfinished, -1)
         """Indexes of commits whose op record is not written yet and where their visible record lies; -1: a start found them."""
 
@@ -140,7 +140,7 @@ class Decisions:
         return True
 
     def end(self, request: Request) -> None:
-        """Take one request by the plain road (37)."""
+        """Take one request that was decoded by itself (37)."""
         h = request.header(EndTransaction)
         command = request.command
         header = EndHeader(
@@ -160,7 +160,7 @@ class Decisions:
             self.counters.unknown += 1
             if remark and not header.stillOpen:
                 self._warn("%s does not know about half message %d of %.255r: %.500r", remote, index, header.producerGroup, remark)
-            self._succeed(sender)
+            self._succeed([sender])
             return
         committed = decision == TRANSACTION_COMMIT
         self._taken.append(Ending(sender, remote, header.producerGroup, index, header.commitLogOffset, committed, header.msgId))
@@ -228,7 +228,7 @@ class Decisions:
                 raise BrokerError(f"half message {ending.index} was settled by another broker")
             if (state == State.COMMITTED) == ending.committed:
                 self.counters.repeats += 1
-                self._succeed(ending.sender)
+                self._succeed([ending.sender])
                 return None
             self._contradicted(ending)
         except BrokerError as exc:
@@ -268,7 +268,7 @@ class Decisions:
         else:
             self._contradicted(ending)
             return False
-        self._succeed(ending.sender)
+        self._succeed([ending.sender])
         return False
 
     def _end_late(self, ending: Ending, copy: Copy, now: int) -> None:
@@ -410,9 +410,7 @@ class Decisions:
         endings = [each.ending for each in decided if each.ending is not None]
         for group, count in Counter([ending.group for ending in endings]).items():
             self._stats.add(name, group, count)
-        for ending in endings:
-            if ending.sender is not None:
-                self._succeed(ending.sender)
+        self._succeed([ending.sender for ending in endings])
 
     def _append_ops(self, indexes: list[int], now: int, by: bytes) -> Appended:
         """Append op records. Raises BrokerError when the store takes none."""
@@ -444,3 +442,26 @@ class Decisions:
             self._warn("half message %d stays undecided: %s", each.index, refusal.remark)
             if each.ending is not None:
                 self._refuse(each.ending.sender, refusal)
+
+    # ------------------------------------------------------------ answers
+
+    def _succeed(self, senders: Sequence[Sender | None]) -> None:
+        """Tell success, as soon as everything until now is as durable as the flush mode promises. None wants no answer."""
+
+        def then(refusal: BrokerError | None, now: int) -> None:
+            for sender in senders:
+                self._tell(sender, Reply() if refusal is None else refused(refusal))
+
+        try:  # repeats cost no bytes of the log, and so nothing else bounds them
+            self._durable.check_room()
+        except BrokerError as exc:
+            then(exc, 0)
+        else:
+            self._durable.promised(then)
+
+    def _refuse(self, sender: Sender | None, refusal: BrokerError) -> None:
+        self._tell(sender, refused(refusal))
+
+    def _tell(self, sender: Sender | None, reply: Reply) -> None:
+        if sender is not None and not sender[0].closing:
+            self._peers.answer(sender[0], encode(reply_to(sender[1], sender[2], reply)))

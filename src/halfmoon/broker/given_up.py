@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from halfmoon.broker.decisions import Answer, Decided, Decisions
+from halfmoon.broker.durable import Durable
 from halfmoon.broker.half import (
     CHECK_TIMES,
     OURS,
@@ -31,7 +32,6 @@ from halfmoon.broker.half import (
 from halfmoon.broker.halfrecord import real_queue
 from halfmoon.broker.keyed import message_of
 from halfmoon.broker.late import HISTORY, REASON, Late, copy_from
-from halfmoon.broker.later import Later
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC
 from halfmoon.broker.recent import HalfMessage
 from halfmoon.broker.request import Reply, Request
@@ -59,10 +59,10 @@ class GivenUp:
 
     def __init__(
         self, store: Store, index: TransactionIndex, topics: Topics, sends: Sends, halves: Halves, decisions: Decisions,
-        later: Later, late: Late, warn: Callable[..., None],
+        durable: Durable, late: Late, warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._store, self._index, self._topics, self._sends = store, index, topics, sends
-        self._halves, self._decisions, self._later, self._late, self._warn = halves, decisions, later, late, warn
+        self._halves, self._decisions, self._durable, self._late, self._warn = halves, decisions, durable, late, warn
         self._copied: set[int] | None = None
         """Half messages whose copy is stored and that could not be settled yet; None: nobody asked for them since the start."""
         self._resuming: deque[tuple[int, str]] = deque()
@@ -131,9 +131,9 @@ class GivenUp:
         half = self._index.half(stored.queue_offset) if stored.topic == HALF_TOPIC else None
         return half if half is not None and half.physical_offset == place else None
 
-    def resume(self, request: Request) -> Reply | None:
+    def resume(self, request: Request) -> None:
         """Check a half message again that was given up (323); ``msgId`` is the offset message id of its copy."""
-        self._later.check_room()
+        self._durable.check_room()
         header = request.header(ResumeCheckHalfMessage)
         try:
             place = parse_offset_msg_id(header.msg_id or "").physical_offset
@@ -149,7 +149,7 @@ class GivenUp:
         kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
         group, draft = found.get(PRODUCER_GROUP, ""), _draft(parts, kept, 0)
         half = Messages([draft])
-        index, _ = self._halves.append(half, group, request.now)
+        index = self._halves.append(half, group, request.now)
         resumed = half.places[0]
         self._halves.recent.add(index, HalfMessage(resumed, group, *real_queue(kept), draft))  # to be decided before it is durable
         if (copy := message_of(self._store.record(place))) is not None:
@@ -158,7 +158,7 @@ class GivenUp:
             self._resuming.append((self._store.end_offset, unique or str(place)))
         self.resumed += 1
         log.warning("message %s is resumed by %s: its producers are asked again", unique, request.peer.remote)
-        return self._later.answer(request, Reply())
+        self._durable.answer(request, Reply())
 
     def _copy(self, place: int) -> Parts:
         record = self._store.record(place) if place >= 0 else None

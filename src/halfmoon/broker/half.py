@@ -70,14 +70,14 @@ class Halves:
     def store(self, half: Group, now: int) -> None:
         """Store half messages of one producer group for one queue, and have them answered. Raises what `append` does."""
         topic, queue_id, group, messages = half
-        index, end = self.append(messages, group, now)
+        index = self.append(messages, group, now)
         add = self.recent.add
         for at, (place, draft) in enumerate(zip(messages.places, messages.drafts), index):
             add(at, HalfMessage(place, group, topic, queue_id, draft))
-        self._sends.acknowledge(Stored(messages, queue_id, index, end), now)
+        self._sends.acknowledge(Stored(messages, queue_id, index), now)
 
-    def append(self, messages: Messages | Iterable[Draft], group: str, now: int) -> tuple[int, int]:
-        """Append half messages of one producer group and enter them into the index; return first queue offset and end.
+    def append(self, messages: Messages | Iterable[Draft], group: str, now: int) -> int:
+        """Append half messages of one producer group and enter them into the index; return the first queue offset.
 
         Raises what `Sends.append` does.
         """
@@ -91,7 +91,7 @@ class Halves:
         places = zip(appended.physical_offsets, appended.sizes)
         self._index.prepared(appended.queue_offset, [(place, size, store_s, code) for place, size in places])
         self.stored += len(messages)
-        return appended.queue_offset, appended.end_offset
+        return appended.queue_offset
 
     # ------------------------------------------------------------ properties
 

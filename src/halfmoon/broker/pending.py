@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from halfmoon.broker.checks import Checks
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending
+from halfmoon.broker.durable import Durable
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import PRODUCER_GROUP, Halves
 from halfmoon.broker.halfrecord import half_message, real_queue
 from halfmoon.broker.keyed import FOR_EVER_MS
 from halfmoon.broker.late import Late
-from halfmoon.broker.later import Later
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.settings import BrokerSettings
@@ -52,11 +52,11 @@ class Pending:
 
     def __init__(
         self, settings: BrokerSettings, store: Store, index: TransactionIndex, clients: Clients, stats: Stats, halves: Halves,
-        decisions: Decisions, checks: Checks, given_up: GivenUp, later: Later, late: Late, host: bytes,
+        decisions: Decisions, checks: Checks, given_up: GivenUp, durable: Durable, late: Late, host: bytes,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._index, self._clients, self._stats = settings, store, index, clients, stats
         self._halves, self._decisions, self._checks, self._given_up = halves, decisions, checks, given_up
-        self._later, self._late, self._host = later, late, host
+        self._durable, self._late, self._host = durable, late, host
         self.by_hand = 0
 
     def list(self, request: Request) -> Reply:
@@ -99,18 +99,19 @@ class Pending:
         self._checks.ask(half, request.now)
         return Reply(0, None, None, to_json(self._transaction(half, request.now)))
 
-    def decide(self, request: Request) -> Reply | None:
+    def decide(self, request: Request) -> None:
         """Commit or roll back by hand (31004); the op record and the log ``halfmoon.audit`` say who did it."""
         header = request.header(DecideTransaction)
         operator = header.operator.strip()
         if not 0 < len(operator) <= OPERATOR_LENGTH_MAX or not operator.isprintable():
             raise BrokerError(f"who decides by hand gives a name of 1 to {OPERATOR_LENGTH_MAX} printable characters")
-        self._later.check_room()
+        self._durable.check_room()
         half = self._find(header)
         if half.state != State.PREPARED:
             agreed, words = self._became(half)
             if agreed is header.commit:
-                return self._later.answer(request, Reply(0, None, None, to_json(self._transaction(half, request.now))))
+                self._durable.answer(request, Reply(0, None, None, to_json(self._transaction(half, request.now))))
+                return
             raise BrokerError(f"the transaction is decided: {words}")
         parts = self._parts(half)
         group = _text(parts, PRODUCER_GROUP)
@@ -122,7 +123,7 @@ class Pending:
         self.by_hand += 1
         word = "committed" if header.commit else "rolled back"
         audit.warning("half message %d (group %s) is %s by %s from %s", half.index, group, word, operator, request.peer.remote)
-        return self._later.answer(request, Reply(0, None, None, to_json(self._transaction(decided, request.now))))
+        self._durable.answer(request, Reply(0, None, None, to_json(self._transaction(decided, request.now))))
 
     def _became(self, half: Half) -> tuple[bool | None, str]:
         """Return which decision about a half message that is not pending is a repeat, True for a commit, and what became of it.

@@ -14,14 +14,13 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.broker.acks import reply_to
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.filters import NO_CLASS_FILTERS, Filters, Wanted
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.hold import Hold, Holds
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.offsets import Offsets
-from halfmoon.broker.request import Reply
+from halfmoon.broker.request import Reply, reply_to
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stale import StaleOffsets
 from halfmoon.broker.stats import Stats

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from struct import Struct
 
-from halfmoon.broker.acks import reply_to
 from halfmoon.broker.filters import Wanted
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.pull import ANSWER_BYTES_MAX, CODES, EMPTY_QUEUE, Pulls
-from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.request import Reply, Request, reply_to
 from halfmoon.errors import BrokerError, InvalidParameter
 from halfmoon.store import arrays
 from halfmoon.store.store import Found, FoundStatus, Store

@@ -18,7 +18,6 @@ from random import Random
 
 import msgspec
 
-from halfmoon.broker.acks import reply_to
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.delay import Delays
 from halfmoon.broker.delayplace import ASKED
@@ -36,7 +35,7 @@ from halfmoon.broker.names import (
     retry_topic,
 )
 from halfmoon.broker.offsets import Offsets
-from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.request import Reply, Request, reply_to
 from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats

@@ -11,11 +11,11 @@ consumer, or is part of a batch.
 from __future__ import annotations
 
 import logging
-from collections import deque
 
 from msgspec import structs
 
 from halfmoon.broker.acks import Stored
+from halfmoon.broker.durable import Durable
 from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC, without
 from halfmoon.broker.keyed import messages_with
 from halfmoon.broker.late import Late
@@ -29,8 +29,8 @@ from halfmoon.store.store import Store
 from halfmoon.store.transactions import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 
-WAITING_MAX, WAITING_BYTES_MAX = 10_000, 64 * 1024 * 1024
-"""Repeats that wait for the device, and their bodies; more are refused with 2, and nothing of them is stored."""
+KNOWN_MAX = 10_000
+"""Ids of repeats that are new and not durable; more repeats are refused with 2, and nothing of them is stored."""
 
 _MARK = frozenset((REPEAT.encode(),))
 
@@ -40,17 +40,12 @@ log = logging.getLogger("halfmoon.broker")
 class Repeats:
     """Says what became of the first attempt. With sync flush a repeat waits until that could be seen."""
 
-    def __init__(self, store: Store, index: TransactionIndex, sends: Sends, late: Late) -> None:
-        self._store, self._index, self._sends, self._late = store, index, sends, late
-        self._waiting: deque[tuple[int, Request]] = deque()
-        self._waiting_bytes = 0
+    def __init__(self, store: Store, index: TransactionIndex, sends: Sends, late: Late, durable: Durable) -> None:
+        self._store, self._index, self._sends, self._late, self._durable = store, index, sends, late, durable
         self._judged: Request | None = None
         self._stored: dict[tuple[str, str], int] = {}
         """Ids of repeats that were new and that are not durable: the end of the log behind them."""
         self.merged = self.refused = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def take(self, request: Request, header: SendHeaderOf) -> SendHeaderOf | None:
         """Return a marked send as it is to be stored, without its mark; None: it is answered, or waits for the device.
@@ -74,30 +69,6 @@ class Repeats:
             self._remember(topic, key)
         return plain
 
-    def durable(self, offset: int, now: int) -> None:
-        """The log is durable up to an offset: judge those who waited for it."""
-        judged = False
-        while self._waiting and self._waiting[0][0] <= offset:
-            _, request = self._waiting.popleft()
-            self._waiting_bytes -= len(request.command.body)
-            request.now, self._judged, judged = now, request, True
-            try:
-                self._sends.send(request)
-            except Exception as exc:  # our own mistake: this send fails, those that waited with it do not feel it
-                log.exception("a repeat of %s that waited failed", request.peer.remote)
-                self._sends.refuse_one(request, BrokerError(f"{type(exc).__name__}: {exc}"))
-            finally:
-                self._judged = None
-        if judged:
-            self._store.flush(1)
-
-    def failed(self, reason: str) -> None:
-        """The log will not become durable."""
-        while self._waiting:
-            _, request = self._waiting.popleft()
-            self._waiting_bytes -= len(request.command.body)
-            self._sends.refuse_one(request, BrokerError(reason))
-
     # ------------------------------------------------------------ inside
 
     def _waits(self, request: Request, key: tuple[str, str]) -> bool:
@@ -108,18 +79,35 @@ class Repeats:
         if request is self._judged and store.durable_offset >= self._stored.get(key, 0):
             return False
         size = len(request.command.body)
-        if len(self._waiting) >= WAITING_MAX or self._waiting_bytes + size > WAITING_BYTES_MAX:
-            raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
-        self._waiting.append((store.end_offset, request))
-        self._waiting_bytes += size
+        self._durable.check_room(size)
+
+        def judge(refusal: BrokerError | None, now: int) -> None:
+            if refusal is None:
+                self._judge(request, now)
+            else:
+                self._sends.refuse_one(request, refusal)
+
+        self._durable.promised(judge, size)
         return True
+
+    def _judge(self, request: Request, now: int) -> None:
+        """Handle a repeat that waited until the first attempt could be seen."""
+        request.now, self._judged = now, request
+        try:
+            self._sends.send(request)
+        except Exception as exc:  # our own mistake: this send fails, those that waited with it do not feel it
+            log.exception("a repeat of %s that waited failed", request.peer.remote)
+            self._sends.refuse_one(request, BrokerError(f"{type(exc).__name__}: {exc}"))
+        finally:
+            self._judged = None
+        self._store.flush(1)
 
     def _remember(self, topic: str, key: str) -> None:
         """Remember the id of a repeat that is new: until it is durable, another repeat of it does not see it."""
-        if len(self._stored) >= WAITING_MAX:
+        if len(self._stored) >= KNOWN_MAX:
             durable = self._store.durable_offset
             self._stored = {one: end for one, end in self._stored.items() if end > durable}
-            if len(self._stored) >= WAITING_MAX:
+            if len(self._stored) >= KNOWN_MAX:
                 raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
         self._stored[topic, key] = self._store.end_offset + 1  # it is stored behind this
 
@@ -155,4 +143,4 @@ class Repeats:
         log.info("repeat merged: msg_id=%.80r topic=%s queue_offset=%d", first.msg_id, first.topic, first.queue_offset)
         messages = Messages.lying_at([first.physical_offset])
         messages.sent(*sender_of(request, wait=False), 1)
-        self._sends.acknowledge(Stored(messages, queue_id, first.queue_offset, first.physical_offset), request.now)
+        self._sends.acknowledge(Stored(messages, queue_id, first.queue_offset), request.now)

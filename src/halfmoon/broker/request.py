@@ -1,4 +1,4 @@
-"""What a handler of the plain road is given and gives back, `Request` and `Reply`, and what it is answered when it fails."""
+"""What a handler is given and gives back, `Request` and `Reply`, and what it is answered when it fails."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import msgspec
 
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, PeerError, ServiceNotAvailable, StoreError
 from halfmoon.wire.bodies import from_json
+from halfmoon.wire.codes import VERSION
 from halfmoon.wire.command import Command
 from halfmoon.wire.json import REQUEST
 from halfmoon.wire.peer import Peer
-from halfmoon.wire.table import Header
+from halfmoon.wire.table import Header, fields_of
 
 H = TypeVar("H", bound=Header)
 B = TypeVar("B")
@@ -66,3 +67,9 @@ def refusal_of(error: Exception, what: str) -> BrokerError:
         log.error("%s failed", what, exc_info=error)
         return BrokerError(f"{type(error).__name__}: {error}")
     return BrokerError(str(error))
+
+
+def reply_to(opaque: int, serialization: int, reply: Reply) -> Command:
+    """Return the command of a reply: JAVA and our version, which every client takes."""
+    fields = {} if reply.header is None else fields_of(reply.header)
+    return Command(reply.code, 1, opaque, 0, VERSION, reply.remark, fields, reply.body, serialization)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from halfmoon.broker.acks import Acks, Stored
+from halfmoon.broker.durable import Durable
 from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.names import FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, check_topic
 from halfmoon.broker.request import Request, refusal_of
@@ -26,6 +27,7 @@ from halfmoon.errors import (
     MessageIllegal,
     MessageRefused,
     NoPermission,
+    ResponseCode,
     ServiceNotAvailable,
     StoreNotWritable,
     SystemBusy,
@@ -79,8 +81,11 @@ def may_be_delayed(text: str) -> bool:
 class Sends:
     """The service that stores what producers send."""
 
-    def __init__(self, settings: BrokerSettings, store: Store, topics: Topics, stats: Stats, acks: Acks, random: Random) -> None:
-        self._settings, self._store, self._topics, self._stats, self._acks = settings, store, topics, stats, acks
+    def __init__(
+        self, settings: BrokerSettings, store: Store, topics: Topics, stats: Stats, acks: Acks, durable: Durable, random: Random
+    ) -> None:
+        self._settings, self._store, self._topics, self._stats = settings, store, topics, stats
+        self._acks, self._durable = acks, durable
         self._random = random
         self._firsts = Firsts(store, self.send, self.refuse_one)
         self.on_half: Callable[[Request, SendMessage | SendMessageV2, int], None] = self._no_half
@@ -211,7 +216,7 @@ class Sends:
     def store(self, topic: str, queue_id: int, messages: Messages, now: int) -> None:
         """Append messages of one queue and have their senders answered. Raises what `append` does."""
         appended = self.append(topic, queue_id, messages, now)
-        self.acknowledge(Stored(messages, queue_id, appended.queue_offset, appended.end_offset), now)
+        self.acknowledge(Stored(messages, queue_id, appended.queue_offset), now)
 
     def stored(
         self, request: Request, queue_id: int, appended: Appended, *, wait: bool, handle: str = "", other: Header | None = None
@@ -224,7 +229,7 @@ class Sends:
         messages = Messages.lying_at(places)
         messages.sent(*sender_of(request, wait=wait), len(places))
         header = self._acks.told(queue_id, offset, places, handle) if handle else other
-        self.acknowledge(Stored(messages, queue_id, offset, appended.end_offset, header=header), request.now)
+        self.acknowledge(Stored(messages, queue_id, offset, header), request.now)
 
     def append(self, topic: str, queue_id: int, messages: Messages | Iterable[Draft], now: int) -> Appended:
         """Append messages of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
@@ -245,11 +250,25 @@ class Sends:
 
     def acknowledge(self, stored: Stored, now: int) -> None:
         """Answer at once, or when the log is durable: with sync flush and senders who wait for it."""
-        if self._sync_flush and self._store.durable_offset < stored.end_offset:
-            stored.deadline_ms = now + self._settings.sync_timeout_ms
-            self._acks.wait(stored)
-        else:
-            self._acks.answer(stored)
+        acks, messages = self._acks, stored.messages
+        if self._durable.is_promised:
+            acks.answer(stored)
+            return
+        if messages.answered(AT_ONCE):
+            acks.answer(stored, AT_ONCE)
+        if not messages.answered(DURABLE):
+            return
+
+        def then(refusal: BrokerError | None, now: int) -> None:
+            if refusal is None:
+                acks.answer(stored, DURABLE)
+            else:
+                acks.refuse(messages, refusal, DURABLE)
+
+        def late() -> None:  # stored, not known to be durable
+            acks.answer_with(stored, int(ResponseCode.FLUSH_DISK_TIMEOUT), DURABLE)
+
+        self._durable.until(now + self._settings.sync_timeout_ms, then, late)
 
     def _check_writable(self, config: TopicConfig) -> None:
         if not self._settings.permission & 2 and config.order:

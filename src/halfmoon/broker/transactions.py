@@ -13,17 +13,16 @@ from typing import Any
 from halfmoon.broker.checks import Checks
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.decisions import Decisions
+from halfmoon.broker.durable import Durable
 from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import Halves
 from halfmoon.broker.late import Late
-from halfmoon.broker.later import Later
 from halfmoon.broker.lifetime import Lifetime
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.pending import Pending
 from halfmoon.broker.repeats import Repeats
-from halfmoon.broker.request import Reply
 from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
@@ -48,7 +47,7 @@ class Transactions:
 
     def __init__(
         self, settings: BrokerSettings, store: Store, disk: Disk, tables: Tables, topics: Topics, offsets: Offsets, sends: Sends,
-        clients: Clients, stats: Stats, peers: Peers, host: bytes, random: Random, now: int,
+        clients: Clients, stats: Stats, peers: Peers, durable: Durable, host: bytes, random: Random, now: int,
     ) -> None:  # fmt: skip
         settled = offsets.get(GROUP, HALF_TOPIC, 0) or 0
         index = TransactionIndex.open(disk, store, store.settings, settled_below=settled, now=now)
@@ -59,11 +58,10 @@ class Transactions:
         self.halves = Halves(sends, index, warn)
         sends.on_half, sends.on_halves = self.halves.send, self.halves.store
         late = Late(store)
-        self.repeats = Repeats(store, index, sends, late)
+        self.repeats = Repeats(store, index, sends, late, durable)
         sends.on_repeat = self.repeats.take
-        self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host, warn, topics, late)
-        self.later = Later(store, peers)
-        self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions, self.later, late, warn)
+        self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host, warn, topics, late, durable)
+        self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions, durable, late, warn)
         kept_ms = store.settings.file_reserved_hours * 3_600_000
         newest = index.half(index.end - 1) if index.end else None
         self.lifetime = Lifetime(tables, 0 if newest is None else newest.store_s * 1000, now, warn)
@@ -73,7 +71,7 @@ class Transactions:
         )  # fmt: skip
         self.checks.on_round = self._round_ended
         self.pending = Pending(
-            settings, store, index, clients, stats, self.halves, self.decisions, self.checks, self.given_up, self.later, late, host
+            settings, store, index, clients, stats, self.halves, self.decisions, self.checks, self.given_up, durable, late, host
         )  # fmt: skip
 
     def turn(self, now: int) -> None:
@@ -112,20 +110,6 @@ class Transactions:
             self._not_before = now + LOOK_AGAIN_MS
         self.index.tick(now)
         self._fewer.tick(now)
-
-    def durable(self, offset: int, failure: str | None, now: int) -> None:
-        """The log is durable up to an offset, or will not be: tell those who wait."""
-        self.decisions.durable(offset)
-        self.later.durable(offset)
-        self.repeats.durable(offset, now)
-        if failure is not None:
-            self.decisions.failed(f"service not available now: {failure}")
-            self.later.failed(Reply(1, f"service not available now: {failure}"))
-            self.repeats.failed(f"service not available now: {failure}")
-
-    def waiting(self) -> int:
-        """How many wait for the log to be durable."""
-        return self.decisions.waiting() + len(self.later) + len(self.repeats)
 
     def work(self) -> list[Work[Any]]:
         """Take out what is to be run where waiting is allowed."""
