@@ -223,7 +223,7 @@ def test_when_the_device_fails_who_decided_is_told_so(slow):
 
 
 def test_answers_that_wait_for_the_device_are_bounded(slow, monkeypatch):
-    monkeypatch.setattr(durable, "WAITING_MAX", 2)
+    monkeypatch.setattr(durable, "WAITING_MAX", 3)  # one of them is the half message
     asked = [slow.post(DecideTransaction(id="durable", commit=True, operator="ann")) for _ in range(3)]
     slow.turn()
     assert [found and found.code for found in map(slow.answer, asked)] == [None, None, 2]

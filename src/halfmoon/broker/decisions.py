@@ -447,6 +447,8 @@ class Decisions:
 
     def _succeed(self, senders: Sequence[Sender | None]) -> None:
         """Tell success, as soon as everything until now is as durable as the flush mode promises. None wants no answer."""
+        if not any(senders):
+            return
 
         def then(refusal: BrokerError | None, now: int) -> None:
             for sender in senders:

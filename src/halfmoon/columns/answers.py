@@ -43,6 +43,4 @@ def send_answer(form: Form, ids: str, queue_offset: int, opaque: int, version: i
 
 def ids_of(host_hex: str, places: Sequence[int]) -> str:
     """Return the ids of messages that lie at these physical offsets, joined by commas."""
-    if len(places) == 1:
-        return f"{host_hex}{places[0]:016X}"
     return host_hex + Struct(f">{len(places)}q").pack(*places).hex(",", 8).upper().replace(",", "," + host_hex)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
 
-from halfmoon.columns.answers import answer_form, ids_of, send_answer
+from halfmoon.columns.answers import Form, answer_form, ids_of, send_answer
 from halfmoon.columns.batch import Draft
 from halfmoon.errors import MessageIllegal
 from halfmoon.limits import PROPERTIES_BYTES_MAX, TOPIC_LENGTH_MAX
@@ -183,11 +183,14 @@ class Messages:
     ) -> list[tuple[int, bytes]]:
         """Return (connection, frame) for each sender that is answered as ``which`` says; the first message has ``queue_offset``."""
         found: list[tuple[int, bytes]] = []
+        forms: dict[int, Form] = {}
         places, at = self.places, 0
         for peer, opaque, serialization, how, count in self.senders:
             if how & which:
-                form = answer_form(region, version, queue_id, serialization)
-                ids = ids_of(host_hex, places[at : at + count]) if count > 1 else f"{host_hex}{places[at]:016X}"
+                form = forms.get(serialization)
+                if form is None:
+                    form = forms[serialization] = answer_form(region, version, queue_id, serialization)
+                ids = f"{host_hex}{places[at]:016X}" if count == 1 else ids_of(host_hex, places[at : at + count])
                 found.append((peer, send_answer(form, ids, queue_offset + at, opaque, version)))
             at += count
         return found
