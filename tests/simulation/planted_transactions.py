@@ -13,6 +13,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.decisions import Decided
 from halfmoon.broker.halfrecord import half_message, visible_draft
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.hot import Messages
 from halfmoon.ports import Buffer
 from halfmoon.store.parts import parts_of
 from halfmoon.store.statetable import State
@@ -79,9 +80,15 @@ def polite(*arguments: Any) -> Any:
 def hasty(*arguments: Any) -> Any:
     """A broker that agrees to a decision, with sync flush, before it is durable."""
     broker = Broker(*arguments)
-    decisions = broker.transactions.decisions
-    durable = decisions.durable
-    decisions.durable = lambda offset: durable(broker.store.end_offset)  # type: ignore[method-assign]
+    decisions, durable = broker.transactions.decisions, broker.durable
+
+    class AtOnce:
+        check_room = durable.check_room
+
+        def promised(self, then: Any) -> None:
+            then(None, durable.now)
+
+    decisions._durable = AtOnce()  # type: ignore[assignment]
     return broker
 
 
@@ -91,10 +98,11 @@ def forgetful(*arguments: Any) -> Any:
     halves, chance = broker.transactions.halves, Random(1)
     append = halves.append
 
-    def appended(drafts: list[Any], groups: list[str], now: int) -> tuple[int, list[int], int]:
+    def appended(messages: Messages, group: str, now: int) -> int:
         if chance.random() < 0.03:
-            return 10**6 + chance.randrange(10**6), [10**9 + i for i in range(len(drafts))], 0
-        return append(drafts, groups, now)
+            messages.places = [10**9 + number for number in range(len(messages))]
+            return 10**6 + chance.randrange(10**6)
+        return append(messages, group, now)
 
     halves.append = appended  # type: ignore[method-assign]
     return broker
