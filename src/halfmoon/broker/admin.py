@@ -5,19 +5,19 @@ Follows AdminBrokerProcessor (RocketMQ 4.9.8).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from halfmoon.broker.groups import Groups
+from halfmoon.broker.context import Context
+from halfmoon.broker.groups import PATH as GROUPS
 from halfmoon.broker.names import SYSTEM_TOPICS
-from halfmoon.broker.offsets import Offsets
-from halfmoon.broker.request import Reply, Request
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.stats import Item, Stats
-from halfmoon.broker.topics import Topics, topic_config
+from halfmoon.broker.offsets import PATH as OFFSETS
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.stats import Item
+from halfmoon.broker.topics import PATH as TOPICS
+from halfmoon.broker.topics import topic_config
 from halfmoon.errors import BrokerError, GroupNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.settings import properties_text
-from halfmoon.store.store import Store
 from halfmoon.wire.bodies import (
     BrokerStatsData,
     BrokerStatsItem,
@@ -29,21 +29,60 @@ from halfmoon.wire.bodies import (
     to_json,
 )
 from halfmoon.wire.codes import VERSION
-from halfmoon.wire.headers.admin import GetBrokerConfigReply, ViewBrokerStatsData
-from halfmoon.wire.headers.group import DeleteSubscriptiongroup, GetSubscriptiongroupConfig
-from halfmoon.wire.headers.topic import DeleteTopicInBroker, GetTopicConfig, GetTopicStatsInfo, UpdateAndCreateTopic
+from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerConfigReply, GetBrokerRuntimeInfo, ViewBrokerStatsData
+from halfmoon.wire.headers.group import (
+    DeleteSubscriptiongroup,
+    GetAllSubscriptiongroupConfig,
+    GetSubscriptiongroupConfig,
+    UpdateAndCreateSubscriptiongroup,
+)
+from halfmoon.wire.headers.topic import (
+    DeleteTopicInBroker,
+    GetAllTopicConfig,
+    GetSystemTopicListFromBroker,
+    GetTopicConfig,
+    GetTopicStatsInfo,
+    UpdateAndCreateTopic,
+)
+from halfmoon.wire.table import Header
+
+SAVED: Mapping[type[Header], tuple[str, ...]] = {
+    UpdateAndCreateTopic: (TOPICS,),
+    DeleteTopicInBroker: (OFFSETS, TOPICS),
+    UpdateAndCreateSubscriptiongroup: (GROUPS,),
+    DeleteSubscriptiongroup: (OFFSETS, GROUPS),
+}
+"""Requests that change tables, which are saved before the answer: what an operator was told is done is done after a kill, too."""
 
 
 class Admin:
     """The service that answers 17, 21, 26, 28, 200, 201, 202, 207, 215, 305, 315, 351 and 352."""
 
     def __init__(
-        self, settings: BrokerSettings, store: Store, topics: Topics, groups: Groups, offsets: Offsets, stats: Stats,
-        on_topic_deleted: Callable[[str], None], of_transactions: Callable[[int], dict[str, str]],
-    ) -> None:  # fmt: skip
-        self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
-        self._offsets, self._stats, self._on_topic_deleted = offsets, stats, on_topic_deleted
+        self, context: Context, on_topic_deleted: Callable[[str], None], of_transactions: Callable[[int], dict[str, str]]
+    ) -> None:
+        self._settings, self._store, self._topics = context.settings, context.store, context.topics
+        self._groups, self._offsets, self._stats = context.groups, context.offsets, context.stats
+        self._on_topic_deleted = on_topic_deleted
         self._of_transactions = of_transactions
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            UpdateAndCreateTopic: self.create_topic,
+            DeleteTopicInBroker: self.delete_topic,
+            UpdateAndCreateSubscriptiongroup: self.create_group,
+            DeleteSubscriptiongroup: self.delete_group,
+            GetAllTopicConfig: self.topics,
+            GetTopicConfig: self.topic,
+            GetTopicStatsInfo: self.topic_stats,
+            GetSystemTopicListFromBroker: self.system_topics,
+            GetAllSubscriptiongroupConfig: self.groups,
+            GetSubscriptiongroupConfig: self.group,
+            GetBrokerConfig: self.settings,
+            ViewBrokerStatsData: self.stats,
+            GetBrokerRuntimeInfo: self.runtime,
+        }
 
     # ------------------------------------------------------------ topics
 

@@ -19,27 +19,29 @@ from halfmoon.broker.batchlist import Listing
 from halfmoon.broker.batchpublishing import GIVEN_FLAGS, Publishing, drafts_of, may_wait
 from halfmoon.broker.batchrecords import PIECES, Applied, Dropped, Finished, Forgotten, Journal, PieceFound, Snapshot, Step, Voted
 from halfmoon.broker.batchstate import Application, Attempt, Stream, Streams
+from halfmoon.broker.context import Context
 from halfmoon.broker.delay import Delays
-from halfmoon.broker.durable import Durable, refused
+from halfmoon.broker.durable import refused
 from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.names import BATCH_TOPIC, FORBIDDEN_TO_SEND, TEMPLATE_TOPIC, check_topic
-from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send import Sends
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.topics import Topics
 from halfmoon.effects import Op
 from halfmoon.errors import BrokerError, CorruptRecord, InvalidParameter, MessageRefused, NoPermission, SystemBusy
 from halfmoon.store.journal import pin, room_wanted_below
-from halfmoon.store.store import Store
 from halfmoon.wire.batches import ATTEMPTS_MAX, BATCH_BODY, ONE_RUN, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.headers.batch import (
     AbortBatch,
     AbortBatchReply,
     ApplyBatch,
     ApplyBatchReply,
+    CoordinateBatches,
+    DecideBatch,
+    ListBatches,
     PrepareBatch,
     PrepareBatchReply,
+    ResolveBatch,
     VoteBatch,
     VoteBatchReply,
 )
@@ -58,15 +60,15 @@ class Batches:
     """All of it. ``start`` has an operation driven in the background; ``host`` and ``name_servers`` are this broker's."""
 
     def __init__(
-        self, settings: BrokerSettings, store: Store, topics: Topics, sends: Sends, delays: Delays, durable: Durable,
-        name_servers: Iterable[str], start: Callable[[Op[None], str], None], now: int,
-    ) -> None:  # fmt: skip
+        self, context: Context, sends: Sends, delays: Delays, name_servers: Iterable[str], start: Callable[[Op[None], str], None]
+    ) -> None:
+        settings, store, topics, now = context.settings, context.store, context.topics, context.started_ms
         self._settings, self._store, self._topics, self._sends = settings, store, topics, sends
         self._fewer = Fewer(logging.getLogger("halfmoon.broker.batches"), now)
         self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self.streams = Streams()
         self._journal = Journal(store, sends)
-        self.durable = durable
+        self.durable = context.durable
         self._firsts = Firsts(store, self._prepare_again, self._refuse)
         self.publishing = Publishing(store, sends, topics, delays, self._fewer.warning)
         self.coordinator = Coordinator(settings.name, self.streams, self.durable, self.write, self._stream, self.counters)
@@ -86,6 +88,19 @@ class Batches:
         self._look_ms = now
         self._restore(now)
         pin(store, self.needed_from)
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            PrepareBatch: self.prepare,
+            VoteBatch: self.vote,
+            DecideBatch: self.coordinator.decide,
+            ApplyBatch: self.apply,
+            ResolveBatch: self.coordinator.resolve,
+            AbortBatch: self.abort,
+            ListBatches: self.listing.list,
+            CoordinateBatches: self.coordinator.coordinate,
+        }
 
     def _restore(self, now: int) -> None:
         """Read the log; what was being published goes on."""

@@ -7,39 +7,35 @@ through one table of handlers. Never waits, never looks at a clock, opens no fil
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from halfmoon.broker.acks import Acks
-from halfmoon.broker.admin import Admin
+from halfmoon.broker.admin import SAVED, Admin
 from halfmoon.broker.batches import Batches
 from halfmoon.broker.clients import Clients
+from halfmoon.broker.context import Context
 from halfmoon.broker.delay import Delays
 from halfmoon.broker.delaylevels import Levels
 from halfmoon.broker.durable import Durable
-from halfmoon.broker.groups import PATH as GROUPS
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.hold import EXPIRED_A_TICK, Hold, Holds
 from halfmoon.broker.locks import Locks
 from halfmoon.broker.membership import Membership
-from halfmoon.broker.offsets import PATH as OFFSETS
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.progress import Progress
-from halfmoon.broker.pull import LAST_MS, Pulls, Waiting, fields_used
+from halfmoon.broker.pull import LAST_MS, Pulls, Waiting
 from halfmoon.broker.query import Queries
 from halfmoon.broker.ranges import RangeReads
 from halfmoon.broker.redelivery import Redelivery
 from halfmoon.broker.register import Registration, Told
 from halfmoon.broker.relay import Relay
-from halfmoon.broker.request import Reply, Request, refusal_of, reply_to
+from halfmoon.broker.request import Handler, Reply, Request, refusal_of, reply_to
 from halfmoon.broker.reset import Resets
 from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stale import StaleOffsets
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.tables import Tables
-from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.broker.topics import Topics
 from halfmoon.broker.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
@@ -49,18 +45,17 @@ from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
 from halfmoon.wire.command import decode, encode
-from halfmoon.wire.headers.pull import PullMessage
+from halfmoon.wire.headers.topic import UpdateAndCreateTopic
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.peer import Peer, Peers
+from halfmoon.wire.table import request_type
 
 log = logging.getLogger("halfmoon.broker")
 
 PULL_JSON = b'{"code":11,'
-CREATE_TOPIC = 17
+CREATE_TOPIC = request_type(UpdateAndCreateTopic).code
 EXPIRE_SCAN_MS = 10_000
 """How often silent clients are looked for. Follows ClientHousekeepingService."""
-
-Handler = Callable[[Request], Reply | None]
 
 
 class Broker:
@@ -78,54 +73,30 @@ class Broker:
         self.clients = Clients()
         self.stats = Stats(settings.cluster, now)
         self.peers = Peers(idle_ms=settings.client_expiry_ms)
+        self.durable = Durable(self.store, self.peers, now)
         self.stale = StaleOffsets(self.peers)
         self.topics.on_made_anew = self.stale.made_anew
+        self.context = context = Context(
+            settings, self.store, disk, self.tables, self.topics, self.groups, self.offsets, self.clients, self.stats, self.peers,
+            self.durable, self.stale, host, random, now,
+        )  # fmt: skip
+        self._starts: list[CoreEffect] = []
         self.holds = Holds(settings.holds_max)
-        self.acks = Acks(self.peers, settings.region, host.hex().upper())
-        self.durable = Durable(self.store, self.peers, now)
-        self.sends = Sends(settings, self.store, self.topics, self.stats, self.acks, self.durable, random)
-        self.transactions = Transactions(
-            settings,
-            self.store,
-            disk,
-            self.tables,
-            self.topics,
-            self.offsets,
-            self.sends,
-            self.clients,
-            self.stats,
-            self.peers,
-            self.durable,
-            host,
-            random,
-            now,
-        )
-        self.delays = Delays(settings, levels, self.store, disk, self.topics, self.sends, self.tables, now)
-        self.redelivery = Redelivery(
-            settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.sends, self.delays, self.stats,
-            self.peers, random,
-        )  # fmt: skip
-        self.pulls = Pulls(
-            settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.holds, self.peers, self.stats,
-            self.stale,
-        )  # fmt: skip
-        self.membership = Membership(self.clients, self.groups, self.topics, self.pulls, self.peers)
+        self.sends = Sends(context)
+        self.transactions = Transactions(context, self.sends)
+        self.delays = Delays(context, levels, self.sends)
+        self.redelivery = Redelivery(context, self.sends, self.delays)
+        self.pulls = Pulls(context, self.holds)
+        self.membership = Membership(context, self.pulls)
         self.locks = Locks(settings, self.topics, self.membership.tell)
-        self.progress = Progress(settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.stale)
-        self.resets = Resets(settings, self.store, self.topics, self.groups, self.clients, self.offsets, self.peers)
-        self.relay = Relay(self.clients, self.peers, self._reply, self.store.record, settings.name)
-        self.admin = Admin(
-            settings, self.store, self.topics, self.groups, self.offsets, self.stats, self._topic_deleted,
-            self._texts,
-        )  # fmt: skip
-        self.queries = Queries(settings, self.store, self.topics, self.stale)
+        self.progress = Progress(context)
+        self.resets = Resets(context)
+        self.relay = Relay(context)
+        self.admin = Admin(context, self._topic_deleted, self._texts)
+        self.queries = Queries(context)
         address, ha_address = f"{settings.address}:{settings.port}", f"{settings.address}:{settings.port + 1}"
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._told, self.topics.text)
-        self._starts: list[CoreEffect] = []
-        self.batches = Batches(
-            settings, self.store, self.topics, self.sends, self.delays, self.durable, self.registration.name_servers, self._start,
-            now,
-        )  # fmt: skip
+        self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
         self._handlers = self._table()
         self._stopping = False
         self._next_save_ms = now + settings.save_offsets_ms
@@ -135,32 +106,15 @@ class Broker:
         self.offsets.clamp((t, q, self.store.queue_max(t, q)) for t in self.store.topics() for q in self.store.queue_ids(t))
 
     def _table(self) -> dict[int, Handler]:
-        send, queries, membership, progress, admin = self.sends.send, self.queries, self.membership, self.progress, self.admin
-        decisions, given_up, pending = self.transactions.decisions, self.transactions.given_up, self.transactions.pending
-        batches, range_reads = self.batches, RangeReads(self.store, self.pulls, self.peers)
-        return {
-            31030: batches.prepare, 31031: batches.vote, 31032: batches.coordinator.decide, 31033: batches.apply,
-            31034: batches.coordinator.resolve, 31035: batches.abort, 31036: batches.listing.list,
-            31037: batches.coordinator.coordinate,
-            37: decisions.end, 323: given_up.resume, 31001: pending.list, 31002: pending.get, 31003: pending.check,
-            31004: pending.decide, 31005: pending.stats,
-            10: send, 310: send, 320: send, 36: self.redelivery.send_back, 11: self._pull, 361: self._pull,
-            12: queries.by_key, 33: queries.by_id, 29: queries.offset_by_time, 30: queries.max_offset, 31: queries.min_offset,
-            32: queries.earliest_ms,
-            45: self.delays.offsets, 370: self.delays.recall, 31020: self.delays.listing.list,
-            41: self.locks.lock, 42: self.locks.unlock,
-            34: membership.heartbeat, 35: membership.unregister, 38: membership.consumer_ids, 46: membership.check_client,
-            203: membership.consumer_connections, 204: membership.producer_connections, 328: membership.producers,
-            14: progress.query, 15: progress.update, 43: progress.everything, 208: progress.consume_stats, 222: self.resets.reset,
-            31010: self.resets.move, 31040: range_reads.read, 31041: range_reads.weigh,
-            300: progress.groups_of_topic, 303: progress.time_span, 317: progress.all_consume_stats,
-            17: self._saved(admin.create_topic, TOPICS), 215: self._saved(admin.delete_topic, OFFSETS, TOPICS),
-            200: self._saved(admin.create_group, GROUPS), 207: self._saved(admin.delete_group, OFFSETS, GROUPS),
-            21: admin.topics, 351: admin.topic, 202: admin.topic_stats,
-            305: admin.system_topics, 201: admin.groups, 352: admin.group,
-            26: admin.settings, 315: admin.stats, 28: admin.runtime, 307: self.relay.running_info, 309: self.relay.consume_directly,
-            223: self.relay.status,
-        }  # fmt: skip
+        """Return what answers which request code, as the services declare it."""
+        services = (
+            self.sends, self.transactions, self.delays, self.redelivery, self.pulls, RangeReads(self.context, self.pulls),
+            self.membership, self.locks, self.progress, self.resets, self.relay, self.admin, self.queries, self.batches,
+        )  # fmt: skip
+        declared = {header: handler for service in services for header, handler in service.handlers().items()}
+        for header, paths in SAVED.items():
+            declared[header] = self._saved(declared[header], *paths)
+        return {request_type(header).code: handler for header, handler in declared.items()}
 
     # ------------------------------------------------------------ the core's verbs
 
@@ -353,11 +307,6 @@ class Broker:
             refusal = _refusal(exc, "a pull that waited", waiting.peer)
             self.peers.answer(waiting.peer, encode(reply_to(waiting.opaque, waiting.serialization, refusal)))
 
-    def _pull(self, request: Request) -> None:
-        header = fields_used(request.header(PullMessage))
-        if not request.command.is_oneway:
-            self.pulls.pull(request.peer, request.command.opaque, request.command.serialization, header, request.now)
-
     def _plain(self, peer: Peer, data: bytes, frame: Frame, now: int) -> None:
         serialization, start, body, end = frame
         if peer.closing:
@@ -392,7 +341,7 @@ class Broker:
     def _told(self, answer: Told) -> None:
         self.topics.set_ordered(set(answer.order_topics))
 
-    def _saved(self, handler: Callable[[Request], Reply], *paths: str) -> Handler:
+    def _saved(self, handler: Handler, *paths: str) -> Handler:
         """The same handler for what changes tables: it is refused while one cannot be saved, and answered when all are.
 
         What an operator was told is done is done after a kill, too.
@@ -400,7 +349,7 @@ class Broker:
 
         def handle(request: Request) -> None:
             self.tables.check(*paths)
-            reply = handler(request)
+            reply = handler(request) or Reply()
 
             def told(reason: str | None, now: int) -> None:
                 if reason is not None:

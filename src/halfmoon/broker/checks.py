@@ -15,30 +15,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from random import Random
 from typing import NamedTuple
 
 import msgspec
 
-from halfmoon.broker.clients import Clients, Member
+from halfmoon.broker.clients import Member
+from halfmoon.broker.context import Context
 from halfmoon.broker.decisions import Answer
 from halfmoon.broker.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, Halves, checks_written, with_pairs
 from halfmoon.broker.halfrecord import real_queue
 from halfmoon.broker.lifetime import Lifetime
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.pace import Bucket, Pursuits
-from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, CorruptRecord
 from halfmoon.hot import tag_hash
 from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.store import Store
 from halfmoon.store.transactions import Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.codes import Language
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.transaction import CheckTransactionState
 from halfmoon.wire.ids import offset_msg_id
-from halfmoon.wire.peer import Peers
 from halfmoon.wire.record import encode_record
 
 log = logging.getLogger("halfmoon.broker.transactions")
@@ -73,12 +70,15 @@ class Checks:
     """The rounds. ``on_round(now)`` is called when one ended."""
 
     def __init__(
-        self, settings: BrokerSettings, kept_ms: int, store: Store, index: TransactionIndex, halves: Halves, clients: Clients,
-        peers: Peers, give_up: GiveUp, lifetime: Lifetime, host: bytes, random: Random, now: int, warn: Callable[..., None],
+        self, context: Context, index: TransactionIndex, halves: Halves, give_up: GiveUp, lifetime: Lifetime,
+        warn: Callable[..., None],
     ) -> None:  # fmt: skip
+        settings, store, now = context.settings, context.store, context.started_ms
         self._settings, self._store, self._index, self._halves = settings, store, index, halves
-        self._clients, self._peers, self._give_up, self._host, self._random = clients, peers, give_up, host, random
-        self._undecided_max_ms, self._lifetime, self._warn = settings.transaction_undecided_max_ms or kept_ms, lifetime, warn
+        self._clients, self._peers, self._host, self._random = context.clients, context.peers, context.host, context.random
+        kept_ms = store.settings.file_reserved_hours * 3_600_000
+        self._undecided_max_ms = settings.transaction_undecided_max_ms or kept_ms
+        self._give_up, self._lifetime, self._warn = give_up, lifetime, warn
         self.counters = CheckCounters()
         self.next_round_ms = now + settings.transaction_check_interval_ms
         self.on_round: Callable[[int], None] = lambda now: None

@@ -22,7 +22,8 @@ from typing import Literal
 import msgspec
 from msgspec import structs
 
-from halfmoon.broker.durable import Durable, refused
+from halfmoon.broker.context import Context
+from halfmoon.broker.durable import refused
 from halfmoon.broker.half import PRODUCER_GROUP
 from halfmoon.broker.halfrecord import half_message, visible_draft
 from halfmoon.broker.late import Copy, Late, rollback_op
@@ -30,19 +31,17 @@ from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Reply, Request, refusal_of, reply_to
 from halfmoon.broker.send import Sends
-from halfmoon.broker.stats import Stats
-from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import Draft, EndHeader, Frame, end_header_json, tag_hash
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.store import Appended, Store
+from halfmoon.store.store import Appended
 from halfmoon.store.transactions import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.command import encode
 from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
-from halfmoon.wire.peer import Peer, Peers
+from halfmoon.wire.peer import Peer
 
 log = logging.getLogger("halfmoon.broker.transactions")
 
@@ -108,11 +107,11 @@ class Decisions:
     """The service of the second phase."""
 
     def __init__(
-        self, store: Store, index: TransactionIndex, recent: Recent, sends: Sends, stats: Stats, peers: Peers, host: bytes,
-        warn: Callable[..., None], topics: Topics, late: Late, durable: Durable,
-    ) -> None:  # fmt: skip
-        self._store, self._index, self._sends, self._stats, self._peers, self._durable = store, index, sends, stats, peers, durable
-        self._recent, self._host, self._warn, self._topics, self._late = recent, host, warn, topics, late
+        self, context: Context, index: TransactionIndex, recent: Recent, sends: Sends, late: Late, warn: Callable[..., None]
+    ) -> None:
+        self._store, self._topics, self._stats, self._peers = context.store, context.topics, context.stats, context.peers
+        self._durable, self._host = context.durable, context.host
+        self._index, self._recent, self._sends, self._late, self._warn = index, recent, sends, late, warn
         self.counters = Counters()
         self._taken: list[Ending] = []
         self.owed_ops: dict[int, int] = dict.fromkeys(index.unfinished, -1)

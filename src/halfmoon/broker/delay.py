@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from halfmoon.broker.context import Context
 from halfmoon.broker.delaydelivery import Deliveries
 from halfmoon.broker.delaylane import RETRY_MS, Lane
 from halfmoon.broker.delaylevels import Levels
@@ -22,22 +23,18 @@ from halfmoon.broker.delayprogress import Keeping
 from halfmoon.broker.delaytimer import CANCEL_KEY, Timer
 from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send import SendHeaderOf, Sends
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.tables import Tables
-from halfmoon.broker.topics import Topics
 from halfmoon.errors import IllegalOperation, MessageRefused, NoPermission
 from halfmoon.hot import Draft
-from halfmoon.ports import Disk
 from halfmoon.store.journal import entries_behind
-from halfmoon.store.store import Appended, Store
+from halfmoon.store.store import Appended
 from halfmoon.store.timerprogress import TIMER
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import TopicConfig
 from halfmoon.wire.delays import parse_recall_handle, recall_handle
 from halfmoon.wire.flags import TRANSACTION_MASK
-from halfmoon.wire.headers.delay import RecallMessage, RecallMessageReply
+from halfmoon.wire.headers.delay import GetAllDelayOffset, ListDelayedMessages, RecallMessage, RecallMessageReply
 
 AT_ONCE = 64
 """Messages that one lane delivers before the next, or anybody else, has its turn."""
@@ -57,14 +54,12 @@ class Wish(NamedTuple):
 class Delays:
     """Everything about delayed messages. ``levels`` is the table."""
 
-    def __init__(
-        self, settings: BrokerSettings, levels: Levels, store: Store, disk: Disk, topics: Topics, sends: Sends, tables: Tables,
-        now: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, context: Context, levels: Levels, sends: Sends) -> None:
+        settings, store, topics, now = context.settings, context.store, context.topics, context.started_ms
         self._settings, self._store, self._topics, self._sends, self.levels = settings, store, topics, sends, levels
         self._fewer = Fewer(logging.getLogger("halfmoon.broker.delay"), now)
         self.deliveries = Deliveries(settings, store, topics, sends, self._fewer.warning)
-        self._keeping = keeping = Keeping(disk, store, tables, self._fewer.warning)
+        self._keeping = keeping = Keeping(context.disk, store, context.tables, self._fewer.warning)
         self.timer = Timer(settings, store, sends, self.deliveries, keeping.start.timer, keeping.start.low)
         known = {queue_id + 1 for queue_id in store.queue_ids(SCHEDULE_TOPIC)}
         self.lanes = {
@@ -79,6 +74,14 @@ class Delays:
         hours = store.settings.file_reserved_hours
         if max(levels.delays_ms, default=0) >= hours * 3_600_000:
             self._fewer.warning("a delay level is longer than file_reserved_hours (%d): what waits that long can be lost", hours)
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            GetAllDelayOffset: self.offsets,
+            RecallMessage: self.recall,
+            ListDelayedMessages: self.listing.list,
+        }
 
     # ------------------------------------------------------------ parking
 

@@ -16,8 +16,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from halfmoon.broker.context import Context
 from halfmoon.broker.decisions import Answer, Decided, Decisions
-from halfmoon.broker.durable import Durable
 from halfmoon.broker.half import (
     CHECK_TIMES,
     OURS,
@@ -36,12 +36,10 @@ from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC
 from halfmoon.broker.recent import HalfMessage
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
-from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, StoreNotWritable, UsageError
 from halfmoon.hot import Draft, Messages, tag_hash
 from halfmoon.model import StoredMessage
 from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.store import Store
 from halfmoon.store.transactions import Check, Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
@@ -58,11 +56,18 @@ class GivenUp:
     """The service that gives up and resumes."""
 
     def __init__(
-        self, store: Store, index: TransactionIndex, topics: Topics, sends: Sends, halves: Halves, decisions: Decisions,
-        durable: Durable, late: Late, warn: Callable[..., None],
+        self, context: Context, index: TransactionIndex, sends: Sends, halves: Halves, decisions: Decisions, late: Late,
+        warn: Callable[..., None],
     ) -> None:  # fmt: skip
-        self._store, self._index, self._topics, self._sends = store, index, topics, sends
-        self._halves, self._decisions, self._durable, self._late, self._warn = halves, decisions, durable, late, warn
+        self._store, self._topics, self._durable = context.store, context.topics, context.durable
+        self._index, self._sends, self._halves, self._decisions, self._late, self._warn = (
+            index,
+            sends,
+            halves,
+            decisions,
+            late,
+            warn,
+        )
         self._copied: set[int] | None = None
         """Half messages whose copy is stored and that could not be settled yet; None: nobody asked for them since the start."""
         self._resuming: deque[tuple[int, str]] = deque()

@@ -18,13 +18,13 @@ from heapq import heappop, heappush
 import msgspec
 
 from halfmoon.broker.names import check_group
-from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import LockBatchReply, LockBatchRequest, to_json
-from halfmoon.wire.headers.client import LockBatchMq
+from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq
 
 LOCKS_MAX = 200_000
 """Locks of all groups together, so that they cannot fill the memory; one over it is not granted."""
@@ -59,6 +59,13 @@ class Locks:
         self._count = 0
         self._of_peer: dict[int, set[Place]] = {}
         self._ends: list[tuple[int, Place]] = []  # heap: when locks that others want are looked at again
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            LockBatchMq: self.lock,
+            UnlockBatchMq: self.unlock,
+        }
 
     def __len__(self) -> int:
         return self._count

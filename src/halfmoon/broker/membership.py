@@ -6,13 +6,13 @@ Differs: a group or client id that breaks the rules of names is refused with cod
 
 from __future__ import annotations
 
-from halfmoon.broker.clients import Clients, Member
+from halfmoon.broker.clients import Member
+from halfmoon.broker.context import Context
 from halfmoon.broker.filters import EXPRESSION_LENGTH_MAX
-from halfmoon.broker.groups import Groups
 from halfmoon.broker.names import check_group, retry_topic
 from halfmoon.broker.pull import Pulls
-from halfmoon.broker.request import Reply, Request
-from halfmoon.broker.topics import UNIT_SUB, Topics
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BrokerError, ConsumerNotOnline, SubscriptionParseFailed
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.model import ConsumeType, MessageModel
@@ -33,13 +33,15 @@ from halfmoon.wire.bodies import (
 from halfmoon.wire.codes import Language
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.client import (
+    CheckClientConfig,
+    GetAllProducerInfo,
     GetConsumerConnectionList,
     GetConsumerListByGroup,
     GetProducerConnectionList,
+    HeartBeat,
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
-from halfmoon.wire.peer import Peers
 
 SUBSCRIPTIONS_MAX = 2_000
 """Topics of one consumer in one heartbeat, so that heartbeats cannot fill the memory."""
@@ -51,10 +53,23 @@ CLIENT_ID_LENGTH_MAX = 1024
 class Membership:
     """The service that answers 34, 35, 38, 46, 203, 204 and 328, and sends 40."""
 
-    def __init__(self, clients: Clients, groups: Groups, topics: Topics, pulls: Pulls, peers: Peers) -> None:
-        self._clients, self._groups, self._topics, self._pulls, self._peers = clients, groups, topics, pulls, peers
+    def __init__(self, context: Context, pulls: Pulls) -> None:
+        self._clients, self._groups, self._topics = context.clients, context.groups, context.topics
+        self._pulls, self._peers = pulls, context.peers
         self._notices = 0
         self._changed: dict[str, None] = {}  # consumer groups whose members are to be told, in order
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            HeartBeat: self.heartbeat,
+            UnregisterClient: self.unregister,
+            GetConsumerListByGroup: self.consumer_ids,
+            CheckClientConfig: self.check_client,
+            GetConsumerConnectionList: self.consumer_connections,
+            GetProducerConnectionList: self.producer_connections,
+            GetAllProducerInfo: self.producers,
+        }
 
     # ------------------------------------------------------------ joining and leaving
 

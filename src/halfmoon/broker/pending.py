@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from halfmoon.broker.checks import Checks
-from halfmoon.broker.clients import Clients
+from halfmoon.broker.context import Context
 from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending
-from halfmoon.broker.durable import Durable
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import PRODUCER_GROUP, Halves
 from halfmoon.broker.halfrecord import half_message, real_queue
@@ -20,12 +19,9 @@ from halfmoon.broker.keyed import FOR_EVER_MS
 from halfmoon.broker.late import Late
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.stats import Stats
 from halfmoon.errors import BrokerError, CorruptRecord, QueryNotFound, UsageError
 from halfmoon.hot import tag_hash
 from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.store import Store
 from halfmoon.store.transactions import Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, Transaction, TransactionCheck, TransactionStats, to_json
@@ -51,12 +47,13 @@ class Pending:
     """The service that answers 31001 to 31005."""
 
     def __init__(
-        self, settings: BrokerSettings, store: Store, index: TransactionIndex, clients: Clients, stats: Stats, halves: Halves,
-        decisions: Decisions, checks: Checks, given_up: GivenUp, durable: Durable, late: Late, host: bytes,
+        self, context: Context, index: TransactionIndex, halves: Halves, decisions: Decisions, checks: Checks, given_up: GivenUp,
+        late: Late,
     ) -> None:  # fmt: skip
-        self._settings, self._store, self._index, self._clients, self._stats = settings, store, index, clients, stats
-        self._halves, self._decisions, self._checks, self._given_up = halves, decisions, checks, given_up
-        self._durable, self._late, self._host = durable, late, host
+        self._settings, self._store, self._clients, self._stats = context.settings, context.store, context.clients, context.stats
+        self._durable, self._host = context.durable, context.host
+        self._index, self._halves, self._decisions, self._checks, self._given_up = index, halves, decisions, checks, given_up
+        self._late = late
         self.by_hand = 0
 
     def list(self, request: Request) -> Reply:

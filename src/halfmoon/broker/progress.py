@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from halfmoon.broker.clients import Clients
-from halfmoon.broker.groups import Groups
-from halfmoon.broker.offsets import Offsets
-from halfmoon.broker.request import Reply, Request
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.stale import NOTHING, StaleOffsets
-from halfmoon.broker.stats import Stats
-from halfmoon.broker.topics import Topics, check_birth
+from halfmoon.broker.context import Context
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.stale import NOTHING
+from halfmoon.broker.topics import check_birth
 from halfmoon.errors import BrokerError, QueryNotFound, TopicMadeAnew
 from halfmoon.model import MessageQueue
-from halfmoon.store.store import Store
 from halfmoon.wire.bodies import (
     BrokerConsumeStats,
     ConsumeStats,
@@ -29,6 +24,7 @@ from halfmoon.wire.bodies import (
 )
 from halfmoon.wire.headers.group import GetBrokerConsumeStats, GetConsumeStats
 from halfmoon.wire.headers.offset import (
+    GetAllConsumerOffset,
     OffsetReply,
     QueryConsumerOffset,
     TopicBirth,
@@ -40,12 +36,21 @@ from halfmoon.wire.headers.topic import QueryConsumeTimeSpan, QueryTopicConsumeB
 class Progress:
     """The service that answers 14, 15, 43, 208, 300, 303 and 317."""
 
-    def __init__(
-        self, settings: BrokerSettings, store: Store, topics: Topics, groups: Groups, clients: Clients, offsets: Offsets,
-        stats: Stats, stale: StaleOffsets,
-    ) -> None:  # fmt: skip
-        self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
-        self._clients, self._offsets, self._stats, self._stale = clients, offsets, stats, stale
+    def __init__(self, context: Context) -> None:
+        self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
+        self._clients, self._offsets, self._stats, self._stale = context.clients, context.offsets, context.stats, context.stale
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            QueryConsumerOffset: self.query,
+            UpdateConsumerOffset: self.update,
+            GetAllConsumerOffset: self.everything,
+            GetConsumeStats: self.consume_stats,
+            QueryTopicConsumeByWho: self.groups_of_topic,
+            QueryConsumeTimeSpan: self.time_span,
+            GetBrokerConsumeStats: self.all_consume_stats,
+        }
 
     def query(self, request: Request) -> Reply:
         """Return a group's offset in a queue (14). Without one: 0 while the queue still holds its first message, else 22.

@@ -14,17 +14,12 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.broker.clients import Clients
+from halfmoon.broker.context import Context
 from halfmoon.broker.filters import NO_CLASS_FILTERS, Filters, Wanted
-from halfmoon.broker.groups import Groups
 from halfmoon.broker.hold import Hold, Holds
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC
-from halfmoon.broker.offsets import Offsets
-from halfmoon.broker.request import Reply, reply_to
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.stale import StaleOffsets
-from halfmoon.broker.stats import Stats
-from halfmoon.broker.topics import FAQ, Topics, check_birth
+from halfmoon.broker.request import Handlers, Reply, Request, reply_to
+from halfmoon.broker.topics import FAQ, check_birth
 from halfmoon.errors import (
     BrokerError,
     NoPermission,
@@ -35,12 +30,12 @@ from halfmoon.errors import (
 )
 from halfmoon.hot import PullHeader
 from halfmoon.model import MessageModel
-from halfmoon.store.store import Found, FoundStatus, Store
+from halfmoon.store.store import Found, FoundStatus
 from halfmoon.wire.bodies import TopicConfig
 from halfmoon.wire.codes import JSON, VERSION, Perm
 from halfmoon.wire.command import encode_header
-from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
-from halfmoon.wire.peer import Peer, Peers
+from halfmoon.wire.headers.pull import LitePullMessage, PullMessage, PullMessageReply
+from halfmoon.wire.peer import Peer
 
 COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 """Bits of a pull's sysFlag."""
@@ -106,18 +101,28 @@ class Waiting(msgspec.Struct, eq=False):
 class Pulls:
     """The service that hands out messages."""
 
-    def __init__(
-        self, settings: BrokerSettings, store: Store, topics: Topics, groups: Groups, clients: Clients, offsets: Offsets,
-        holds: Holds, peers: Peers, stats: Stats, stale: StaleOffsets,
-    ) -> None:  # fmt: skip
-        self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
-        self._clients, self._offsets, self._holds, self._peers, self._stats = clients, offsets, holds, peers, stats
-        self._stale = stale
-        self.filters = Filters(settings, clients)
+    def __init__(self, context: Context, holds: Holds) -> None:
+        self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
+        self._clients, self._offsets, self._stats, self._stale = context.clients, context.offsets, context.stats, context.stale
+        self._peers, self._holds = context.peers, holds
+        self.filters = Filters(context.settings, context.clients)
         self._now = 0
         self._plans: dict[tuple[str, str, str | None, str | None, int], Plan] = {}
         self._plans_characters = 0
         self._epochs = (-1, -1, -1)
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            PullMessage: self.request,
+            LitePullMessage: self.request,
+        }
+
+    def request(self, request: Request) -> None:
+        """Answer one pull that was decoded by itself (11, 361). Raises BrokerError."""
+        header = fields_used(request.header(PullMessage))
+        if not request.command.is_oneway:
+            self.pull(request.peer, request.command.opaque, request.command.serialization, header, request.now)
 
     def pull(self, peer: Peer, opaque: int, serialization: int, header: PullHeader, now: int) -> None:
         """Answer one pull, or let it wait. Raises BrokerError with the refusal's code."""

@@ -5,12 +5,9 @@ Follows QueryMessageProcessor and AdminBrokerProcessor (RocketMQ 4.9.8). Reads o
 
 from __future__ import annotations
 
-from halfmoon.broker.request import Reply, Request
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.stale import StaleOffsets
-from halfmoon.broker.topics import Topics
+from halfmoon.broker.context import Context
+from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.errors import BrokerError, QueryNotFound
-from halfmoon.store.store import Store
 from halfmoon.wire.headers.offset import (
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeReply,
@@ -27,8 +24,19 @@ NOT_FOUND = "can not find message, maybe time range not correct"
 class Queries:
     """The service that answers 12, 33 and 29 to 32."""
 
-    def __init__(self, settings: BrokerSettings, store: Store, topics: Topics, stale: StaleOffsets) -> None:
-        self._settings, self._store, self._topics, self._stale = settings, store, topics, stale
+    def __init__(self, context: Context) -> None:
+        self._settings, self._store, self._topics, self._stale = context.settings, context.store, context.topics, context.stale
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            QueryMessage: self.by_key,
+            ViewMessageById: self.by_id,
+            SearchOffsetByTimestamp: self.offset_by_time,
+            GetMaxOffset: self.max_offset,
+            GetMinOffset: self.min_offset,
+            GetEarliestMsgStoretime: self.earliest_ms,
+        }
 
     def by_key(self, request: Request) -> Reply:
         """Find messages of a topic by key (12). The index compares hashes: clients keep those whose keys are equal."""

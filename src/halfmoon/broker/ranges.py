@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from struct import Struct
 
+from halfmoon.broker.context import Context
 from halfmoon.broker.filters import Wanted
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.pull import ANSWER_BYTES_MAX, CODES, EMPTY_QUEUE, Pulls
-from halfmoon.broker.request import Reply, Request, reply_to
+from halfmoon.broker.request import Handlers, Reply, Request, reply_to
 from halfmoon.errors import BrokerError, InvalidParameter
 from halfmoon.store import arrays
-from halfmoon.store.store import Found, FoundStatus, Store
+from halfmoon.store.store import Found, FoundStatus
 from halfmoon.wire.command import encode_header
 from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply, WeighRanges
 from halfmoon.wire.json import to_json
-from halfmoon.wire.peer import Peers
 from halfmoon.wire.weights import STRETCHES_MAX, Stretches, Weights
 
 RANGE_BYTES_MAX = 8 * 1024 * 1024
@@ -34,8 +34,15 @@ _PREFIX = Struct(">ii")
 class RangeReads:
     """The service that answers 31040 and 31041."""
 
-    def __init__(self, store: Store, pulls: Pulls, peers: Peers) -> None:
-        self._store, self._pulls, self._peers = store, pulls, peers
+    def __init__(self, context: Context, pulls: Pulls) -> None:
+        self._store, self._pulls, self._peers = context.store, pulls, context.peers
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            ReadRange: self.read,
+            WeighRanges: self.weigh,
+        }
 
     def read(self, request: Request) -> None:
         """Answer with records from the log itself. Raises BrokerError."""

@@ -14,15 +14,13 @@ send-back makes no group.
 from __future__ import annotations
 
 import logging
-from random import Random
 
 import msgspec
 
-from halfmoon.broker.clients import Clients
+from halfmoon.broker.context import Context
 from halfmoon.broker.delay import Delays
 from halfmoon.broker.delayplace import ASKED
 from halfmoon.broker.firsts import Firsts
-from halfmoon.broker.groups import Groups
 from halfmoon.broker.half import with_pairs, without
 from halfmoon.broker.names import (
     DEAD_PREFIX,
@@ -34,25 +32,20 @@ from halfmoon.broker.names import (
     dead_letter_topic,
     retry_topic,
 )
-from halfmoon.broker.offsets import Offsets
-from halfmoon.broker.request import Reply, Request, reply_to
+from halfmoon.broker.request import Handlers, Reply, Request, reply_to
 from halfmoon.broker.send import Sends
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.stats import Stats
-from halfmoon.broker.topics import UNIT_SUB, Topics
+from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, GroupNotFound, MessageRefused, NoPermission
 from halfmoon.hot import Draft, tag_hash
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.model import RECONSUME_REASON
 from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.store import Store
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import SubscriptionGroupConfig
 from halfmoon.wire.codes import VERSION_V3_4_9, Perm
 from halfmoon.wire.command import encode
 from halfmoon.wire.flags import TRANSACTION_MASK
 from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessage, SendMessageV2
-from halfmoon.wire.peer import Peers
 from halfmoon.wire.record import decode_record
 
 log = logging.getLogger("halfmoon.broker")
@@ -79,15 +72,18 @@ class Copy(msgspec.Struct):
 class Redelivery:
     """The service that answers 36 and looks at sends to retry topics."""
 
-    def __init__(
-        self, settings: BrokerSettings, store: Store, topics: Topics, groups: Groups, clients: Clients, offsets: Offsets,
-        sends: Sends, delays: Delays, stats: Stats, peers: Peers, random: Random,
-    ) -> None:  # fmt: skip
-        self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
-        self._clients, self._offsets, self._sends, self._delays = clients, offsets, sends, delays
-        self._stats, self._peers, self._random = stats, peers, random
-        self._firsts = Firsts(store, self.send_back, self._refuse)
+    def __init__(self, context: Context, sends: Sends, delays: Delays) -> None:
+        self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
+        self._clients, self._offsets, self._stats, self._peers = context.clients, context.offsets, context.stats, context.peers
+        self._random, self._sends, self._delays = context.random, sends, delays
+        self._firsts = Firsts(context.store, self.send_back, self._refuse)
         sends.on_retry = self.published
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            ConsumerSendMsgBack: self.send_back,
+        }
 
     # ------------------------------------------------------------ given back
 

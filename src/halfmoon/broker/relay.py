@@ -11,8 +11,9 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from halfmoon.broker.clients import Clients, Member
-from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.clients import Member
+from halfmoon.broker.context import Context
+from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.errors import BrokerError, CorruptRecord, ResponseCode, SystemBusy, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import BadBody, ConsumerStatus, from_json, to_json
@@ -26,7 +27,6 @@ from halfmoon.wire.headers.client import (
 )
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.json import REQUEST
-from halfmoon.wire.peer import Peers
 from halfmoon.wire.table import Header
 
 UNDER_WAY_MAX = 10_000
@@ -53,15 +53,20 @@ class _UnderWay(msgspec.Struct, eq=False):
 class Relay:
     """Requests under way to clients."""
 
-    def __init__(
-        self, clients: Clients, peers: Peers, answer: Callable[[Request, Reply], None],
-        record: Callable[[int], memoryview | None], broker_name: str,
-    ) -> None:  # fmt: skip
-        self._clients, self._peers, self._answer = clients, peers, answer
-        self._record, self._broker_name = record, broker_name
+    def __init__(self, context: Context) -> None:
+        self._clients, self._peers, self._answer = context.clients, context.peers, context.durable.tell
+        self._record, self._broker_name = context.store.record, context.settings.name
         self._under_way: dict[int, _UnderWay] = {}
         self._deadlines: list[tuple[int, int]] = []
         self._opaque = 0
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            GetConsumerRunningInfo: self.running_info,
+            ConsumeMessageDirectly: self.consume_directly,
+            InvokeBrokerToGetConsumerStatus: self.status,
+        }
 
     # ------------------------------------------------------------ one client
 

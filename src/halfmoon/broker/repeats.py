@@ -15,7 +15,7 @@ import logging
 from msgspec import structs
 
 from halfmoon.broker.acks import Stored
-from halfmoon.broker.durable import Durable
+from halfmoon.broker.context import Context
 from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC, without
 from halfmoon.broker.keyed import messages_with
 from halfmoon.broker.late import Late
@@ -25,7 +25,6 @@ from halfmoon.broker.send import SendHeaderOf, Sends, may_be_delayed, sender_of
 from halfmoon.errors import BrokerError, ResponseCode, SystemBusy
 from halfmoon.hot import Messages
 from halfmoon.model import REPEAT, UNIQ_KEY, StoredMessage
-from halfmoon.store.store import Store
 from halfmoon.store.transactions import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 
@@ -40,8 +39,8 @@ log = logging.getLogger("halfmoon.broker")
 class Repeats:
     """Says what became of the first attempt. With sync flush a repeat waits until that could be seen."""
 
-    def __init__(self, store: Store, index: TransactionIndex, sends: Sends, late: Late, durable: Durable) -> None:
-        self._store, self._index, self._sends, self._late, self._durable = store, index, sends, late, durable
+    def __init__(self, context: Context, index: TransactionIndex, sends: Sends, late: Late) -> None:
+        self._store, self._durable, self._index, self._sends, self._late = context.store, context.durable, index, sends, late
         self._judged: Request | None = None
         self._stored: dict[tuple[str, str], int] = {}
         """Ids of repeats that were new and that are not durable: the end of the log behind them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -47,6 +48,13 @@ class Reply(msgspec.Struct):
     remark: str | None = None
     header: Header | None = None
     body: Any = b""
+
+
+Handler = Callable[[Request], Reply | None]
+"""Answers a request; None: it is answered later, or by itself."""
+
+Handlers = Mapping[type[Header], Handler]
+"""What answers which request, by the class of its header."""
 
 
 def refusal_of(error: Exception, what: str) -> BrokerError:

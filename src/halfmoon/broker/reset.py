@@ -5,20 +5,15 @@ Holds nothing of its own. Follows Broker2Client.resetOffset (RocketMQ 4.9.8), wi
 
 from __future__ import annotations
 
-from halfmoon.broker.clients import Clients, ConsumerGroup
-from halfmoon.broker.groups import Groups
-from halfmoon.broker.offsets import Offsets
-from halfmoon.broker.request import Reply, Request
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.topics import Topics
+from halfmoon.broker.clients import ConsumerGroup
+from halfmoon.broker.context import Context
+from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.errors import BrokerError, ConsumerNotOnline, GroupNotFound
 from halfmoon.model import MessageQueue
-from halfmoon.store.store import Store
 from halfmoon.wire.bodies import ResetOffsetBody, TopicConfig, to_json
 from halfmoon.wire.codes import VERSION_V3_0_7, Language
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.offset import InvokeBrokerToResetOffset, MoveGroupOffsets, ResetConsumerClientOffset
-from halfmoon.wire.peer import Peers
 
 ALL, NO_OFFSET = -1, -1
 """As 5.x writes "every queue" and "by the time" in a 222."""
@@ -27,12 +22,16 @@ ALL, NO_OFFSET = -1, -1
 class Resets:
     """The service that answers 222 and 31010."""
 
-    def __init__(
-        self, settings: BrokerSettings, store: Store, topics: Topics, groups: Groups, clients: Clients, offsets: Offsets,
-        peers: Peers,
-    ) -> None:  # fmt: skip
-        self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
-        self._clients, self._offsets, self._peers = clients, offsets, peers
+    def __init__(self, context: Context) -> None:
+        self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
+        self._clients, self._offsets, self._peers = context.clients, context.offsets, context.peers
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            InvokeBrokerToResetOffset: self.reset,
+            MoveGroupOffsets: self.move,
+        }
 
     def reset(self, request: Request) -> Reply:
         """Move a group to the messages of a time (222): tell every member (220) and answer the offsets.

@@ -12,16 +12,13 @@ promise of the flush mode holds; a batch that does not parse is refused with 13,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from random import Random
 
 from halfmoon.broker.acks import Acks, Stored
-from halfmoon.broker.durable import Durable
+from halfmoon.broker.context import Context
 from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.names import FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, check_topic
-from halfmoon.broker.request import Request, refusal_of
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.stats import Stats
-from halfmoon.broker.topics import Topics, topic_text
+from halfmoon.broker.request import Handlers, Request, refusal_of
+from halfmoon.broker.topics import topic_text
 from halfmoon.errors import (
     BrokerError,
     MessageIllegal,
@@ -48,11 +45,11 @@ from halfmoon.hot import (
 )
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.model import REPEAT
-from halfmoon.store.store import Appended, Store
+from halfmoon.store.store import Appended
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import TopicConfig
 from halfmoon.wire.flags import MULTI_TAGS, TRANSACTION_MASK
-from halfmoon.wire.headers.send import SendMessage, SendMessageV2
+from halfmoon.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.table import Header
 
@@ -81,12 +78,11 @@ def may_be_delayed(text: str) -> bool:
 class Sends:
     """The service that stores what producers send."""
 
-    def __init__(
-        self, settings: BrokerSettings, store: Store, topics: Topics, stats: Stats, acks: Acks, durable: Durable, random: Random
-    ) -> None:
-        self._settings, self._store, self._topics, self._stats = settings, store, topics, stats
-        self._acks, self._durable = acks, durable
-        self._random = random
+    def __init__(self, context: Context) -> None:
+        settings, store = context.settings, context.store
+        self._settings, self._store, self._topics, self._stats = settings, store, context.topics, context.stats
+        self._durable, self._random = context.durable, context.random
+        self._acks = Acks(context.peers, settings.region, context.host.hex().upper())
         self._firsts = Firsts(store, self.send, self.refuse_one)
         self.on_half: Callable[[Request, SendMessage | SendMessageV2, int], None] = self._no_half
         """Where half messages go."""
@@ -103,6 +99,14 @@ class Sends:
         self._sync_flush = store.sync_flush
         self.reader = Reader(self.cluster_pair, self.message_bytes_max)
         self._epoch = -1
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            SendMessage: self.send,
+            SendMessageV2: self.send,
+            SendBatchMessage: self.send,
+        }
 
     # ------------------------------------------------------------ a turn
 

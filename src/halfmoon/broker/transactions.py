@@ -7,32 +7,32 @@
 from __future__ import annotations
 
 import logging
-from random import Random
 from typing import Any
 
 from halfmoon.broker.checks import Checks
-from halfmoon.broker.clients import Clients
+from halfmoon.broker.context import Context
 from halfmoon.broker.decisions import Decisions
-from halfmoon.broker.durable import Durable
 from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import Halves
 from halfmoon.broker.late import Late
 from halfmoon.broker.lifetime import Lifetime
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
-from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.pending import Pending
 from halfmoon.broker.repeats import Repeats
+from halfmoon.broker.request import Handlers
 from halfmoon.broker.send import Sends
-from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.stats import Stats
-from halfmoon.broker.tables import Tables
-from halfmoon.broker.topics import Topics
 from halfmoon.effects import Work
-from halfmoon.ports import Disk
-from halfmoon.store.store import Store
 from halfmoon.store.transactions import TransactionIndex
-from halfmoon.wire.peer import Peers
+from halfmoon.wire.headers.transaction import (
+    CheckTransaction,
+    DecideTransaction,
+    EndTransaction,
+    GetTransaction,
+    GetTransactionStats,
+    ListPendingTransactions,
+    ResumeCheckHalfMessage,
+)
 
 GROUP = "CID_RMQ_SYS_TRANS"
 """The consumer group under which the original keeps how far the half and op queues are settled."""
@@ -45,12 +45,10 @@ LOOK_AGAIN_MS = 1000
 class Transactions:
     """All of it. Call `turn` once a turn, after `Sends.turn` and `Decisions.take`."""
 
-    def __init__(
-        self, settings: BrokerSettings, store: Store, disk: Disk, tables: Tables, topics: Topics, offsets: Offsets, sends: Sends,
-        clients: Clients, stats: Stats, peers: Peers, durable: Durable, host: bytes, random: Random, now: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, context: Context, sends: Sends) -> None:
+        store, offsets, now = context.store, context.offsets, context.started_ms
         settled = offsets.get(GROUP, HALF_TOPIC, 0) or 0
-        index = TransactionIndex.open(disk, store, store.settings, settled_below=settled, now=now)
+        index = TransactionIndex.open(context.disk, store, store.settings, settled_below=settled, now=now)
         self._store, self._offsets, self.index = store, offsets, index
         self._not_before = self._pay_ms = self._clear_ms = 0
         self._fewer = Fewer(logging.getLogger("halfmoon.broker.transactions"), now)
@@ -58,21 +56,28 @@ class Transactions:
         self.halves = Halves(sends, index, warn)
         sends.on_half, sends.on_halves = self.halves.send, self.halves.store
         late = Late(store)
-        self.repeats = Repeats(store, index, sends, late, durable)
+        self.repeats = Repeats(context, index, sends, late)
         sends.on_repeat = self.repeats.take
-        self.decisions = Decisions(store, index, self.halves.recent, sends, stats, peers, host, warn, topics, late, durable)
-        self.given_up = GivenUp(store, index, topics, sends, self.halves, self.decisions, durable, late, warn)
-        kept_ms = store.settings.file_reserved_hours * 3_600_000
+        self.decisions = Decisions(context, index, self.halves.recent, sends, late, warn)
+        self.given_up = GivenUp(context, index, sends, self.halves, self.decisions, late, warn)
         newest = index.half(index.end - 1) if index.end else None
-        self.lifetime = Lifetime(tables, 0 if newest is None else newest.store_s * 1000, now, warn)
-        self.checks = Checks(
-            settings, kept_ms, store, index, self.halves, clients, peers, self.given_up.give_up, self.lifetime, host, random,
-            now, warn,
-        )  # fmt: skip
+        self.lifetime = Lifetime(context.tables, 0 if newest is None else newest.store_s * 1000, now, warn)
+        self.checks = Checks(context, index, self.halves, self.given_up.give_up, self.lifetime, warn)
         self.checks.on_round = self._round_ended
-        self.pending = Pending(
-            settings, store, index, clients, stats, self.halves, self.decisions, self.checks, self.given_up, durable, late, host
-        )  # fmt: skip
+        self.pending = Pending(context, index, self.halves, self.decisions, self.checks, self.given_up, late)
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        pending = self.pending
+        return {
+            EndTransaction: self.decisions.end,
+            ResumeCheckHalfMessage: self.given_up.resume,
+            ListPendingTransactions: pending.list,
+            GetTransaction: pending.get,
+            CheckTransaction: pending.check,
+            DecideTransaction: pending.decide,
+            GetTransactionStats: pending.stats,
+        }
 
     def turn(self, now: int) -> None:
         """Carry out the decisions of a turn, once its half messages are stored."""
