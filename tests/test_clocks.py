@@ -31,7 +31,7 @@ KEPT: dict[str, str] = {
     "commitlog.CommitLog.last_store_ms": DATE,
     "store.Store.end_ms": DATE,
     "pace.Bucket.filled_ms": MOVED,
-    "send.Sends.deadline_ms": MOVED,
+    "broker.Broker.now": TURN,
     "routes.Live.heard_ms": MOVED,
     "peer.Peer.heard_ms": MOVED,
     "firsts.Firsts.now": TURN,

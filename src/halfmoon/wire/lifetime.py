@@ -11,8 +11,8 @@ from halfmoon.wire.table import I64
 class Gap(Body):
     """From the last sign of life to the next."""
 
-    begin_ms: I64
-    end_ms: I64
+    begin_ms: I64 = 0
+    end_ms: I64 = 0
 
 
 class LifetimeTable(Body):
