@@ -73,7 +73,7 @@ def polite(*arguments: Any) -> Any:
     """A broker that agrees to everything, also to what it refuses."""
     broker = Broker(*arguments)
     decisions = broker.transactions.decisions
-    decisions._refuse = lambda sender, refusal: decisions._succeed(sender)  # type: ignore[method-assign]
+    decisions._refuse = lambda sender, refusal: decisions._succeed([sender])  # type: ignore[method-assign]
     return broker
 
 
