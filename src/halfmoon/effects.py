@@ -1,9 +1,9 @@
 """What an operation asks of its driver, and what a core leaves to be carried out.
 
 An *operation* is a generator: it yields requests for waiting (`Call`, `Tell`, `Sleep`, `Now`, `Steady`, `Gather`, `Spawn`,
-`Run`, `Wait`), is sent what came of them, and returns its result. The asyncio driver, the simulated world and a test each run the
-same generator. A *core* changes its state when told of bytes and time, and leaves `Write`, `Close`, `Start` and `Work` to
-be fetched. Nothing here waits, and nothing here knows who will.
+`Run`, `Aside`, `Wait`), is sent what came of them, and returns its result. The asyncio driver, the simulated world and a test
+each run the same generator. A *core* changes its state when told of bytes and time, and leaves `Write`, `Close`, `Start` and
+`Work` to be fetched. Nothing here waits, and nothing here knows who will.
 """
 
 from __future__ import annotations
@@ -80,6 +80,15 @@ class Run(msgspec.Struct):
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
+
+
+class Aside(msgspec.Struct):
+    """Drive an operation that asks for nothing but `Run`, `Now` and `Steady`, and return its result: many calls of the user's
+    code for one change of threads. All of it runs in one thread when ``function`` is an ordinary function, and is awaited when it
+    is a coroutine function. What it shares with others it reads and writes in single steps."""
+
+    operation: Any
+    function: Callable[..., Any]
 
 
 class Wait(msgspec.Struct):
@@ -192,6 +201,12 @@ def spawn(operation: Op[Any], name: str = "") -> Op[Any]:
 def run(function: Callable[..., T], *arguments: Any) -> Op[T]:
     """Run the user's code where waiting is allowed and return its result."""
     found: T = yield Run(function, arguments)
+    return found
+
+
+def aside(operation: Op[T], function: Callable[..., Any]) -> Op[T]:
+    """Drive an operation that calls ``function`` many times where waiting is allowed; return its result."""
+    found: T = yield Aside(operation, function)
     return found
 
 

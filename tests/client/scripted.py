@@ -15,7 +15,7 @@ from typing import Any
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.send import Sender
 from halfmoon.client.settings import ProducerSettings, settings_of
-from halfmoon.effects import Call, Gather, Now, Run, Sleep, Spawn, Steady, Tell, Wait
+from halfmoon.effects import Aside, Call, Gather, Now, Run, Sleep, Spawn, Steady, Tell, Wait
 from halfmoon.errors import ConnectFailed, RequestTimeout
 from halfmoon.wire.bodies import BrokerData, QueueData, TopicRouteData, to_json
 from halfmoon.wire.command import Command, reply_command, request_command
@@ -206,6 +206,9 @@ class Scripted:
             self._at(effect.ms, resume)
         elif type(effect) is Gather:
             self._gather([self.spawn(operation) for operation in effect.operations], resume)
+        elif type(effect) is Aside:
+            child = self.spawn(effect.operation)
+            child.then.append(lambda: resume(child.value, child.error))
         elif type(effect) is Run:
             self._user_code(effect, resume)
         elif type(effect) is Wait:

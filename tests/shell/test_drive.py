@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from halfmoon.effects import Call, Now, Signal, Tell, gather, run, sleep, spawn, wait
+from halfmoon.effects import Call, Now, Run, Signal, Steady, Tell, aside, gather, run, sleep, spawn, wait
 from halfmoon.errors import ConnectFailed
 from halfmoon.shell.aio import Connections
 from halfmoon.shell.drive import Driver
@@ -21,6 +21,9 @@ class Ticks:
     def now(self):
         self.at += 1
         return self.at
+
+    def steady(self):
+        return 1000
 
 
 @pytest.fixture
@@ -175,3 +178,72 @@ async def test_cancelling_a_run_throws_into_the_operation(driver):
         await task
 
     assert seen == ["cancelled"]
+
+
+def calls(function, count):
+    """Call a function often; errors of it are results."""
+    found = [(yield Now()), (yield Steady())]
+    for number in range(count):
+        try:
+            found.append((yield Run(function, (number,))))
+        except ValueError as exc:
+            found.append(str(exc))
+    return found
+
+
+async def test_many_calls_of_a_plain_function_are_one_stay_in_a_thread_beside_the_loop(driver):
+    def name(number):
+        if number == 1:
+            raise ValueError("one")
+        return threading.current_thread().name
+
+    now, steady, first, error, second = await driver.run(aside(calls(name, 3), name))
+
+    assert (now, steady, error) == (1, 1000, "one")
+    assert first == second != threading.current_thread().name
+
+
+async def test_many_calls_of_a_coroutine_function_are_awaited_on_the_loop_and_let_others_go_on(driver):
+    order = []
+
+    async def named(number):
+        if number == 1:
+            await asyncio.sleep(0.01)
+            raise ValueError("one")
+        order.append(number)
+        return threading.current_thread().name
+
+    async def other():
+        order.append("other")
+
+    task = asyncio.ensure_future(other())
+    found = await driver.run(aside(calls(named, 3), named))
+    await task
+
+    assert found[2:] == [threading.current_thread().name, "one", threading.current_thread().name]
+    assert order == ["other", 0, 2]
+
+
+async def test_cancelling_goes_into_a_coroutine_function_that_waits_aside(driver):
+    ended = []
+
+    async def waits(number):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(number)
+
+    handle = driver.spawn(aside(calls(waits, 3), waits))
+    await asyncio.sleep(0.01)
+    handle.cancel()
+    await handle.ended()
+
+    assert ended == [0]
+
+
+async def test_what_waits_otherwise_cannot_be_done_aside(driver):
+    def function():
+        """Never called."""
+
+    with pytest.raises(TypeError, match="aside"):
+        await driver.run(aside(sleep(1), function))

@@ -112,7 +112,7 @@ def test_a_client_that_gives_a_queue_up_while_its_listener_has_a_message_is_foun
 
 
 def test_a_client_that_goes_on_behind_a_failed_message_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def finish(core: OrderlyCore, held: Any, messages: Any, good: int, context: Any, reason: str) -> Any:
+    def finish(core: OrderlyCore, held: Any, messages: Any, said: Any) -> Any:
         core._advance(held, messages)
         yield from ()
 

@@ -13,11 +13,11 @@ from typing import Any
 from halfmoon.client.aio_admin import AsyncAdmin
 from halfmoon.client.core.delay import recall
 from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.listener import ConsumeContext
 from halfmoon.client.core.names import check_group
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.orderly import push_core
 from halfmoon.client.core.poll import HandedOut, PollCore
-from halfmoon.client.core.push import ConsumeContext
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.core.send import Selector, Sender, select_by_hash
 from halfmoon.client.core.tracing import Tracer

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
-from halfmoon.effects import Call, Gather, Now, Op, Run, Signal, Sleep, Spawn, Steady, Tell, Wait
+from halfmoon.effects import Aside, Call, Gather, Now, Op, Run, Signal, Sleep, Spawn, Steady, Tell, Wait
 from halfmoon.shell.aio import Connections
 
 T = TypeVar("T")
@@ -131,9 +131,18 @@ class Driver:
     async def _run(self, effect: Run) -> Any:
         if _is_async(effect.function):
             return await effect.function(*effect.arguments)
+        return await self._in_thread(effect.function, *effect.arguments)
+
+    async def _aside(self, effect: Aside) -> Any:
+        if not _is_async(effect.function):
+            return await self._in_thread(_at_once, _calls(effect.operation, self.clock, awaited=False))
+        await asyncio.sleep(0)  # functions that never wait let others have their turn between two operations
+        return await _calls(effect.operation, self.clock, awaited=True)
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="halfmoon-run")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, effect.function, *effect.arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
     async def _wait(self, effect: Wait) -> bool:
         return await wait_signal(effect.signal, effect.timeout_ms)
@@ -162,6 +171,41 @@ async def wait_signal(signal: Signal, timeout_ms: int | None) -> bool:
             timer.cancel()
 
 
+async def _calls(operation: Op[T], clock: Time, *, awaited: bool) -> T:
+    """Drive an operation that calls the user's code and asks for the time, and wait for nothing but functions that are awaited."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            effect = operation.send(value) if error is None else operation.throw(error)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        value = error = None
+        kind = type(effect)
+        try:
+            if kind is Steady:
+                value = clock.steady()
+            elif kind is Now:
+                value = clock.now()
+            elif kind is Run:
+                value = effect.function(*effect.arguments)
+                if awaited:
+                    value = await value
+            else:
+                raise TypeError(f"{effect!r} cannot be done aside")
+        except BaseException as exc:
+            error = exc
+
+
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing, in any thread."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits")
+
+
 def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
@@ -172,5 +216,6 @@ _DO: dict[type[Any], Callable[[Driver, Any], Any]] = {
     Gather: Driver._gather,
     Spawn: Driver._spawn,
     Run: Driver._run,
+    Aside: Driver._aside,
     Wait: Driver._wait,
 }

@@ -149,6 +149,10 @@ class Driver:
             self._gather(task, asked, resume)
         elif isinstance(asked, effects.Wait):
             self._wait(task, asked, resume)
+        elif isinstance(asked, effects.Aside):
+            child: Task[Any] = self.start(asked.operation, task.name)
+            child.then(lambda: resume(child._result, child._error))
+            task._abandon = child.cancel
         elif isinstance(asked, effects.Run):
             delay_us = self._random.randint(1, 500)
             task._abandon = self._world.after_us(delay_us, partial(self._user_code, task, asked, resume)).cancel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.core.push import ConsumeContext
+from halfmoon.client.core.listener import ConsumeContext
 from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageModel, MessageQueue
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessageV2

@@ -47,11 +47,11 @@ class Figures:
         sums = self._sums
         self._sums = sums._replace(pulls=sums.pulls + 1, pull_ms=sums.pull_ms + took_ms, pulled=sums.pulled + count)
 
-    def called(self, took_ms: int, good: int, failed: int) -> None:
-        """The listener returned: so many messages are consumed, so many are not."""
+    def called(self, took_ms: int, good: int, failed: int, *, calls: int = 1) -> None:
+        """The listener returned, once or often: so many messages are consumed, so many are not."""
         sums = self._sums
         self._sums = sums._replace(
-            calls=sums.calls + 1, call_ms=sums.call_ms + took_ms, good=sums.good + good, failed=sums.failed + failed
+            calls=sums.calls + calls, call_ms=sums.call_ms + took_ms, good=sums.good + good, failed=sums.failed + failed
         )
 
     def sample(self, now: int) -> None:

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 from halfmoon.client.core.ask import ask, tell
 from halfmoon.client.core.direct import consume_directly
 from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.listener import ConsumeContext, Said
 from halfmoon.client.core.member import Held
 from halfmoon.client.core.offsets import UNKNOWN, LocalOffsets, RemoteOffsets, same_topic
 from halfmoon.client.core.pulling import Puller
-from halfmoon.client.core.push import ConsumeContext, PushCore
+from halfmoon.client.core.push import RUN_CALLS, RUN_MS, PushCore
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.settings import PushSettings
 from halfmoon.effects import Op, gather, now, sleep, spawn, steady
@@ -249,8 +250,7 @@ class OrderlyCore(PushCore):
     def _line_up(self, held: Held) -> Op[None]:
         self._ready.append(held)
         if self._busy < self.settings.threads:
-            self._busy += 1
-            yield from spawn(self._work(), f"consume {self.group}")
+            yield from self._hire()
 
     def _work(self) -> Op[None]:
         try:
@@ -262,15 +262,17 @@ class OrderlyCore(PushCore):
                 self._quiet.fire()
 
     def _turn(self, held: Held) -> Op[None]:
-        """Give the listener the next messages of a queue, once; then the queue goes to the end of the line, or rests."""
+        """Give the listener the next messages of a queue; then the queue goes to the end of the line, or rests."""
         queue, owned = held.queue, (yield from self._owned(held))
-        messages = held.window.first(self.settings.consume_batch_max)
+        messages = held.window.first(self.settings.consume_batch_max * RUN_CALLS)
         if not owned or not messages or queue in self._in_hand:
             self._scheduled.discard(held)
             return
         self._in_hand[queue] = held
         try:
-            yield from self._consume(held, messages)
+            last = yield from self._run_of_calls(self._calls_of(held, messages))
+            if last is not None:
+                yield from self._finish(held, *last)
         finally:
             del self._in_hand[queue]
         pause_ms = self._pauses.pop(held, None)
@@ -298,6 +300,25 @@ class OrderlyCore(PushCore):
         else:
             yield from self._line_up(held)
 
+    def _calls_of(self, held: Held, messages: list[StoredMessage]) -> Op[tuple[list[StoredMessage], Said] | None]:
+        """Call the listener with messages of one queue, one call after the other, for as long as the queue is ours for sure. Ends
+        with a call of which something failed or is not committed yet, and returns it."""
+        size, begin = self.settings.consume_batch_max, (yield from steady())
+        for at in range(0, len(messages), size):
+            if held.window.dropped or held in self._leaving or self._closing:
+                break
+            some = messages[at : at + size]
+            said = yield from self._call(held, some)
+            if said.good < len(some) or not said.context.auto_commit:
+                return some, said
+            self._over.append((held, some, said.over - said.start))
+            lock = self._locks.get(held.queue)
+            if self.clustering and (lock is None or said.over - lock.asked_ms >= self.settings.lock_valid_ms):
+                break
+            if said.over - begin >= RUN_MS:
+                break
+        return None
+
     def _owned(self, held: Held) -> Op[bool]:
         """Whether we may consume a queue now; one whose lock was not renewed in time is dropped."""
         if held.window.dropped:
@@ -319,28 +340,32 @@ class OrderlyCore(PushCore):
         log.warning("listener returned %s with auto commit, which is taken for success: group=%s", status.name, self.group)
         return ConsumeStatus.CONSUME_SUCCESS
 
-    def _finish(
-        self, held: Held, messages: list[StoredMessage], good: int, context: ConsumeContext, reason: str, status: ConsumeStatus
-    ) -> Op[None]:
+    def _consumed(self, held: Held, done: list[StoredMessage]) -> None:
+        held.window.keep_back(done)
+        self._advance(held, held.window.kept_back())
+
+    def _finish(self, held: Held, messages: list[StoredMessage], said: Said) -> Op[None]:
         """Count what was consumed; what failed stays at the head of its queue, or goes to the dead letters at its bound."""
+        done, failed, context = messages[: said.good], messages[said.good :], said.context
+        rolled_back = said.status is ConsumeStatus.ROLLBACK
+        self.figures_of(held.queue.topic).called(said.over - said.start, len(done), 0 if rolled_back else len(failed))
         if held.window.dropped:
             return  # whoever has the queue now gets them again
-        if status is ConsumeStatus.ROLLBACK:
+        if rolled_back:
             held.window.take_up_again()
             self._pause(held, context)
             return
-        done, failed = messages[:good], messages[good:]
         self.consumed_count += len(done)
         self.failed_count += len(failed)
         kept = 0
         for message in failed:
-            if 0 <= self.settings.reconsume_max <= message.reconsume_times and (yield from self._given_up(message, reason)):
+            if 0 <= self.settings.reconsume_max <= message.reconsume_times and (yield from self._given_up(message, said.reason)):
                 done.append(message)
             else:
                 message.reconsume_times += 1
                 kept += 1
         held.window.keep_back(done)
-        if context.auto_commit or status is ConsumeStatus.COMMIT:
+        if context.auto_commit or said.status is ConsumeStatus.COMMIT:
             self._advance(held, held.window.kept_back())
         elif self._full(held) and not held.window.first(1):
             log.warning(

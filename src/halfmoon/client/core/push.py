@@ -5,19 +5,17 @@ Follows DefaultMQPushConsumerImpl and ConsumeMessageConcurrentlyService (RocketM
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
-
-import msgspec
+from typing import Any, TypeVar
 
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.direct import consume_directly
 from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.listener import ConsumeContext, Said, takes_context
 from halfmoon.client.core.member import Held
-from halfmoon.client.core.names import INNER_PRODUCER, retry_topic
+from halfmoon.client.core.names import INNER_PRODUCER, retry_topic, unwrap
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.outgoing import Outgoing
 from halfmoon.client.core.pulling import Puller
@@ -26,7 +24,7 @@ from halfmoon.client.core.running import running_info
 from halfmoon.client.core.send import Sender, properties_text
 from halfmoon.client.core.tracing import Tracer
 from halfmoon.client.settings import ProducerSettings, PushSettings
-from halfmoon.effects import Op, Signal, now, run, sleep, spawn, steady, wait
+from halfmoon.effects import Now, Op, Run, Signal, Steady, aside, now, run, sleep, spawn, steady, wait
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 from halfmoon.model import RECONSUME_REASON, ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo
@@ -41,30 +39,26 @@ REDELIVER_MS = 5_000
 SEND_BACK_TIMEOUT_MS = 5_000
 OVERDUE_DELAY_LEVEL = 3
 """Delay level of messages that the listener held too long."""
+RUN_CALLS, RUN_MS = 256, 20
+"""Calls of the listener in one run, at most, and how long a run goes on taking new ones."""
+WATCH_MS = 20
+"""How often runs are looked after: so long at most waits what a hanging call keeps from being told, or from being made."""
+QUICK_CALLS = 16
+"""Calls are slow when more than one in so many saw the next millisecond: they last 60 us and more, a few changes of threads."""
+
+_NOW, _STEADY = Now(), Steady()
+T = TypeVar("T")
 
 log = logging.getLogger("halfmoon.client")
 
 
-class ConsumeContext(msgspec.Struct):
-    """What a listener may say beside its result.
-
-    ``ack_index``: with success, messages behind this index of the list count as failed (None: none). ``delay_level``: when
-    failed messages come again (0: the broker decides by their count, -1: dead letters at once). ``reason``: why they failed, which
-    Halfmoon's brokers keep with them; an exception that the listener raises says it by itself. ``suspend_ms``: how long the queue
-    of an orderly consumer rests after a failure (None: as the settings say). ``auto_commit`` False, for orderly consumers: what
-    is consumed is kept back until the listener returns COMMIT, and all that is kept back comes again when it returns ROLLBACK.
-    """
-
-    queue: MessageQueue
-    ack_index: int | None = None
-    delay_level: int = 0
-    reason: str | None = None
-    suspend_ms: int | None = None
-    auto_commit: bool = True
-
-
 class PushCore(Puller):
-    """A push consumer without its event loop."""
+    """A push consumer without its event loop.
+
+    Calls of the listener are made by workers, up to ``threads`` of them, each a run of calls at a time where waiting is allowed
+    (`Aside`). Workers take calls from ``_todo`` and put what was consumed into ``_over``, in single steps, for other threads do
+    the same; all else happens between runs, where the rest of the client lives.
+    """
 
     settings: PushSettings
 
@@ -82,9 +76,13 @@ class PushCore(Puller):
         self.consumed_count = self.failed_count = 0
         self.tracer = Tracer(settings, instance, ids) if settings.trace else None
         self._takes_context = False
-        self._todo: deque[tuple[Held, list[StoredMessage]]] = deque()
+        self._retry_topic = retry_topic(self.group)
+        self._todo: deque[tuple[Held, list[StoredMessage]]] = deque()  # a call each
+        self._over: deque[tuple[Held, list[StoredMessage], int]] = deque()  # calls that consumed all of theirs; ms
+        self._slow = True  # calls are, as far as is known
         self._busy = 0
         self._quiet = Signal()
+        self._watched = False
         inner = ProducerSettings(group=INNER_PRODUCER, nameserver=settings.nameserver, vip_channel=settings.vip_channel)
         self._sender = Sender(inner, instance.routes, ids)
 
@@ -93,15 +91,7 @@ class PushCore(Puller):
 
         A second parameter with a default value is the listener's own and is not given the context.
         """
-        try:
-            required = [
-                p
-                for p in inspect.signature(listener).parameters.values()
-                if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-            ]
-        except (TypeError, ValueError):
-            required = []
-        self._takes_context = len(required) >= 2
+        self._takes_context = takes_context(listener)
         self.listener = listener
 
     # ------------------------------------------------------------ life
@@ -149,6 +139,7 @@ class PushCore(Puller):
         if self._busy and self.settings.close_wait_ms:
             self._quiet = Signal()  # the old one remembers that all was quiet some time ago
             yield from wait(self._quiet, self.settings.close_wait_ms)
+        self._settle()
         self._sender.running = False
         if self.tracer is not None:
             yield from self.tracer.flush()
@@ -184,51 +175,127 @@ class PushCore(Puller):
 
     def _submit(self, held: Held, messages: list[StoredMessage]) -> Op[None]:
         size = self.settings.consume_batch_max
-        for i in range(0, len(messages), size):
-            self._todo.append((held, messages[i : i + size]))
-        for _ in range(min(len(self._todo), self.settings.threads - self._busy)):
-            self._busy += 1
-            yield from spawn(self._work(), f"consume {self.group}")
+        self._todo.extend((held, messages[i : i + size]) for i in range(0, len(messages), size))
+        yield from self._staff()
+
+    def _staff(self, *, stuck: bool = False) -> Op[None]:
+        """Have enough workers for the calls that wait: one where calls are quick, which has made them all before a second one is
+        awake, and one for each call where they are slow, or where nobody has taken the next for a while (``stuck``)."""
+        wanted = len(self._todo)
+        if not self._slow and not stuck:
+            wanted = 0 if self._busy else min(wanted, 1)
+        for _ in range(min(wanted, self.settings.threads - self._busy)):
+            yield from self._hire()
+
+    def _hire(self) -> Op[None]:
+        self._busy += 1
+        yield from spawn(self._work(), f"consume {self.group}")
+        if not self._watched:
+            self._watched = True
+            yield from spawn(self._watch(), f"watch {self.group}")
 
     def _work(self) -> Op[None]:
+        """Make calls until none waits, a run of them for each change of threads."""
         try:
             while self._todo and self.running:
-                held, messages = self._todo.popleft()
-                yield from self._consume(held, messages)
+                failed = yield from self._run_of_calls(self._calls())
+                if failed is not None:
+                    yield from self._finish(*failed)
+                yield from self._staff()
         finally:
             self._busy -= 1
             if not self._busy:
                 self._quiet.fire()
 
-    def _consume(self, held: Held, messages: list[StoredMessage]) -> Op[None]:
-        """Hand messages to the listener once, then finish them or give them back. Nothing it raises goes further."""
-        if held.window.dropped:
-            return
+    def _run_of_calls(self, calls: Op[T]) -> Op[T]:
         assert self.listener is not None
-        begin, start = (yield from now()), (yield from steady())
-        held.window.started(messages, begin, start)
-        shown = [self._shown(message, begin) for message in messages]
-        context = ConsumeContext(self.user_queue(held.queue))
-        raised = ""
-        traced = self.tracer.handed(shown, begin) if self.tracer is not None else ""
         try:
-            status = yield from run(self.listener, *((shown, context) if self._takes_context else (shown,)))
+            return (yield from aside(calls, self.listener))
+        finally:
+            self._settle()
+
+    def _watch(self) -> Op[None]:
+        """While calls are made: note what is over, though a later one of the run hangs, and have others take what waits behind."""
+        while self._busy:
+            first = self._todo[0] if self._todo else None
+            yield from sleep(WATCH_MS)
+            self._settle()
+            if first is not None and self._todo and self._todo[0] is first:
+                yield from self._staff(stuck=True)
+        self._watched = False
+
+    def _calls(self) -> Op[tuple[Held, list[StoredMessage], Said] | None]:
+        """Call the listener with what waits, one call after the other. Ends with a call that failed, and returns it."""
+        count = late = 0
+        begin: int = yield _STEADY
+        while count < RUN_CALLS:
+            try:
+                held, messages = self._todo.popleft()
+            except IndexError:
+                break
+            if held.window.dropped:
+                continue  # whoever has the queue now gets them again
+            said = yield from self._call(held, messages)
+            count, late = count + 1, late + (said.over > said.start)
+            if said.good < len(messages):
+                return held, messages, said
+            self._over.append((held, messages, said.over - said.start))
+            if said.over - begin >= RUN_MS:
+                break
+        if count:
+            self._slow = late * QUICK_CALLS > count
+        return None
+
+    def _call(self, held: Held, messages: list[StoredMessage]) -> Op[Said]:
+        """Hand messages to the listener once; return what came of it. Nothing that it raises goes further."""
+        assert self.listener is not None
+        begin: int = yield _NOW
+        start: int = yield _STEADY
+        held.window.started(messages, begin, start)
+        for message in messages:
+            self._show(message, held.queue.topic, begin)
+        traced = self.tracer.handed(messages, begin) if self.tracer is not None else ""
+        context = ConsumeContext(self.user_queue(held.queue) if self._takes_context else held.queue)
+        said = Said(start, context)
+        try:
+            status = yield Run(self.listener, ([*messages], context) if self._takes_context else ([*messages],))
         except Exception as exc:
-            raised = f"{type(exc).__name__}: {exc}"
+            said.raised = f"{type(exc).__name__}: {exc}"
             log.exception("listener failed: group=%s queue=%s first=%s", self.group, held.queue, messages[0].msg_id)
             status = ConsumeStatus.RECONSUME_LATER
-        status = self._meant(status, context)
-        good = 0 if status in (ConsumeStatus.RECONSUME_LATER, ConsumeStatus.ROLLBACK) else len(messages)
-        if context.ack_index is not None:
-            good = max(0, min(good, context.ack_index + 1))
-        took_ms = (yield from steady()) - start
-        failed = 0 if status is ConsumeStatus.ROLLBACK else len(messages) - good
-        self.figures_of(held.queue.topic).called(took_ms, good, failed)
+        said.over = yield _STEADY
+        said.status = status = self._meant(status, context)
+        if status is not ConsumeStatus.RECONSUME_LATER and status is not ConsumeStatus.ROLLBACK:
+            last = context.ack_index
+            said.good = len(messages) if last is None else max(0, min(len(messages), last + 1))
         if self.tracer is not None:
-            code = ConsumeCode.EXCEPTION if raised else ConsumeCode.SUCCESS if good else ConsumeCode.FAILED
+            code = ConsumeCode.EXCEPTION if said.raised else ConsumeCode.SUCCESS if said.good else ConsumeCode.FAILED
+            took_ms = said.over - start
             late = took_ms >= self.settings.consume_timeout_ms
-            self.tracer.returned(traced, shown, begin, begin + took_ms, ConsumeCode.TIME_OUT if late else code)
-        yield from self._finish(held, messages, good, context, raised or context.reason or "", status)
+            self.tracer.returned(traced, messages, begin, begin + took_ms, ConsumeCode.TIME_OUT if late else code)
+        return said
+
+    def _settle(self) -> None:
+        """Note what calls have consumed since the last time: one step of progress for each queue."""
+        by_queue: dict[Held, tuple[list[StoredMessage], list[int]]] = {}
+        while self._over:
+            held, messages, took_ms = self._over.popleft()
+            found = by_queue.get(held)
+            if found is None:
+                found = by_queue[held] = ([], [])
+            found[0].extend(messages)
+            found[1].append(took_ms)
+        for held, (done, times) in by_queue.items():
+            self.figures_of(held.queue.topic).called(sum(times), len(done), 0, calls=len(times))
+            if not held.window.dropped:
+                self.consumed_count += len(done)
+                self._consumed(held, done)
+        if self.tracer is not None:
+            self.tracer.look()
+
+    def _consumed(self, held: Held, done: list[StoredMessage]) -> None:
+        """The listener has consumed these, and there was nothing else to it."""
+        self._advance(held, done)
 
     def _meant(self, status: Any, context: ConsumeContext) -> ConsumeStatus:
         """Return what a listener said; nothing is success. COMMIT and ROLLBACK are for orderly consumers."""
@@ -245,26 +312,25 @@ class PushCore(Puller):
 
     def _hand(self, message: StoredMessage) -> Op[tuple[Any, bool]]:
         assert self.listener is not None
-        begin = yield from now()
         context = ConsumeContext(self.user_queue(MessageQueue(message.topic, message.broker_name, message.queue_id)))
-        shown = [self._shown(message, begin)]
-        status = yield from run(self.listener, *((shown, context) if self._takes_context else (shown,)))
+        self._show(message, message.topic, (yield from now()))
+        status = yield from run(self.listener, *(([message], context) if self._takes_context else ([message],)))
         return status, context.auto_commit
 
-    def _shown(self, message: StoredMessage, begin: int) -> StoredMessage:
-        origin = message.properties.get("RETRY_TOPIC")
-        if origin and message.topic == retry_topic(self.group):
+    def _show(self, message: StoredMessage, topic: str, begin: int) -> None:
+        """Have a message of a topic look to the user as it was sent, and say when it was handed over."""
+        if topic == self._retry_topic and (origin := message.properties.get("RETRY_TOPIC")):
             message.topic = origin
-        message.topic = self.user_queue(MessageQueue(message.topic, "", 0)).topic
+        if self.settings.namespace:
+            message.topic = unwrap(message.topic, self.settings.namespace)
         message.properties["CONSUME_START_TIME"] = str(begin)
-        return message
 
-    def _finish(
-        self, held: Held, messages: list[StoredMessage], good: int, context: ConsumeContext, reason: str, status: ConsumeStatus
-    ) -> Op[None]:
+    def _finish(self, held: Held, messages: list[StoredMessage], said: Said) -> Op[None]:
+        """What a call did not consume is given back, or comes again here."""
+        done, failed = messages[: said.good], messages[said.good :]
+        self.figures_of(held.queue.topic).called(said.over - said.start, len(done), len(failed))
         if held.window.dropped:
             return  # whoever has the queue now gets them again
-        done, failed = messages[:good], messages[good:]
         self.consumed_count += len(done)
         self.failed_count += len(failed)
         for message in failed:
@@ -272,7 +338,7 @@ class PushCore(Puller):
                 log.warning("message dropped after a failure, as broadcasting does: msg_id=%s", message.msg_id)
             elif message.queue_offset not in held.window:
                 continue  # given back already, because the listener held it too long
-            elif not (yield from self.give_back(message, context.delay_level, reason)):
+            elif not (yield from self.give_back(message, said.context.delay_level, said.reason)):
                 message.reconsume_times += 1
                 yield from spawn(self._again(held, message), f"redeliver {message.msg_id}")
                 continue

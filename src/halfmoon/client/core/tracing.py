@@ -81,6 +81,7 @@ class Tracer:
                 size_bytes=len(outgoing.body), cost_ms=over - begin, message_kind=int(kind), offset_msg_id=offset_msg_id,
                 success=result is not None and result.status is SendStatus.SEND_OK,
             ))  # fmt: skip
+        self.look()
 
     def ended(
         self, message: Message | StoredMessage, topic: str, msg_id: str, address: str, state: LocalTransactionState, at: int, *,
@@ -93,9 +94,10 @@ class Tracer:
             store_host=address, message_kind=int(MessageKind.COMMIT), transaction_id=msg_id, state=STATES[state],
             from_check=from_check,
         ))  # fmt: skip
+        self.look()
 
     def handed(self, messages: Sequence[StoredMessage], at: int) -> str:
-        """A listener is about to be called; return the id that its end names."""
+        """A listener is about to be called; return the id that its end names. This and `returned` may be called from any thread."""
         request_id = self._ids.next(at)
         for message in messages:
             if message.properties.get("TRACE_ON") != "false":
@@ -120,7 +122,10 @@ class Tracer:
             self.dropped_count += 1
             return
         self._held.append(record)
-        if len(self._held) == RECORDS_MAX:
+
+    def look(self) -> None:
+        """Have a bundle sent at once when it is full."""
+        if len(self._held) >= RECORDS_MAX:
             self._full.fire()
 
     # ------------------------------------------------------------ sending

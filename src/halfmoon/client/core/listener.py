@@ -1,0 +1,58 @@
+"""A push consumer's listener: how it is called, what it may say of the messages, and what came of a call. Calls nothing itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from halfmoon.model import ConsumeStatus, MessageQueue
+
+
+class ConsumeContext(msgspec.Struct):
+    """What a listener may say beside its result.
+
+    ``ack_index``: with success, messages behind this index of the list count as failed (None: none). ``delay_level``: when
+    failed messages come again (0: the broker decides by their count, -1: dead letters at once). ``reason``: why they failed, which
+    Halfmoon's brokers keep with them; an exception that the listener raises says it by itself. ``suspend_ms``: how long the queue
+    of an orderly consumer rests after a failure (None: as the settings say). ``auto_commit`` False, for orderly consumers: what
+    is consumed is kept back until the listener returns COMMIT, and all that is kept back comes again when it returns ROLLBACK.
+    """
+
+    queue: MessageQueue
+    ack_index: int | None = None
+    delay_level: int = 0
+    reason: str | None = None
+    suspend_ms: int | None = None
+    auto_commit: bool = True
+
+
+class Said(msgspec.Struct):
+    """What came of one call of the listener: so many messages are consumed, when it began and was over (ms, steady)."""
+
+    start: int
+    context: ConsumeContext
+    over: int = 0
+    good: int = 0
+    status: ConsumeStatus = ConsumeStatus.CONSUME_SUCCESS
+    raised: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why messages failed, as far as it was told."""
+        return self.raised or self.context.reason or ""
+
+
+def takes_context(listener: Callable[..., Any]) -> bool:
+    """Whether a listener is given a `ConsumeContext`: a second parameter with a default value is its own."""
+    try:
+        required = [
+            p
+            for p in inspect.signature(listener).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+        ]
+    except (TypeError, ValueError):
+        required = []
+    return len(required) >= 2
