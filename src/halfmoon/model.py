@@ -7,9 +7,11 @@ Times end in ``_ms``: milliseconds since the epoch, of the clock that the name s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
+from typing import Any
 
 import msgspec
 
@@ -141,11 +143,14 @@ class Message(msgspec.Struct, kw_only=False):
         return found
 
 
-class StoredMessage(msgspec.Struct):
+@dataclass(slots=True, eq=False, repr=False)
+class StoredMessage:
     """A message as a broker keeps it and a consumer gets it.
 
     ``properties`` are all of them, the protocol's own included. ``body`` is as the sender gave it when the message came through
     a consumer, and as stored (perhaps compressed, see ``sys_flag``) when a record was decoded raw. Hosts are ``ip:port``.
+
+    One that a broker sent reads its fields from its record when they are first asked for (`halfmoon.wire.record`).
     """
 
     topic: str
@@ -191,6 +196,32 @@ class StoredMessage(msgspec.Struct):
     def queue(self) -> MessageQueue:
         """The queue it lies in."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the body as it came."""
+        return len(self.body)
+
+    def note(self, found: dict[str, str]) -> None:
+        """Add properties that are not in the record. The dict is not changed, now or later."""
+        self.properties.update(found)
+
+    def unpack_later(self, unpack: Callable[[StoredMessage, bytes, int], tuple[bytes, int]]) -> None:
+        """Have the body unpacked when it is asked for: of the message, body and flags as stored, give body and flags to show."""
+        self.body, self.sys_flag = unpack(self, self.body, self.sys_flag)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoredMessage) and self._values() == other._values()
+
+    def __repr__(self) -> str:
+        pairs = zip(self.__match_args__, self._values(), strict=True)
+        return f"StoredMessage({', '.join(f'{name}={value!r}' for name, value in pairs)})"
+
+    def __reduce__(self) -> tuple[type[StoredMessage], tuple[Any, ...]]:
+        return StoredMessage, self._values()  # copies and pickles have nothing left to read
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__match_args__)
 
 
 class DeadLetter(msgspec.Struct):

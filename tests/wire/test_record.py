@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import pickle
+from dataclasses import fields, replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfmoon.errors import BadMessage, CorruptRecord, MessageIllegal
+from halfmoon.model import StoredMessage
 from halfmoon.wire import properties
 from halfmoon.wire.flags import BORN_HOST_V6, STORE_HOST_V6
 from halfmoon.wire.ids import host_text, pack_host
@@ -421,3 +427,81 @@ def test_a_batch_that_is_cut_short_is_refused_unless_whole_items_remain(size):
 def test_a_batch_with_impossible_lengths_is_refused(at, value):
     with pytest.raises(BadMessage):
         decode_batch(EXAMPLE_D[:at] + value + EXAMPLE_D[at + len(value) :])
+
+
+# ---------------------------------------------------------------- read when asked for
+
+
+HOSTS = ("10.0.0.1:5", "[2001:db8::1]:5")
+
+
+@pytest.mark.parametrize("born", HOSTS)
+@pytest.mark.parametrize("store", HOSTS)
+def test_a_message_has_all_fields_of_its_record_in_whatever_order_they_are_read(born, store):
+    data = b"x" * 7 + example(born_host=pack_host(born), store_host=pack_host(store), reconsume_times=3, flag=9, sys_flag=0x300)
+    names = [field.name for field in fields(StoredMessage)]
+
+    forwards, backwards = decode_record(data, 7), decode_record(data, 7)
+    first = {name: getattr(forwards, name) for name in names}
+    last = {name: getattr(backwards, name) for name in reversed(names)}
+
+    assert first == last
+    assert (first["topic"], first["queue_id"], first["queue_offset"], first["physical_offset"]) == ("TopicTest", 1, 7, 4096)
+    assert (first["born_host"], first["store_host"], first["reconsume_times"], first["flag"]) == (born, store, 3, 9)
+    assert (first["body"], first["size_bytes"], first["properties"]["KEYS"]) == (b"hello", len(data) - 7, "k1")
+    assert forwards == backwards == StoredMessage(**first)
+    assert repr(forwards) == repr(StoredMessage(**first))
+
+
+def test_a_message_that_was_not_read_yet_is_copied_and_pickled_whole():
+    plain = StoredMessage(**{field.name: getattr(decode_record(EXAMPLE_C), field.name) for field in fields(StoredMessage)})
+
+    for other in (copy.copy(decode_record(EXAMPLE_C)), copy.deepcopy(decode_record(EXAMPLE_C))):
+        assert type(other) is StoredMessage
+        assert other == plain
+    again = pickle.loads(pickle.dumps(decode_record(EXAMPLE_C)))
+    assert type(again) is StoredMessage
+    assert again == plain
+    assert replace(decode_record(EXAMPLE_C), topic="other") == replace(plain, topic="other")
+
+
+def test_a_message_keeps_no_bytes_of_its_neighbours_in_memory():
+    [first, *_] = decode_records(EXAMPLE_C * 50)
+
+    held = sum(len(each) for each in gc.get_referents(first) if isinstance(each, bytes))
+    assert held < len(EXAMPLE_C)
+
+
+def test_what_is_set_or_noted_before_it_is_read_counts():
+    shared = {"MIN_OFFSET": "0"}
+    message = decode_record(EXAMPLE_C)
+    message.note(shared)
+    message.note({"CONSUME_START_TIME": "5"})
+    message.topic = "other"
+
+    assert (message.topic, message.properties["CONSUME_START_TIME"], message.properties["MIN_OFFSET"]) == ("other", "5", "0")
+    assert (message.tag, shared) == ("TagA", {"MIN_OFFSET": "0"})
+    message.note({"MIN_OFFSET": "1"})
+    assert (message.properties["MIN_OFFSET"], shared) == ("1", {"MIN_OFFSET": "0"})
+
+
+def test_a_body_is_unpacked_once_when_it_is_asked_for_though_two_ask_at_the_same_moment():
+    message, asked = decode_record(example(sys_flag=1)), []
+
+    def unpack(one, body, sys_flag):
+        asked.append((body, sys_flag))
+        if len(asked) == 1:
+            assert one.body == b"HELLO"  # another thread was quicker
+        return body.upper(), sys_flag & ~1
+
+    message.unpack_later(unpack)
+    assert (message.held_bytes, asked) == (5, [])
+    assert (message.body, message.sys_flag) == (b"HELLO", 0)
+    assert asked == [(b"hello", 1)] * 2
+    assert (message.body, message.sys_flag, len(asked)) == (b"HELLO", 0, 2)
+
+
+def test_a_message_has_no_other_names():
+    with pytest.raises(AttributeError, match="colour"):
+        decode_record(EXAMPLE_C).colour  # noqa: B018
+    assert not hasattr(decode_record(EXAMPLE_C), "__deepcopy__")

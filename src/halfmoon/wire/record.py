@@ -10,7 +10,7 @@ Layout (big endian; a host is ``| ip | port i32 |``, 8 bytes, or 20 with the IPv
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
@@ -119,6 +119,89 @@ def blank_size(view: Buffer, at: int = 0) -> int | None:
 # ---------------------------------------------------------------- read for users
 
 
+class Record(StoredMessage):
+    """A message that reads its fields from its record when they are first asked for; most are never."""
+
+    __slots__ = ("_head", "_more", "_tail", "_topic_size", "_unpack")
+    _head: tuple[Any, ...]  # as `HEAD` has it
+    _tail: bytes  # topic, two bytes, properties
+    _topic_size: int
+    _more: dict[str, str] | None  # properties beside those; None: they are together
+    _unpack: tuple[Callable[[StoredMessage, bytes, int], tuple[bytes, int]], bytes] | None  # and what it is to unpack
+
+    def __new__(cls, *values: Any, **named: Any) -> StoredMessage:  # type: ignore[misc]
+        """Return a plain message: only `decode_record` makes one that reads."""
+        return StoredMessage(*values, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        reads = _READS.get(name)
+        if reads is None:
+            raise AttributeError(f"a message has no {name}", name=name, obj=self)
+        found = reads(self)
+        setattr(self, name, found)
+        return found
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the body as it came."""
+        size: int = self._head[14]
+        return size
+
+    def note(self, found: dict[str, str]) -> None:
+        """Add properties that are not in the record. The dict is not changed, now or later."""
+        more = self._more
+        if more is None:
+            self.properties.update(found)
+        else:
+            self._more = {**more, **found} if more else found
+
+    def unpack_later(self, unpack: Callable[[StoredMessage, bytes, int], tuple[bytes, int]]) -> None:
+        """Have the body unpacked when it is asked for: of the message, body and flags as stored, give body and flags to show."""
+        self._unpack = unpack, self.body
+        del self.body, self.sys_flag
+
+    def _properties(self) -> dict[str, str]:
+        found = props.decode(self._tail[self._topic_size + 2 :])
+        if self._more:
+            found.update(self._more)
+        self._more = None
+        return found
+
+    def _unpacked(self) -> tuple[bytes, int]:
+        """Return body and flags as they are shown. Two threads may come here at once; what the first one set is what counts."""
+        waiting = self._unpack
+        if waiting is not None:
+            unpack, body = waiting
+            self.body, self.sys_flag = unpack(self, body, self._head[7])
+            self._unpack = None
+        return self.body, self.sys_flag
+
+    def _offset_msg_id(self) -> str:
+        return f"{host_hex(self._head[11])}{self._head[6] & 0xFFFFFFFFFFFFFFFF:016X}"
+
+
+_READS: dict[str, Callable[[Record], Any]] = {
+    "topic": lambda record: str(record._tail[: record._topic_size], "utf-8", "replace"),
+    "queue_id": lambda record: record._head[3],
+    "physical_offset": lambda record: record._head[6],
+    "body": lambda record: record._unpacked()[0],
+    "properties": Record._properties,
+    "flag": lambda record: record._head[4],
+    "sys_flag": lambda record: record._unpacked()[1],
+    "born_ms": lambda record: record._head[8],
+    "born_host": lambda record: host_text(record._head[9]),
+    "store_ms": lambda record: record._head[10],
+    "store_host": lambda record: host_text(record._head[11]),
+    "reconsume_times": lambda record: record._head[12],
+    "prepared_transaction_offset": lambda record: record._head[13],
+    "body_crc": lambda record: record._head[2],
+    "size_bytes": lambda record: record._head[0],
+    "offset_msg_id": Record._offset_msg_id,
+}
+_NOTHING: dict[str, str] = {}
+_blank = object.__new__
+
+
 def decode_record(view: Buffer, at: int = 0) -> StoredMessage:
     """Return the message whose record begins at ``at``. The body is as stored; its CRC is not looked at, as clients do.
 
@@ -139,27 +222,39 @@ def decode_records(body: Buffer) -> list[StoredMessage]:
     Raises:
         BadMessage: the bytes are not whole records. Differs: the original stops at the first bad one and forgets the rest.
     """
-    data = bytes(body)
-    at, end, found = 0, len(data), []
-    while at < end:
-        message = _decode(data, at)
-        at += message.size_bytes
-        found.append(message)
+    found, _, fault = decode_run(bytes(body))
+    if fault is not None:
+        raise fault
     return found
 
 
-def _decode(data: bytes, at: int) -> StoredMessage:
+def decode_run(data: bytes, at: int = 0) -> tuple[list[StoredMessage], int, BadMessage | None]:
+    """Return the messages of records that lie one behind the other, where the first one begins that cannot be read, and why not;
+    None: all of them can.
+
+    Their lengths are checked here, once. Each message has the bytes of its own record only, and keeps no others in memory.
+    """
+    found: list[StoredMessage] = []
+    end = len(data)
     try:
-        (
-            size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_ms, born_host, store_ms, store_host,
-            reconsume_times, prepared, body_size,
-        ) = HEAD.unpack_from(data, at)  # fmt: skip
-        body_at = at + 88
+        while at < end:
+            message = _decode(data, at)
+            found.append(message)
+            at += message._head[0]
+    except BadMessage as fault:
+        return found, at, fault
+    return found, at, None
+
+
+def _decode(data: bytes, at: int) -> Record:
+    try:
+        head = HEAD.unpack_from(data, at)
+        sys_flag, body_at = head[7], at + 88
         if sys_flag & _V6:
-            head = _HEADS[sys_flag & _V6]
-            born_host, store_ms, store_host, reconsume_times, prepared, body_size = head.unpack_from(data, at)[9:]
-            body_at = at + head.size
-        topic_at = body_at + body_size
+            shape = _HEADS[sys_flag & _V6]
+            head, body_at = shape.unpack_from(data, at), at + shape.size
+        magic, body_size = head[1], head[14]
+        topic_at = body_end = body_at + body_size
         if body_size < 0:
             raise BadMessage(f"record at byte {at}: body length {body_size}")
         if magic == MAGIC_V1:
@@ -174,27 +269,16 @@ def _decode(data: bytes, at: int) -> StoredMessage:
         end = properties_at + (data[properties_at - 2] << 8 | data[properties_at - 1])
     except (struct_error, IndexError):
         raise BadMessage(f"record at byte {at} is cut short") from None
-    if end != at + size or end > len(data):
-        raise BadMessage(f"record at byte {at}: its parts take {end - at} bytes, its size says {size}, {len(data) - at} are there")
-    return StoredMessage(
-        str(data[topic_at : properties_at - 2], "utf-8", "replace"),
-        queue_id,
-        queue_offset,
-        physical_offset,
-        data[body_at : body_at + body_size],
-        props.decode(data[properties_at:end]),
-        flag,
-        sys_flag,
-        born_ms,
-        host_text(born_host),
-        store_ms,
-        host_text(store_host),
-        reconsume_times,
-        prepared,
-        crc,
-        size,
-        f"{host_hex(store_host)}{physical_offset & 0xFFFFFFFFFFFFFFFF:016X}",
-    )
+    if end != at + head[0] or end > len(data):
+        raise BadMessage(
+            f"record at byte {at}: its parts take {end - at} bytes, its size says {head[0]}, {len(data) - at} are there"
+        )
+    record: Record = _blank(Record)
+    record._head, record._tail, record._topic_size = head, data[topic_at:end], topic_size
+    record._more, record._unpack = _NOTHING, None
+    record.queue_offset, record.sys_flag, record.broker_name = head[5], sys_flag, ""
+    record.body = data[body_at:body_end]
+    return record
 
 
 # ---------------------------------------------------------------- read for the store

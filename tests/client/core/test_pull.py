@@ -53,6 +53,16 @@ def test_messages_come_unpacked_with_their_broker_and_the_queues_ends():
     assert (message.msg_id, message.tag) == ("ID5", "A")
 
 
+def test_a_body_is_unpacked_when_it_is_asked_for_and_not_before(monkeypatch):
+    asked = []
+    monkeypatch.setattr("halfmoon.client.core.pull.decompress", lambda body, sys_flag: asked.append(body) or b"long body")
+
+    (message,) = result(0, record(5, b"packed", sys_flag=0x301, tag="A"), subscription("orders", "A")).messages
+
+    assert asked == []
+    assert (message.body, asked) == (b"long body", [b"packed"])
+
+
 def test_a_body_that_does_not_unpack_is_left_as_it_is():
     (message,) = result(0, record(5, b"not zlib", sys_flag=1)).messages
 

@@ -14,7 +14,7 @@ from halfmoon.wire.compression import decompress
 from halfmoon.wire.flags import COMPRESSED, PULL_COMMIT_OFFSET
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, SearchOffsetByTimestamp
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
-from halfmoon.wire.record import HEAD, decode_record
+from halfmoon.wire.record import HEAD, decode_record, decode_run
 
 log = logging.getLogger("halfmoon.client")
 
@@ -108,7 +108,7 @@ def pull_result(
     for message in found:
         if not wanted(message, subscription):
             continue
-        message.properties.update(ends)
+        message.note(ends)
         message.broker_name = queue.broker_name
         message.queue_offset += delta
         messages.append(unpacked(message))
@@ -126,22 +126,19 @@ def read_records(body: bytes, offset: int, end: int) -> tuple[list[StoredMessage
     The size of such a record leads to the next one; unless a record or the end is there, it is not believed. Nor is its queue
     offset when it cannot be.
     """
-    found: list[StoredMessage] = []
+    found, at, fault = decode_run(body)
     unread: list[tuple[int, str]] = []
-    at = 0
-    while at < len(body):
-        try:
-            message = decode_record(body, at)
-            found.append(message)
-            at += message.size_bytes
-            offset = message.queue_offset + 1
-        except BadMessage as exc:
-            after = at + int.from_bytes(body[at : at + 4], "big", signed=True)
-            if after < at + HEAD.size or not _is_border(body, after):
-                return found, unread, False
-            stated = int.from_bytes(body[at + 20 : at + 28], "big", signed=True)
-            unread.append((stated if offset <= stated < end else offset, str(exc)))
-            at, offset = after, unread[-1][0] + 1
+    while fault is not None:
+        if found:
+            offset = max(offset, found[-1].queue_offset + 1)
+        after = at + int.from_bytes(body[at : at + 4], "big", signed=True)
+        if after < at + HEAD.size or not _is_border(body, after):
+            return found, unread, False
+        stated = int.from_bytes(body[at + 20 : at + 28], "big", signed=True)
+        unread.append((stated if offset <= stated < end else offset, str(fault)))
+        offset = unread[-1][0] + 1
+        more, at, fault = decode_run(body, after)
+        found += more
     return found, unread, True
 
 
@@ -162,14 +159,19 @@ def wanted(message: StoredMessage, subscription: Subscription) -> bool:
 
 
 def unpacked(message: StoredMessage) -> StoredMessage:
-    """Return the message with its body as the sender gave it. One that does not unpack is left as it is, with a warning."""
+    """Return the message with its body as the sender gave it, unpacked when it is asked for. One that does not unpack is left as
+    it is, with a warning."""
     if message.sys_flag & COMPRESSED:
-        try:
-            message.body = decompress(message.body, message.sys_flag)
-            message.sys_flag &= ~COMPRESSED
-        except (BadMessage, UsageError) as exc:
-            log.warning("body left compressed: msg_id=%s topic=%s reason=%s", message.msg_id, message.topic, exc)
+        message.unpack_later(_unpack)
     return message
+
+
+def _unpack(message: StoredMessage, body: bytes, sys_flag: int) -> tuple[bytes, int]:
+    try:
+        return decompress(body, sys_flag), sys_flag & ~COMPRESSED
+    except (BadMessage, UsageError) as exc:
+        log.warning("body left compressed: msg_id=%s topic=%s reason=%s", message.msg_id, message.topic, exc)
+        return body, sys_flag
 
 
 # ---------------------------------------------------------------- ends of a queue

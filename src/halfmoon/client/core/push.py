@@ -323,7 +323,7 @@ class PushCore(Puller):
             message.topic = origin
         if self.settings.namespace:
             message.topic = unwrap(message.topic, self.settings.namespace)
-        message.properties["CONSUME_START_TIME"] = str(begin)
+        message.note({"CONSUME_START_TIME": str(begin)})
 
     def _finish(self, held: Held, messages: list[StoredMessage], said: Said) -> Op[None]:
         """What a call did not consume is given back, or comes again here."""

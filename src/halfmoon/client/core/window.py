@@ -44,7 +44,7 @@ class Window:
             if offset in self._messages:
                 continue
             self._messages[offset] = message
-            self.size_bytes += len(message.body)
+            self.size_bytes += message.held_bytes
             if offset > self._newest:
                 self._order.append(offset)
                 self._newest = offset
@@ -57,7 +57,7 @@ class Window:
         """Messages are finished; return the offset that may be committed now, -1 when nothing was ever held."""
         for message in messages:
             if self._messages.pop(message.queue_offset, None) is not None:
-                self.size_bytes -= len(message.body)
+                self.size_bytes -= message.held_bytes
             self._started.pop(message.queue_offset, None)
             self._kept_back.pop(message.queue_offset, None)
         return self.commit_offset()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import NamedTuple
-
-import msgspec
 
 from halfmoon.errors import UsageError
 from halfmoon.model import RECONSUME_REASON, StoredMessage
@@ -128,7 +127,7 @@ class Groups:
             return None
         reason = " ".join(reason.split())[:REASON_LENGTH_MAX]
         properties = {**job.message.properties, **({RECONSUME_REASON: reason} if reason else {})}
-        again = msgspec.structs.replace(job.message, properties=properties, reconsume_times=job.attempt)
+        again = replace(job.message, properties=properties, reconsume_times=job.attempt)
         self._number += 1
         if job.attempt > len(DELAYS_S):
             group.dead.append(Waiting(now_ms, self._number, job.group, again, job.attempt, reason))
