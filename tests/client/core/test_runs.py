@@ -6,7 +6,7 @@ from halfmoon.effects import Aside
 from halfmoon.model import ConsumeStatus
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
-from tests.client.locking import FIRST, QUEUE, Locking
+from tests.client.locking import BROKER, FIRST, QUEUE, Locking
 from tests.client.queue_of import push, started
 from tests.client.scripted import Later, Scripted
 
@@ -170,6 +170,39 @@ def test_nothing_of_a_queue_that_was_lost_is_handed_over_later_in_the_run():
         assert got[:5] == list(range(5))
         assert 5 not in got[5:]
         assert core.offsets.memory(QUEUE) <= 4
+
+
+def some_calls_into_a_run(orderly):
+    """Return what runs when three calls of a run are over and the fourth is made, and no one has looked at them yet."""
+    got = []
+
+    def listener(messages):
+        got.append(messages[0].queue_offset)
+        return Later(5)
+
+    script, queues, core = consuming(listener, 30, threads=1, orderly=orderly)
+    started(script, core)
+    while len(core._over) != 3:
+        script.run_for(1)
+    return script, queues, core, got
+
+
+def test_what_is_consumed_when_a_queue_goes_to_another_member_counts():
+    for orderly in (False, True):
+        script, queues, core, got = some_calls_into_a_run(orderly)
+        queues.members = ("0",)
+        core.group_changed()
+        script.run_for(4)
+
+        assert stored(script)[-1] >= len(got) - 1
+
+
+def test_what_is_consumed_when_a_lock_is_lost_does_not_come_again():
+    script, _, core, got = some_calls_into_a_run(orderly=True)
+    core.disconnected(BROKER)
+    script.run_for(60)
+
+    assert len(got) - len(set(got)) <= 1, "the call that was made then"
 
 
 def test_a_close_ends_a_run_after_the_call_that_is_made_and_stores_what_was_consumed():

@@ -168,6 +168,7 @@ class OrderlyCore(PushCore):
 
     def _drop(self, queues: list[MessageQueue]) -> None:
         """The locks of queues are lost: what was pulled of them is forgotten, what the listener has of them will not count."""
+        self._settle()
         for queue in queues:
             log.warning("lock lost: group=%s queue=%s", self.group, queue)
             lock = self._locks.pop(queue, None)
@@ -209,6 +210,7 @@ class OrderlyCore(PushCore):
             if held.queue not in self._in_hand:
                 yield from self._unlock([held.queue])
             return
+        self._settle()
         self._leaving.add(held)
         if held.handle is not None:
             held.handle.cancel()

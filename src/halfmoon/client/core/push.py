@@ -293,6 +293,10 @@ class PushCore(Puller):
         if self.tracer is not None:
             self.tracer.look()
 
+    def _let_go(self, held: Held) -> None:
+        self._settle()  # what is consumed counts
+        super()._let_go(held)
+
     def _consumed(self, held: Held, done: list[StoredMessage]) -> None:
         """The listener has consumed these, and there was nothing else to it."""
         self._advance(held, done)
