@@ -182,6 +182,7 @@ class Timer:
 ROWS: dict[str, Callable[[Clients, int], tuple[float, float]]] = {
     "send, blocking": Clients.sync_send,
     "send, asyncio, 64 in flight": Clients.async_send,
+    "send, asyncio, 64 in flight, linger_ms=1": Clients.async_send_linger,
     "send, batches of 32": Clients.batches,
     "push, plain listener": Clients.push_sync,
     "push, coroutine listener": Clients.push_async,

@@ -297,11 +297,11 @@ def stored(code: int = 0, *, ms: int = 1) -> Answer:
 REFUSED = ConnectFailed("connect failed", "broker")
 
 
-def producer(script: Scripted, brokers: dict[str, int] | int = 4, **values: Any) -> Sender:
+def producer(script: Scripted, brokers: dict[str, int] | int = 4, kind: type[Sender] = Sender, **values: Any) -> Sender:
     """Return a running sender of group P whose name server knows the topic ``orders`` on these brokers."""
     settings = settings_of(ProducerSettings, {"group": "P", "nameserver": "ns:9876", **values})
     instance = Instance(settings, "10.0.0.1@1", Random(7))
-    sender = Sender(settings, instance.routes, UniqueIds(b"\x0a\0\0\1", 1, Random(7)))
+    sender = kind(settings, instance.routes, UniqueIds(b"\x0a\0\0\1", 1, Random(7)))
     sender.running = True
     instance.producer_group = sender.group
     script.on(GetRouteinfoByTopic, routes(orders=route(brokers)))

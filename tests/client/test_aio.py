@@ -282,6 +282,33 @@ async def test_a_seek_within_an_iteration_is_the_next_step(names):
     assert found == [0, 1, 2, 8, 9]
 
 
+def test_what_threads_and_tasks_send_together_is_stored_once_each_where_its_result_says(names):
+    topic, at, results = names["topic"], names["nameserver"], []
+    bodies = [b"%d" % number for number in range(64)]
+    with Producer(group="P", nameserver=at, linger_ms=20) as producer:
+        producer.send(Message(topic, b"first"))
+        waiting = [producer.send_async(Message(topic, body)) for body in bodies[:32]]
+        threads = [threading.Thread(target=lambda b=b: results.append((b, producer.send(Message(topic, b))))) for b in bodies[32:]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        results += zip(bodies, [future.result(60) for future in waiting])
+    got = {}
+    with PullConsumer(group=names["group"], nameserver=at, consume_from=FIRST) as puller:
+        puller.subscribe(topic)
+        while len(got) < 65:
+            for message in puller.poll(timeout_ms=5_000):
+                assert got.setdefault(message.body, message) is message, "stored twice"
+
+    assert len(results) == 64
+    for body, result in results:
+        stored = got[body]
+        assert (stored.queue, stored.queue_offset) == (result.queue, result.queue_offset)
+        assert (stored.msg_id, stored.offset_msg_id) == (result.msg_id, result.offset_msg_id)
+    assert len({(result.queue, result.queue_offset) for _, result in results}) == 64
+
+
 def test_the_blocking_clients_do_the_same(names):
     topic, at, got, told = names["topic"], names["nameserver"], [], []
     consumer = PushConsumer(group=names["group"], nameserver=at, consume_from=FIRST)

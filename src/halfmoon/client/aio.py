@@ -13,6 +13,7 @@ from typing import Any
 from halfmoon.client.aio_admin import AsyncAdmin
 from halfmoon.client.core.delay import recall
 from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.linger import LingeringSender
 from halfmoon.client.core.listener import ConsumeContext
 from halfmoon.client.core.names import check_group
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
@@ -68,6 +69,10 @@ class AsyncProducer(Client[ProducerSettings]):
             result = await producer.send(Message("orders", b"paid", tag="A", keys=["k1"]))
 
     Settings are those of `halfmoon.client.settings.ProducerSettings`, by keyword. May be shared by everything that sends.
+
+    With ``linger_ms`` a send waits so long for others of its topic (and queue, where one is chosen), and they leave as one batch:
+    less work for everybody where many tasks or threads send small messages at once, later by that much where one does. Each gets
+    the result of its own message; an error goes to all of a batch. Messages that may not be in batches leave alone, at once.
     """
 
     _kind: type[ProducerSettings] = ProducerSettings
@@ -76,11 +81,12 @@ class AsyncProducer(Client[ProducerSettings]):
         found = settings_of(self._kind, {**(values_of(settings) if settings else {}), **values})
         check_group(found.group, "DEFAULT_PRODUCER")
         super().__init__(found)
-        self._sender = Sender(found, self._instance.routes, self._ids)
+        kind = LingeringSender if found.linger_ms else Sender
+        self._sender = kind(found, self._instance.routes, self._ids)
         self._instance.producer_group = self._sender.group
         self._tracer = Tracer(found, self._instance, self._ids) if found.trace else None
         self._sender.tracer = self._tracer
-        if self._tracer is None and not found.latency_avoidance:  # what these remember belongs to the loop
+        if self._tracer is None and not found.latency_avoidance and not found.linger_ms:  # what these remember belongs to the loop
             self.straight = frozenset((SendMessageV2, EndTransaction))
         self._pending = 0
 
@@ -93,6 +99,7 @@ class AsyncProducer(Client[ProducerSettings]):
 
     async def _finish(self, driver: Driver) -> None:
         self._sender.running = False
+        await driver.run(self._sender.flush())
         if self._tracer is not None:
             await driver.run(self._tracer.flush())
         await driver.run(self._instance.leave())

@@ -56,6 +56,9 @@ class ProducerSettings(ClientSettings):
         choices=("ZLIB", "LZ4", "ZSTD"),
         why="ZLIB is read by every version; LZ4, ZSTD by 4.9+.",
     )
+    linger_ms: int = setting(
+        0, why="How long a send may wait for others to leave with as one batch; 0: none waits.", low=0, high=10_000
+    )
     retries_max: int = setting(2, java="retryTimesWhenSendFailed", why="Further attempts of a send that is waited for.", low=0)
     retries_async_max: int = setting(
         2, java="retryTimesWhenSendAsyncFailed", why="Further attempts of an asynchronous send.", low=0

@@ -27,6 +27,10 @@ class Producer(Blocking):
             result = producer.send(Message("orders", b"paid", tag="A", keys=["k1"]))
 
     Settings are those of `halfmoon.client.settings.ProducerSettings`, by keyword. May be shared by everything that sends.
+
+    With ``linger_ms`` a send waits so long for others of its topic (and queue, where one is chosen), and they leave as one batch:
+    less work for everybody where many tasks or threads send small messages at once, later by that much where one does. Each gets
+    the result of its own message; an error goes to all of a batch. Messages that may not be in batches leave alone, at once.
     """
 
     _client: AsyncProducer

@@ -85,10 +85,10 @@ class Sender:
         With an explicit queue, a selector or a key (then `select_by_hash`) there is one attempt. Raises UsageError, NoRoute,
         BrokerError, SendFailed, TooManyRequests.
         """
-        budget = self._budget(timeout_ms)
+        budget = self.budget(timeout_ms)
         begin, outgoing, target = yield from self._ready(message, queue, selector, key)
         if target is not None:
-            return (yield from self._attempt(outgoing, target, begin, budget))
+            return (yield from self.attempt(outgoing, target, begin, budget))
         return (yield from self.deliver(outgoing, begin, budget))
 
     def send_async(
@@ -105,9 +105,9 @@ class Sender:
         Follows MQClientAPIImpl.onExceptionImpl (RocketMQ 4.9.8): with an explicit queue the same broker is tried again.
         Differs: another broker gets a queue of its own, where the original keeps the first one's queue number.
         """
-        budget = self._budget(timeout_ms)
+        budget = self.budget(timeout_ms)
         begin, outgoing, target = yield from self._ready(message, queue, selector, key)
-        return (yield from self._deliver_async(outgoing, target, begin, budget))
+        return (yield from self.deliver_async(outgoing, target, begin, budget))
 
     def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, key: Any = None
@@ -131,13 +131,17 @@ class Sender:
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> Op[SendResult]:
         """Send messages of one topic as one request; they get consecutive offsets of one queue. Ids come joined by commas."""
-        budget = self._budget(timeout_ms)
+        budget = self.budget(timeout_ms)
         begin = yield from steady()
         outgoing = self.prepare_batch(messages, (yield from now()))
-        if queue is not None:
-            target = yield from self._target(messages[0], queue, None, None)
-            return (yield from self._attempt(outgoing, target, begin, budget))
+        target = yield from self.target(messages[0], queue)
+        if target is not None:
+            return (yield from self.attempt(outgoing, target, begin, budget))
         return (yield from self.deliver(outgoing, begin, budget))
+
+    def flush(self) -> Op[None]:
+        """Wait until nothing is kept here that was to leave."""
+        yield from ()
 
     def queues(self, topic: str) -> Op[list[MessageQueue]]:
         """Return the queues that messages of a topic may go to, with the user's topic name."""
@@ -155,9 +159,7 @@ class Sender:
         begin: int = yield _STEADY
         born_ms: int = yield _NOW
         self.check(message)
-        target = None
-        if queue is not None or selector is not None or key is not None:
-            target = yield from self._target(message, queue, selector or select_by_hash, key)
+        target = yield from self.target(message, queue, selector, key)
         outgoing = yield from self.prepare(message, born_ms)
         return begin, outgoing, target
 
@@ -190,16 +192,25 @@ class Sender:
                 raise UsageError("The waitStoreMsgOK of the messages in one batch should the same")
             if message.attempt != 1:
                 raise UsageError("a batch is not merged with an earlier attempt: send the message alone")
-            found = self._properties(message, born_ms)
-            ids.append(found[UNIQ_KEY])
-            parts.append(BatchItem(bytes(message.body), wire_properties.encode(found), message.flag))
+            msg_id, part = self.item(message, born_ms)
+            ids.append(msg_id)
+            parts.append(part)
         if len(set(ids)) < len(ids):
             raise UsageError("two messages of one batch have the same msg_id")
-        body = encode_batch(parts)
-        if len(body) > self.settings.body_bytes_max:
+        found = self.batch(first.topic, ids, parts, wait_store=first.wait_store)
+        if len(found.body) > self.settings.body_bytes_max:
             raise MessageIllegal(f"the message body size over max value, MAX: {self.settings.body_bytes_max}")
-        wait_store = properties_text({WAIT: "true" if first.wait_store else "false"})
-        return Outgoing(wrap(first.topic, self.settings.namespace), body, wait_store, ",".join(ids), batch=True)
+        return found
+
+    def item(self, message: Message, born_ms: int) -> tuple[str, BatchItem]:
+        """Return a message's id, and the message as a batch carries it. Raises MessageIllegal."""
+        found = self._properties(message, born_ms)
+        return found[UNIQ_KEY], BatchItem(bytes(message.body), properties_bytes(found), message.flag)
+
+    def batch(self, topic: str, ids: list[str], items: list[BatchItem], *, wait_store: bool) -> Outgoing:
+        """Return messages of the user's topic as one that travels."""
+        properties = properties_text({WAIT: "true" if wait_store else "false"})
+        return Outgoing(wrap(topic, self.settings.namespace), encode_batch(items), properties, ",".join(ids), batch=True)
 
     def _properties(self, message: Message, born_ms: int) -> dict[str, str]:
         found = message.wire_properties()
@@ -242,7 +253,7 @@ class Sender:
             last = queue.broker_name
             tried.append(last)
             try:
-                result = yield from self._attempt(outgoing, queue, begin, budget_ms, at)
+                result = yield from self.attempt(outgoing, queue, begin, budget_ms, at)
             except NetworkError as exc:
                 cause = exc
                 self.unsure.note(outgoing, queue, exc)
@@ -265,7 +276,7 @@ class Sender:
         over = yield from steady()
         raise SendFailed(outgoing.topic, tried, over - begin, failure_code(cause), cause) from cause
 
-    def _deliver_async(self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int) -> Op[SendResult]:
+    def deliver_async(self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int) -> Op[SendResult]:
         last: str | None = None
         for left in range(self.settings.retries_async_max, -1, -1):
             queue = target
@@ -275,7 +286,7 @@ class Sender:
                 queue = known or choose_queue(info, last, self.faults, (yield from steady()))
             last = queue.broker_name
             try:
-                return (yield from self._attempt(outgoing, queue, begin, budget_ms))
+                return (yield from self.attempt(outgoing, queue, begin, budget_ms))
             except NetworkError as exc:
                 self.unsure.note(outgoing, queue, exc)
                 at = yield from steady()
@@ -283,9 +294,7 @@ class Sender:
                     raise
         raise AssertionError("unreachable")
 
-    def _attempt(
-        self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, at: int | None = None
-    ) -> Op[SendResult]:
+    def attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, at: int | None = None) -> Op[SendResult]:
         """Send once, with what is left of the budget, and note how long it took or that it failed; ``at`` is now (steady).
 
         Where no connection could be made, nothing was sent: a broker that has moved gets it at its new address.
@@ -306,7 +315,7 @@ class Sender:
             yield from self._note(outgoing, queue, address, born_ms, start, None)
             if not isinstance(exc, ConnectFailed) or (yield from self._moved(queue, address)) is None:
                 raise
-            return (yield from self._attempt(outgoing, queue, begin, budget_ms))
+            return (yield from self.attempt(outgoing, queue, begin, budget_ms))
         if self.faults.enabled or self.tracer is not None:
             yield from self._note(outgoing, queue, address, born_ms, start, result)
         return result
@@ -367,14 +376,18 @@ class Sender:
     def _publish_info(self, topic: str) -> Op[PublishInfo]:
         return (yield from self.routes.publish_info(topic, self.settings.create_topic_key, self.settings.default_topic_queue_count))
 
-    def _target(self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any) -> Op[MessageQueue]:
+    def target(
+        self, message: Message, queue: MessageQueue | None, selector: Selector | None = None, key: Any = None
+    ) -> Op[MessageQueue | None]:
+        """Return the queue that the user chose, or has chosen by a selector or a key; None for any."""
+        if queue is None and selector is None and key is None:
+            return None
         if queue is not None:
             if unwrap(queue.topic, self.settings.namespace) != unwrap(message.topic, self.settings.namespace):
                 raise UsageError("message topic not equal with message queue topic")
             chosen: MessageQueue | None = queue
         else:
-            assert selector is not None
-            chosen = selector((yield from self.queues(message.topic)), message, key)
+            chosen = (selector or select_by_hash)((yield from self.queues(message.topic)), message, key)
             if chosen is None:
                 raise UsageError("select message queue return null.")
         assert chosen is not None
@@ -383,7 +396,8 @@ class Sender:
             yield from self._publish_info(topic)
         return MessageQueue(topic, chosen.broker_name, chosen.queue_id)
 
-    def _budget(self, timeout_ms: int | None) -> int:
+    def budget(self, timeout_ms: int | None) -> int:
+        """Return how long a send may take, ms."""
         return self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
 
     def _check_running(self) -> None:
@@ -438,10 +452,15 @@ def failure_code(cause: Exception | None) -> int:
 
 def properties_text(properties: dict[str, str]) -> str:
     """Return properties as a header carries them. Raises MessageIllegal when they are too long to be stored."""
+    return properties_bytes(properties).decode()
+
+
+def properties_bytes(properties: dict[str, str]) -> bytes:
+    """Return properties as they are stored. Raises MessageIllegal when they are too long for that."""
     data = wire_properties.encode(properties)
     if len(data) > PROPERTIES_BYTES_MAX:
         raise MessageIllegal(f"the message properties are {len(data)} bytes long, MAX: {PROPERTIES_BYTES_MAX}")
-    return data.decode()
+    return data
 
 
 def vip_address(address: str) -> str:

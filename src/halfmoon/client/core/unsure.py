@@ -24,9 +24,10 @@ class Unsure:
     def note(self, outgoing: Outgoing, queue: MessageQueue, error: NetworkError) -> None:
         """Remember an attempt that left and was not answered."""
         if isinstance(error, RequestTimeout | ConnectionLost):
-            self._brokers[outgoing.msg_id] = queue.broker_name
-            if len(self._brokers) > UNSURE_MAX:
-                self._brokers.pop(next(iter(self._brokers.copy()), ""), None)
+            for msg_id in outgoing.msg_id.split(","):
+                self._brokers[msg_id] = queue.broker_name
+                if len(self._brokers) > UNSURE_MAX:
+                    self._brokers.pop(next(iter(self._brokers.copy()), ""), None)
 
     def queue(self, outgoing: Outgoing, info: PublishInfo) -> MessageQueue | None:
         """Return a queue of the broker that may have the message, once; None where nothing is known, or the broker is gone."""
