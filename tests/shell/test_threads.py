@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import os
 import signal
@@ -33,6 +34,31 @@ def test_a_call_waits_for_the_coroutine_and_raises_what_it_raises():
     assert thread is not threading.current_thread()
     with pytest.raises(KeyError):
         loop.call(broken())
+
+
+def test_an_interrupt_of_who_waits_cancels_the_coroutine():
+    ended = threading.Event()
+
+    async def waits():
+        timer.start()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    timer = threading.Timer(0.01, _thread.interrupt_main)
+    with pytest.raises(KeyboardInterrupt):
+        background().call(waits())
+    assert ended.wait(10)
+
+
+def test_who_waits_hears_that_the_coroutine_was_cancelled():
+    async def cancelled():
+        asyncio.current_task().cancel()
+        await asyncio.sleep(60)
+
+    with pytest.raises(CancelledError):
+        background().call(cancelled())
 
 
 def test_there_is_one_loop_a_process():

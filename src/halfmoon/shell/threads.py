@@ -7,7 +7,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -43,12 +43,25 @@ class BackgroundLoop:
         except UsageError:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        over = threading.Lock()  # a third of what a concurrent future costs, which nobody else is to see
+        over.acquire()
+        tasks: list[asyncio.Task[T]] = []
+
+        def start() -> None:
+            task = self._loop.create_task(coroutine)
+            tasks.append(task)
+            task.add_done_callback(lambda task: over.release())
+
+        self._loop.call_soon_threadsafe(start)
         try:
-            return future.result()
+            over.acquire()
         except BaseException:
-            future.cancel()
+            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
             raise
+        try:
+            return tasks[0].result()
+        except asyncio.CancelledError:
+            raise CancelledError from None
 
     def hand_over(self, make: Callable[..., Coroutine[Any, Any, T]], take_back: Callable[[T], None], *arguments: Any) -> T:
         """Run the coroutine that ``make`` makes, as `call` does; a result that an interrupt of the caller keeps from it is not

@@ -113,17 +113,20 @@ class UniqueIds:
         self._pid, self._random = pid & 0xFFFF, random.getrandbits(32)
         self._counter = count()
         self._month_ms = self._next_month_ms = 0
+        self._begin = (-1, "")  # what the ids of one millisecond begin with, in one step of the interpreter
 
     def next(self, now: int) -> str:
         """Return a new id; ``now`` is milliseconds since the epoch. 65,536 ids of one millisecond are different.
 
         May be called from many threads: what counts is one step of the interpreter.
         """
-        if now >= self._next_month_ms:
-            self._month_ms, self._next_month_ms = _month(now)
-        counter = next(self._counter) & 0xFFFF
-        elapsed = max(0, now - self._month_ms)
-        return self._prefix + _UNIQUE.pack(self._pid, self._random, elapsed, counter).hex().upper()
+        made_ms, begin = self._begin
+        if now != made_ms:
+            if now >= self._next_month_ms:
+                self._month_ms, self._next_month_ms = _month(now)
+            begin = self._prefix + _UNIQUE.pack(self._pid, self._random, max(0, now - self._month_ms), 0).hex().upper()[:-4]
+            self._begin = now, begin
+        return f"{begin}{next(self._counter) & 0xFFFF:04X}"
 
 
 class UniqueIdFacts(NamedTuple):

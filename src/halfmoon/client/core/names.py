@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.limits import GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX
@@ -37,7 +38,15 @@ def is_system_topic(topic: str) -> bool:
 
 def check_topic(topic: object) -> None:
     """Raise UsageError unless the text may name a topic. Follows Validators.checkTopic."""
-    if not isinstance(topic, str) or not topic.strip():
+    if not isinstance(topic, str):
+        raise UsageError("The specified topic is blank")
+    _check_name(topic)
+
+
+@lru_cache(1024)
+def _check_name(topic: str) -> None:
+    """Names that passed are remembered, errors are not."""
+    if not topic.strip():
         raise UsageError("The specified topic is blank")
     if not _NAME.match(topic):
         raise UsageError(f"The specified topic[{topic}] contains illegal characters, allowing only {_RULE}")

@@ -279,8 +279,9 @@ class PollCore(Puller):
                 if messages:
                     self._ready.appendleft((held, messages))
         self._ready.extendleft(reversed(waiting))
-        for message in found:
-            message.topic = self.user_queue(message.queue).topic
+        if self.settings.namespace:
+            for message in found:
+                message.topic = unwrap(message.topic, self.settings.namespace)
         return HandedOut(giver, found)
 
     # ------------------------------------------------------------ progress

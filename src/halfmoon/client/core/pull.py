@@ -103,15 +103,13 @@ def pull_result(
         next_offset = max(next_offset, offset + 1)
     for queue_offset, reason in unread:
         log.warning("record skipped, it does not decode: queue=%s offset=%d reason=%s", queue, queue_offset + delta, reason)
-    messages: list[StoredMessage] = []
+    messages = found if takes_all(subscription) else [message for message in found if message.tag in subscription.tags]
     ends = {"MIN_OFFSET": str(header.min_offset), "MAX_OFFSET": str(header.max_offset)}
-    for message in found:
-        if not wanted(message, subscription):
-            continue
+    for message in messages:
         message.note(ends)
         message.broker_name = queue.broker_name
         message.queue_offset += delta
-        messages.append(unpacked(message))
+        unpacked(message)
     skipped = tuple(queue_offset + delta for queue_offset, _ in unread)
     broker_id = header.suggest_which_broker_id
     return PullResult(
@@ -153,9 +151,9 @@ def _is_border(body: bytes, at: int) -> bool:
     return True
 
 
-def wanted(message: StoredMessage, subscription: Subscription) -> bool:
-    """Whether the message's tag is one of the subscription's; brokers compare hashes only, which may collide."""
-    return not subscription.tags or subscription.expression_type != "TAG" or message.tag in subscription.tags
+def takes_all(subscription: Subscription) -> bool:
+    """Whether all that the broker sends is wanted. Of tags it compares hashes only, which may collide."""
+    return not subscription.tags or subscription.expression_type != "TAG"
 
 
 def unpacked(message: StoredMessage) -> StoredMessage:
