@@ -343,8 +343,7 @@ class OrderlyCore(PushCore):
         return ConsumeStatus.CONSUME_SUCCESS
 
     def _consumed(self, held: Held, done: list[StoredMessage]) -> None:
-        held.window.keep_back(done)
-        self._advance(held, held.window.kept_back())
+        self._advance(held, [*held.window.kept_back(), *done])
 
     def _finish(self, held: Held, messages: list[StoredMessage], said: Said) -> Op[None]:
         """Count what was consumed; what failed stays at the head of its queue, or goes to the dead letters at its bound."""
