@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import os
 import signal
@@ -46,7 +45,7 @@ def test_an_interrupt_of_who_waits_cancels_the_coroutine():
         finally:
             ended.set()
 
-    timer = threading.Timer(0.01, _thread.interrupt_main)
+    timer = threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
         background().call(waits())
     assert ended.wait(10)
