@@ -96,6 +96,7 @@ DANGEROUS_MODULES = {"pickle", "marshal", "shelve"}
 DANGEROUS_CALLS = {"eval", "exec", "__import__", "compile"}
 
 EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("halfmoon.hot", "os"): "whether the compiled twin is wanted is asked once, before anything is chosen",
     (
         "halfmoon.conversion",
         "threading",
@@ -104,6 +105,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 """Single imports that break the table on purpose: (module, what it imports) and the reason."""
 
 LAZY = {
+    ("halfmoon.hot", "halfmoon_native"): "it may be missing, and is not looked for where it is not wanted",
     ("halfmoon.testing.plugin", "halfmoon.testing.local"): "every pytest run loads the plugin; the servers only when asked for",
     ("halfmoon.testing.plugin", "halfmoon.events.testing"): "as the servers",
     ("halfmoon.cli.outbox", "halfmoon.cli.outbox_database"): "SQLAlchemy is an extra, and 300 ms that other commands need not wait",

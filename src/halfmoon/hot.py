@@ -1,22 +1,28 @@
 """The native seam: what touches each message, over columns. Bytes in, columns or bytes out, no callbacks.
 
-The functions in Python are `halfmoon.columns`: the reference for a compiled twin, which is never needed for correctness.
+The functions in Python are `halfmoon.columns`, the reference. The package ``halfmoon-native`` has the same ones compiled; they are
+taken where it is installed with the same interface and ``HALFMOON_NATIVE`` is not 0, and never needed for correctness.
 """
 
 from __future__ import annotations
 
-from halfmoon.columns.batch import BATCH_MAX, Draft, batch_drafts, batch_items
-from halfmoon.columns.frames import Frame, cut
+import logging
+from os import environ
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.columns import INTERFACE
+from halfmoon.columns.batch import BATCH_MAX, Draft
+from halfmoon.columns.frames import Frame
 from halfmoon.columns.headers import EndHeader, PullHeader, end_header_json, pull_header_json
-from halfmoon.columns.messages import ALL, AT_ONCE, DURABLE, NO_ANSWER, Messages, crc32
-from halfmoon.columns.properties import stored_properties, tag_hash
-from halfmoon.columns.reading import Group, Reader
+from halfmoon.columns.messages import ALL, AT_ONCE, DURABLE, NO_ANSWER
+from halfmoon.columns.reading import Group
 
 __all__ = [
     "ALL",
     "AT_ONCE",
     "BATCH_MAX",
     "DURABLE",
+    "NATIVE",
     "NO_ANSWER",
     "Draft",
     "EndHeader",
@@ -34,3 +40,36 @@ __all__ = [
     "stored_properties",
     "tag_hash",
 ]
+
+
+def _native() -> Any:
+    """Return the compiled functions, or None where they are not there, not wanted, or of another interface."""
+    if environ.get("HALFMOON_NATIVE") == "0":
+        return None
+    try:
+        import halfmoon_native
+    except ImportError:
+        return None
+    if halfmoon_native.INTERFACE != INTERFACE:
+        logging.getLogger("halfmoon").warning(
+            "halfmoon-native has interface %s, and this version of Halfmoon needs %s: it is left aside, and Python does its work",
+            halfmoon_native.INTERFACE, INTERFACE,
+        )  # fmt: skip
+        return None
+    return halfmoon_native
+
+
+_found = _native()
+NATIVE: str | None = None if _found is None else _found.VERSION
+"""Version of ``halfmoon-native`` that is used; None: what it does is done in Python."""
+
+if TYPE_CHECKING or _found is None:
+    from halfmoon.columns.batch import batch_drafts, batch_items
+    from halfmoon.columns.frames import cut
+    from halfmoon.columns.messages import Messages, crc32
+    from halfmoon.columns.properties import stored_properties, tag_hash
+    from halfmoon.columns.reading import Reader
+else:
+    Messages, Reader = _found.Messages, _found.Reader
+    batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
+    stored_properties, tag_hash = _found.stored_properties, _found.tag_hash

@@ -352,7 +352,7 @@ def test_names_that_are_no_topics_are_not_remembered(talk):
     for number in range(100):
         talk.send(f"no such topic {number}")
 
-    assert len(talk.broker.sends.reader._open) == 0
+    assert len(talk.broker.sends.reader) == 0
 
 
 def test_a_failure_in_one_queue_is_answered_and_the_others_do_not_feel_it(talk, monkeypatch):

@@ -40,7 +40,7 @@ from halfmoon.broker.topics import Topics
 from halfmoon.broker.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import BadHeader
-from halfmoon.hot import Frame, pull_header_json
+from halfmoon.hot import NATIVE, Frame, pull_header_json
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
@@ -257,11 +257,11 @@ class Broker:
         self._starts.append(Start(operation, name))
 
     def _texts(self, now: int) -> dict[str, str]:
-        """What runtime information (28) says besides: of transactions, and what is wrong, when something is."""
+        """What runtime information (28) says besides: of transactions, the compiled twin, and what is wrong, when something is."""
         faults = [self.store.refusal, self.store.health.short]
         faults += [f"{path} is not saved: {reason}" for path, reason in sorted(self.tables.failed.items())]
         told = {"brokerFaults": "; ".join(dict.fromkeys(filter(None, faults)))} if any(faults) else {}
-        return {**self.transactions.pending.texts(now), **self.batches.listing.texts(), **told}
+        return {"nativeVersion": NATIVE or "", **self.transactions.pending.texts(now), **self.batches.listing.texts(), **told}
 
     def _settle(self, now: int) -> None:
         """Let others see what became durable or visible: answers to waiting sends, pulls that waited for messages."""

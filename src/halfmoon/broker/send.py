@@ -119,8 +119,8 @@ class Sends:
 
     def turn(self, now: int) -> None:
         """Store what was read in this turn, a group at a time, and have it answered."""
-        for group in self.reader.take():
-            self._store_group(group, now)
+        for taken in self.reader.take():
+            self._store_group(Group(*taken), now)
 
     def _store_group(self, group: Group, now: int) -> None:
         topic, queue_id, producer_group, messages = group

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from halfmoon.cli.main import COMMANDS, module
 from halfmoon.cli.output import report
 from halfmoon.errors import HalfmoonError
+from halfmoon.hot import NATIVE
 
 
 class Commands(TyperGroup):
@@ -39,7 +40,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"halfmoon {version('halfmoon')}")
+        print(f"halfmoon {version('halfmoon')}, " + (f"with halfmoon-native {NATIVE}" if NATIVE else "without halfmoon-native"))
         raise typer.Exit
 
 

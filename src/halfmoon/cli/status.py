@@ -65,6 +65,7 @@ def _brokers(admin: Admin) -> list[dict[str, Any]]:
             used = _first_number(info.get("commitLogDiskRatio"))
             facts |= {
                 "version": info.get("brokerVersionDesc"),
+                "native": info.get("nativeVersion") or None,
                 "in_per_second": _first_number(info.get("putTps")),
                 "out_per_second": _first_number(info.get("getTransferedTps") or info.get("getTransferredTps")),
                 "in_today": _since(info, "msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
@@ -118,7 +119,7 @@ def _show(brokers: list[dict[str, Any]], backlog: dict[str, int]) -> None:
         (
             f"{b['name']}/{b['id']}",
             b["address"],
-            b["version"] or "-",
+            (b["version"] or "-") + (f" native {b['native']}" if b["native"] else ""),
             f"{b['in_per_second']:,.0f}",
             f"{b['out_per_second']:,.0f}",
             f"{b['in_today']:,}",

@@ -18,6 +18,7 @@ Form = str | tuple[bytes, bytes]
 def answer_form(region: str, version: int, queue_id: int, serialization: int) -> Form:
     """Return what `send_answer` fills in for one queue: everything of a SEND reply that does not change from message to message."""
     if serialization == 0:
+        region = region.replace("%", "%%")  # the form is filled in by %
         return (
             f'{{"code":0,"extFields":{{"queueId":"{queue_id}","TRACE_ON":"true","MSG_REGION":"{region}","msgId":"%s",'
             f'"queueOffset":"%d"}},"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{version}}}'

@@ -107,7 +107,7 @@ class Messages:
         flat: list[int] = []
         places: list[int] = []
         end, done = at + room, len(self.places)
-        layout, known_host = _HEADS[8, len(host)], b""
+        layout, known_host = _HEADS[8, len(host)], None
         v6 = STORE_V6 if len(host) == 20 else 0
         bits, fixed = v6, 0
         try:
@@ -140,15 +140,16 @@ class Messages:
                 places.append(at)
                 at += size
             else:
+                entries = _packed(flat)
                 self.places += places
-                return b"".join(pieces), _packed(flat)
-        except struct_error as exc:
-            raise MessageIllegal(f"a number of the message is out of range: {exc}") from None
+                return b"".join(pieces), entries
+        except struct_error:
+            raise MessageIllegal("a number of the message is out of range") from None
         whole = self._whole(done + len(places)) - done
         self.places += places[:whole]
         end = places[whole] if whole < len(places) else at
-        entries = 3 * sum(place < end for place in flat[0::3])
-        return b"".join(pieces[: 4 * whole]), _packed(flat[:entries])
+        numbers = 3 * sum(place < end for place in flat[0::3])
+        return b"".join(pieces[: 4 * whole]), _packed(flat[:numbers])
 
     def _whole(self, count: int) -> int:
         """Return how many of the first ``count`` messages belong to requests that lie among them whole."""
@@ -181,7 +182,10 @@ class Messages:
     def answers(
         self, which: int, queue_id: int, queue_offset: int, region: str, host_hex: str, version: int
     ) -> list[tuple[int, bytes]]:
-        """Return (connection, frame) for each sender that is answered as ``which`` says; the first message has ``queue_offset``."""
+        """Return (connection, frame) for each sender that is answered as ``which`` says; the first message has ``queue_offset``.
+
+        The compiled twin joins what neighbours of one connection are told.
+        """
         found: list[tuple[int, bytes]] = []
         forms: dict[int, Form] = {}
         places, at = self.places, 0

@@ -65,6 +65,10 @@ class Reader:
         self._open.clear()
         self._open_halves.clear()
 
+    def __len__(self) -> int:
+        """How many queues are open."""
+        return len(self._open)
+
     def read(self, peer: int, host: bytes, data: bytes) -> tuple[list[Frame], int, int, str | None]:
         """Read what a connection brought; ``host`` is stored as where the messages were born.
 
@@ -92,15 +96,15 @@ class Reader:
                     others.append(frame)
                 continue
             messages = groups.get((topic, queue_id, ""))
-            if messages is None:
-                if (topic, queue_id) not in opened:
-                    others.append(frame)
-                    continue
-                messages = groups[topic, queue_id, ""] = Messages()
-            prepared = stored_properties(text, cluster)
-            if prepared is None or len(text) > properties_max:
+            if (messages is None and (topic, queue_id) not in opened) or len(text) > properties_max:
                 others.append(frame)
                 continue
+            prepared = stored_properties(text, cluster)
+            if prepared is None:
+                others.append(frame)
+                continue
+            if messages is None:
+                messages = groups[topic, queue_id, ""] = Messages()
             properties, code, wait = prepared
             messages.drafts.append((data[body:end], properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code))
             messages.senders.append((peer, opaque, serialization, DURABLE if wait else AT_ONCE, 1))
@@ -145,9 +149,7 @@ class Reader:
         messages.senders.append((peer, opaque, serialization, how, len(drafts)))
         return True
 
-    def take(self) -> list[Group]:
-        """Take out what was read since the last call."""
-        if not self._groups:
-            return []
+    def take(self) -> list[tuple[str, int, str, Messages]]:
+        """Take out what was read since the last call: of each `Group` its fields."""
         groups, self._groups = self._groups, {}
-        return [Group(*key, messages) for key, messages in groups.items() if messages.drafts]
+        return [(*key, messages) for key, messages in groups.items()]

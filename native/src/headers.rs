@@ -1,0 +1,239 @@
+//! Headers of sends: bytes in, plain values out. `None` for anything unusual: the general decoder must look at it.
+
+use std::borrow::Cow;
+
+use crate::json::Scanner;
+
+/// What a broker uses of the header of SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendHeader<'a> {
+    /// Number of the request.
+    pub opaque: i32,
+    /// Bits of the request: 1 an answer, 2 wants none.
+    pub flag: i64,
+    /// The topic, which is UTF-8.
+    pub topic: Cow<'a, [u8]>,
+    /// The queue.
+    pub queue_id: i32,
+    /// Bits of the message.
+    pub sys_flag: i32,
+    /// When the message was made.
+    pub born_ms: i64,
+    /// The user's flag.
+    pub user_flag: i32,
+    /// Properties as they were sent.
+    pub properties: Cow<'a, [u8]>,
+    /// How often it was consumed.
+    pub reconsume: i32,
+    /// Whether the body is a batch.
+    pub batch: bool,
+}
+
+#[derive(Default)]
+struct Fields<'a> {
+    topic: Option<Cow<'a, [u8]>>,
+    queue_id: Option<i32>,
+    sys_flag: Option<i32>,
+    born_ms: Option<i64>,
+    user_flag: Option<i32>,
+    properties: Cow<'a, [u8]>,
+    reconsume: i32,
+    batch: bool,
+}
+
+impl<'a> Fields<'a> {
+    fn read(inner: &mut Scanner<'a>) -> Option<Self> {
+        let mut found = Fields::default();
+        inner.object(|inner, name| {
+            match name {
+                b"a" => drop(inner.text()?),
+                b"b" => found.topic = Some(inner.text()?),
+                b"e" => found.queue_id = Some(inner.integer_32()?),
+                b"f" => found.sys_flag = Some(inner.integer_32()?),
+                b"g" => found.born_ms = Some(inner.integer()?),
+                b"h" => found.user_flag = Some(inner.integer_32()?),
+                b"i" => found.properties = inner.text()?,
+                b"j" => found.reconsume = inner.integer_32()?,
+                b"m" => found.batch = inner.boolean()?,
+                _ => inner.skip()?,
+            }
+            Some(())
+        })?;
+        let whole = found.topic.is_some() && found.queue_id.is_some() && found.sys_flag.is_some();
+        (whole && found.born_ms.is_some() && found.user_flag.is_some()).then_some(found)
+    }
+}
+
+/// Read a header that is JSON.
+pub fn send_header_json(header: &[u8]) -> Option<SendHeader<'_>> {
+    let (mut opaque, mut flag, mut fields) = (None, 0, None);
+    let mut scanner = Scanner::new(header);
+    scanner.object(|inner, name| {
+        match name {
+            b"opaque" => opaque = Some(inner.integer_32()?),
+            b"flag" => flag = inner.integer()?,
+            b"extFields" => fields = Some(Fields::read(inner)?),
+            _ => inner.skip()?,
+        }
+        Some(())
+    })?;
+    if !scanner.at_end() {
+        return None;
+    }
+    let fields = fields?;
+    Some(SendHeader {
+        opaque: opaque?,
+        flag,
+        topic: fields.topic?,
+        queue_id: fields.queue_id?,
+        sys_flag: fields.sys_flag?,
+        born_ms: fields.born_ms?,
+        user_flag: fields.user_flag?,
+        properties: fields.properties,
+        reconsume: fields.reconsume,
+        batch: fields.batch,
+    })
+}
+
+/// Read a header that is ROCKETMQ: 21 bytes, of which the code was looked at, and the fields.
+///
+/// Fields g (13 digits, as every time between 2001 and 2286 has) and i come once, in this order.
+pub fn send_header_rocketmq(header: &[u8]) -> Option<SendHeader<'_>> {
+    let (head, mut rest) = header.split_first_chunk::<21>()?;
+    let [_, _, _, _, _, opaque @ .., _, _, _, _, _, _, _, _, _, _, _, _] = *head;
+    let [.., f0, f1, f2, f3, r0, r1, r2, r3, e0, e1, e2, e3] = *head;
+    if [r0, r1, r2, r3] != [0; 4] || usize::try_from(i32::from_be_bytes([e0, e1, e2, e3])).ok()? != rest.len() {
+        return None;
+    }
+    let (mut born, mut properties) = (None, None);
+    let (mut b, mut e, mut f, mut h, mut j, mut m): (&[u8], &[u8], &[u8], &[u8], &[u8], &[u8]) =
+        (b"", b"", b"", b"", b"0", b"false");
+    while !rest.is_empty() {
+        let (name, value) = entry(&mut rest)?;
+        match name {
+            b"g" if born.is_none() && value.len() == 13 => {
+                if !value.iter().all(u8::is_ascii_digit) {
+                    return None;
+                }
+                born = Some(std::str::from_utf8(value).ok()?.parse().ok()?);
+                continue;
+            }
+            b"i" if born.is_some() && properties.is_none() => {
+                properties = Some(value);
+                continue;
+            }
+            _ => {}
+        }
+        if std::str::from_utf8(name).is_err() || std::str::from_utf8(value).is_err() {
+            return None;
+        }
+        if value.is_empty() {
+            continue;
+        }
+        match name {
+            b"g" | b"i" => return None,
+            b"b" => b = value,
+            b"e" => e = value,
+            b"f" => f = value,
+            b"h" => h = value,
+            b"j" => j = value,
+            b"m" => m = value,
+            _ => {}
+        }
+    }
+    Some(SendHeader {
+        opaque: i32::from_be_bytes(opaque),
+        flag: i64::from(i32::from_be_bytes([f0, f1, f2, f3])),
+        topic: Cow::Borrowed((!b.is_empty()).then_some(b)?),
+        queue_id: number(e)?,
+        sys_flag: number(f)?,
+        born_ms: born?,
+        user_flag: number(h)?,
+        properties: Cow::Borrowed(properties?),
+        reconsume: number(j)?,
+        batch: m.eq_ignore_ascii_case(b"true"),
+    })
+}
+
+/// Take the next name and value from the front.
+fn entry<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let (size, behind) = rest.split_first_chunk::<2>()?;
+    let (name, behind) = behind.split_at_checked(usize::from(u16::from_be_bytes(*size)))?;
+    let (size, behind) = behind.split_first_chunk::<4>()?;
+    let (value, behind) = behind.split_at_checked(usize::try_from(u32::from_be_bytes(*size)).ok()?)?;
+    *rest = behind;
+    Some((name, value))
+}
+
+/// A number as the general decoder reads it: no sign but one minus, no blanks, 32 bits.
+fn number(text: &[u8]) -> Option<i32> {
+    let text = std::str::from_utf8(text).ok().filter(|text| !text.starts_with('+') && text.len() <= 4300)?;
+    text.parse().ok().filter(|number| *number < 0 || !text.starts_with('-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const JSON: &[u8] = br#"{"code":310,"extFields":{"a":"P","b":"T","e":"1","f":"0","g":"1700000000000","h":"-5","i":"KEYS\u0001k\u0002","m":"false"},"flag":0,"opaque":77}"#;
+
+    fn rocketmq(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let mut ext = Vec::new();
+        for (name, value) in fields {
+            ext.extend_from_slice(&(name.len() as u16).to_be_bytes());
+            ext.extend_from_slice(name);
+            ext.extend_from_slice(&(value.len() as u32).to_be_bytes());
+            ext.extend_from_slice(value);
+        }
+        let mut head = b"\x01\x36\0\x01\x99\0\0\0\x4d\0\0\0\0\0\0\0\0".to_vec();
+        head.extend_from_slice(&(ext.len() as u32).to_be_bytes());
+        head.extend_from_slice(&ext);
+        head
+    }
+
+    fn usual() -> Vec<u8> {
+        rocketmq(&[(b"b", b"T"), (b"e", b"1"), (b"f", b"0"), (b"g", b"1700000000000"), (b"h", b"-5"), (b"i", b"KEYS\x01k\x02")])
+    }
+
+    #[test]
+    fn both_kinds_of_header_say_the_same() {
+        let binary = usual();
+        let found = send_header_json(JSON);
+        assert!(found.is_some());
+        assert_eq!(found, send_header_rocketmq(&binary));
+        assert_eq!(found.map(|header| (header.opaque, header.user_flag, header.born_ms)), Some((77, -5, 1700000000000)));
+    }
+
+    #[test]
+    fn fields_in_another_order_or_twice_are_left_to_the_general_decoder() {
+        let fields: [(&[u8], &[u8]); 6] =
+            [(b"b", b"T"), (b"e", b"1"), (b"f", b"0"), (b"i", b""), (b"h", b"0"), (b"g", b"1700000000000")];
+        assert_eq!(send_header_rocketmq(&rocketmq(&fields)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_header_is_read_or_refused(at in 0usize..400, byte in any::<u8>(), cut in 0usize..400) {
+            for mut header in [JSON.to_vec(), usual()] {
+                if let Some(place) = header.get_mut(at) {
+                    *place = byte;
+                }
+                header.truncate(header.len().saturating_sub(cut / 20));
+                let _ = send_header_json(&header);
+                let _ = send_header_rocketmq(&header);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(header in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = send_header_json(&header);
+            let _ = send_header_rocketmq(&header);
+        }
+
+        #[test]
+        fn any_json_is_read_or_refused(header in r#"\{("(opaque|extFields|flag|b|e|z)":([0-9.e+-]{1,4}|"(\\u[dD][89a-f][0-9a-f]{2}|[a-z])*"|[{}\[\]]|true),?){0,8}\}*"#) {
+            let _ = send_header_json(header.as_bytes());
+        }
+    }
+}

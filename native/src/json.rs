@@ -1,0 +1,258 @@
+//! A reader of JSON text that is strict, goes forward once and keeps nothing. `None` everywhere: this is no such text.
+
+use std::borrow::Cow;
+
+const DEPTH_MAX: usize = 64;
+
+/// Where a reading stands.
+pub struct Scanner<'a> {
+    data: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Scanner<'a> {
+    /// Begin at the start of a text.
+    pub fn new(data: &'a [u8]) -> Self {
+        Scanner { data, at: 0 }
+    }
+
+    /// Whether nothing but white space is left.
+    pub fn at_end(&mut self) -> bool {
+        self.space();
+        self.at >= self.data.len()
+    }
+
+    /// Read an object: `field` is given each name and must read its value.
+    pub fn object(&mut self, mut field: impl FnMut(&mut Self, &[u8]) -> Option<()>) -> Option<()> {
+        self.space();
+        self.eat(b'{')?;
+        self.space();
+        if self.peek()? == b'}' {
+            return self.eat(b'}');
+        }
+        loop {
+            self.space();
+            let name = self.string()?;
+            self.space();
+            self.eat(b':')?;
+            self.space();
+            field(self, &name)?;
+            self.space();
+            match self.next()? {
+                b',' => {}
+                b'}' => return Some(()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Read a string that is UTF-8.
+    pub fn text(&mut self) -> Option<Cow<'a, [u8]>> {
+        let found = self.string()?;
+        std::str::from_utf8(&found).is_ok().then_some(found)
+    }
+
+    /// Read a whole number, which may stand in a string.
+    pub fn integer(&mut self) -> Option<i64> {
+        if self.peek()? == b'"' {
+            let text = self.string()?;
+            let mut inner = Scanner::new(&text);
+            let number = integer_of(inner.number()?)?;
+            return (inner.at == text.len()).then_some(number);
+        }
+        integer_of(self.number()?)
+    }
+
+    /// Read a whole number of 32 bits.
+    pub fn integer_32(&mut self) -> Option<i32> {
+        i32::try_from(self.integer()?).ok()
+    }
+
+    /// Read a truth value, which may stand in a string, or be 0 or 1.
+    pub fn boolean(&mut self) -> Option<bool> {
+        match self.peek()? {
+            b't' => self.word(b"true").map(|()| true),
+            b'f' => self.word(b"false").map(|()| false),
+            b'"' => {
+                let text = self.string()?;
+                if text.eq_ignore_ascii_case(b"true") || *text == *b"1" {
+                    Some(true)
+                } else if text.eq_ignore_ascii_case(b"false") || *text == *b"0" {
+                    Some(false)
+                } else {
+                    None
+                }
+            }
+            _ => match self.number()? {
+                b"1" => Some(true),
+                b"0" => Some(false),
+                _ => None,
+            },
+        }
+    }
+
+    /// Read over any value.
+    pub fn skip(&mut self) -> Option<()> {
+        self.skip_to(DEPTH_MAX)
+    }
+
+    fn skip_to(&mut self, depth: usize) -> Option<()> {
+        match self.peek()? {
+            b'"' => self.string().map(|_| ()),
+            b'{' => {
+                let depth = depth.checked_sub(1)?;
+                self.object(|inner, _| inner.skip_to(depth))
+            }
+            b'[' => {
+                let depth = depth.checked_sub(1)?;
+                self.eat(b'[')?;
+                self.space();
+                if self.peek()? == b']' {
+                    return self.eat(b']');
+                }
+                loop {
+                    self.space();
+                    self.skip_to(depth)?;
+                    self.space();
+                    match self.next()? {
+                        b',' => {}
+                        b']' => return Some(()),
+                        _ => return None,
+                    }
+                }
+            }
+            b't' => self.word(b"true"),
+            b'f' => self.word(b"false"),
+            b'n' => self.word(b"null"),
+            _ => self.number().map(|_| ()),
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.data.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let found = self.peek()?;
+        self.at = self.at.saturating_add(1);
+        Some(found)
+    }
+
+    fn eat(&mut self, byte: u8) -> Option<()> {
+        (self.next()? == byte).then_some(())
+    }
+
+    fn word(&mut self, word: &[u8]) -> Option<()> {
+        let rest = self.data.get(self.at..)?;
+        rest.starts_with(word).then(|| self.at = self.at.saturating_add(word.len()))
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at = self.at.saturating_add(1);
+        }
+    }
+
+    /// Read over a number and return its text.
+    fn number(&mut self) -> Option<&'a [u8]> {
+        let begin = self.at;
+        if self.peek() == Some(b'-') {
+            self.at = self.at.saturating_add(1);
+        }
+        if self.digits()? > 1 && self.data.get(begin..self.at)?.iter().find(|b| **b != b'-') == Some(&b'0') {
+            return None;
+        }
+        if self.peek() == Some(b'.') {
+            self.at = self.at.saturating_add(1);
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at = self.at.saturating_add(1);
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at = self.at.saturating_add(1);
+            }
+            self.digits()?;
+        }
+        self.data.get(begin..self.at)
+    }
+
+    fn digits(&mut self) -> Option<usize> {
+        let count = self.data.get(self.at..)?.iter().take_while(|b| b.is_ascii_digit()).count();
+        self.at = self.at.saturating_add(count);
+        (count > 0).then_some(count)
+    }
+
+    /// Read a string: borrowed where nothing in it is escaped.
+    fn string(&mut self) -> Option<Cow<'a, [u8]>> {
+        self.eat(b'"')?;
+        let rest = self.data.get(self.at..)?;
+        let plain = plain_bytes(rest);
+        self.at = self.at.saturating_add(plain);
+        if self.peek()? == b'"' {
+            self.at = self.at.saturating_add(1);
+            return rest.get(..plain).map(Cow::Borrowed);
+        }
+        let mut found = Vec::with_capacity(rest.len().min(256));
+        found.extend_from_slice(rest.get(..plain)?);
+        loop {
+            match self.next()? {
+                b'"' => return Some(Cow::Owned(found)),
+                b'\\' => self.escaped(&mut found)?,
+                _ => return None,
+            }
+            let rest = self.data.get(self.at..)?;
+            let plain = plain_bytes(rest);
+            found.extend_from_slice(rest.get(..plain)?);
+            self.at = self.at.saturating_add(plain);
+        }
+    }
+
+    fn escaped(&mut self, found: &mut Vec<u8>) -> Option<()> {
+        let byte = match self.next()? {
+            byte @ (b'"' | b'\\' | b'/') => byte,
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => {
+                let first = self.hex()?;
+                let mut point = first;
+                if (0xD800..0xDC00).contains(&first) {
+                    self.eat(b'\\')?;
+                    self.eat(b'u')?;
+                    let second = self.hex()?;
+                    if !(0xDC00..0xE000).contains(&second) {
+                        return None;
+                    }
+                    point = ((first & 0x3FF) << 10 | second & 0x3FF).saturating_add(0x10000);
+                }
+                let mut bytes = [0; 4];
+                // alone, half of a pair is no character
+                found.extend_from_slice(char::from_u32(point)?.encode_utf8(&mut bytes).as_bytes());
+                return Some(());
+            }
+            _ => return None,
+        };
+        found.push(byte);
+        Some(())
+    }
+
+    fn hex(&mut self) -> Option<u32> {
+        let mut found = 0;
+        for _ in 0..4 {
+            found = found << 4 | char::from(self.next()?).to_digit(16)?;
+        }
+        Some(found)
+    }
+}
+
+/// How many bytes stand before the end of a string, an escape, or what may not be in one.
+fn plain_bytes(data: &[u8]) -> usize {
+    data.iter().position(|b| *b < 0x20 || *b == b'"' || *b == b'\\').unwrap_or(data.len())
+}
+
+/// The value of a number's text, when it is whole and written so.
+fn integer_of(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}

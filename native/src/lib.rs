@@ -1,0 +1,15 @@
+//! The compiled twin of `halfmoon.columns`: what touches each message. Bytes in, columns or bytes out.
+//!
+//! The Python functions are the reference; names and meanings are theirs. Only `python` knows of the interpreter. Nothing here
+//! panics, whatever bytes come, calls back into Python, or keeps anything but what a columns object owns.
+
+pub mod answers;
+pub mod batch;
+pub mod frames;
+pub mod headers;
+mod json;
+pub mod messages;
+pub mod properties;
+#[cfg(feature = "python")]
+mod python;
+pub mod reader;

@@ -1,0 +1,355 @@
+//! The module as Python sees it: the names, arguments and errors of `halfmoon.columns`.
+//!
+//! Nothing here lets go of the interpreter: a turn's work takes microseconds, and another thread would cost more than it brings.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyIndexError, PyKeyError, PyUnicodeDecodeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::types::{PyBytes, PyList, PyType};
+
+use crate::answers::Form;
+use crate::batch;
+use crate::frames::{self, Rest};
+use crate::messages::{self as columns, Illegal, Numbers, Sender, Source, Target};
+use crate::properties;
+use crate::reader;
+
+pyo3::import_exception!(halfmoon.errors, MessageIllegal);
+
+/// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
+const INTERFACE: i64 = 1;
+
+impl From<Illegal> for PyErr {
+    fn from(illegal: Illegal) -> Self {
+        MessageIllegal::new_err(illegal.0)
+    }
+}
+
+type Frame = (u8, usize, usize, usize);
+type Found = (Vec<Frame>, usize, usize, Option<String>);
+type SenderFields = (i64, i32, i64, i64, usize);
+
+fn fields(frame: frames::Frame) -> Frame {
+    (frame.serialization, frame.start, frame.body, frame.end)
+}
+
+fn found(others: Vec<Frame>, rest: Rest) -> Found {
+    (others, rest.used, rest.wanted, rest.wrong)
+}
+
+// ---------------------------------------------------------------- messages
+
+/// Messages of one queue in the order they came, and who sent them.
+#[pyclass(module = "halfmoon_native")]
+#[derive(Default)]
+struct Messages {
+    inner: columns::Messages,
+}
+
+/// Read a number that may have more than 64 bits; those have no place in any record.
+fn number(value: &Bound<'_, PyAny>, fits: &mut bool) -> PyResult<i64> {
+    value.extract().or_else(|error: PyErr| {
+        *fits = false;
+        if error.is_instance_of::<pyo3::exceptions::PyOverflowError>(value.py()) { Ok(i64::MAX) } else { Err(error) }
+    })
+}
+
+type DraftFields<'py> = (
+    PyBackedBytes,
+    PyBackedBytes,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    PyBackedBytes,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+);
+
+fn add(messages: &mut columns::Messages, draft: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (body, text, flag, sys_flag, born_ms, host, reconsume, prepared, code): DraftFields<'_> = draft.extract()?;
+    let mut fits = true;
+    let numbers = Numbers {
+        flag: number(&flag, &mut fits)?,
+        sys_flag: number(&sys_flag, &mut fits)?,
+        born_ms: number(&born_ms, &mut fits)?,
+        reconsume: number(&reconsume, &mut fits)?,
+        prepared: number(&prepared, &mut fits)?,
+        code: number(&code, &mut fits)?,
+    };
+    messages.add_made(&Source::new(Box::new(body), &host), &text, numbers, fits);
+    Ok(())
+}
+
+#[pymethods]
+impl Messages {
+    #[new]
+    #[pyo3(signature = (drafts = None))]
+    fn new(drafts: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let mut inner = columns::Messages::default();
+        if let Some(drafts) = drafts {
+            for draft in drafts.try_iter()? {
+                add(&mut inner, &draft?)?;
+            }
+        }
+        Ok(Messages { inner })
+    }
+
+    /// Return messages that are stored already, whose senders are to be answered.
+    #[classmethod]
+    fn lying_at(_type: &Bound<'_, PyType>, places: Vec<i64>) -> Self {
+        let mut inner = columns::Messages::default();
+        inner.lie_at(places);
+        Messages { inner }
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.len()
+    }
+
+    /// The messages as they are stored, made anew at each look.
+    #[getter]
+    fn drafts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let made = PyList::empty(py);
+        for view in self.inner.views() {
+            let numbers = view.numbers;
+            let (body, text) = (PyBytes::new(py, view.body), PyBytes::new(py, view.properties));
+            let (born_ms, host) = (numbers.born_ms, PyBytes::new(py, view.host));
+            let (flag, sys_flag, reconsume) = (numbers.flag, numbers.sys_flag, numbers.reconsume);
+            made.append((body, text, flag, sys_flag, born_ms, host, reconsume, numbers.prepared, numbers.code))?;
+        }
+        Ok(made)
+    }
+
+    /// Who sent them, in order, made anew at each look.
+    #[getter]
+    fn senders(&self) -> Vec<SenderFields> {
+        let fields = |one: &Sender| (one.peer, one.opaque, one.serialization, one.how, one.count);
+        self.inner.senders().iter().map(fields).collect()
+    }
+
+    /// The physical offsets of those that are encoded, made anew at each look.
+    #[getter]
+    fn places(&self) -> Vec<i64> {
+        self.inner.places().to_vec()
+    }
+
+    /// How many are not encoded.
+    #[getter]
+    fn left(&self) -> i64 {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        count(self.inner.len()).saturating_sub(count(self.inner.places().len()))
+    }
+
+    /// Say who sent the next `count` messages, as one request.
+    fn sent(&mut self, peer: i64, opaque: i32, serialization: i64, how: i64, count: usize) {
+        self.inner.sent(Sender { peer, opaque, serialization, how, count });
+    }
+
+    /// Return the messages of each request by themselves, none of them encoded.
+    fn apart(&self) -> Vec<Messages> {
+        self.inner.apart().into_iter().map(|inner| Messages { inner }).collect()
+    }
+
+    /// Whether some sender is answered so.
+    fn answered(&self, how: i64) -> bool {
+        self.inner.senders().iter().any(|sender| sender.how == how)
+    }
+
+    /// Return records and queue entries of those that are left, as many as fit into `room` bytes.
+    #[allow(clippy::too_many_arguments)]
+    fn encode<'py>(
+        &mut self, py: Python<'py>, topic: PyBackedStr, queue_id: i64, queue_offset: i64, at: i64, room: i64, size_max: i64,
+        now: i64, host: PyBackedBytes,
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        if host.len() != 8 && host.len() != 20 {
+            return Err(PyKeyError::new_err((8, host.len())));
+        }
+        let target = Target { topic: topic.as_bytes(), queue_id, queue_offset, at, room, size_max, now, host: &host };
+        let plan = self.inner.plan(&target)?;
+        let (record_bytes, entry_bytes) = (plan.record_bytes, plan.entry_bytes);
+        let mut entries = vec![0; entry_bytes];
+        let records = PyBytes::new_with(py, record_bytes, |records| {
+            let written = self.inner.write(plan, &target, records, &mut entries);
+            written.ok_or_else(|| MessageIllegal::new_err("a number of the message is out of range"))
+        })?;
+        Ok((records, PyBytes::new(py, &entries)))
+    }
+
+    /// Return the size of each record, in bytes.
+    fn sizes(&self, topic: PyBackedStr, host: PyBackedBytes) -> Vec<usize> {
+        self.inner.sizes(topic.len(), host.len())
+    }
+
+    /// Return the sizes of those that are not parted: of each request, or of each message where nobody asked.
+    fn together(&self, sizes: Vec<i64>) -> Vec<i64> {
+        if self.inner.senders().is_empty() {
+            return sizes;
+        }
+        let mut left = sizes.into_iter();
+        let mut of_one = |sender: &Sender| left.by_ref().take(sender.count).fold(0, i64::saturating_add);
+        self.inner.senders().iter().map(&mut of_one).collect()
+    }
+
+    /// Return (connection, frames) of the senders that are answered as `which` says; the first message has `queue_offset`.
+    fn answers<'py>(
+        &self, py: Python<'py>, which: i64, queue_id: i64, queue_offset: i64, region: PyBackedStr, host_hex: PyBackedStr,
+        version: i16,
+    ) -> PyResult<Vec<(i64, Bound<'py, PyBytes>)>> {
+        let form = Form { region: &region, version, queue_id, host_hex: &host_hex };
+        let found = self.inner.answers(which, queue_offset, &form);
+        let found = found.ok_or_else(|| PyIndexError::new_err("a message is not encoded"))?;
+        Ok(found.into_iter().map(|(peer, frames)| (peer, PyBytes::new(py, &frames))).collect())
+    }
+}
+
+// ---------------------------------------------------------------- reading
+
+/// The columns of a turn. `cluster` is the pair that each stored message gets, `body_max` the longest body.
+#[pyclass(module = "halfmoon_native")]
+struct Reader {
+    inner: reader::Reader,
+}
+
+#[pymethods]
+impl Reader {
+    #[new]
+    fn new(cluster: &[u8], body_max: usize) -> Self {
+        Reader { inner: reader::Reader::new(cluster, body_max) }
+    }
+
+    /// Take the ordinary sends to a queue from now on.
+    fn open(&mut self, topic: PyBackedStr, queue_id: i64) {
+        self.inner.open(&topic, queue_id);
+    }
+
+    /// Take the ordinary half messages for a queue from now on; `suffix` are whole pairs that say where they belong.
+    fn open_halves(&mut self, topic: PyBackedStr, queue_id: i64, suffix: &[u8]) {
+        self.inner.open_halves(&topic, queue_id, suffix);
+    }
+
+    /// Take batches with these properties: each message gets `suffix`, and the sender waits for the sync or not.
+    #[pyo3(signature = (text, suffix, *, wait))]
+    fn open_batch(&mut self, text: &[u8], suffix: &[u8], wait: bool) {
+        self.inner.open_batch(text, suffix, wait);
+    }
+
+    /// Take nothing: topics changed.
+    fn close(&mut self) {
+        self.inner.close();
+    }
+
+    /// How many queues are open.
+    fn __len__(&self) -> usize {
+        self.inner.open_count()
+    }
+
+    /// Read what a connection brought; `host` is stored as where the messages were born.
+    fn read(&mut self, peer: i64, host: &[u8], data: PyBackedBytes) -> Found {
+        let source = Source::new(Box::new(data), host);
+        let mut others = Vec::new();
+        let rest = self.inner.read(peer, &source, |frame| others.push(fields(frame)));
+        found(others, rest)
+    }
+
+    /// Take out what was read since the last call, as (topic, queue id, producer group, messages).
+    fn take(&mut self) -> Vec<(String, i32, String, Messages)> {
+        let fields = |one: reader::Group| (one.topic, one.queue_id, one.producer_group, Messages { inner: one.messages });
+        self.inner.take().into_iter().map(fields).collect()
+    }
+}
+
+// ---------------------------------------------------------------- functions
+
+/// Cut a run of bytes into whole frames.
+#[pyfunction]
+fn cut(data: &[u8], frame_max: i64, header_max: i64) -> Found {
+    let mut whole = Vec::new();
+    let rest = frames::cut(data, frame_max, header_max, |frame| whole.push(fields(frame)));
+    found(whole, rest)
+}
+
+type Item<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, i32);
+
+/// Split a batch body into (body, properties, flag) of each message.
+#[pyfunction]
+fn batch_items<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Vec<Item<'py>>> {
+    let bytes = |range| PyBytes::new(py, body.get(range).unwrap_or(&[]));
+    let items = batch::batch_items(body).map_err(PyValueError::new_err)?;
+    Ok(items.into_iter().map(|item| (bytes(item.body), bytes(item.properties), item.flag)).collect())
+}
+
+/// Split a batch body into what is stored; `suffix` are whole pairs that each message gets behind its own.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+fn batch_drafts<'py>(
+    py: Python<'py>, body: &[u8], suffix: &[u8], sys_flag: &Bound<'py, PyAny>, born_ms: &Bound<'py, PyAny>,
+    host: &Bound<'py, PyBytes>, reconsume: &Bound<'py, PyAny>, properties_max: usize,
+) -> PyResult<Option<Bound<'py, PyList>>> {
+    let Ok(items) = batch::batch_items(body) else { return Ok(None) };
+    if !(1..=batch::BATCH_MAX).contains(&items.len()) {
+        return Ok(None);
+    }
+    let made = PyList::empty(py);
+    let mut text = Vec::new();
+    for item in items {
+        text.clear();
+        let sent = body.get(item.properties).unwrap_or(&[]);
+        let prepared = properties::stored_properties(sent, suffix, &mut text).filter(|_| text.len() <= properties_max);
+        let Some(prepared) = prepared else { return Ok(None) };
+        let one = PyBytes::new(py, body.get(item.body).unwrap_or(&[]));
+        made.append((one, PyBytes::new(py, &text), item.flag, sys_flag, born_ms, host, reconsume, 0, prepared.code))?;
+    }
+    Ok(Some(made))
+}
+
+/// Prepare properties for storing: WAIT goes out, `cluster` (a whole pair) comes in at the end.
+#[pyfunction]
+fn stored_properties<'py>(py: Python<'py>, text: &[u8], cluster: &[u8]) -> Option<(Bound<'py, PyBytes>, i32, bool)> {
+    let mut out = Vec::new();
+    let found = properties::stored_properties(text, cluster, &mut out)?;
+    Some((PyBytes::new(py, &out), found.code, found.wait))
+}
+
+/// Prepare the properties of an ordinary half message: `suffix` (whole pairs) comes in at the end.
+#[pyfunction]
+fn half_properties<'py>(py: Python<'py>, text: &[u8], suffix: &[u8]) -> Option<(Bound<'py, PyBytes>, i32, bool, String)> {
+    let mut out = Vec::new();
+    let found = properties::half_properties(text, suffix, &mut out)?;
+    Some((PyBytes::new(py, &out), found.code, found.wait, found.group))
+}
+
+/// Return the tag code of a queue entry: Java's hash of the tag's text, signed; 0 for no tag.
+#[pyfunction]
+fn tag_hash(py: Python<'_>, tag: &[u8]) -> PyResult<i32> {
+    match (properties::tag_hash(tag), std::str::from_utf8(tag)) {
+        (Some(code), _) => Ok(code),
+        (None, Err(error)) => Err(PyUnicodeDecodeError::new_err_from_utf8(py, tag, error)),
+        (None, Ok(_)) => Ok(0),
+    }
+}
+
+/// Return the CRC-32 of bytes, going on from `value`.
+#[pyfunction]
+#[pyo3(signature = (data, value = 0, /))]
+fn crc32(data: &Bound<'_, PyAny>, value: u32) -> PyResult<u32> {
+    let mut hasher = crc32fast::Hasher::new_with_initial(value);
+    match data.cast::<PyBytes>() {
+        Ok(bytes) => hasher.update(bytes.as_bytes()),
+        Err(_) => hasher.update(&PyBuffer::<u8>::get(data)?.to_vec(data.py())?),
+    }
+    Ok(hasher.finalize())
+}
+
+#[pymodule]
+mod halfmoon_native {
+    #[pymodule_export]
+    use super::{Messages, Reader, batch_drafts, batch_items, crc32, cut, half_properties, stored_properties, tag_hash};
+
+    #[pymodule_export]
+    const INTERFACE: i64 = super::INTERFACE;
+
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}
