@@ -15,6 +15,7 @@ from tools import mission
 
 settings.register_profile("halfmoon", deadline=None, derandomize="CI" in os.environ)
 settings.register_profile("quick", settings.get_profile("halfmoon"), max_examples=20)
+settings.register_profile("fuzz", settings.get_profile("halfmoon"), max_examples=5_000, derandomize=False)
 settings.load_profile("halfmoon")
 
 _RECORDER = pytest.StashKey[mission.Recorder]()

@@ -46,13 +46,13 @@ impl<'a> Fields<'a> {
         let mut found = Fields::default();
         inner.object(|inner, name| {
             match name {
-                b"a" => drop(inner.text()?),
-                b"b" => found.topic = Some(inner.text()?),
+                b"a" => drop(inner.string()?),
+                b"b" => found.topic = Some(inner.string()?),
                 b"e" => found.queue_id = Some(inner.integer_32()?),
                 b"f" => found.sys_flag = Some(inner.integer_32()?),
                 b"g" => found.born_ms = Some(inner.integer()?),
                 b"h" => found.user_flag = Some(inner.integer_32()?),
-                b"i" => found.properties = inner.text()?,
+                b"i" => found.properties = inner.string()?,
                 b"j" => found.reconsume = inner.integer_32()?,
                 b"m" => found.batch = inner.boolean()?,
                 _ => inner.skip()?,
@@ -66,6 +66,7 @@ impl<'a> Fields<'a> {
 
 /// Read a header that is JSON.
 pub fn send_header_json(header: &[u8]) -> Option<SendHeader<'_>> {
+    std::str::from_utf8(header).ok()?;
     let (mut opaque, mut flag, mut fields) = (None, 0, None);
     let mut scanner = Scanner::new(header);
     scanner.object(|inner, name| {

@@ -1,4 +1,4 @@
-//! A reader of JSON text that is strict, goes forward once and keeps nothing. `None` everywhere: this is no such text.
+//! A reader of JSON text, which is known to be UTF-8: strict, goes forward once and keeps nothing. `None` everywhere: this is no such text.
 
 use std::borrow::Cow;
 
@@ -44,12 +44,6 @@ impl<'a> Scanner<'a> {
                 _ => return None,
             }
         }
-    }
-
-    /// Read a string that is UTF-8.
-    pub fn text(&mut self) -> Option<Cow<'a, [u8]>> {
-        let found = self.string()?;
-        std::str::from_utf8(&found).is_ok().then_some(found)
     }
 
     /// Read a whole number, which may stand in a string.
@@ -183,7 +177,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Read a string: borrowed where nothing in it is escaped.
-    fn string(&mut self) -> Option<Cow<'a, [u8]>> {
+    pub fn string(&mut self) -> Option<Cow<'a, [u8]>> {
         self.eat(b'"')?;
         let rest = self.data.get(self.at..)?;
         let plain = plain_bytes(rest);

@@ -49,6 +49,8 @@ def send_header_json(header: bytes) -> SendHeader | None:
     """Read the JSON header of SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE; None: the general decoder must look at it."""
     try:
         head = _send_json(header)
+        if not header.isascii():
+            header.decode()  # fields that are not used are not looked into, and the plain road refuses what is not UTF-8
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     x = head.extFields

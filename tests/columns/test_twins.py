@@ -1,0 +1,324 @@
+"""Both twins on the same bytes, valid, damaged and random: the same columns, the same bytes of the log, the same answers, the same
+refusals. `--hypothesis-profile fuzz` looks for long.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+
+import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from halfmoon.errors import MessageIllegal
+from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.wire.codes import JSON, ROCKETMQ
+
+CLUSTER = b"CLUSTER\x01C\x02"
+HALF_SUFFIX = CLUSTER + b"REAL_TOPIC\x01T\x02REAL_QID\x011\x02"
+BODY_MAX = 300
+HOSTS = [b"\x7f\0\0\1\0\0\x2a\x9f", bytes(15) + b"\1\0\0\x10\0", b"", b"odd"]
+
+# ---------------------------------------------------------------- properties
+
+PIECES = [
+    b"\x01", b"\x02", b"\x02\x02", b"WAIT\x01true", b"WAIT\x01false", b"WAIT\x01", b"WAIT\x01tRUE\x02", b"TAGS\x01a", b"TAGS\x01",
+    b"TAGS\x01\xc3\xa9\xf0\x9f\x98\x80\x02", b"KEYS\x01k", b"DELAY\x011", b"DELAY", b"TIMER_DELAY_MS\x011", b"CLUSTER\x01x",
+    b"INNER_REPEAT\x011", b"TRAN_MSG\x01true\x02", b"TRAN_MSG\x01TRUE\x02", b"PGROUP\x01g\x02", b"PGROUP\x01g|%\x02",
+    b"PGROUP\x01\x02", b"PGROUP\x01g h\x02", b"UNIQ_KEY\x01K1", b"UNIQ_KEY\x01\x02", b"MY_UNIQ_KEY\x01K\x02",
+    b"UNIQ_KEY\x01DELAY\x02", b"REAL_TOPIC\x01x", b"CHECK_IMMUNITY_TIME_IN_SECONDS\x011", b"x", b"\xc3\xa9", b"\xff", b"",
+]  # fmt: skip
+HALF = b"KEYS\x01k\x02TRAN_MSG\x01true\x02UNIQ_KEY\x010A0B\x02PGROUP\x01pg\x02WAIT\x01true\x02TAGS\x01t\x02"
+properties = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=7).map(b"".join),
+    st.lists(st.sampled_from(PIECES), max_size=3).map(lambda pieces: HALF + b"".join(pieces)),
+    st.tuples(st.integers(0, len(HALF)), st.sampled_from(PIECES)).map(lambda cut: HALF[: cut[0]] + cut[1] + HALF[cut[0] :]),
+    st.sampled_from([b"WAIT\x01true", b"UNIQ_KEY\x01K1\x02", b"TRAN_MSG\x01true\x02PGROUP\x01g\x02", HALF]),
+    st.binary(max_size=30),
+)
+
+
+def outcome(function, *arguments):
+    """Return what a function gives, or which error it raises."""
+    try:
+        return function(*arguments)
+    except UnicodeDecodeError as error:  # in words of its own
+        return "UnicodeDecodeError", error.start
+    except (ValueError, MessageIllegal) as error:
+        return type(error).__name__, str(error)
+
+
+@given(properties, st.sampled_from([b"", CLUSTER, HALF_SUFFIX]))
+def test_properties_are_prepared_alike(twins, text, suffix):
+    python, native = twins
+
+    assert native.stored_properties(text, suffix) == python.stored_properties(text, suffix)
+    assert native.half_properties(text, suffix) == python.half_properties(text, suffix)
+    assert outcome(native.tag_hash, text) == outcome(python.tag_hash, text)
+
+
+# ---------------------------------------------------------------- batches
+
+
+def item(body, text, flag, lie=0):
+    head = (22 + len(body) + len(text) + lie).to_bytes(4, "big", signed=True) + bytes(8) + flag.to_bytes(4, "big", signed=True)
+    return head + len(body).to_bytes(4, "big") + body + len(text).to_bytes(2, "big") + text
+
+
+items = st.builds(
+    item, st.binary(max_size=12), properties, st.integers(-(2**31), 2**31 - 1), st.sampled_from([0, 0, 0, 0, 0, -1, 1, 2**30])
+)
+batches = st.one_of(st.lists(items, max_size=5).map(b"".join), st.binary(max_size=60))
+
+
+def damaged(data, draw):
+    """Return bytes with some of them changed, cut out or cut off."""
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2, 4]))):
+        if not data:
+            break
+        at = draw(st.integers(0, len(data) - 1))
+        what = draw(st.sampled_from(["change", "change", "bit", "remove", "cut", "insert"]))
+        if what == "change":
+            data = data[:at] + bytes([draw(st.integers(0, 255))]) + data[at + 1 :]
+        elif what == "bit":
+            data = data[:at] + bytes([data[at] ^ 1 << draw(st.integers(0, 7))]) + data[at + 1 :]
+        elif what == "remove":
+            data = data[:at] + data[at + draw(st.integers(1, 8)) :]
+        elif what == "cut":
+            data = data[:at]
+        else:
+            data = data[:at] + draw(st.sampled_from([b"\\u0001", b"\0\1g\0\0\0", b"{", b'"', b"1", *PIECES])) + data[at:]
+    return data
+
+
+@given(st.data(), st.sampled_from([7, 40, PROPERTIES_BYTES_MAX]))
+def test_batch_bodies_are_split_alike(twins, data, longest):
+    python, native = twins
+    body = damaged(data.draw(batches), data.draw)
+
+    assert outcome(native.batch_items, body) == outcome(python.batch_items, body)
+    arguments = (body, CLUSTER, 5, 7, HOSTS[0], 2, longest)
+    assert native.batch_drafts(*arguments) == python.batch_drafts(*arguments)
+
+
+# ---------------------------------------------------------------- frames
+
+integers = st.one_of(st.sampled_from([0, 0, 1, 4, 8, 12, 2, 16, -1]), st.integers(-(2**31), 2**31 - 1))
+texts_of_numbers = st.sampled_from(["", "-0", "00", "007", "+1", " 1", "1 ", "1_0", "2147483648", "9223372036854775808", "x"])
+JSON_VALUES = [
+    "null", "true", "false", '"TRUE"', '"0"', "1", '"-1"', "-0", "01", '"\\u0031"', '"\\ud83d\\ude00"', '"\\ud83d"', '"\\ude00"',
+    '"\\x"', '"\x01"', "[]", "[1,]", '[{"a":[true,null,-1.5e+3]}]', "{}", '""', '"\\/\\b\\f\\n\\r\\t\\"\\\\"', " 1 ", "nul", "-",
+    "1.", '"9223372036854775807"', "9223372036854775808", '"a\xe9"',
+]  # fmt: skip
+
+
+def escaped(text):
+    return "".join(c if c.isprintable() and c not in '"\\' else f"\\u{ord(c):04x}" for c in text)
+
+
+@st.composite
+def fields(draw):
+    """The fields of a send, mostly usual ones, in their order, as texts."""
+    text = draw(properties).decode("utf-8", "replace")
+    found = {
+        "a": "P", "b": draw(st.sampled_from(["T", "T", "T", "U", "\xe9"])), "c": "TBW102", "d": "4",
+        "e": str(draw(st.sampled_from([1, 1, 1, 2, -1]))), "f": str(draw(st.sampled_from([0, 0, 0, 4, 8, 16, -1]))),
+        "g": str(draw(st.sampled_from([1_700_000_000_000, 1_700_000_000_001, 5]))), "h": str(draw(integers)), "i": text,
+        "j": str(draw(st.sampled_from([0, 0, 3]))), "k": "false", "l": "0",
+        "m": draw(st.sampled_from(["false", "false", "true", "TRUE", "x", ""])),
+    }  # fmt: skip
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
+        name = draw(st.sampled_from("abdefghijm"))
+        change = draw(st.sampled_from(["drop", "number", "last"]))
+        value = found.pop(name, "")
+        if change == "number":
+            found[name] = draw(texts_of_numbers)
+        elif change == "last":
+            found[name] = value
+    return found
+
+
+@st.composite
+def headers(draw, code):
+    """A header of either kind: its serialisation and bytes."""
+    opaque, flag = draw(st.integers(0, 2**31 - 1)), draw(st.sampled_from([0, 0, 0, 0, 1, 2, 4]))
+    given = draw(fields())
+    if draw(st.booleans()):
+        ext = b"".join(
+            len(name).to_bytes(2, "big") + name.encode() + len(value.encode()).to_bytes(4, "big") + value.encode()
+            for name, value in given.items()
+        )
+        head = code.to_bytes(2, "big") + b"\0\1\x99" + b"".join(n.to_bytes(4, "big") for n in (opaque, flag, 0, len(ext)))
+        return ROCKETMQ, head + ext
+    members = [f'"{name}":"{escaped(value)}"' for name, value in given.items()]
+    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+        name, value = draw(st.sampled_from([*"abefghijmz", "\\u0065"])), draw(st.sampled_from(JSON_VALUES))
+        members.insert(draw(st.integers(0, len(members))), f'"{name}":{value}')
+    outer = [f'"extFields":{{{",".join(members)}}}', f'"flag":{flag}', f'"opaque":{opaque}']
+    if not draw(st.integers(0, 5)):
+        extra = f'"{draw(st.sampled_from(["flag", "opaque", "remark", "extFields"]))}":{draw(st.sampled_from(JSON_VALUES))}'
+        outer.insert(draw(st.integers(0, 3)), extra)
+    return JSON, f'{{"code":{code},{",".join(outer)}}}'.encode()
+
+
+@st.composite
+def frames(draw):
+    """The bytes of some frames, perhaps damaged."""
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        code = draw(st.sampled_from([310, 310, 310, 320, 11]))
+        serialization, header = draw(headers(code))
+        body = draw(batches) if code == 320 else draw(st.one_of(st.binary(max_size=20), st.just(bytes(BODY_MAX + 1))))
+        header = damaged(header, draw)
+        size = (4 + len(header) + len(body)).to_bytes(4, "big")
+        found.append(size + (serialization << 24 | len(header)).to_bytes(4, "big") + header + body)
+    return damaged(b"".join(found), draw)
+
+
+def unusual(data):
+    """Whether one twin alone may leave something to the general decoder: fractions, numbers over 64 bits, values in values."""
+    return bool(
+        re.search(rb"\d[.eE][+\d-]|\d{19}|[\[{]{60}", data)
+        or re.search(rb"\x00\x01g\x00\x00\x00\r.*\x00\x01g|\x00\x01i.*\x00\x01i", data, re.DOTALL)
+    )  # fmt: skip
+
+
+def reader_of(twin):
+    reader = twin.Reader(CLUSTER, BODY_MAX)
+    for topic in ("T", "\xe9"):
+        reader.open(topic, 1)
+        reader.open_halves(topic, 1, HALF_SUFFIX)
+    reader.open("U", -1)
+    for text in (b"WAIT\x01true", b"UNIQ_KEY\x01K1\x02", b""):
+        reader.open_batch(text, CLUSTER, wait=len(text) > 10)
+    return reader
+
+
+def drafts_of(groups):
+    return [(topic, queue, group, messages.drafts, messages.senders) for topic, queue, group, messages in groups]
+
+
+def pieces_of(data, draw):
+    """Cut bytes as a network may."""
+    ends = sorted(draw(st.lists(st.integers(0, len(data)), max_size=3)))
+    return [data[start:end] for start, end in zip([0, *ends], [*ends, len(data)])]
+
+
+@given(st.data(), frames())
+def test_received_bytes_become_the_same_columns_the_same_log_and_the_same_answers(twins, data, received):
+    assume(not unusual(received))
+    read = [reader_of(twin) for twin in twins]
+    rest = b""
+    for piece in pieces_of(received, data.draw):
+        rest += piece
+        peer, host = data.draw(st.integers(0, 2)), data.draw(st.sampled_from(HOSTS[:2]))
+        python, native = (reader.read(peer, host, rest) for reader in read)
+        assert native == python
+        rest = rest[python[1] :]
+    if data.draw(st.booleans()):
+        for reader in read:
+            reader.close()
+        assert len(read[0]) == len(read[1]) == 0
+    groups = [reader.take() for reader in read]
+    assert drafts_of(groups[1]) == drafts_of(groups[0])
+    event(f"{min(3, sum(len(messages) for *_, messages in groups[0]))} or more messages")
+    for (topic, queue, _, ours), (_, _, _, theirs) in zip(*groups):
+        stored_alike(data.draw, topic, queue, ours, theirs)
+    assert read[0].take() == read[1].take() == []
+
+
+# ---------------------------------------------------------------- the log and the answers
+
+offsets = st.one_of(st.integers(0, 5000), st.sampled_from([2**31, 2**40, 2**62]))
+
+
+def stored_alike(draw, topic, queue, ours, theirs):
+    """Encode what two twins hold into the same rooms, and compare records, entries, answers and what is left."""
+    host = draw(st.sampled_from(HOSTS[:2]))
+    assert theirs.sizes(topic, host) == ours.sizes(topic, host)
+    sizes = ours.sizes(topic, host)
+    assert theirs.together(sizes) == ours.together(sizes)
+    queue_offset, at = draw(offsets), draw(offsets)
+    for _ in range(3):
+        room = draw(st.one_of(st.integers(-10, 3000), st.sampled_from([sum(sizes), sum(sizes) - 1, sum(sizes[:1]), 2**40])))
+        size_max = draw(st.sampled_from([2**20, 2**20, 200, 0]))
+        place = (topic, queue, queue_offset, at, room, size_max, 1_700_000_000_001, host)
+        found = outcome(ours.encode, *place)
+        assert outcome(theirs.encode, *place) == found
+        assert (theirs.places, theirs.left) == (ours.places, ours.left)
+        at += 100_000
+        queue_offset += 7
+    alone = [[(one.drafts, one.senders, one.places) for one in messages.apart()] for messages in (ours, theirs)]
+    assert alone[0] == alone[1]
+    for how in range(4):
+        assert theirs.answered(how) == ours.answered(how)
+    if not ours.left:
+        for which in (1, 2, 3):
+            answers = [messages.answers(which, queue, queue_offset, "R%s", "7F00000100002A9F", 409) for messages in (ours, theirs)]
+            assert answers[1] == joined(answers[0])
+
+
+def joined(answers):
+    """Return answers with those of one connection that are neighbours in one piece."""
+    return [(peer, b"".join(frame for _, frame in some)) for peer, some in groupby(answers, lambda answer: answer[0])]
+
+
+wide = st.one_of(integers, st.sampled_from([2**31, -(2**31) - 1, 2**63 - 1, 2**63, -(2**63) - 1]))
+drafts = st.tuples(
+    st.binary(max_size=30),
+    properties,
+    integers,
+    integers,
+    integers,
+    st.sampled_from([*HOSTS[:2], *HOSTS]),
+    integers,
+    integers,
+    integers,
+)
+wide_drafts = st.tuples(st.binary(max_size=3), properties, wide, wide, wide, st.sampled_from(HOSTS), wide, wide, wide)
+
+
+@given(st.data(), st.lists(drafts, max_size=6), st.sampled_from(["T", "", "t" * 127, "t" * 128, "\xe9"]))
+def test_messages_that_the_broker_makes_become_the_same_log_and_the_same_answers(twins, data, made, topic):
+    both = [twin.Messages(made) for twin in twins]
+    left = len(made)
+    while left and data.draw(st.booleans()):
+        count = data.draw(st.integers(1, left))
+        left -= count
+        sender = tuple(data.draw(st.integers(0, 3)) for _ in range(4))
+        for messages in both:
+            messages.sent(*sender, count)
+    assert both[1].drafts == both[0].drafts
+    assert both[1].senders == both[0].senders
+    assert len(both[1]) == len(both[0])
+    stored_alike(data.draw, topic, data.draw(integers), *both)
+
+
+@given(wide_drafts)
+def test_numbers_without_a_place_in_a_record_are_refused_alike(twins, made):
+    place = ("T", 1, 0, 0, 2**30, 2**20, 5, HOSTS[0])
+    found = [outcome(twin.Messages([made]).encode, *place) for twin in twins]
+
+    assert found[1] == found[0]
+
+
+@given(st.data(), st.one_of(frames(), st.binary(max_size=200)), st.sampled_from([100, 2**24]), st.sampled_from([10, 2**20]))
+def test_frames_are_cut_alike(twins, data, received, frame_max, header_max):
+    python, native = twins
+    received = damaged(received, data.draw)
+
+    assert native.cut(received, frame_max, header_max) == python.cut(received, frame_max, header_max)
+
+
+@pytest.mark.parametrize("number", ["1.0", "1e2", '"1.0"', "9" * 25])
+def test_numbers_in_other_forms_are_left_to_the_general_decoder_or_read_alike(twins, number):
+    header = f'{{"code":310,"extFields":{{"b":"T","e":1,"f":0,"g":5,"h":{number},"i":""}},"opaque":1}}'.encode()
+    frame = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+    found = []
+    for twin in twins:
+        reader = reader_of(twin)
+        others = reader.read(1, HOSTS[0], frame)[0]
+        found.append(None if others else drafts_of(reader.take()))
+
+    assert found[1] in (None, found[0])
