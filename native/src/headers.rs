@@ -107,8 +107,8 @@ pub fn send_header_rocketmq(header: &[u8]) -> Option<SendHeader<'_>> {
         return None;
     }
     let (mut born, mut properties) = (None, None);
-    let (mut b, mut e, mut f, mut h, mut j, mut m): (&[u8], &[u8], &[u8], &[u8], &[u8], &[u8]) =
-        (b"", b"", b"", b"", b"0", b"false");
+    let [mut b, mut e, mut f, mut h] = [&b""[..]; 4];
+    let (mut j, mut m) = (&b"0"[..], &b"false"[..]);
     while !rest.is_empty() {
         let (name, value) = entry(&mut rest)?;
         match name {

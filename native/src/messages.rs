@@ -166,38 +166,20 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Add a message whose body lies in a source and whose properties `write` appends; what it gives back is the tag code.
-    /// `None`: it wrote nothing, and nothing is added.
-    pub fn add<T>(
-        &mut self, source: &Arc<Source>, body: Range<usize>, write: impl FnOnce(&mut Vec<u8>) -> Option<(Numbers, T)>,
-    ) -> Option<T> {
-        let begin = self.texts.len();
-        let (numbers, found) = write(&mut self.texts)?;
-        self.push(source, body, begin, numbers, true);
-        Some(found)
+    /// Add a message whose body lies in a source.
+    pub fn add(&mut self, source: &Arc<Source>, body: Range<usize>, properties: &[u8], numbers: Numbers) {
+        self.add_made(source, body, properties, numbers, true);
     }
 
-    /// Add a message that somebody made. `fits`: its numbers are those that it was made with.
-    pub fn add_made(&mut self, source: &Arc<Source>, properties: &[u8], numbers: Numbers, fits: bool) {
-        let begin = self.texts.len();
-        self.texts.extend_from_slice(properties);
-        self.push(source, 0..source.data().len(), begin, numbers, fits);
-    }
-
-    fn push(&mut self, source: &Arc<Source>, body: Range<usize>, begin: usize, numbers: Numbers, fits: bool) {
+    /// Add a message that somebody made; `fits`: its numbers are those that it was made with.
+    pub fn add_made(&mut self, source: &Arc<Source>, body: Range<usize>, properties: &[u8], numbers: Numbers, fits: bool) {
         if !self.sources.last().is_some_and(|last| Arc::ptr_eq(last, source)) {
             self.sources.push(Arc::clone(source));
         }
+        let begin = self.texts.len();
+        self.texts.extend_from_slice(properties);
         let source = self.sources.len().saturating_sub(1);
         self.drafts.push(Draft { source, body, text: begin..self.texts.len(), numbers, fits });
-    }
-
-    /// Take back the messages from a number on.
-    pub fn truncate(&mut self, count: usize) {
-        if let Some(draft) = self.drafts.get(count) {
-            self.texts.truncate(draft.text.start);
-            self.drafts.truncate(count);
-        }
     }
 
     /// How many there are.
@@ -252,9 +234,7 @@ impl Messages {
             let mut one = Messages { senders: vec![*sender], ..Messages::default() };
             for draft in left.by_ref().take(sender.count) {
                 let Some(source) = self.sources.get(draft.source) else { continue };
-                let begin = one.texts.len();
-                one.texts.extend_from_slice(self.view(draft).properties);
-                one.push(source, draft.body.clone(), begin, draft.numbers, draft.fits);
+                one.add_made(source, draft.body.clone(), self.view(draft).properties, draft.numbers, draft.fits);
             }
             one
         };
@@ -451,7 +431,7 @@ mod tests {
         for body in bodies {
             let source = Source::new(Box::new(body.clone()), &[1; 8]);
             let numbers = Numbers { sys_flag: if body.len() % 5 == 4 { 4 } else { 0 }, ..Numbers::default() };
-            made.add_made(&source, b"K\x01v\x02", numbers, true);
+            made.add(&source, 0..body.len(), b"K\x01v\x02", numbers);
         }
         for count in counts {
             made.sent(Sender { peer: 1, opaque: 2, serialization: 0, how: AT_ONCE, count: *count });

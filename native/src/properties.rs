@@ -76,8 +76,7 @@ fn prepare(text: &[u8], suffix: &[u8], out: &mut Vec<u8>) -> Option<Prepared> {
 
 // ---------------------------------------------------------------- half messages
 
-const UNUSUAL: [&[u8]; 8] =
-    [b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_"];
+const UNUSUAL: [&[u8]; 8] = [b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_"];
 const UNIQUE: &[u8] = b"UNIQ_KEY\x01";
 
 /// What the properties of an ordinary half message say.

@@ -78,7 +78,8 @@ fn add(messages: &mut columns::Messages, draft: &Bound<'_, PyAny>) -> PyResult<(
         prepared: number(&prepared, &mut fits)?,
         code: number(&code, &mut fits)?,
     };
-    messages.add_made(&Source::new(Box::new(body), &host), &text, numbers, fits);
+    let size = body.len();
+    messages.add_made(&Source::new(Box::new(body), &host), 0..size, &text, numbers, fits);
     Ok(())
 }
 
@@ -160,8 +161,16 @@ impl Messages {
     /// Return records and queue entries of those that are left, as many as fit into `room` bytes.
     #[allow(clippy::too_many_arguments)]
     fn encode<'py>(
-        &mut self, py: Python<'py>, topic: PyBackedStr, queue_id: i64, queue_offset: i64, at: i64, room: i64, size_max: i64,
-        now: i64, host: PyBackedBytes,
+        &mut self,
+        py: Python<'py>,
+        topic: PyBackedStr,
+        queue_id: i64,
+        queue_offset: i64,
+        at: i64,
+        room: i64,
+        size_max: i64,
+        now: i64,
+        host: PyBackedBytes,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         if host.len() != 8 && host.len() != 20 {
             return Err(PyKeyError::new_err((8, host.len())));
@@ -193,8 +202,15 @@ impl Messages {
     }
 
     /// Return (connection, frames) of the senders that are answered as `which` says; the first message has `queue_offset`.
+    #[allow(clippy::too_many_arguments)]
     fn answers<'py>(
-        &self, py: Python<'py>, which: i64, queue_id: i64, queue_offset: i64, region: PyBackedStr, host_hex: PyBackedStr,
+        &self,
+        py: Python<'py>,
+        which: i64,
+        queue_id: i64,
+        queue_offset: i64,
+        region: PyBackedStr,
+        host_hex: PyBackedStr,
         version: i16,
     ) -> PyResult<Vec<(i64, Bound<'py, PyBytes>)>> {
         let form = Form { region: &region, version, queue_id, host_hex: &host_hex };
@@ -284,8 +300,14 @@ fn batch_items<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Vec<Item<'py>>> {
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 fn batch_drafts<'py>(
-    py: Python<'py>, body: &[u8], suffix: &[u8], sys_flag: &Bound<'py, PyAny>, born_ms: &Bound<'py, PyAny>,
-    host: &Bound<'py, PyBytes>, reconsume: &Bound<'py, PyAny>, properties_max: usize,
+    py: Python<'py>,
+    body: &[u8],
+    suffix: &[u8],
+    sys_flag: &Bound<'py, PyAny>,
+    born_ms: &Bound<'py, PyAny>,
+    host: &Bound<'py, PyBytes>,
+    reconsume: &Bound<'py, PyAny>,
+    properties_max: usize,
 ) -> PyResult<Option<Bound<'py, PyList>>> {
     let Ok(items) = batch::batch_items(body) else { return Ok(None) };
     if !(1..=batch::BATCH_MAX).contains(&items.len()) {

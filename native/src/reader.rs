@@ -41,6 +41,7 @@ pub struct Reader {
     groups: Vec<Group>,
     numbers: HashMap<Vec<u8>, usize>,
     key: Vec<u8>,
+    text: Vec<u8>,
 }
 
 /// Write the name of a queue: its topic, a byte that is in no text, and its number.
@@ -63,6 +64,7 @@ impl Reader {
             groups: Vec::new(),
             numbers: HashMap::new(),
             key: Vec::new(),
+            text: Vec::new(),
         }
     }
 
@@ -152,17 +154,13 @@ impl Reader {
 
     /// Take an ordinary send, which may want no answer.
     fn take_one(&mut self, source: &Arc<Source>, header: &SendHeader<'_>, body: Range<usize>, sender: Sender) -> Option<()> {
-        let mut text = Vec::new();
-        let found = stored_properties(&header.properties, &self.cluster, &mut text)?;
-        if header.flag != 0 && text.len() > PROPERTIES_BYTES_MAX {
+        self.text.clear();
+        let found = stored_properties(&header.properties, &self.cluster, &mut self.text)?;
+        if header.flag != 0 && self.text.len() > PROPERTIES_BYTES_MAX {
             return None;
         }
-        let messages = self.group(header, "")?;
-        let numbers = numbers_of(header, header.sys_flag, found.code);
-        messages.add(source, body, |texts| {
-            texts.extend_from_slice(&text);
-            Some((numbers, ()))
-        })?;
+        let (messages, text) = self.group(header, "")?;
+        messages.add(source, body, text, numbers_of(header, header.sys_flag, found.code));
         messages.sent(Sender { how: how(header, found.wait), ..sender });
         Some(())
     }
@@ -173,58 +171,46 @@ impl Reader {
         if header.batch || header.flag & 2 != 0 || long {
             return None;
         }
-        let mut text = Vec::new();
-        let found = half_properties(&header.properties, suffix, &mut text)?;
+        self.text.clear();
+        let found = half_properties(&header.properties, suffix, &mut self.text)?;
         self.key.extend_from_slice(found.group.as_bytes());
-        let messages = self.group(header, &found.group)?;
-        let numbers = numbers_of(header, header.sys_flag & !TRANSACTION_MASK, found.code);
-        messages.add(source, body, |texts| {
-            texts.extend_from_slice(&text);
-            Some((numbers, ()))
-        })?;
+        let (messages, text) = self.group(header, &found.group)?;
+        messages.add(source, body, text, numbers_of(header, header.sys_flag & !TRANSACTION_MASK, found.code));
         messages.sent(Sender { how: how(header, found.wait), ..sender });
         Some(())
     }
 
     fn take_batch(&mut self, source: &Arc<Source>, header: &SendHeader<'_>, body: Range<usize>, sender: Sender) -> Option<()> {
         let (suffix, wait) = self.batches.get(&*header.properties)?;
-        let (suffix, wait) = (suffix.clone(), *wait);
+        let how = how(header, *wait);
         let begin = body.start;
         let data = source.data().get(body)?;
         let items = batch_items(data).ok()?;
         if !(1..=BATCH_MAX).contains(&items.len()) {
             return None;
         }
-        let known = self.numbers.contains_key(&self.key);
-        let messages = self.group(header, "")?;
-        let before = messages.len();
+        self.text.clear();
+        let mut prepared = Vec::with_capacity(items.len());
         for item in &items {
-            let place = begin.checked_add(item.body.start)?..begin.checked_add(item.body.end)?;
-            let taken = messages.add(source, place, |texts| {
-                let from = texts.len();
-                let found = stored_properties(data.get(item.properties.clone())?, &suffix, texts)?;
-                if texts.len().saturating_sub(from) > PROPERTIES_BYTES_MAX {
-                    texts.truncate(from);
-                    return None;
-                }
-                let numbers = Numbers { flag: i64::from(item.flag), ..numbers_of(header, header.sys_flag, found.code) };
-                Some((numbers, ()))
-            });
-            if taken.is_none() {
-                messages.truncate(before);
-                if !known {
-                    self.numbers.remove(&self.key);
-                    self.groups.pop();
-                }
+            let from = self.text.len();
+            let found = stored_properties(data.get(item.properties.clone())?, suffix, &mut self.text)?;
+            if self.text.len().saturating_sub(from) > PROPERTIES_BYTES_MAX {
                 return None;
             }
+            prepared.push((from..self.text.len(), found.code));
         }
-        messages.sent(Sender { how: how(header, wait), count: items.len(), ..sender });
+        let (messages, text) = self.group(header, "")?;
+        for (item, (range, code)) in items.iter().zip(prepared) {
+            let place = begin.saturating_add(item.body.start)..begin.saturating_add(item.body.end);
+            let numbers = Numbers { flag: i64::from(item.flag), ..numbers_of(header, header.sys_flag, code) };
+            messages.add(source, place, text.get(range).unwrap_or(&[]), numbers);
+        }
+        messages.sent(Sender { how, count: items.len(), ..sender });
         Some(())
     }
 
-    /// The messages of the group whose key was written; it is made where it is not there.
-    fn group(&mut self, header: &SendHeader<'_>, producer_group: &str) -> Option<&mut Messages> {
+    /// The messages of the group whose key was written, which is made where it is not there, and the text that was prepared.
+    fn group(&mut self, header: &SendHeader<'_>, producer_group: &str) -> Option<(&mut Messages, &[u8])> {
         let number = match self.numbers.get(&self.key) {
             Some(number) => *number,
             None => {
@@ -235,7 +221,7 @@ impl Reader {
                 self.groups.len().checked_sub(1)?
             }
         };
-        self.groups.get_mut(number).map(|group| &mut group.messages)
+        self.groups.get_mut(number).map(|group| (&mut group.messages, &self.text[..]))
     }
 }
 
@@ -243,7 +229,9 @@ fn header_of<'a>(data: &'a [u8], frame: &Frame) -> Option<SendHeader<'a>> {
     let header = data.get(frame.start..frame.body)?;
     match frame.serialization {
         0 if header.starts_with(b"{\"code\":310,") || header.starts_with(b"{\"code\":320,") => send_header_json(header),
-        1 if (header.starts_with(b"\x01\x36") || header.starts_with(b"\x01\x40")) && header.len() > 21 => send_header_rocketmq(header),
+        1 if (header.starts_with(b"\x01\x36") || header.starts_with(b"\x01\x40")) && header.len() > 21 => {
+            send_header_rocketmq(header)
+        }
         _ => None,
     }
 }
