@@ -6,12 +6,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 PACKAGES := $(VENV)/.packages
 INSTALLED := $(VENV)/.installed
+NATIVE := $(VENV)/.native
 PINS := constraints.txt
 SPARK_4_2 := .venv-spark-4.2
 SEED ?= 7
 SEEDS ?= 1
 BLAST ?= $(shell command -v blast)
 ARGS ?=
+PURE := tests/columns tests/wire tests/store tests/broker tests/integration
 # Tests start hundreds of Python processes: each would compile all it imports, where nothing compiled may be kept.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -32,7 +34,17 @@ $(INSTALLED): $(PACKAGES) pyproject.toml
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-setup: $(INSTALLED)  ## virtual environment with everything, from pinned packages
+# The compiled twin is never needed. Where it cannot be built, a line says so, and Python does its work; CI does not let that pass.
+$(NATIVE): $(PACKAGES) native/Cargo.toml native/pyproject.toml $(wildcard native/src/*.rs)
+	@if ! command -v cargo >/dev/null; then \
+		echo "halfmoon-native is not built, cargo is not there: Python does its work"; \
+	elif rm -rf build/native && $(BIN)/maturin build --release -m native/Cargo.toml -i $(BIN)/python -o build/native \
+		&& $(PIP) install --quiet --no-deps --no-index --force-reinstall build/native/*.whl; then touch $@; \
+	else \
+		echo "halfmoon-native is not built, see above: Python does its work"; test -z "$$CI"; \
+	fi
+
+setup: $(INSTALLED) $(NATIVE)  ## virtual environment with everything, from pinned packages
 
 databases: $(INSTALLED)  ## PostgreSQL and MariaDB from Debian for the tests of events, where root may install them
 	@tools/databases.sh $(BIN)/python
@@ -53,10 +65,14 @@ AGAIN = test $$? = 1 && echo "what failed, once more and alone:" && \
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -rap
 
 # Five processes on two cores: most tests of events, Spark and Apache's brokers wait for others more than they work.
-test: databases lint  ## everything: style, types, all tests, simulation, Apache's clients and brokers
+# With halfmoon-native, what stores, sends and reads runs once more without it.
+test: databases lint $(NATIVE)  ## everything: style, types, all tests, simulation, Apache's clients and brokers
 	@rm -f build/mission.json
 	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -qq >/dev/null || true  # compiled once, not five times at once
+	@! test -e $(NATIVE) || cargo test --manifest-path native/Cargo.toml --no-default-features
 	$(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(ARGS) || { $(AGAIN) $(ARGS); }
+	@! test -e $(NATIVE) || { echo "once more, without halfmoon-native:" && export HALFMOON_NATIVE=0 \
+		&& { $(BIN)/python -m pytest -n 5 -m "not slow and not interop" $(PURE) || { $(AGAIN) $(PURE); }; }; }
 
 build/constraints-spark-4.2.txt: constraints.txt constraints-spark-4.2.txt
 	@mkdir -p build
@@ -91,5 +107,5 @@ constraints: $(PACKAGES)  ## pin the newest packages that pyproject.toml allows
 		--no-emit-find-links --output-file - pyproject.toml; } >build/constraints.txt && mv build/constraints.txt constraints.txt
 
 clean:  ## remove what was built, the virtual environments too
-	rm -rf $(VENV) $(SPARK_4_2) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(SPARK_4_2) build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -36,6 +36,11 @@ const ENTRY_BYTES: usize = 20;
 /// Bytes of a record beside hosts, topic, body and properties.
 const FIXED_BYTES: usize = 75;
 
+/// Whether a message with these bits has a queue entry.
+pub fn is_queued(sys_flag: i64) -> bool {
+    sys_flag & NOT_QUEUED == 0
+}
+
 /// Bytes that somebody keeps for us.
 pub type Bytes = Box<dyn AsRef<[u8]> + Send + Sync>;
 
@@ -273,7 +278,7 @@ impl Messages {
                 let size = view.properties.len();
                 return Err(Illegal(format!("properties of {size} bytes; at most {PROPERTIES_BYTES_MAX} are possible")));
             }
-            if draft.numbers.sys_flag & NOT_QUEUED == 0 {
+            if is_queued(draft.numbers.sys_flag) {
                 plan.entry_bytes = plan.entry_bytes.saturating_add(ENTRY_BYTES);
                 queue_offset = queue_offset.checked_add(1).ok_or_else(Illegal::out_of_range)?;
             }
@@ -315,7 +320,7 @@ impl Messages {
         for (draft, place) in self.drafts.get(plan.range)?.iter().zip(&plan.places) {
             let view = self.view(draft);
             let numbers = draft.numbers;
-            let queued = numbers.sys_flag & NOT_QUEUED == 0;
+            let queued = is_queued(numbers.sys_flag);
             let born_v6 = if view.host.len() == 20 { BORN_V6 } else { 0 };
             let size = FIXED_BYTES.checked_add(view.host.len())?.checked_add(target.host.len())?;
             let size = size.checked_add(target.topic.len())?.checked_add(view.body.len())?;

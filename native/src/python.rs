@@ -69,15 +69,16 @@ type DraftFields<'py> = (
 
 fn add(messages: &mut columns::Messages, draft: &Bound<'_, PyAny>) -> PyResult<()> {
     let (body, text, flag, sys_flag, born_ms, host, reconsume, prepared, code): DraftFields<'_> = draft.extract()?;
-    let mut fits = true;
+    let (mut fits, mut code_fits) = (true, true);
     let numbers = Numbers {
         flag: number(&flag, &mut fits)?,
         sys_flag: number(&sys_flag, &mut fits)?,
         born_ms: number(&born_ms, &mut fits)?,
         reconsume: number(&reconsume, &mut fits)?,
         prepared: number(&prepared, &mut fits)?,
-        code: number(&code, &mut fits)?,
+        code: number(&code, &mut code_fits)?,
     };
+    fits &= code_fits || !columns::is_queued(numbers.sys_flag); // without a queue entry it is written nowhere
     let size = body.len();
     messages.add_made(&Source::new(Box::new(body), &host), 0..size, &text, numbers, fits);
     Ok(())

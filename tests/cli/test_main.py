@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from halfmoon.cli.main import COMMANDS
+from halfmoon.hot import NATIVE
 
 NOUNS = {
     "topic": ("create", "list", "show", "delete"),
@@ -65,6 +66,7 @@ def test_the_version_is_told(run_alone):
     ran = run_alone("--version")
 
     assert (ran.code, ran.out.split()[0]) == (0, "halfmoon")
+    assert ran.out.endswith(f"with halfmoon-native {NATIVE}\n" if NATIVE else "without halfmoon-native\n")
 
 
 def test_a_server_starts_without_loading_the_machinery_of_the_other_commands():
