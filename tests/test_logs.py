@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import logging
+import logging.config
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-import halfmoon
-from halfmoon.logs import LENGTH_MAX, Escaping, escaped
+from halfmoon.logs import ERRORS_MAX, FRAMES_MAX, LENGTH_MAX, NAMES, escape, escaped, set_up
 
 HOSTILE = "x\r\n2026-01-01 ERROR forged\x1b[31m\x00\x9b\u2028\u202e\ud800"
 
@@ -50,9 +52,91 @@ def test_the_text_of_an_exception_is_escaped_in_its_traceback_and_in_those_of_it
     assert lines.count("Traceback (most recent call last):") == 2
 
 
-def test_a_text_without_end_is_cut(users_log: io.StringIO) -> None:
-    logging.getLogger("halfmoon.broker").warning("%s", "y" * (LENGTH_MAX + 5))
-    assert users_log.getvalue() == f"WARNING {'y' * LENGTH_MAX} ... and 5 characters more\n"
+@pytest.mark.parametrize("text", ["y" * (LENGTH_MAX + 5), "\u202e" * LENGTH_MAX, "\x1b" * 1_000_000], ids=["plain", "bidi", "1 MB"])
+def test_a_text_without_end_is_cut_and_says_how_much_is_missing_however_often_it_is_escaped(
+    users_log: io.StringIO, text: str
+) -> None:
+    logging.getLogger().handlers[-1].addFilter(escape)
+    logging.getLogger("halfmoon.broker").warning("%s", text)
+    line = users_log.getvalue()
+    shown, _, told = line.removeprefix("WARNING ").removesuffix("\n").partition(" ... and ")
+    missing = int(told.removesuffix(" characters more"))
+    assert len(line) <= LENGTH_MAX + len("WARNING \n")
+    assert shown == escaped(text[:1]) * (len(text) - missing)
+
+
+@pytest.mark.parametrize("name", ["halfmoon", "halfmoon.broker"])
+def test_a_handler_on_a_logger_of_ours_gets_the_escaped_text_also_when_a_table_sets_it_up(name: str) -> None:
+    stream = io.StringIO()
+    handler = {"class": "logging.StreamHandler", "stream": stream}
+    logger = logging.getLogger(name)
+    before = logger.handlers[:], logger.level, logger.propagate
+    try:
+        logging.config.dictConfig(
+            {"version": 1, "incremental": False, "disable_existing_loggers": False, "handlers": {"one": handler}}
+            | {"loggers": {name: {"handlers": ["one"], "propagate": False}}}
+        )
+        logging.getLogger("halfmoon.broker").warning("%s", HOSTILE)
+    finally:
+        logger.handlers[:], logger.level, logger.propagate = before
+    assert stream.getvalue() == "x\\r\\n2026-01-01 ERROR forged\\x1b[31m\\x00\\x9b\\u2028\\u202e\\ud800\n"
+
+
+def test_every_logger_of_the_package_escapes() -> None:
+    sources = Path(__file__).parent.parent / "src"
+    text = "\n".join(path.read_text() for path in sources.rglob("*.py"))
+    assert set(re.findall(r"getLogger\(([^)]*)\)", text)) - {"name"} - {f'"{name}"' for name in NAMES} == set(), "add it to NAMES"
+
+
+def _shown(users_log: io.StringIO, error: BaseException) -> list[str]:
+    logging.getLogger("halfmoon.client").error("it failed", exc_info=error)
+    return users_log.getvalue().splitlines()
+
+
+def test_a_chain_of_causes_that_is_cut_says_so(users_log: io.StringIO) -> None:
+    first = error = ValueError("the last one")
+    for _ in range(ERRORS_MAX + 3):
+        error.__cause__ = error = ValueError("a cause")  # type: ignore[assignment]
+    lines = _shown(users_log, first)
+    assert lines[1] == f"... and more: {ERRORS_MAX} exceptions are shown"
+    assert lines[-1] == "builtins.ValueError: the last one"
+    assert sum(line.startswith("builtins.ValueError") for line in lines) == ERRORS_MAX
+
+
+def test_a_chain_that_comes_back_to_itself_ends(users_log: io.StringIO) -> None:
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    assert _shown(users_log, one)[1] == "... and an exception that is shown already"
+
+
+def test_the_members_of_a_group_are_shown_escaped_with_their_causes_and_what_is_cut_says_so(users_log: io.StringIO) -> None:
+    member = ValueError(HOSTILE)
+    member.__cause__ = KeyError("the root")
+    group = ExceptionGroup("several", [ExceptionGroup("inner", [member]), *(OSError(f"number {n}") for n in range(100))])
+    lines = _shown(users_log, group)
+    assert any(line.strip(" |") == "builtins.KeyError: 'the root'" for line in lines)
+    assert sum("forged" in line for line in lines) == 1
+    assert lines[-1] == f"  +- ... and {100 - (ERRORS_MAX - 4)} of its 101 exceptions more"
+
+
+def test_frames_that_are_left_out_are_counted(users_log: io.StringIO) -> None:
+    def deeper(left: int) -> None:
+        if not left:
+            raise ValueError("deep")
+        deeper(left - 1)
+
+    with pytest.raises(ValueError, match="deep") as failed:
+        deeper(FRAMES_MAX + 10)
+    lines = _shown(users_log, failed.value)
+    assert lines[2] == "  ... 12 frames left out"
+
+
+def test_an_exception_without_a_text_of_its_own_stops_no_program_that_logs_it(users_log: io.StringIO) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    assert _shown(users_log, Mute())[-1].endswith("Mute: <its text cannot be had: RuntimeError>")
 
 
 def test_what_can_be_printed_stays_as_it_is() -> None:
@@ -67,5 +151,5 @@ def test_a_program_without_handlers_hears_warnings_once_and_escaped() -> None:
 
 
 def test_the_package_sets_it_up_once() -> None:
-    assert halfmoon.__version__
-    assert sum(isinstance(handler, Escaping) for handler in logging.getLogger("halfmoon").handlers) == 1
+    set_up()
+    assert [logging.getLogger(name).filters.count(escape) for name in NAMES] == [1] * len(NAMES)

@@ -1,105 +1,139 @@
 """What every line that Halfmoon logs goes through: texts from outside are escaped in it, so that none forges a line or a colour.
 
-A handler on the logger ``halfmoon`` changes each record of its children before the handlers of the program see it, whoever set
-those up and however they format. `to_stderr` is the log of our own programs. Decides nothing about what is logged.
+A filter on each of our loggers changes the record before any handler sees it: one on a logger of ours or on the root, set up
+before us or after, by hand or from a table. `to_stderr` is the log of our own programs. Decides nothing about what is logged.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from traceback import format_tb
-from types import TracebackType
+from traceback import format_tb, walk_tb
+
+NAMES = (
+    "halfmoon", "halfmoon.audit", "halfmoon.broker", "halfmoon.broker.batches", "halfmoon.broker.delay", "halfmoon.broker.tables",
+    "halfmoon.broker.transactions", "halfmoon.cli", "halfmoon.client", "halfmoon.events", "halfmoon.nameserver", "halfmoon.serve",
+    "halfmoon.shell", "halfmoon.simulation", "halfmoon.spark", "halfmoon.store", "halfmoon.store.health",
+    "halfmoon.store.transactions", "halfmoon.wire",
+)  # fmt: skip
+"""Every logger of ours. A logger heeds no filter of its parent, so each has its own."""
 
 LENGTH_MAX = 16_384
-"""Characters of one message; a peer may send names and remarks of any length."""
+"""Characters of one text in a log; a peer may send names and remarks of any length."""
 
-CAUSES_MAX = 8
-"""Exceptions of one chain that are shown."""
+ERRORS_MAX = 16
+"""Exceptions of one traceback that are shown: causes, contexts, and members of groups."""
+
+FRAMES_MAX = 64
+"""Frames of one exception that are shown, the innermost."""
+
+_NOTES_MAX = 16
+_CAUSE = "The above exception was the direct cause of the following exception:"
+_CONTEXT = "During handling of the above exception, another exception occurred:"
 
 
 def escaped(text: str) -> str:
-    """Return a text whose characters all can be printed: the others as Python writes them in a literal, the rest as it is."""
-    if len(text) > LENGTH_MAX:
-        text = f"{text[:LENGTH_MAX]} ... and {len(text) - LENGTH_MAX} characters more"
-    if text.isprintable():
+    """Return a text whose characters all can be printed: the others as Python writes them in a literal, the rest as it is.
+
+    It has at most `LENGTH_MAX` characters; one that was cut says how many of the original's are missing.
+    """
+    if len(text) <= LENGTH_MAX and text.isprintable():
         return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    pieces = [each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:LENGTH_MAX]]
+    if len(text) <= LENGTH_MAX and sum(map(len, pieces)) <= LENGTH_MAX:
+        return "".join(pieces)
+    room, shown = LENGTH_MAX - len(f" ... and {len(text)} characters more"), 0
+    while room >= len(pieces[shown]):
+        room -= len(pieces[shown])
+        shown += 1
+    return f"{''.join(pieces[:shown])} ... and {len(text) - shown} characters more"
 
 
-class Escaping(logging.Handler):
-    """Escapes the message and the exceptions of each record. Where no other handler is set up, says it as Python would."""
+def escape(record: logging.LogRecord) -> bool:
+    """Escape what a record will be formatted from, and let it pass. One that does not fit its arguments is left: `logging` says so.
 
-    def __init__(self) -> None:
-        super().__init__(logging.NOTSET)
-
-    def handle(self, record: logging.LogRecord) -> bool:
-        """Change the record; nothing of it is kept, so no lock is taken."""
-        self.emit(record)
-        return True
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Change the record."""
-        escape(record)
-        if logging.lastResort is not None and record.levelno >= logging.lastResort.level and not self._is_heard(record.name):
-            logging.lastResort.handle(record)
-
-    def _is_heard(self, name: str) -> bool:
-        logger: logging.Logger | None = logging.getLogger(name)
-        while logger is not None:
-            if any(handler is not self for handler in logger.handlers):
-                return True
-            logger = logger.parent if logger.propagate else None
-        return False
-
-
-def escape(record: logging.LogRecord) -> None:
-    """Escape what a record will be formatted from. A record whose message does not fit its arguments is left: `logging` says so."""
+    What was escaped before comes out as it is.
+    """
     try:
         text = record.getMessage()
     except Exception:
-        return
+        return True
     if (safe := escaped(text)) != text:
         record.msg, record.args = safe, ()
     if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
-        record.exc_text = _traceback_text(record.exc_info[1])
+        record.exc_text = "\n".join(_Shown().lines_of(record.exc_info[1]))
+    return True
 
 
-def _traceback_text(error: BaseException) -> str:
-    """Return a traceback as Python writes it, but for the texts of the exceptions, which are escaped."""
-    chain: list[tuple[BaseException, str]] = []
-    each: BaseException | None = error
-    joined = ""
-    while each is not None and len(chain) < CAUSES_MAX:
-        chain.append((each, joined))
-        if each.__cause__ is not None:
-            each, joined = each.__cause__, "\nThe above exception was the direct cause of the following exception:\n\n"
-        else:
-            each = None if each.__suppress_context__ else each.__context__
-            joined = "\nDuring handling of the above exception, another exception occurred:\n\n"
-    parts = []
-    for one, after in reversed(chain):
-        where: TracebackType | None = one.__traceback__
-        frames = "Traceback (most recent call last):\n" + "".join(format_tb(where)) if where is not None else ""
-        notes = "".join(f"\n{escaped(str(note))}" for note in getattr(one, "__notes__", ()))
-        parts.append(f"{frames}{type(one).__module__}.{type(one).__qualname__}: {escaped(str(one))}{notes}\n{after}")
-    return "".join(parts).rstrip("\n")
+class _Shown:
+    """One traceback as Python writes it, but for the texts of the exceptions, which are escaped. What is cut says so."""
+
+    def __init__(self) -> None:
+        self._left = ERRORS_MAX
+        self._seen: set[int] = set()
+
+    def lines_of(self, error: BaseException) -> list[str]:
+        """Return the lines of an exception: what led to it first, then itself with its members."""
+        chain: list[tuple[BaseException, str]] = []
+        each: BaseException | None = error
+        word, cut = "", []
+        while each is not None:
+            if id(each) in self._seen:
+                cut = ["... and an exception that is shown already", "", word, ""]
+                break
+            if not self._left:
+                cut = [f"... and more: {ERRORS_MAX} exceptions are shown", "", word, ""]
+                break
+            self._left -= 1
+            self._seen.add(id(each))
+            chain.append((each, word))
+            cause, context = each.__cause__, None if each.__suppress_context__ else each.__context__
+            each, word = (context, _CONTEXT) if cause is None else (cause, _CAUSE)
+        lines = cut if chain else cut[:1]
+        for one, joined in reversed(chain):
+            lines += self._own(one)
+            lines += ["", joined, ""] if joined else []
+        return lines
+
+    def _own(self, error: BaseException) -> list[str]:
+        lines = []
+        if (where := error.__traceback__) is not None:
+            lines.append("Traceback (most recent call last):")
+            if (more := sum(1 for _ in walk_tb(where)) - FRAMES_MAX) > 0:
+                lines.append(f"  ... {more} frames left out")
+            lines += "".join(format_tb(where, limit=-FRAMES_MAX)).rstrip("\n").split("\n")
+        lines.append(f"{type(error).__module__}.{type(error).__qualname__}: {_text_of(error)}")
+        notes = getattr(error, "__notes__", None) or ()
+        if isinstance(notes, list | tuple):
+            lines += [_text_of(note) for note in notes[:_NOTES_MAX]]
+            lines += [f"... and {len(notes) - _NOTES_MAX} notes more"] if len(notes) > _NOTES_MAX else []
+        if isinstance(error, BaseExceptionGroup):
+            count = len(error.exceptions)
+            for number, member in enumerate(error.exceptions, 1):
+                if not self._left:
+                    lines.append(f"  +- ... and {count - number + 1} of its {count} exceptions more")
+                    break
+                lines.append(f"  +- {number} of its {count} exceptions:")
+                lines += [f"  | {line}".rstrip() for line in self.lines_of(member)]
+        return lines
+
+
+def _text_of(value: object) -> str:
+    """Return an exception's text, or a note, escaped. It may be of a class of the user's, whose own text fails."""
+    try:
+        return escaped(str(value))
+    except Exception as exc:
+        return f"<its text cannot be had: {type(exc).__qualname__}>"
 
 
 def to_stderr(level: int) -> None:
     """Let this process say on standard error what is logged, by whatever library, from a level on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(_escaped)
+    handler.addFilter(escape)
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", handlers=[handler])
-
-
-def _escaped(record: logging.LogRecord) -> bool:
-    escape(record)
-    return True
 
 
 def set_up() -> None:
     """Have what Halfmoon logs escaped. Done when the package is imported; a second call does nothing."""
-    logger = logging.getLogger("halfmoon")
-    if not any(isinstance(handler, Escaping) for handler in logger.handlers):
-        logger.addHandler(Escaping())
+    for name in NAMES:
+        logging.getLogger(name).addFilter(escape)

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from halfmoon.cli.output import body_text, plain, report, show_table, span_text, time_text
+from halfmoon.cli.lines import plain
+from halfmoon.cli.output import body_text, report, show_table, span_text, time_text
 from halfmoon.errors import ConnectFailed, SettingError, broker_error
 
 

@@ -18,6 +18,7 @@ except ImportError:  # Windows
     uvloop = None  # type: ignore[assignment]
 
 from halfmoon import AsyncProducer, AsyncPullConsumer, Message, MessageQueue, SendStatus
+from halfmoon.cli.lines import say
 from halfmoon.cli.looking import FIRST, LOOKER_ON, starts_and_ends
 from halfmoon.cli.options import LOCAL, Json, NameServer
 from halfmoon.cli.output import show_json
@@ -199,10 +200,10 @@ def _show(found: Measured, *, as_json: bool) -> None:
     if as_json:
         show_json(found)
     else:
-        print(f"{found.messages_per_second:,.0f} messages/s, {found.megabytes_per_second:,.1f} MB/s")
-        print(f"a request took {found.p50_us:,} µs (p50), {found.p99_us:,} µs (p99), {found.max_us:,} µs (max)")
-        print(f"{found.messages:,} messages in {found.seconds} s, {found.cpu_seconds} s of CPU in this client")
+        say(f"{found.messages_per_second:,.0f} messages/s, {found.megabytes_per_second:,.1f} MB/s")
+        say(f"a request took {found.p50_us:,} µs (p50), {found.p99_us:,} µs (p99), {found.max_us:,} µs (max)")
+        say(f"{found.messages:,} messages in {found.seconds} s, {found.cpu_seconds} s of CPU in this client")
         if found.failed:
-            print(f"{found.failed:,} failed, first: {found.first_error}")
+            say(f"{found.failed:,} failed, first: {found.first_error}")
     if found.failed or not found.messages:
         raise typer.Exit(1)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Generator
 from typing import Annotated
 
 import typer
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.looking import FIRST, LAST, must_be_there, read, starts_and_ends
 from halfmoon.cli.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
-from halfmoon.cli.output import body_text, message_facts, plain, show_json, time_text
+from halfmoon.cli.output import body_text, message_facts, show_json, time_text
 from halfmoon.client.sync import PullConsumer
 from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
 
@@ -113,5 +113,4 @@ def _show(message: StoredMessage) -> None:
     tag = f" [{message.tag}]" if message.tag else ""
     keys = f" ({', '.join(message.keys)})" if message.keys else ""
     where = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
-    sys.stdout.write(f"{time_text(message.store_ms)} {where}{plain(tag + keys)} {body_text(message.body, BODY_WIDTH)}\n")
-    sys.stdout.flush()
+    say(f"{time_text(message.store_ms)} {where}{tag}{keys} {body_text(message.body, BODY_WIDTH)}")

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import LOCAL, Json, NameServer, Topic
 from halfmoon.cli.output import show_json, show_table, span_text, time_text
 from halfmoon.client.sync_admin import Admin
@@ -43,7 +44,7 @@ def list_(
     ]  # fmt: skip
     show_table("waiting", ("due", "in", "level", "topic", "tag", "keys", "id", "broker"), rows)
     total = sum(found.by_level.values())
-    print(f"{total:,} wait in all, {found.by_level.get(0, 0):,} of them for a point in time")
+    say(f"{total:,} wait in all, {found.by_level.get(0, 0):,} of them for a point in time")
 
 
 @app.command()
@@ -64,4 +65,4 @@ def cancel(
     if as_json:
         show_json({"cancelled": msg_id})
     else:
-        print(f"cancelled {msg_id}")
+        say(f"cancelled {msg_id}")

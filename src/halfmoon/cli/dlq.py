@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import LOCAL, TIME_FORMS, Json, NameServer, time_ms
-from halfmoon.cli.output import body_text, message_facts, plain, show_json, show_table, time_text
+from halfmoon.cli.output import body_text, message_facts, show_json, show_table, time_text
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import DeadLetter, Replayed
@@ -58,7 +59,7 @@ def list_(
         names = ("given up", "group", "topic", "tag", "keys", "tries", "reason", "replayed", "id")
         show_table("dead letters", names, [_row(one, each) for one, each in zip(shown, facts)])
         if more:
-            print(f"there are more than these {limit:,}: give --limit, or --since")
+            say(f"there are more than these {limit:,}: give --limit, or --since")
     if not shown:
         raise typer.Exit(1)
 
@@ -87,7 +88,7 @@ def show(
     facts["properties"] = " ".join(f"{name}={value}" for name, value in message["properties"].items())
     facts["body"] = body_text(letter.message.body, 4000)
     for line, value in facts.items():
-        print(f"{line.removesuffix('_ms').replace('_', ' '):<16} {plain(str(value))}".rstrip())
+        say(f"{line.removesuffix('_ms').replace('_', ' '):<16} {value!s}".rstrip())
 
 
 @app.command()
@@ -145,7 +146,7 @@ def replay(
         show_json({"dry_run": dry_run, "replays": rows})
     else:
         if len(found) == ALL_MAX:
-            print(f"there may be more than these {ALL_MAX:,}: give --since")
+            say(f"there may be more than these {ALL_MAX:,}: give --since")
         show_table("replays", ("id", "group", "keys", "to", "outcome"), [list(row.values())[:5] for row in rows])
     if failed or not found:
         raise typer.Exit(1)

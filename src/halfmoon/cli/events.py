@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from halfmoon import Admin
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import LOCAL, Json, NameServer
 from halfmoon.cli.output import show_json, show_table
 from halfmoon.errors import HalfmoonError, UsageError
@@ -97,8 +98,7 @@ def run_consumers(
         for publisher in found.publishers:
             publisher.close()
     if left:
-        sys.stderr.write(f"halfmoon events: {left} functions did not end in time; their events are delivered again\n")
-        sys.stderr.flush()
+        say(f"halfmoon events: {left} functions did not end in time; their events are delivered again", error=True)
         os._exit(1)  # their threads would keep the process
 
 
@@ -108,8 +108,7 @@ def _warn_of_silence(nameserver: str) -> None:
         with Admin(nameserver=nameserver, request_timeout_ms=1_000) as admin:
             admin.cluster()
     except HalfmoonError as exc:
-        sys.stderr.write(f"halfmoon events: {exc}; it is tried again, and consuming begins when one answers\n")
-        sys.stderr.flush()
+        say(f"halfmoon events: {exc}; it is tried again, and consuming begins when one answers", error=True)
 
 
 @app.command(name="list")
@@ -172,7 +171,7 @@ def _say_ready(consumers: Consumers, *, as_json: bool) -> None:
     if as_json:
         show_json({"ready": True, "pid": os.getpid(), "groups": consumers.groups, "consumers": count})
     else:
-        print(f"halfmoon ready: {count} consumers in groups {', '.join(consumers.groups)}", flush=True)
+        say(f"halfmoon ready: {count} consumers in groups {', '.join(consumers.groups)}")
 
 
 def _publisher_facts(one: Publisher) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from halfmoon import sql92
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import Json, pairs
 from halfmoon.cli.output import show_json, show_table
 from halfmoon.conversion import json_decoder
@@ -112,7 +113,7 @@ class _Trial:
     def show(self) -> None:
         """Write what people read."""
         count = self._counts.total()
-        print()
+        say()
         rows = [(number, outcome.verdict.value, outcome.reason) for number, outcome in enumerate(self._first, 1)]
         if rows:
             show_table("", ("message", "result", "why"), rows)
@@ -120,7 +121,7 @@ class _Trial:
             f"{self._counts[each]:,} {each.value}" for each in Verdict if each is not Verdict.TRUE and self._counts[each]
         )
         spent = f"; {self._spent_ns / count / 1000:.2f} microseconds each" if count >= GROUP else ""
-        print(f"{self._matching:,} of {count:,} messages pass" + (f" ({others})" if others else "") + spent)
+        say(f"{self._matching:,} of {count:,} messages pass" + (f" ({others})" if others else "") + spent)
 
 
 def _facts(wanted: Filter) -> dict[str, Any]:
@@ -136,11 +137,12 @@ def _facts(wanted: Filter) -> dict[str, Any]:
 
 def _show(wanted: Filter) -> None:
     for depth, text in lines(wanted.tree):
-        print("  " * depth + text)
+        say("  " * depth + text)
     needles = " or ".join(_needle(each) for each in wanted.needles)
-    print(f"\nlooks at   {', '.join(wanted.names) or 'no property'}")
-    print(f"cost       at most {wanted.steps:,} steps a message, of 0.1 to 0.2 microseconds where properties are short")
-    print(f"pre-test   {f'only what contains {needles} is looked at' if needles else 'none: every message is looked at'}")
+    say()
+    say(f"looks at   {', '.join(wanted.names) or 'no property'}")
+    say(f"cost       at most {wanted.steps:,} steps a message, of 0.1 to 0.2 microseconds where properties are short")
+    say(f"pre-test   {f'only what contains {needles} is looked at' if needles else 'none: every message is looked at'}")
 
 
 def _needle(needle: bytes) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import Json
 from halfmoon.cli.output import show_json
 from halfmoon.errors import StoreError
@@ -42,18 +42,18 @@ def fsck(
         for each in findings(directory, settings):
             (found if each.certain else unknown).append(each)
             if not as_json and len(found if each.certain else unknown) <= most:
-                print(f"{'' if each.certain else 'not known: '}{each.place}: {each.what}: {each.reason}", flush=True)
+                say(f"{'' if each.certain else 'not known: '}{each.place}: {each.what}: {each.reason}")
             if len(found) > most:
                 break
     except (OSError, StoreError) as exc:
-        print(f"{directory} could not be checked to its end: {exc}", file=sys.stderr)
+        say(f"{directory} could not be checked to its end: {exc}", error=True)
         raise typer.Exit(2) from None
     more = len(found) > most
     if as_json:
         shown, said = [[_shown(each) for each in part[:most]] for part in (found, unknown)]
         show_json({"sound": not found, "findings": shown, "unknown": said, "more": more})
     else:
-        print(f"{'at least ' if more else ''}{min(len(found), most):,} findings" if found else f"{directory} is sound")
+        say(f"{'at least ' if more else ''}{min(len(found), most):,} findings" if found else f"{directory} is sound")
     if found:
         raise typer.Exit(1)
 

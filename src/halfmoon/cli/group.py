@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import LOCAL, TIME_FORMS, All, Cluster, Json, NameServer, is_users_group, time_ms
 from halfmoon.cli.output import show_json, show_table, time_text
 from halfmoon.client.sync_admin import Admin
@@ -30,7 +31,8 @@ def list_groups(everything: All = False, topic: OfTopic = None, nameserver: Name
     if as_json:
         show_json(shown)
     else:
-        print("\n".join(shown) if shown else "no groups")
+        for name in shown or ["no groups"]:
+            say(name)
 
 
 @app.command()
@@ -76,7 +78,7 @@ def lag(
         show_json({"group": group, "lag": total, "queues": progress})
     else:
         _show_progress(progress)
-        print(f"{group} is {total:,} messages behind")
+        say(f"{group} is {total:,} messages behind")
     if most is not None and total > most:
         raise typer.Exit(1)
 
@@ -92,7 +94,7 @@ def create(group: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL,
     if as_json:
         show_json({"group": group})
     else:
-        print(f"group {group} is made")
+        say(f"group {group} is made")
 
 
 @app.command()
@@ -107,7 +109,7 @@ def delete(group: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL,
     if as_json:
         show_json({"group": group, "deleted": True})
     else:
-        print(f"group {group} is deleted")
+        say(f"group {group} is deleted")
 
 
 @app.command()
@@ -160,7 +162,7 @@ def reset(
     )
     members = max((m.members for m in moves), default=0)
     again, skipped = (sum(max(0, sign * (m.difference or 0)) for m in moves) for sign in (-1, 1))
-    print(f"{again:,} messages again, {skipped:,} skipped; {f'{members} members online' if members else 'the group sleeps'}")
+    say(f"{again:,} messages again, {skipped:,} skipped; {f'{members} members online' if members else 'the group sleeps'}")
 
 
 def _chosen(queues: list[MessageQueue], texts: list[str]) -> list[MessageQueue]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.main import COMMANDS, module
 from halfmoon.cli.output import report
 from halfmoon.errors import HalfmoonError
@@ -40,7 +41,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"halfmoon {version('halfmoon')}, " + (f"with halfmoon-native {NATIVE}" if NATIVE else "without halfmoon-native"))
+        say(f"halfmoon {version('halfmoon')}, " + (f"with halfmoon-native {NATIVE}" if NATIVE else "without halfmoon-native"))
         raise typer.Exit
 
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from halfmoon.cli.lines import take_all_characters
+
 COMMANDS = {
     "serve": "halfmoon.cli.server_help",
     "nameserver": "halfmoon.cli.server_help",
@@ -38,6 +40,7 @@ SERVERS = frozenset(("serve", "nameserver", "broker"))
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code: 0 done, 1 refused or found something, 2 a wrong argument or setting."""
+    take_all_characters()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in SERVERS:
         code = import_module("halfmoon.cli.servers").run_quickly(given[0], given[1:])

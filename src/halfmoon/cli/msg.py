@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.looking import FIRST, read, starts_and_ends
 from halfmoon.cli.msg_trace import show_trace
 from halfmoon.cli.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
-from halfmoon.cli.output import body_text, message_facts, plain, show_json, show_table, time_text
+from halfmoon.cli.output import body_text, message_facts, show_json, show_table, time_text
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import OffsetIllegal, QueryNotFound
 from halfmoon.model import MessageQueue, StoredMessage, subscription
@@ -153,14 +154,14 @@ def resend(
         if as_json:
             show_json({"msg_id": message.msg_id, "group": group, "offset_msg_id": sent})
         else:
-            print(f"message {message.msg_id} is there again for {group or 'all groups'}: {sent}")
+            say(f"message {message.msg_id} is there again for {group or 'all groups'}: {sent}")
         return
     if as_json:
         shown = {"result": result.consume_result, "remark": result.remark, "spent_ms": result.spent_time_mills}
         show_json({"msg_id": message.msg_id, "group": group, "client_id": member, **shown})
     else:
         remark = f": {result.remark}" if result.remark else ""
-        print(f"{member} returned {result.consume_result} after {result.spent_time_mills} ms{remark}")
+        say(f"{member} returned {result.consume_result} after {result.spent_time_mills} ms{remark}")
     if result.consume_result not in ("CR_SUCCESS", "CR_COMMIT"):
         raise typer.Exit(1)
 
@@ -199,4 +200,4 @@ def _show_whole(message: StoredMessage) -> None:
     facts["keys"], facts["properties"] = " ".join(message.keys), " ".join(f"{k}={v}" for k, v in message.properties.items())
     facts["body"] = body_text(message.body, BODY_WHOLE)
     for name, value in facts.items():
-        print(f"{name.removesuffix('_ms').replace('_', ' '):<16} {'' if value is None else plain(str(value))}")
+        say(f"{name.removesuffix('_ms').replace('_', ' '):<16} {'' if value is None else str(value)}")

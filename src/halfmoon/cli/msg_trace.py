@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from halfmoon.cli.output import plain, show_table, time_text
+from halfmoon.cli.lines import say
+from halfmoon.cli.output import show_table, time_text
 from halfmoon.findings import MessageTrace
 
 
@@ -10,7 +11,7 @@ def show_trace(found: MessageTrace) -> None:
     """Write what happened in the order of time, how far each group is, and what nobody keeps."""
     head = [f"message {found.msg_id}", f"topic {found.topic}"]
     head += [f"tag {found.tag}"] * bool(found.tag) + [f"keys {found.keys}"] * bool(found.keys)
-    print(plain(", ".join(head)))
+    say(", ".join(head))
     rows = [
         (
             time_text(event.at_ms) or "?",
@@ -29,4 +30,4 @@ def show_trace(found: MessageTrace) -> None:
     ]
     show_table("groups", ("group", "state", "given back", "where", "progress", "before it"), groups)
     for text in dict.fromkeys(found.not_told):
-        print(f"not told: {plain(text)}")
+        say(f"not told: {text}")

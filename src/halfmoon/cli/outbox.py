@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import LOCAL, Json, NameServer
 from halfmoon.cli.outbox_tables import facts_of, show_backlog, show_entries
 from halfmoon.cli.output import show_json
@@ -82,7 +83,7 @@ def relay(
         sending = Relay(provider, transport, poll_ms=poll, batch_max=batch, claim_ms=claim * 1000, attempts_max=attempts or None)
         try:
             if not as_json:
-                print(f"relay {sending.name} sends as {group} to {nameserver}", flush=True)
+                say(f"relay {sending.name} sends as {group} to {nameserver}")
             _run(sending, until_empty=until_empty)
         finally:
             sending.close()
@@ -90,7 +91,7 @@ def relay(
         if as_json:
             show_json(facts_of(sending.figures()))
         else:
-            print(f"sent {sending.figures().sent:,} events")
+            say(f"sent {sending.figures().sent:,} events")
 
 
 @app.command()
@@ -133,7 +134,7 @@ def list_(
         return
     show_entries(shown, now_ms)
     if more:
-        print(f"more wait than the {limit:,} oldest: give --limit")
+        say(f"more wait than the {limit:,} oldest: give --limit")
 
 
 @app.command()
@@ -156,7 +157,7 @@ def retry(
     if as_json:
         show_json({"retried": count})
     else:
-        print(f"{count:,} to be tried again")
+        say(f"{count:,} to be tried again")
     if not count and not every:
         raise typer.Exit(1)
 
@@ -187,7 +188,7 @@ def drop(
     if as_json:
         show_json({"dropped": count})
     else:
-        print(f"{count:,} dropped")
+        say(f"{count:,} dropped")
     if not count and not every:
         raise typer.Exit(1)
 

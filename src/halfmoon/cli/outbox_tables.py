@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.cli.output import plain, show_table, span_text, time_text
+from halfmoon.cli.lines import plain, say
+from halfmoon.cli.output import show_table, span_text, time_text
 from halfmoon.events.outbox.status import Backlog, Entry
 
 
@@ -18,11 +19,11 @@ def facts_of(value: Any) -> dict[str, Any]:
 
 def show_backlog(found: Backlog) -> None:
     """Write the figures of an outbox, one a line."""
-    print(f"{found.backlog:,} to be sent" + (f", the oldest for {span_text(found.oldest_age_ms)}" if found.backlog else ""))
+    say(f"{found.backlog:,} to be sent" + (f", the oldest for {span_text(found.oldest_age_ms)}" if found.backlog else ""))
     for name in ("waiting", "sending", "retrying", "failed"):
-        print(f"  {name:<9}{getattr(found, name):>12,}")
+        say(f"  {name:<9}{getattr(found, name):>12,}")
     if found.failed:
-        print("see `halfmoon outbox list --failed`, and have them sent by `halfmoon outbox retry`, or removed by `drop`")
+        say("see `halfmoon outbox list --failed`, and have them sent by `halfmoon outbox retry`, or removed by `drop`")
 
 
 def show_entries(found: list[Entry], now_ms: int) -> None:
@@ -38,7 +39,7 @@ def show_entries(found: list[Entry], now_ms: int) -> None:
                 time_text(one.created_ms),
                 one.attempts,
                 f"in {span_text(one.next_ms - now_ms)}" if one.next_ms > now_ms else "",
-                plain(one.error)[:80],
+                plain(one.error, 80),
             )
             for one in found
         ],

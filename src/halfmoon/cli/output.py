@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,28 +14,44 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from halfmoon.cli.lines import plain, say
 from halfmoon.errors import BrokerError, HalfmoonError, UsageError
 from halfmoon.model import StoredMessage
 
 
 def show_json(value: Any) -> None:
     """Write one value as one line of JSON."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.write(_json(value) + "\n")
     sys.stdout.flush()
+
+
+def _json(value: Any) -> str:
+    """Return one line of JSON that steers no terminal: in its texts, what cannot be printed is a ``\\u`` escape."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # half of a surrogate pair, of a file's name that is no UTF-8 for example
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else "\\u007f" if each == "\x7f" else json.dumps(each)[1:-1] for each in text)
+
+
+CELL_MAX = 1_000
+"""Characters of one cell of a table. JSON has all of them."""
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a table, or the word none; numbers stand to the right. Without a terminal it is as wide as it needs."""
     cells = [list(row) for row in rows]
     if not cells:
-        print(f"{title}: none" if title else "none")
+        say(f"{title}: none" if title else "none")
         return
-    table = Table(*columns, title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(*columns, title=escape(plain(title)) or None, title_justify="left", box=box.SIMPLE_HEAD)
     for at, column in enumerate(table.columns):
         if all(isinstance(row[at], int | float) for row in cells):
             column.justify = "right"
     for row in cells:
-        table.add_row(*(escape(f"{each:,}" if type(each) is int else plain(str(each))) for each in row))
+        table.add_row(*(escape(f"{each:,}" if type(each) is int else plain(str(each), CELL_MAX)) for each in row))
     console().print(table)
 
 
@@ -47,22 +64,15 @@ def report(error: HalfmoonError, *, as_json: bool) -> int:
     """Write an error to standard error and return the exit code: 2 when the caller must change something, else 1."""
     if as_json:
         facts: dict[str, Any] = {"error": str(error), "kind": type(error).__name__, "code": getattr(error, "code", None)}
-        sys.stderr.write(msgspec.json.encode(facts).decode() + "\n")
+        sys.stderr.write(_json(facts) + "\n")
     else:
         text = f"{error.remark or 'refused'} (code {error.code})" if isinstance(error, BrokerError) else str(error)
-        sys.stderr.write(f"halfmoon: {text}\n")
+        say(f"halfmoon: {text}", error=True)
     return 2 if isinstance(error, UsageError) else 1
 
 
 TIME_MAX_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
-
-_UNSEEN = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\u00b7")
-
-
-def plain(text: str) -> str:
-    """Return a text of others as one line that steers no terminal: control characters and changes of direction are dots."""
-    return text.translate(_UNSEEN)
 
 
 def time_text(ms: int) -> str:
@@ -112,5 +122,5 @@ def message_facts(message: StoredMessage) -> dict[str, Any]:
 def body_text(body: bytes, width: int) -> str:
     """Return a body as one line of at most ``width`` characters, for people."""
     text = body[: width * 4].decode("utf-8", "backslashreplace")
-    line = "".join(each if each.isprintable() else "\u00b7" for each in text)
+    line = plain(text)
     return line if len(line) <= width else line[: width - 1] + "…"

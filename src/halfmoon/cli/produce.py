@@ -9,6 +9,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import LOCAL, Json, NameServer, Topic, age_ms, pairs, time_ms
 from halfmoon.cli.output import show_json
 from halfmoon.client.sync import Producer
@@ -78,11 +79,11 @@ def produce(
                         }
                     )
                 else:
-                    print(f"{result.status.name} {result.msg_id} {where.broker_name}/{where.queue_id} at {result.queue_offset}")
+                    say(f"{result.status.name} {result.msg_id} {where.broker_name}/{where.queue_id} at {result.queue_offset}")
                 if not kept:
                     raise typer.Exit(1)
     if not sent:
-        sys.stderr.write("halfmoon: nothing to send\n")
+        say("halfmoon: nothing to send", error=True)
         raise typer.Exit(1)
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from halfmoon.cli.lines import say
 from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration, is_loopback
@@ -216,13 +216,10 @@ def _say_ready(parts: Parts, data: Path, *, as_json: bool) -> None:
         facts |= {"broker": part.address, "broker_name": own.name, "cluster": own.cluster}
         facts.setdefault("nameserver", own.nameserver)
         texts.append(f"broker {own.name} {part.address}" + ("" if own.nameserver else " (registered nowhere)"))
-    line = json.dumps(facts) if as_json else f"halfmoon ready: {', '.join(texts)}, data in {data}"
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    say(json.dumps(facts) if as_json else f"halfmoon ready: {', '.join(texts)}, data in {data}")
 
 
 def _refused(name: str, error: Exception, *, as_json: bool) -> int:
     said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-    text = json.dumps({"error": said, "kind": type(error).__name__}) if as_json else f"halfmoon {name}: {said}"
-    sys.stderr.write(text + "\n")
+    say(json.dumps({"error": said, "kind": type(error).__name__}) if as_json else f"halfmoon {name}: {said}", error=True)
     return 2 if isinstance(error, UsageError) else 1

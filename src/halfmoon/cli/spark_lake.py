@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.output import show_json
 from halfmoon.cli.spark_options import Asked, facts, show_rows
 from halfmoon.cli.spark_work import rows_of, running
@@ -47,7 +48,7 @@ def sql(asked: Asked, text: str, archives: Mapping[str, str], limit: int) -> Non
         return
     show_rows("", frame.columns, found)
     if more:
-        print(f"there are more than these {limit:,}: give --limit")
+        say(f"there are more than these {limit:,}: give --limit")
 
 
 def _archive(path: str) -> LakeTable:
@@ -84,7 +85,7 @@ def fill(asked: Asked, topic: str, directory: tuple[Path, str, dict[str, str]], 
     else:
         dropped = f", {done.dropped:,} copies left out" if done.dropped else ""
         refused = f", {done.refused:,} in quarantine" if done.refused else ""
-        print(f"{done.rows:,} rows in {done.batches:,} batches{dropped}{refused}, {took:.1f} s")
+        say(f"{done.rows:,} rows in {done.batches:,} batches{dropped}{refused}, {took:.1f} s")
 
 
 def _text(path: Path | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from secrets import token_hex
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import typer
 from pyspark.sql import DataFrame, SparkSession
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.output import show_json
 from halfmoon.cli.spark_options import Asked, show_rows
 from halfmoon.cli.spark_work import running, working
@@ -61,7 +61,7 @@ def compact(asked: Asked, directory: Directory, file_size: str, keep_ms: int | N
     if asked.as_json:
         show_json({"joined": joined, "files": files, "removed": removed})
     else:
-        print(f"{joined:,} files joined, {len(removed):,} removed; the table has {files:,} now")
+        say(f"{joined:,} files joined, {len(removed):,} removed; the table has {files:,} now")
 
 
 def dedup(asked: Asked, directory: Directory, by: str) -> None:
@@ -72,7 +72,7 @@ def dedup(asked: Asked, directory: Directory, by: str) -> None:
     if asked.as_json:
         show_json({"by": by, "rows": rows})
     else:
-        print(f"{rows:,} copies taken out")
+        say(f"{rows:,} copies taken out")
 
 
 def verify(asked: Asked, directory: Directory, *, live: bool, limit: int) -> None:
@@ -92,8 +92,8 @@ def verify(asked: Asked, directory: Directory, *, live: bool, limit: int) -> Non
         columns = ("topic", "brokerName", "queueId", "begin", "end", "rows", "refused", "dropped", "wrong")
         show_rows("queues", columns, sorted(rows, key=lambda row: not row["wrong"])[:limit])
         if len(rows) > limit:
-            print(f"there are more than these {limit:,}: give --limit")
-        print("sound" if sound else f"{sum(1 for row in rows if row['wrong']):,} of {len(rows):,} queues are wrong")
+            say(f"there are more than these {limit:,}: give --limit")
+        say("sound" if sound else f"{sum(1 for row in rows if row['wrong']):,} of {len(rows):,} queues are wrong")
     if not sound:
         raise typer.Exit(1)
 
@@ -134,7 +134,7 @@ def replay(asked: Asked, source: str | Directory, wanted: Wanted) -> None:
     table = source if isinstance(source, str) else _table(source)
     begun = time.monotonic()
     if wanted.id is None and not wanted.dry_run:
-        print(f"the replay's id is {name}: with it, it can go on when it is cut off", file=sys.stderr)
+        say(f"the replay's id is {name}: with it, it can go on when it is cut off", error=True)
     with running(asked, "replay") as (spark, place, progress):
         found = replays.replay(
             spark, place, table, wanted.to, id=name, where=wanted.where, since_ms=wanted.since_ms, rate=wanted.rate,
@@ -144,10 +144,10 @@ def replay(asked: Asked, source: str | Directory, wanted: Wanted) -> None:
     if asked.as_json:
         show_json({"id": name, "dry_run": wanted.dry_run, **found._asdict(), "seconds": round(took, 3)})
     elif found.complete_before:
-        print(f"{name} was complete before: nothing was sent")
+        say(f"{name} was complete before: nothing was sent")
     elif wanted.dry_run:
-        print(f"{found.rows:,} messages would be sent to {wanted.to}")
+        say(f"{found.rows:,} messages would be sent to {wanted.to}")
     else:
-        print(f"{found.rows:,} messages in {found.batches:,} batches sent to {wanted.to} as {name}, {took:.1f} s")
+        say(f"{found.rows:,} messages in {found.batches:,} batches sent to {wanted.to} as {name}, {took:.1f} s")
     if not (found.rows or found.complete_before):
         raise typer.Exit(1)

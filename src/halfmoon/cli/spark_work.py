@@ -14,7 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from halfmoon.cli.output import console, show_json
+from halfmoon.cli.lines import say
+from halfmoon.cli.output import show_json
 from halfmoon.cli.spark_options import Asked, facts, show_rows
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
@@ -89,7 +90,7 @@ def lag(asked: Asked, group: str, topic: str | None) -> None:
         return
     columns = ("topic", "brokerName", "queueId", "progress", "end", "messages", "bytes", "seconds")
     show_rows(f"lag of {group}", columns, found)
-    print(f"{sum(one['messages'] for one in found):,} messages, {sum(one['bytes'] for one in found):,} bytes of bodies wait")
+    say(f"{sum(one['messages'] for one in found):,} messages, {sum(one['bytes'] for one in found):,} bytes of bodies wait")
 
 
 def watch(asked: Asked, group: str, topic: str | None, for_s: float, every_s: float) -> list[lags.Sample]:
@@ -100,7 +101,7 @@ def watch(asked: Asked, group: str, topic: str | None, for_s: float, every_s: fl
         if asked.as_json:
             show_json(one._asdict())
         else:
-            console().print(f"{one.topic}: {one.messages:,} messages, {one.behind_ms / 1000:.1f} s behind", highlight=False)
+            say(f"{one.topic}: {one.messages:,} messages, {one.behind_ms / 1000:.1f} s behind")
     return found
 
 
@@ -138,8 +139,8 @@ def audit_transactions(asked: Asked, topics: Sequence[str] | None, since_ms: int
         if orphans:
             show_rows("orphans", ("kind", "brokerName", "topic", "msgId", "place", "stored"), orphans)
         for name in summary.not_read:
-            print(f"topic {name} is not there: what was decided for it is not known")
-        print("sound" if summary.sound else f"{summary.duplicates:,} duplicate commits, {summary.orphans:,} orphans")
+            say(f"topic {name} is not there: what was decided for it is not known")
+        say("sound" if summary.sound else f"{summary.duplicates:,} duplicate commits, {summary.orphans:,} orphans")
     return Drawn(curves, summary.states, summary.sound)
 
 
@@ -184,7 +185,7 @@ def trace(asked: Asked, msg_id: str | None, trace_topic: str, since_ms: int | No
     else:
         show_rows("spans", ("begin", "msgId", "span", "who", "topic", "costMs", "success", "retries", "fromCheck"), found)
         if more:
-            print(f"there are more than these {limit:,}: give --limit, or --since")
+            say(f"there are more than these {limit:,}: give --limit, or --since")
     if not found:
         raise typer.Exit(1)
 
@@ -222,6 +223,6 @@ def replay_dead_letters(
         show_json({"dry_run": replay.dry_run, "outcomes": outcomes, "replays": facts(found)})
     else:
         show_rows("replays", ("msgId", "deadGroup", "target", "outcome"), found)
-        print(", ".join(f"{count:,} {name}" for name, count in sorted(outcomes.items())) or "there are none")
+        say(", ".join(f"{count:,} {name}" for name, count in sorted(outcomes.items())) or "there are none")
     if not found or "failed" in outcomes:
         raise typer.Exit(1)

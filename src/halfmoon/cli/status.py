@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import LOCAL, Json, NameServer, is_users_group
 from halfmoon.cli.output import show_json, show_table, span_text
 from halfmoon.client.sync_admin import Admin
@@ -44,9 +46,9 @@ def status(
     if as_json:
         show_json({"health": health, "faults": faults, "brokers": brokers, "backlog": backlog})
     else:
-        print(health)
+        say(health)
         for fault in faults:
-            print(f"  {fault}")
+            say(f"  {fault}")
         _show(brokers, backlog)
     if health != "healthy":
         raise typer.Exit(1)
@@ -94,14 +96,15 @@ def _backlog(admin: Admin) -> dict[str, int]:
 
 def _first_number(text: str | None) -> float:
     try:
-        return float((text or "0").split()[0])
+        found = float((text or "0").split()[0])
     except (ValueError, IndexError):
         return 0.0
+    return found if isfinite(found) else 0.0
 
 
 def _number_or_none(text: str | None) -> int | None:
     """Return a count or an age; None when there is none, or the broker does not tell."""
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _since(info: dict[str, str], now: str, morning: str) -> int:

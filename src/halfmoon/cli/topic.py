@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.looking import near_names
 from halfmoon.cli.options import LOCAL, All, Cluster, Json, NameServer, is_users_topic
 from halfmoon.cli.output import show_json, show_table, time_text
@@ -37,7 +38,7 @@ def create(
     if as_json:
         show_json({"topic": topic, "queues": queues, "perm": permission})
     else:
-        print(f"topic {topic} has {queues} queues on each broker")
+        say(f"topic {topic} has {queues} queues on each broker")
 
 
 @app.command("list")
@@ -54,7 +55,8 @@ def list_topics(everything: All = False, cluster: Cluster = None, nameserver: Na
     if as_json:
         show_json(shown)
     else:
-        print("\n".join(shown) if shown else "no topics")
+        for name in shown or ["no topics"]:
+            say(name)
 
 
 @app.command()
@@ -102,4 +104,4 @@ def delete(topic: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL,
     if as_json:
         show_json({"topic": topic, "deleted": True})
     else:
-        print(f"topic {topic} is deleted")
+        say(f"topic {topic} is deleted")

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from halfmoon.cli import tx_batches
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import LOCAL, Json, NameServer, age_ms
 from halfmoon.cli.output import show_json
 from halfmoon.cli.tx_figures import exposition, show_figures
@@ -59,7 +60,7 @@ def pending(
         return
     show_pending(shown)
     if more:
-        print(f"more are pending than the {limit:,} oldest: give --limit")
+        say(f"more are pending than the {limit:,} oldest: give --limit")
     show_notes(shown)
 
 
@@ -90,7 +91,7 @@ def check(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL
     if as_json:
         show_json(facts_of(found))
     else:
-        print(f"a producer of group {found.group} is asked: check {found.checks_sent}, {found.checks_left} left")
+        say(f"a producer of group {found.group} is asked: check {found.checks_sent}, {found.checks_left} left")
 
 
 @app.command()
@@ -155,7 +156,7 @@ def resume(
     if as_json:
         show_json({"offset_msg_id": offset_msg_id, "resumed": True})
     else:
-        print("resumed: it is pending again, and its producers are asked")
+        say("resumed: it is pending again, and its producers are asked")
 
 
 @app.command()
@@ -176,7 +177,8 @@ def status(
     if as_json:
         show_json([facts_of(one) for one in found])
     elif prometheus:
-        sys.stdout.write(exposition(found) + tx_batches.exposition(batches))
+        for line in (*exposition(found), *tx_batches.exposition(batches)):
+            say(line)
     else:
         show_figures(found)
 
@@ -196,7 +198,7 @@ def _decide(name: str | int, *, yes: bool, operator: str | None, nameserver: str
         return
     done_word = "is committed" if commit else "is rolled back"
     again = "" if found.state == "PREPARED" else " already; nothing was changed"
-    print(f"{found.msg_id} of group {found.group} {done_word}{again}" + ("" if again else f" by {who}"))
+    say(f"{found.msg_id} of group {found.group} {done_word}{again}" + ("" if again else f" by {who}"))
     show_notes([done])
 
 

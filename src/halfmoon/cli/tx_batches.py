@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import LOCAL, Json, NameServer
-from halfmoon.cli.output import plain, show_json, show_table, span_text
+from halfmoon.cli.output import show_json, show_table, span_text
+from halfmoon.cli.tx_figures import label_text, metric_name
 from halfmoon.cli.tx_tables import facts_of
 from halfmoon.client.sync_admin import Admin
 
@@ -49,13 +51,13 @@ def batches(
         _show_attempts(found)
     for one in found:
         if not one.told:
-            print(f"{one.broker} does not know batch transactions")
+            say(f"{one.broker} does not know batch transactions")
 
 
 def _show_ids(found: Sequence[Any]) -> None:
     rows = [
         (
-            plain(each.transactional_id), one.broker, each.coordinator or one.broker, _number(each.decided), _number(each.applied),
+            each.transactional_id, one.broker, each.coordinator or one.broker, _number(each.decided), _number(each.applied),
             each.attempt_count, f"{each.size_bytes:,}", _oldest(each), each.given_up, ", ".join(each.waiting),
             span_text(each.idle_ms),
         )
@@ -68,7 +70,7 @@ def _show_ids(found: Sequence[Any]) -> None:
 
 def _show_attempts(found: Sequence[Any]) -> None:
     rows = [
-        (each.batch_id, plain(each.attempt), one.broker, each.state, each.count, f"{each.size_bytes:,}", span_text(each.age_ms))
+        (each.batch_id, each.attempt, one.broker, each.state, each.count, f"{each.size_bytes:,}", span_text(each.age_ms))
         for one in found
         for id in one.ids
         for each in id.attempts
@@ -85,8 +87,8 @@ def _oldest(one: Any) -> str:
     return span_text(max(each.age_ms for each in one.attempts)) if one.attempts else ""
 
 
-def exposition(found: Sequence[Any]) -> str:
-    """Return figures of batch transactions of all brokers as metrics, in Prometheus' text format (0.0.4)."""
+def exposition(found: Sequence[Any]) -> list[str]:
+    """Return figures of batch transactions of all brokers as the lines of metrics, in Prometheus' text format (0.0.4)."""
     gauges = {
         "ids": ("Transactional ids that a broker knows.", "id_count"),
         "attempts": ("Attempts of batches without a decision.", "attempt_count"),
@@ -96,15 +98,11 @@ def exposition(found: Sequence[Any]) -> str:
     lines: list[str] = []
     for name, (text, field) in gauges.items() if told else ():
         lines += [f"# HELP halfmoon_batches_{name} {text}", f"# TYPE halfmoon_batches_{name} gauge"]
-        lines += [f'halfmoon_batches_{name}{{broker="{_escaped(one.broker)}"}} {getattr(one, field)}' for one in told]
+        lines += [f'halfmoon_batches_{name}{{broker="{label_text(one.broker)}"}} {getattr(one, field)}' for one in told]
     for name in dict.fromkeys(name for one in told for name in one.counters):
-        text = COUNTERS.get(name, name)
-        lines += [f"# HELP halfmoon_batches_{name}_total {text}", f"# TYPE halfmoon_batches_{name}_total counter"]
+        metric = f"halfmoon_batches_{metric_name(name)}_total"
+        lines += [f"# HELP {metric} {COUNTERS.get(name, metric_name(name))}", f"# TYPE {metric} counter"]
         for one in told:
             if name in one.counters:
-                lines.append(f'halfmoon_batches_{name}_total{{broker="{_escaped(one.broker)}"}} {one.counters[name]}')
-    return "".join(line + "\n" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+                lines.append(f'{metric}{{broker="{label_text(one.broker)}"}} {one.counters[name]}')
+    return lines

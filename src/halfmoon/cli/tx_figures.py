@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from halfmoon.cli.lines import say
 from halfmoon.cli.output import show_table, span_text
 from halfmoon.cli.tx_tables import show_notes
 
@@ -34,7 +36,7 @@ def show_figures(found: Sequence[Any]) -> None:
     """Write figures of every broker as tables."""
     for one in found:
         oldest = "" if one.oldest_ms < 0 else f", the oldest for {span_text(one.now_ms - one.oldest_ms)}"
-        print(f"{one.broker}: {one.pending_count:,} pending{oldest}")
+        say(f"{one.broker}: {one.pending_count:,} pending{oldest}")
         groups = {each.group: each for each in one.groups}
         rows = []
         for name in sorted({*groups, *one.per_second}):
@@ -51,14 +53,14 @@ def show_figures(found: Sequence[Any]) -> None:
     show_notes(found)
 
 
-def exposition(found: Sequence[Any]) -> str:
-    """Return figures of all brokers as metrics; what a broker does not tell has no line."""
+def exposition(found: Sequence[Any]) -> list[str]:
+    """Return figures of all brokers as the lines of metrics; what a broker does not tell has no line."""
     metrics: dict[str, tuple[str, str, list[str]]] = {}
 
     def add(name: str, type_: str, text: str, value: float, /, **labels: str) -> None:
-        inner = ",".join(f'{label}="{_escaped(each)}"' for label, each in labels.items())
+        inner = ",".join(f'{label}="{label_text(each)}"' for label, each in labels.items())
         number = str(value) if isinstance(value, int) else repr(float(value))
-        metrics.setdefault(f"halfmoon_transactions_{name}", (type_, text, []))[2].append(f"{{{inner}}} {number}")
+        metrics.setdefault(f"halfmoon_transactions_{metric_name(name)}", (type_, text, []))[2].append(f"{{{inner}}} {number}")
 
     for one in found:
         at = {"broker": one.broker}
@@ -75,12 +77,18 @@ def exposition(found: Sequence[Any]) -> str:
                 text = "Decisions per second over the last minute."
                 add("decisions_per_second", "gauge", text, float(rate), **at, group=name, kind=kind)
         for name, count in one.counters.items():
-            add(f"{name}_total", "counter", COUNTERS.get(name, name), count, **at)
+            add(f"{name}_total", "counter", COUNTERS.get(name, metric_name(name)), count, **at)
     lines = []
     for name, (type_, text, samples) in metrics.items():
         lines += [f"# HELP {name} {text}", f"# TYPE {name} {type_}", *(name + sample for sample in samples)]
-    return "".join(line + "\n" for line in lines)
+    return lines
 
 
-def _escaped(text: str) -> str:
+def metric_name(name: str) -> str:
+    """Return a counter's name as a broker tells it, with an underscore for what no metric's name has."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", name)
+
+
+def label_text(text: str) -> str:
+    """Return the value of a label as it stands between quotes."""
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.cli.output import plain, show_table, span_text, time_text
+from halfmoon.cli.lines import say
+from halfmoon.cli.output import show_table, span_text, time_text
 
 
 def facts_of(one: Any) -> Any:
@@ -46,9 +47,9 @@ def show_one(one: Any) -> None:
         "next check": next_check(one, now),
     }  # fmt: skip
     for name, value in lines.items():
-        print(f"{name:<18} {plain(str(value))}".rstrip())
+        say(f"{name:<18} {value!s}".rstrip())
     for each in one.checks:
-        print(f"{'check':<18} {time_text(each.sent_ms)} to producer {each.producer}: {answer_text(each.answer)}")
+        say(f"{'check':<18} {time_text(each.sent_ms)} to producer {each.producer}: {answer_text(each.answer)}")
     show_notes([one])
 
 
@@ -73,7 +74,7 @@ def _since(one: Any) -> str:
 def show_notes(found: Sequence[Any]) -> None:
     """Write what brokers do not tell, each sentence once a broker."""
     for line in dict.fromkeys(f"{one.broker}: {sentence}" for one in found for sentence in one.not_told):
-        print(line)
+        say(line)
 
 
 def answer_text(answer: str) -> str:

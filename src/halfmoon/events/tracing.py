@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.events.event import Event
+from halfmoon.logs import escaped
 
 try:
     from opentelemetry import context as _context
@@ -65,12 +66,14 @@ def step(
         "error": _one_line(error) if error is not None else "",
     }
     text = " ".join(f"{key}={value}" for key, value in said.items() if value)
-    log.log(level, "%s: %s", name, text, extra={f"halfmoon_{key}": value for key, value in said.items()})
+    extra = {f"halfmoon_{key}": escaped(value) if isinstance(value, str) else value for key, value in said.items()}
+    log.log(level, "%s: %s", name, text, extra=extra)
 
 
 def _one_line(error: BaseException | str) -> str:
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())[:500]
+    line = " ".join(text.split())
+    return line if len(line) <= 500 else f"{line[:500]} ... and {len(line) - 500} characters more"
 
 
 # ---------------------------------------------------------------- spans

@@ -22,6 +22,7 @@ from halfmoon.cli.demo.ledgers import Counts
 from halfmoon.cli.demo.pipeline import Pipeline, missing
 from halfmoon.cli.demo.processes import Cast
 from halfmoon.cli.demo.story import Ending, Play, Watch
+from halfmoon.cli.lines import say
 from halfmoon.cli.options import Json
 from halfmoon.cli.output import console, show_json, show_table
 from halfmoon.cli.spark_options import check_plot
@@ -122,7 +123,7 @@ class _Acts:
     def tell(self, what: str, now: Counts) -> None:
         if what != self._last:
             self._last = what
-            print(f"{what}: {now.paid:,} paid, {now.refused:,} refused, {now.delivered:,} delivered", flush=True)
+            say(f"{what}: {now.paid:,} paid, {now.refused:,} refused, {now.delivered:,} delivered")
 
 
 def _picture(keep: Path | None) -> Path:
@@ -153,16 +154,16 @@ def _show(ending: Ending) -> None:
     show_table("", names, shown)
     if e.spark is not None:
         _show_spark(e.spark)
-    print(f"Checks decided {e.by_check:,}: their second phase was lost, or somebody was killed.")
+    say(f"Checks decided {e.by_check:,}: their second phase was lost, or somebody was killed.")
     if e.again_visible or e.again_delivered:
-        print(f"{e.again_visible:,} messages are visible twice, {e.again_delivered:,} came again and were recognised.")
+        say(f"{e.again_visible:,} messages are visible twice, {e.again_delivered:,} came again and were recognised.")
     if e.reminders:
-        print(f"No reminder came before its time; half of them at most {e.reminders_late_ms} ms after it.")
+        say(f"No reminder came before its time; half of them at most {e.reminders_late_ms} ms after it.")
     again = ", ".join(f"{ms} ms" for ms in e.ready_ms[1:])
-    print(f"The broker was ready in {e.ready_ms[0]} ms" + (f", and after kill -9 in {again}." if again else "."))
+    say(f"The broker was ready in {e.ready_ms[0]} ms" + (f", and after kill -9 in {again}." if again else "."))
     if e.no_spark:
-        print(f"Spark's part was left out: {e.no_spark}")
-    print(f"{'Everything agrees' if e.agrees else 'IT DOES NOT AGREE'}, after {e.seconds} s.")
+        say(f"Spark's part was left out: {e.no_spark}")
+    say(f"{'Everything agrees' if e.agrees else 'IT DOES NOT AGREE'}, after {e.seconds} s.")
 
 
 def _show_spark(spark: Pipeline) -> None:
@@ -180,12 +181,12 @@ def _show_spark(spark: Pipeline) -> None:
         for state in sorted({*audit.states, *spark.at_broker})
     ]
     show_table("", ("transactions", "in the log", "at the broker", "p50 ms", "p95 ms", "longest ms", "agrees"), rows)
-    print(f"As a picture: {audit.picture}")
-    print(f"{audit.duplicates:,} transactions are visible twice, {audit.orphans:,} records of the log belong to none.")
+    say(f"As a picture: {audit.picture}")
+    say(f"{audit.duplicates:,} transactions are visible twice, {audit.orphans:,} records of the log belong to none.")
     differ = f"{spark.copies_differ:,} differ from the log" if spark.copies_differ else "none is missing, none is there twice"
-    print(f"Spark's driver was killed when {spark.killed_at:,} of {spark.copied:,} copies were there; {differ}.")
+    say(f"Spark's driver was killed when {spark.killed_at:,} of {spark.copied:,} copies were there; {differ}.")
     if spark.table_differs:
-        print(f"{spark.table_differs:,} rows of Spark's table differ from the log.")
+        say(f"{spark.table_differs:,} rows of Spark's table differ from the log.")
 
 
 def _of(part: int, whole: int) -> str:
