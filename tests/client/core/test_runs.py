@@ -261,3 +261,20 @@ def test_operators_are_told_of_every_call_of_a_run():
 
     figures = core.figures["orders"]._sums
     assert (figures.calls, figures.good, figures.failed) == (50, 50, 0)
+
+
+def test_a_listener_that_takes_the_place_of_another_within_a_run_gets_the_next_call():
+    for orderly in (False, True):
+        first, second, cores = [], [], []
+
+        def listener(messages, first=first, second=second, cores=cores):
+            first.extend(message.queue_offset for message in messages)
+            if len(first) == 5:
+                cores[0].on_message(lambda messages, context: second.append((messages[0].queue_offset, context.queue)))
+
+        script, _, core = consuming(listener, 30, threads=1, orderly=orderly)
+        cores.append(core)
+        started(script, core)
+
+        assert first == list(range(5))
+        assert second == [(offset, QUEUE) for offset in range(5, 30)]

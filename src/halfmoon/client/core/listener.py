@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.model import ConsumeStatus, MessageQueue
+from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage
 
 
 class ConsumeContext(msgspec.Struct):
@@ -45,14 +45,25 @@ class Said(msgspec.Struct):
         return self.raised or self.context.reason or ""
 
 
-def takes_context(listener: Callable[..., Any]) -> bool:
-    """Whether a listener is given a `ConsumeContext`: a second parameter with a default value is its own."""
+class Listener(msgspec.Struct):
+    """The user's function, and whether it is given a `ConsumeContext`."""
+
+    function: Callable[..., Any]
+    takes_context: bool
+
+    def given(self, messages: list[StoredMessage], context: ConsumeContext) -> tuple[Any, ...]:
+        """Return the arguments of a call: a list of its own, to do with as it likes."""
+        return ([*messages], context) if self.takes_context else ([*messages],)
+
+
+def listener_of(function: Callable[..., Any]) -> Listener:
+    """Return a function as a listener: a second parameter with a default value is its own and is not given the context."""
     try:
         required = [
             p
-            for p in inspect.signature(listener).parameters.values()
+            for p in inspect.signature(function).parameters.values()
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
         ]
     except (TypeError, ValueError):
         required = []
-    return len(required) >= 2
+    return Listener(function, takes_context=len(required) >= 2)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from halfmoon.client.core.ask import ask, tell
 from halfmoon.client.core.direct import consume_directly
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.listener import ConsumeContext, Said
+from halfmoon.client.core.listener import ConsumeContext, Listener, Said
 from halfmoon.client.core.member import Held
 from halfmoon.client.core.offsets import UNKNOWN, LocalOffsets, RemoteOffsets, same_topic
 from halfmoon.client.core.pulling import Puller
@@ -272,7 +272,7 @@ class OrderlyCore(PushCore):
             return
         self._in_hand[queue] = held
         try:
-            last = yield from self._run_of_calls(self._calls_of(held, messages))
+            last = yield from self._run_of_calls(lambda listener: self._calls_of(held, messages, listener))
             if last is not None:
                 yield from self._finish(held, *last)
         finally:
@@ -302,15 +302,17 @@ class OrderlyCore(PushCore):
         else:
             yield from self._line_up(held)
 
-    def _calls_of(self, held: Held, messages: list[StoredMessage]) -> Op[tuple[list[StoredMessage], Said] | None]:
+    def _calls_of(
+        self, held: Held, messages: list[StoredMessage], listener: Listener
+    ) -> Op[tuple[list[StoredMessage], Said] | None]:
         """Call the listener with messages of one queue, one call after the other, for as long as the queue is ours for sure. Ends
         with a call of which something failed or is not committed yet, and returns it."""
         size, begin = self.settings.consume_batch_max, (yield from steady())
         for at in range(0, len(messages), size):
-            if held.window.dropped or held in self._leaving or self._closing:
+            if held.window.dropped or held in self._leaving or self._closing or self.listener is not listener:
                 break
             some = messages[at : at + size]
-            said = yield from self._call(held, some)
+            said = yield from self._call(held, some, listener)
             if said.good < len(some) or not said.context.auto_commit:
                 return some, said
             self._over.append((held, some, said.over - said.start))

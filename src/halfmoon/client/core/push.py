@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.direct import consume_directly
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.listener import ConsumeContext, Said, takes_context
+from halfmoon.client.core.listener import ConsumeContext, Listener, Said, listener_of
 from halfmoon.client.core.member import Held
 from halfmoon.client.core.names import INNER_PRODUCER, retry_topic, unwrap
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
@@ -71,11 +71,10 @@ class PushCore(Puller):
         allocate: Strategy | None = None,
     ) -> None:
         super().__init__(settings, instance, offsets, allocate)
-        self.listener: Callable[..., Any] | None = None
+        self.listener: Listener | None = None
         self.paused = False
         self.consumed_count = self.failed_count = 0
         self.tracer = Tracer(settings, instance, ids) if settings.trace else None
-        self._takes_context = False
         self._retry_topic = retry_topic(self.group)
         self._todo: deque[tuple[Held, list[StoredMessage]]] = deque()  # a call each
         self._over: deque[tuple[Held, list[StoredMessage], int]] = deque()  # calls that consumed all of theirs; ms
@@ -91,8 +90,7 @@ class PushCore(Puller):
 
         A second parameter with a default value is the listener's own and is not given the context.
         """
-        self._takes_context = takes_context(listener)
-        self.listener = listener
+        self.listener = listener_of(listener)
 
     # ------------------------------------------------------------ life
 
@@ -198,7 +196,7 @@ class PushCore(Puller):
         """Make calls until none waits, a run of them for each change of threads."""
         try:
             while self._todo and self.running:
-                failed = yield from self._run_of_calls(self._calls())
+                failed = yield from self._run_of_calls(self._calls)
                 if failed is not None:
                     yield from self._finish(*failed)
                 yield from self._staff()
@@ -207,10 +205,11 @@ class PushCore(Puller):
             if not self._busy:
                 self._quiet.fire()
 
-    def _run_of_calls(self, calls: Op[T]) -> Op[T]:
-        assert self.listener is not None
+    def _run_of_calls(self, calls: Callable[[Listener], Op[T]]) -> Op[T]:
+        listener = self.listener
+        assert listener is not None
         try:
-            return (yield from aside(calls, self.listener))
+            return (yield from aside(calls(listener), listener.function))
         finally:
             self._settle()
 
@@ -224,18 +223,18 @@ class PushCore(Puller):
                 yield from self._staff(stuck=True)
         self._watched = False
 
-    def _calls(self) -> Op[tuple[Held, list[StoredMessage], Said] | None]:
+    def _calls(self, listener: Listener) -> Op[tuple[Held, list[StoredMessage], Said] | None]:
         """Call the listener with what waits, one call after the other. Ends with a call that failed, and returns it."""
         count = late = 0
         begin: int = yield _STEADY
-        while count < RUN_CALLS:
+        while count < RUN_CALLS and self.listener is listener:
             try:
                 held, messages = self._todo.popleft()
             except IndexError:
                 break
             if held.window.dropped:
                 continue  # whoever has the queue now gets them again
-            said = yield from self._call(held, messages)
+            said = yield from self._call(held, messages, listener)
             count, late = count + 1, late + (said.over > said.start)
             if said.good < len(messages):
                 return held, messages, said
@@ -246,19 +245,18 @@ class PushCore(Puller):
             self._slow = late * QUICK_CALLS > count
         return None
 
-    def _call(self, held: Held, messages: list[StoredMessage]) -> Op[Said]:
+    def _call(self, held: Held, messages: list[StoredMessage], listener: Listener) -> Op[Said]:
         """Hand messages to the listener once; return what came of it. Nothing that it raises goes further."""
-        assert self.listener is not None
         begin: int = yield _NOW
         start: int = yield _STEADY
         held.window.started(messages, begin, start)
         for message in messages:
             self._show(message, held.queue.topic, begin)
         traced = self.tracer.handed(messages, begin) if self.tracer is not None else ""
-        context = ConsumeContext(self.user_queue(held.queue) if self._takes_context else held.queue)
+        context = ConsumeContext(self.user_queue(held.queue) if listener.takes_context else held.queue)
         said = Said(start, context)
         try:
-            status = yield Run(self.listener, ([*messages], context) if self._takes_context else ([*messages],))
+            status = yield Run(listener.function, listener.given(messages, context))
         except Exception as exc:
             said.raised = f"{type(exc).__name__}: {exc}"
             log.exception("listener failed: group=%s queue=%s first=%s", self.group, held.queue, messages[0].msg_id)
@@ -315,10 +313,11 @@ class PushCore(Puller):
         return (yield from consume_directly(record, broker_name, self._hand, orderly=self.settings.orderly))
 
     def _hand(self, message: StoredMessage) -> Op[tuple[Any, bool]]:
-        assert self.listener is not None
+        listener = self.listener
+        assert listener is not None
         context = ConsumeContext(self.user_queue(MessageQueue(message.topic, message.broker_name, message.queue_id)))
         self._show(message, message.topic, (yield from now()))
-        status = yield from run(self.listener, *(([message], context) if self._takes_context else ([message],)))
+        status = yield from run(listener.function, *listener.given([message], context))
         return status, context.auto_commit
 
     def _show(self, message: StoredMessage, topic: str, begin: int) -> None:
