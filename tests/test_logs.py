@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.logs import ERRORS_MAX, FRAMES_MAX, LENGTH_MAX, NAMES, escape, escaped, set_up
+from halfmoon.logs import ERRORS_MAX, FRAMES_MAX, LENGTH_MAX, NAMES, escape, escaped, listed, set_up
 
 HOSTILE = "x\r\n2026-01-01 ERROR forged\x1b[31m\x00\x9b\u2028\u202e\ud800"
 
@@ -137,6 +137,11 @@ def test_an_exception_without_a_text_of_its_own_stops_no_program_that_logs_it(us
             raise RuntimeError("no text")
 
     assert _shown(users_log, Mute())[-1].endswith("Mute: <its text cannot be had: RuntimeError>")
+
+
+def test_names_that_are_left_out_are_counted() -> None:
+    assert listed(["a", "b"], 2) == "a, b"
+    assert listed(["a", "b", "c", "d"], 2) == "a, b and 2 others"
 
 
 def test_what_can_be_printed_stays_as_it_is() -> None:

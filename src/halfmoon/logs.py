@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from traceback import format_tb, walk_tb
 
 NAMES = (
@@ -47,6 +48,12 @@ def escaped(text: str) -> str:
         room -= len(pieces[shown])
         shown += 1
     return f"{''.join(pieces[:shown])} ... and {len(text) - shown} characters more"
+
+
+def listed(names: Sequence[str], count_max: int = 10) -> str:
+    """Return names as one text, the first of them; it says how many others there are."""
+    more = len(names) - count_max
+    return ", ".join(names[:count_max]) + (f" and {more} others" if more > 0 else "")
 
 
 def escape(record: logging.LogRecord) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterable
 from halfmoon.broker.names import is_system_topic
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import SystemBusy
+from halfmoon.logs import listed
 from halfmoon.wire.bodies import ConsumerOffsetTable, from_json, to_json
 
 log = logging.getLogger("halfmoon.broker")
@@ -34,8 +35,8 @@ class Offsets:
         if saved is None:
             self._changed()  # from the first save on the file is there, and missed when it is gone
             if names := sorted(groups):
-                text = ", ".join(names[:10]) + (f" and {len(names) - 10} others" if len(names) > 10 else "")
-                log.warning("%s is missing: the progress of groups is not known, they begin as new ones do: %s", PATH, text)
+                text = "%s is missing: the progress of groups is not known, they begin as new ones do: %s"
+                log.warning(text, PATH, listed(names))
 
     def _dump(self) -> bytes:
         return to_json(ConsumerOffsetTable(offset_table=self._table))
@@ -101,7 +102,7 @@ class Offsets:
         for topic in gone:
             self.remove(topic=topic)
         if gone:
-            log.warning("progress is dropped: its topics are not there: %s", ", ".join(gone)[:500])
+            log.warning("progress is dropped: its topics are not there: %s", listed(gone))
 
     def clamp(self, bounds: Iterable[tuple[str, int, int]]) -> None:
         """Bring progress back to the end of its queue: ``bounds`` gives (topic, queue id, end). For a start after lost writes.

@@ -18,6 +18,7 @@ from halfmoon.events.flow import NOW, Flow
 from halfmoon.events.paths import Path, Paths, Published
 from halfmoon.events.tracing import span, step
 from halfmoon.limits import BODY_BYTES_MAX
+from halfmoon.logs import listed
 
 
 class Facade:
@@ -78,7 +79,7 @@ class Facade:
     def declared(self, topic: str) -> None:
         """Raise NameRefused for a topic that is not one of the declared ones."""
         if self._topics is not None and topic not in self._topics:
-            known = ", ".join(sorted(self._topics)[:20])
+            known = listed(sorted(self._topics), 20)
             raise NameRefused(f"topic {topic!r} was not declared: this publisher has {known}; add it to Publisher(topics=…)")
 
     def _check(self, event: Event) -> None:
