@@ -15,7 +15,7 @@ from halfmoon.broker.halfrecord import half_message, visible_draft
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.hot import Messages
 from halfmoon.ports import Buffer
-from halfmoon.store.parts import parts_of
+from halfmoon.store.records import whole_record
 from halfmoon.store.statetable import State
 
 from .planted import FaultyDisk, FaultyFile, SimFile
@@ -44,7 +44,7 @@ def repeating(*arguments: Any) -> Any:
     def judge(ending: Any, now: int) -> Any:
         half = broker.transactions.index.half(ending.index)
         if half is not None and half.state is State.COMMITTED and ending.committed:
-            message = half_message(parts_of(broker.store.record(half.physical_offset)))
+            message = half_message(whole_record(broker.store.record(half.physical_offset)))
             broker.sends.append(message.topic, message.queue_id, [visible_draft(message)], broker.store._now)
         return judged(ending, now)
 
@@ -61,7 +61,7 @@ def turning(*arguments: Any) -> Any:
     def judge(ending: Any, now: int) -> Any:
         half = broker.transactions.index.half(ending.index)
         if half is not None and half.state is State.ROLLED_BACK and ending.committed:
-            message = half_message(parts_of(broker.store.record(half.physical_offset)))
+            message = half_message(whole_record(broker.store.record(half.physical_offset)))
             broker.sends.append(message.topic, message.queue_id, [visible_draft(message)], broker.store._now)
         return judged(ending, now)
 

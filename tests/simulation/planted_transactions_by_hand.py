@@ -7,7 +7,7 @@ from typing import Any
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.halfrecord import half_message, visible_draft
 from halfmoon.broker.request import Reply
-from halfmoon.store.parts import parts_of
+from halfmoon.store.records import whole_record
 from halfmoon.store.statetable import State
 from halfmoon.wire.headers.transaction import DecideTransaction
 
@@ -22,7 +22,7 @@ def obedient(*arguments: Any) -> Any:
         half = pending._find(header)
         if half.state is not State.ROLLED_BACK or not header.commit:
             return pending.decide(request)
-        message = half_message(parts_of(broker.store.record(half.physical_offset)))
+        message = half_message(whole_record(broker.store.record(half.physical_offset)))
         broker.sends.append(message.topic, message.queue_id, [visible_draft(message)], request.now)
         return Reply()
 

@@ -14,13 +14,15 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from halfmoon.errors import BadMessage, UsageError
+from halfmoon.hot import MAGIC_V2
 from halfmoon.spark import rows
 from halfmoon.spark.rows import COLUMNS, DDL, MS_MAX, MS_MIN, SCHEMA, batch_of, schema_of
 from halfmoon.wire import properties
 from halfmoon.wire.compression import compress, decompress
 from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.ids import pack_host
-from halfmoon.wire.record import MAGIC_V2, decode_records, encode_record
+from halfmoon.wire.record import decode_records
+from tests.records import record_of
 
 V4, V6 = pack_host("192.0.2.10:51676"), pack_host("[2001:db8::7]:10911")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,7 +35,7 @@ def record(**changes) -> bytes:
     facts |= {"born_host": V4, "store_host": V4}
     facts |= {"properties": properties.encode({"KEYS": "k1 k2", "TAGS": "paid", "UNIQ_KEY": "7F00", "color": "red"})}
     facts |= {"born_ms": 1_700_000_000_000, "store_ms": 1_700_000_000_123}
-    return encode_record(**{**facts, **changes})
+    return record_of(**{**facts, **changes})
 
 
 def instant(ms: int) -> datetime:

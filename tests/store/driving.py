@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from halfmoon.effects import Work
+from halfmoon.hot import ENTRY
 from halfmoon.ports import Disk
 from halfmoon.store import Draft, Found, FoundStatus, Store, StoreSettings
-from halfmoon.store.layout import ENTRY
 from halfmoon.store.records import RecordFacts, check_at
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from halfmoon.errors import MessageIllegal
-from halfmoon.hot import DURABLE, Draft, Messages
+from halfmoon.hot import BORN_V6, DURABLE, ENTRY, Draft, Messages
 from halfmoon.store.commitlog import CommitLog, Damaged
-from halfmoon.store.layout import ENTRY
-from halfmoon.store.records import BORN_V6, RecordFacts
+from halfmoon.store.records import RecordFacts
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import BORN, HOST, NOW, draft, entries_of
 from tests.store.test_records import VECTOR

@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from halfmoon.errors import UsageError
+from halfmoon.hot import ENTRY
 from halfmoon.store.consumequeue import ConsumeQueue
-from halfmoon.store.layout import ENTRY, queue_directory
+from halfmoon.store.layout import queue_directory
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import entries_of
 

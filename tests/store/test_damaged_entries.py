@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
+from halfmoon.hot import ENTRY, ENTRY_BYTES
 from halfmoon.store.fsck import fsck
-from halfmoon.store.layout import CONSUME_QUEUE, ENTRY, ENTRY_BYTES, HALF_TOPIC, file_name
+from halfmoon.store.layout import CONSUME_QUEUE, HALF_TOPIC, file_name
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, open_store, read_all, small
 from tests.store.test_damage import FILE, path_of

@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfmoon.errors import BadMessage
+from halfmoon.hot import HEAD as PLAIN_HEAD
+from halfmoon.hot import MAGIC_V2
 from halfmoon.wire import columns, properties
 from halfmoon.wire.columns import HEAD, HEAD_BYTES, Pairs, bad_bodies, records, starts
 from halfmoon.wire.ids import pack_host
-from halfmoon.wire.record import HEAD as PLAIN_HEAD
-from halfmoon.wire.record import MAGIC_V2, decode_records, encode_record
+from halfmoon.wire.record import decode_records
+from tests.records import record_of
 
 V4, V6 = pack_host("192.0.2.10:51676"), pack_host("[2001:db8::7]:10911")
 NAMES = (b"KEYS", b"TAGS", b"UNIQ_KEY", b"abc", b"a name of 60 bytes, which is the longest that is looked for..")
@@ -23,7 +25,7 @@ def record(**changes):
     facts = {"topic": "orders", "queue_id": 3, "queue_offset": 7, "physical_offset": 4096, "body": b"hello"}
     facts |= {"born_host": V4, "store_host": V4}
     facts |= {"properties": b"KEYS\x01k1\x02TAGS\x01paid\x02", "born_ms": 1_700_000_000_000, "store_ms": 1_700_000_000_123}
-    return encode_record(**{**facts, **changes})
+    return record_of(**{**facts, **changes})
 
 
 i64 = st.integers(-(2**63), 2**63 - 1)

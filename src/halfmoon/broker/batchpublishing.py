@@ -27,7 +27,7 @@ from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceN
 from halfmoon.hot import BATCH_MAX, Draft, batch_drafts, batch_items
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.journal import entries_behind, prepared_offset
-from halfmoon.store.parts import parts_of
+from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
 from halfmoon.wire.flags import COMPRESSED, COMPRESSION_MASK
 
@@ -148,7 +148,7 @@ class Publishing:
         record = self._store.record(piece.physical_offset, piece.size)
         if record is None:
             raise CorruptRecord(piece.physical_offset, "a piece of a batch is not there any more")
-        parts = parts_of(record)
+        parts = whole_record(record)
         sys_flag = parts.sys_flag & GIVEN_FLAGS
         drafts = drafts_of(self._sends, parts.body, sys_flag, parts.born_ms, parts.born_host)
         named = [

@@ -19,7 +19,7 @@ from halfmoon.conversion import json_decoder
 from halfmoon.errors import CorruptRecord
 from halfmoon.hot import Draft, tag_hash
 from halfmoon.store.journal import Entry, entries, last_with_code
-from halfmoon.store.parts import parts_of
+from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended, Store
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.batches import BatchPromise
@@ -226,7 +226,7 @@ class Journal:
         if record is None:
             return None
         try:
-            parts = parts_of(record)
+            parts = whole_record(record)
             return entry.physical_offset, parts.store_ms, _decode(parts.body)
         except (CorruptRecord, msgspec.MsgspecError):
             return None
@@ -236,7 +236,7 @@ class Journal:
         if record is None:
             return None
         try:
-            parts = parts_of(record)
+            parts = whole_record(record)
         except CorruptRecord:
             return None
         said = wire_properties.decode(parts.properties)

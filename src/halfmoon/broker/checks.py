@@ -28,8 +28,8 @@ from halfmoon.broker.lifetime import Lifetime
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.pace import Bucket, Pursuits
 from halfmoon.errors import BrokerError, CorruptRecord
-from halfmoon.hot import tag_hash
-from halfmoon.store.parts import Parts, parts_of
+from halfmoon.hot import Parts, tag_hash
+from halfmoon.store.records import whole_record
 from halfmoon.store.transactions import Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.codes import Language
@@ -270,7 +270,7 @@ class Checks:
     def _parts(self, half: Half) -> Parts | None:
         record = self._store.record(half.physical_offset, half.size)
         try:
-            parts = None if record is None else parts_of(record)
+            parts = None if record is None else whole_record(record)
         except CorruptRecord as exc:
             log.error("half message %d is damaged: %s", half.index, exc)
             return None

@@ -32,9 +32,9 @@ from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Reply, Request, refusal_of, reply_to
 from halfmoon.broker.send import Sends
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import Draft, EndHeader, Frame, end_header_json, tag_hash
+from halfmoon.hot import Draft, EndHeader, Frame, Parts, end_header_json, tag_hash
 from halfmoon.store.layout import OP_PROPERTIES
-from halfmoon.store.parts import Parts, parts_of
+from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
 from halfmoon.store.transactions import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
@@ -299,7 +299,7 @@ class Decisions:
         if record is None:
             raise BrokerError(NO_HALF)
         try:
-            parts = parts_of(record)
+            parts = whole_record(record)
         except CorruptRecord as exc:
             raise BrokerError(f"{NO_HALF}: {exc}") from exc
         if parts.topic != HALF_TOPIC:

@@ -17,9 +17,8 @@ from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, UsageError
-from halfmoon.hot import Draft
-from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.records import property_of, tag_hash_of
+from halfmoon.hot import Draft, Parts
+from halfmoon.store.records import property_of, tag_hash_of, whole_record
 from halfmoon.store.store import Store
 from halfmoon.store.timer import Parked
 from halfmoon.wire.flags import TRANSACTION_MASK
@@ -76,7 +75,7 @@ class Deliveries:
             self._pass_over(entry, "its record is not in the log any more")
             return None
         try:
-            return parts_of(record)
+            return whole_record(record)
         except CorruptRecord as exc:
             self._pass_over(entry, f"its record is damaged: {exc}")
             return None

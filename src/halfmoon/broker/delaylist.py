@@ -12,7 +12,8 @@ from halfmoon.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import CorruptRecord, InvalidParameter
-from halfmoon.store.parts import Parts, parts_of
+from halfmoon.hot import Parts
+from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
 from halfmoon.store.timer import OUT_MS, parked
 from halfmoon.wire import properties as wire_properties
@@ -98,7 +99,7 @@ class Listing:
         for entry in parked(self._store, topic, queue_id, queue_offset, 1):
             record = self._store.record(entry.physical_offset, entry.size)
             try:
-                return None if record is None else self._described(place, parts_of(record), entry.size)
+                return None if record is None else self._described(place, whole_record(record), entry.size)
             except CorruptRecord:
                 return None
         return None

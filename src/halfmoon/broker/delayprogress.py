@@ -16,7 +16,7 @@ from halfmoon.broker.half import without
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import CorruptRecord
 from halfmoon.ports import Disk
-from halfmoon.store.parts import parts_of
+from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
 from halfmoon.store.timer import LOOK_MS, SCHEDULE_TOPIC, TIMER_TOPIC, parked
 from halfmoon.store.timerprogress import TIMER, Progress, ProgressFile
@@ -106,7 +106,7 @@ class Keeping:
                 continue
             at += len(record)
             try:
-                parts = parts_of(record)
+                parts = whole_record(record)
             except CorruptRecord:
                 continue
             draft = (parts.body, parts.properties, 0, 0, parts.born_ms, parts.born_host, parts.reconsume_times, 0, 0)

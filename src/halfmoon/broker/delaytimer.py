@@ -19,9 +19,8 @@ from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused
-from halfmoon.hot import Draft
-from halfmoon.store.parts import Parts, parts_of
-from halfmoon.store.records import property_of
+from halfmoon.hot import Draft, Parts
+from halfmoon.store.records import property_of, whole_record
 from halfmoon.store.store import Appended, Store
 from halfmoon.store.timer import CANCELS, LOOK_MS, OUT_MS, Parked, parked
 from halfmoon.store.timerindex import TimerIndex
@@ -128,7 +127,7 @@ class Timer:
         found = self._store.query(TIMER_TOPIC, key, _SAME_KEY_MAX, 0, max(now, 2**62))
         for record in found.records:
             try:
-                parts = parts_of(record)
+                parts = whole_record(record)
             except CorruptRecord:
                 continue
             if property_of(parts.properties, b"UNIQ_KEY") != key.encode():
@@ -216,7 +215,7 @@ class Timer:
         if record is None or _LOOK not in bytes(record):
             return False
         try:
-            out = property_of(parts_of(record).properties, OUT_MS.encode())
+            out = property_of(whole_record(record).properties, OUT_MS.encode())
         except CorruptRecord:
             return False
         return out is not None and out.isdigit() and len(out) <= 18 and int(out) > max(now, pair[0])
@@ -244,7 +243,7 @@ class Timer:
         record = None if entry is None else self._store.record(entry.physical_offset, entry.size)
         assert entry is not None  # `_rolls` has read both
         assert record is not None
-        parts = parts_of(record)
+        parts = whole_record(record)
         properties = parts.properties
         times = property_of(properties, ROLLS.encode()) or b"0"
         rolls = b"%s\x01%d\x02" % (ROLLS.encode(), int(times) + 1 if times.isdigit() and len(times) < 6 else 1)

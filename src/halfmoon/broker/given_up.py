@@ -37,9 +37,9 @@ from halfmoon.broker.recent import HalfMessage
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
 from halfmoon.errors import BrokerError, CorruptRecord, StoreNotWritable, UsageError
-from halfmoon.hot import Draft, Messages, tag_hash
+from halfmoon.hot import Draft, Messages, Parts, tag_hash
 from halfmoon.model import StoredMessage
-from halfmoon.store.parts import Parts, parts_of
+from halfmoon.store.records import whole_record
 from halfmoon.store.transactions import Check, Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
@@ -168,7 +168,7 @@ class GivenUp:
     def _copy(self, place: int) -> Parts:
         record = self._store.record(place) if place >= 0 else None
         try:
-            parts = None if record is None else parts_of(record)
+            parts = None if record is None else whole_record(record)
         except CorruptRecord as exc:
             raise BrokerError(f"resume: the message is damaged: {exc}") from exc
         if parts is None or parts.topic != GIVEN_UP_TOPIC:
@@ -190,7 +190,7 @@ class GivenUp:
         if late is not None:
             raise BrokerError(f"message {unique} was {'committed' if late else 'rolled back'}")
         for record in self._store.query(HALF_TOPIC, unique, 32, 0, now).records:
-            stored = parts_of(record)
+            stored = whole_record(record)
             half = self._index.half(stored.queue_offset)
             if stored.physical_offset > place:
                 raise BrokerError(f"message {unique} was resumed already")

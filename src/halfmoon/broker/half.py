@@ -21,9 +21,8 @@ from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Request
 from halfmoon.broker.send import Sends, sender_of
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import Draft, Group, Messages, tag_hash
+from halfmoon.hot import Draft, Group, Messages, Parts, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
-from halfmoon.store.parts import Parts
 from halfmoon.store.transactions import TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.flags import TRANSACTION_MASK

@@ -6,8 +6,7 @@ from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
 from halfmoon.broker.names import check_topic
 from halfmoon.broker.recent import HalfMessage
 from halfmoon.errors import BrokerError
-from halfmoon.hot import Draft, tag_hash
-from halfmoon.store.parts import Parts
+from halfmoon.hot import Draft, Parts, tag_hash
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
 

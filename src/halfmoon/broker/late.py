@@ -23,10 +23,10 @@ from halfmoon.broker.half import CHECK_TIMES, PRODUCER_GROUP, REAL_TOPIC, withou
 from halfmoon.broker.keyed import message_of, messages_with
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.errors import SystemBusy
-from halfmoon.hot import Draft, tag_hash
+from halfmoon.hot import Draft, Parts, tag_hash
 from halfmoon.model import UNIQ_KEY, StoredMessage
 from halfmoon.store.layout import OP_PROPERTIES
-from halfmoon.store.parts import Parts, parts_of
+from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
 from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
 
@@ -144,7 +144,7 @@ class Late:
         """Return a half message as it was before it was given up: its own record, or the copy's; None when neither can be read."""
         for place in (copy.half_place, copy.place):
             record = self._store.record(place)
-            parts = None if record is None else parts_of(record)
+            parts = None if record is None else whole_record(record)
             if parts is not None and parts.topic in (HALF_TOPIC, GIVEN_UP_TOPIC):
                 return parts._replace(properties=without(parts.properties, _OF_COPIES), physical_offset=copy.half_place)
         return None

@@ -20,8 +20,8 @@ from halfmoon.broker.late import Late
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.errors import BrokerError, CorruptRecord, QueryNotFound, UsageError
-from halfmoon.hot import tag_hash
-from halfmoon.store.parts import Parts, parts_of
+from halfmoon.hot import Parts, tag_hash
+from halfmoon.store.records import whole_record
 from halfmoon.store.transactions import Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, Transaction, TransactionCheck, TransactionStats, to_json
@@ -242,7 +242,7 @@ class Pending:
         """Return the half messages of the transaction that a key names, the oldest first."""
         found: defaultdict[str, set[Half]] = defaultdict(set)
         for record in self._store.query(HALF_TOPIC, key, KEYED_MAX, 0, FOR_EVER_MS).records if key else ():
-            parts = parts_of(record)
+            parts = whole_record(record)
             half = self._half_at(parts.physical_offset)
             if half is not None and half.state != State.NONE:
                 found[_text(parts, "UNIQ_KEY") or str(half.index)].add(half)
@@ -267,7 +267,7 @@ class Pending:
     def _half_at(self, place: int) -> Half | None:
         record = self._store.record(place) if place >= 0 else None
         try:
-            parts = None if record is None else parts_of(record)
+            parts = None if record is None else whole_record(record)
         except CorruptRecord:
             return None
         if parts is None or parts.topic != HALF_TOPIC:
@@ -280,7 +280,7 @@ class Pending:
         if record is None:
             raise BrokerError(f"the record of half message {half.index} is gone")
         try:
-            return parts_of(record)
+            return whole_record(record)
         except CorruptRecord as exc:
             raise BrokerError(f"half message {half.index} is damaged: {exc}") from exc
 

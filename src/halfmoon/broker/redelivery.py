@@ -36,10 +36,10 @@ from halfmoon.broker.request import Handlers, Reply, Request, reply_to
 from halfmoon.broker.send import Sends
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, GroupNotFound, MessageRefused, NoPermission
-from halfmoon.hot import Draft, tag_hash
+from halfmoon.hot import Draft, Parts, tag_hash
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.model import RECONSUME_REASON
-from halfmoon.store.parts import Parts, parts_of
+from halfmoon.store.records import whole_record
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import SubscriptionGroupConfig
 from halfmoon.wire.codes import VERSION_V3_4_9, Perm
@@ -121,7 +121,7 @@ class Redelivery:
         if record is None:
             raise BrokerError(f"look message by offset failed, {header.offset}")
         try:
-            parts, message_id = parts_of(record), decode_record(record).offset_msg_id
+            parts, message_id = whole_record(record), decode_record(record).offset_msg_id
         except (CorruptRecord, BadMessage) as exc:
             raise BrokerError(f"look message by offset failed, {header.offset}: {exc}") from exc
         if not self._consumes(header.group, parts.topic):

@@ -1,14 +1,4 @@
-"""`Messages`: messages of one queue in the order they came, and who sent them. From them come the log's bytes and the answers.
-
-Layout of a record with two IPv4 hosts (big endian; an IPv6 host takes 20 bytes instead of 8, by bits 0x10 and 0x20 of sysFlag)::
-
-    0 totalSize i32 | 4 magic i32 | 8 bodyCRC i32 | 12 queueId i32 | 16 flag i32 | 20 queueOffset i64 | 28 physicalOffset i64
-    36 sysFlag i32 | 40 bornTimestamp i64 | 48 bornHost 8 | 56 storeTimestamp i64 | 64 storeHost 8 | 72 reconsumeTimes i32
-    76 preparedTransactionOffset i64 | 84 body length i32, body
-    topic length u8, topic | properties length i16, properties
-
-A queue entry is ``| physical offset i64 | size i32 | tag code i64 |``.
-"""
+"""`Messages`: messages of one queue in the order they came, and who sent them. From them come the log's bytes and the answers."""
 
 from __future__ import annotations
 
@@ -19,6 +9,7 @@ from struct import error as struct_error
 
 from halfmoon.columns.answers import Form, answer_form, ids_of, send_answer
 from halfmoon.columns.batch import Draft
+from halfmoon.columns.record import BORN_V6, HEAD, HEADS, MAGIC, STORE_V6
 from halfmoon.errors import MessageIllegal
 from halfmoon.limits import PROPERTIES_BYTES_MAX, TOPIC_LENGTH_MAX
 
@@ -34,13 +25,10 @@ ALL = AT_ONCE | DURABLE
 Sender = tuple[int, int, int, int, int]
 """connection, opaque, serialisation, how it is answered, how many messages it sent."""
 
-MAGIC = -626843481  # 0xDAA320A7
-BORN_V6, STORE_V6 = 0x10, 0x20
 _NOT_QUEUED = 0x4
 """The bit that PREPARED and ROLLBACK share."""
-_HEADS = {  # by the lengths of the born host and the store host
-    (born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
-}
+_BITS = {8: 0, 20: BORN_V6}, {8: 0, 20: STORE_V6}
+"""IPv6 bits of sysFlag, by the lengths of the born host and of the store host."""
 _ENTRIES_AT_ONCE = 512
 """Entries packed at once: bounds the layouts that are kept."""
 
@@ -107,9 +95,7 @@ class Messages:
         flat: list[int] = []
         places: list[int] = []
         end, done = at + room, len(self.places)
-        layout, known_host = _HEADS[8, len(host)], None
-        v6 = STORE_V6 if len(host) == 20 else 0
-        bits, fixed = v6, 0
+        layout, known_host, bits, fixed = HEAD, None, 0, 0
         try:
             for body, properties, flag, sys_flag, born_ms, born_host, reconsume, prepared, code in (
                 self.drafts[done:] if done else self.drafts
@@ -117,8 +103,8 @@ class Messages:
                 if born_host is not known_host:  # the messages of one connection share it
                     if len(born_host) not in (8, 20):
                         raise MessageIllegal(f"a born host of {len(born_host)} bytes")
-                    layout, known_host = _HEADS[len(born_host), len(host)], born_host
-                    bits = v6 | BORN_V6 if len(born_host) == 20 else v6
+                    bits = _BITS[0][len(born_host)] | _BITS[1][len(host)]
+                    layout, known_host = HEADS[bits], born_host
                     fixed = layout.size + 3 + len(name)
                 body_bytes, properties_bytes = len(body), len(properties)
                 size = fixed + body_bytes + properties_bytes

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from halfmoon.columns.batch import ITEM_BYTES_MIN
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from halfmoon.model import RESERVED_PROPERTIES, MessageQueue, java_hash
 from halfmoon.spark.too_large import DeadLetters, buried
 from halfmoon.wire.compression import compress
-from halfmoon.wire.record import ITEM_BYTES_MIN
 
 Ints = NDArray[np.int64]
 

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from halfmoon.client.ranges import MAX_BYTES, OffsetsLost, Ranges
 from halfmoon.errors import BadMessage, UsageError
+from halfmoon.hot import MAGIC, MAGIC_V2, RECORD_BYTES_MIN
 from halfmoon.model import MessageQueue
-from halfmoon.wire.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MAX, RECORD_BYTES_MIN
+from halfmoon.wire.record import RECORD_BYTES_MAX
 
 ENTRY_BYTES, FILLER_SIZE = 20, 0x7FFFFFFF
 ENTRIES_MAX = 65_536
@@ -213,7 +214,7 @@ class _Queue:
         heads = sliding_window_view(np.frombuffer(raw, np.uint8), _HEAD.itemsize)[starts].view(_HEAD)[:, 0]
         right = (heads["size"] == sizes) & (heads["place"] == places) & (heads["queue_id"] == self._queue.queue_id)
         right &= heads["queue_offset"] == np.arange(begin, begin + len(sizes))
-        right &= (heads["magic"] == MAGIC_V1) | (heads["magic"] == MAGIC_V2)
+        right &= (heads["magic"] == MAGIC) | (heads["magic"] == MAGIC_V2)
         if not right.all():
             wrong = int(np.argmin(right))
             raise BadMessage(f"{self._path}: message {begin + wrong} is not at {int(places[wrong])} of the log")

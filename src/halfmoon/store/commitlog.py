@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord, MessageIllegal, StoreError
-from halfmoon.hot import Messages
+from halfmoon.hot import ENTRY_BYTES, MAGIC, Messages
 from halfmoon.ports import Disk
-from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG, ENTRY_BYTES, MAGIC
+from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG
 from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at, is_torn, store_time_at
 from halfmoon.store.resync import next_record
 from halfmoon.store.segments import Segments

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from halfmoon.errors import CorruptRecord, StoreError
+from halfmoon.hot import ENTRY_BYTES
 from halfmoon.ports import Disk
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.commitlog import CommitLog, Damaged
@@ -26,7 +27,6 @@ from halfmoon.store.layout import (
     BLANK_MAGIC,
     COMMIT_LOG,
     CONSUME_QUEUE,
-    ENTRY_BYTES,
     FILLER_SIZE,
     HALF_TOPIC,
     INDEX,

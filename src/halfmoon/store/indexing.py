@@ -15,6 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord, StoreError
+from halfmoon.hot import BORN_V6, MAGIC, STORE_V6
 from halfmoon.ports import Disk
 from halfmoon.store import arrays
 from halfmoon.store.checkpoint import Checkpoint
@@ -22,8 +23,8 @@ from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.hashing import index_hash, index_hashes
 from halfmoon.store.inventory import Inventory
 from halfmoon.store.keyindex import Header, IndexFile, KeyIndex
-from halfmoon.store.layout import INDEX, MAGIC, OP_PROPERTIES, OP_TOPIC
-from halfmoon.store.records import BORN_V6, STORE_V6, RecordFacts, check_at, keys_of
+from halfmoon.store.layout import INDEX, OP_PROPERTIES, OP_TOPIC
+from halfmoon.store.records import RecordFacts, check_at, keys_of
 
 lines = logging.getLogger("halfmoon.store")
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from halfmoon.store.layout import ENTRY, ENTRY_BYTES, FILLER_SIZE
+from halfmoon.hot import ENTRY, ENTRY_BYTES
+from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.store import Store
 
 _SYS_FLAG = Struct(">36xi")

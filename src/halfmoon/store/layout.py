@@ -22,17 +22,11 @@ ASIDE = "aside"
 """What a start cut off the log is kept here; nothing reads it."""
 DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, TRANSACTION, ASIDE, "config", "delay")
 
-MAGIC: Final = -626843481
-"""A stored record (0xDAA320A7)."""
-MAGIC_V2: Final = -626843477
-"""A stored record with a topic length of two bytes (0xDAA320AB), written by 5.x for long topics."""
 BLANK_MAGIC: Final = -875286124
 """The closed rest of a log file (0xCBD43194)."""
 BLANK = Struct(">ii")  # | remaining bytes i32 | magic i32 |
 BLANK_BYTES: Final = 8
 
-ENTRY = Struct(">qiq")  # | physical offset i64 | size i32 | tag hash i64 | = 20 bytes
-ENTRY_BYTES: Final = 20
 FILLER_SIZE: Final = 0x7FFFFFFF
 """Size in an entry that stands for no message; readers step over it."""
 

@@ -11,10 +11,11 @@ from heapq import merge
 from struct import Struct
 from typing import Any, Protocol
 
+from halfmoon.hot import ENTRY, ENTRY_BYTES
 from halfmoon.store import arrays
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
-from halfmoon.store.layout import ENTRY, ENTRY_BYTES, FILLER_SIZE
+from halfmoon.store.layout import FILLER_SIZE
 
 TAG_AT = 12
 """Where the tag's hash stands in an entry."""

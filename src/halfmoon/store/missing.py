@@ -6,6 +6,7 @@ import logging
 from typing import NamedTuple
 
 from halfmoon.errors import StoreError
+from halfmoon.hot import ENTRY, ENTRY_BYTES
 from halfmoon.ports import Disk
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
@@ -13,8 +14,6 @@ from halfmoon.store.inventory import DISTRUSTED, EVERYTHING, Inventory, Key, Row
 from halfmoon.store.layout import (
     COMMIT_LOG,
     CONSUME_QUEUE,
-    ENTRY,
-    ENTRY_BYTES,
     FILLER_SIZE,
     file_name,
     file_offset,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
+from halfmoon.hot import ENTRY_BYTES
 from halfmoon.ports import Disk
 from halfmoon.store.aside import Aside
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
@@ -20,7 +21,7 @@ from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
 from halfmoon.store.indexing import Indexing
 from halfmoon.store.inventory import Inventory
-from halfmoon.store.layout import COMMIT_LOG, ENTRY_BYTES
+from halfmoon.store.layout import COMMIT_LOG
 from halfmoon.store.logfiles import load_log
 from halfmoon.store.missing import Queues, born_at, clear, drop_deleted, find_queues, missing, warn_of_lost_start
 from halfmoon.store.records import TagCode

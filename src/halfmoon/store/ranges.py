@@ -9,14 +9,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN
 from halfmoon.store import arrays
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
-from halfmoon.store.layout import ENTRY, ENTRY_BYTES, FILLER_SIZE
+from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.matching import PropertyTest, property_blocks
 from halfmoon.store.missing import Queues
 from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Wanted, outside
-from halfmoon.wire.record import RECORD_BYTES_MIN
 from halfmoon.wire.weights import PARTS
 
 ENTRIES_MAX = 16_384

@@ -14,9 +14,10 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
+from halfmoon.hot import ENTRY, ENTRY_BYTES
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
-from halfmoon.store.layout import ENTRY, ENTRY_BYTES, FILLER_SIZE
+from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.matching import PropertyTest, selector
 from halfmoon.store.settings import StoreSettings
 

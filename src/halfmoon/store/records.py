@@ -1,11 +1,6 @@
-"""A stored record seen from the store: what recovery, indexing and queries need of it, checked whole. Decodes no message.
+"""A stored record seen from the store: what recovery, indexing and queries need of it, checked whole.
 
-Layout of a record with two IPv4 hosts (big endian; an IPv6 host takes 20 bytes instead of 8, by bits 0x10 and 0x20 of sysFlag)::
-
-    0 totalSize i32 | 4 magic i32 | 8 bodyCRC i32 | 12 queueId i32 | 16 flag i32 | 20 queueOffset i64 | 28 physicalOffset i64
-    36 sysFlag i32 | 40 bornTimestamp i64 | 48 bornHost 8 | 56 storeTimestamp i64 | 64 storeHost 8 | 72 reconsumeTimes i32
-    76 preparedTransactionOffset i64 | 84 body length i32, body
-    topic length u8 (V2: u16), topic | properties length i16, properties
+Decodes no message. The layout is in `halfmoon.columns.record`.
 """
 
 from __future__ import annotations
@@ -13,16 +8,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, NamedTuple
 
-from halfmoon.errors import CorruptRecord
-from halfmoon.hot import crc32
+from halfmoon.errors import BadMessage, CorruptRecord
+from halfmoon.hot import BORN_V6, MAGIC, MAGIC_V2, RECORD_BYTES_MIN, STORE_V6, Parts, crc32, parts_of
 from halfmoon.model import java_hash
-from halfmoon.store.layout import BLANK_BYTES, BLANK_MAGIC, MAGIC, MAGIC_V2
+from halfmoon.store.layout import BLANK_BYTES, BLANK_MAGIC
 
 __all__ = ["BAD", "BLANK_TAIL", "RecordFacts", "check_at", "is_torn", "keys_of", "store_time_at", "tag_hash_of"]
-
-BORN_V6, STORE_V6 = 0x10, 0x20
-SIZE_MIN = 91
-"""Bytes of a record with no body, no properties and (impossible) an empty topic."""
 
 _START = Struct(">iiiiiqqi")  # | size | magic | crc | queueId | flag | queueOffset | physicalOffset | sysFlag | = 40 bytes
 _I64 = Struct(">q")
@@ -91,7 +82,7 @@ def check_at(view: memoryview, at: int, physical_offset: int) -> RecordFacts | _
         raise CorruptRecord(physical_offset, f"magic {magic & 0xFFFFFFFF:#010x}")
     if claimed != physical_offset:
         raise CorruptRecord(physical_offset, f"the record says that it lies at {claimed}")
-    if not SIZE_MIN <= size <= rest:
+    if not RECORD_BYTES_MIN <= size <= rest:
         raise CorruptRecord(physical_offset, f"size {size} where {rest} bytes are left")
     store_at = at + (68 if sys_flag & BORN_V6 else 56)
     body_at = store_at + (44 if sys_flag & STORE_V6 else 32)
@@ -124,6 +115,22 @@ def check_at(view: memoryview, at: int, physical_offset: int) -> RecordFacts | _
     return RecordFacts(
         size, topic, queue_id, queue_offset, sys_flag, store_ms, bytes(view[properties_at:end]), body_at - at, body_bytes
     )
+
+
+def whole_record(record: memoryview) -> Parts:
+    """Take a whole record apart, so that its message can be stored again under another topic or sent to somebody.
+
+    Raises CorruptRecord when its lengths or its body's checksum are wrong.
+    """
+    try:
+        found = parts_of(bytes(record))
+    except BadMessage as exc:
+        raise CorruptRecord(-1, str(exc)) from exc
+    if found.size_bytes != len(record):
+        raise CorruptRecord(found.physical_offset, "the lengths of its parts do not add up to its size")
+    if crc32(found.body) & 0x7FFFFFFF != found.body_crc:
+        raise CorruptRecord(found.physical_offset, "the body's CRC is wrong")
+    return found
 
 
 def is_torn(record: RecordFacts) -> bool:

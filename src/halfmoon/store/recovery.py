@@ -19,15 +19,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from halfmoon.errors import CorruptRecord, UsageError
+from halfmoon.hot import ENTRY, ENTRY_BYTES, MAGIC, RECORD_BYTES_MIN
 from halfmoon.ports import Disk
 from halfmoon.store.aside import Aside
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog, Damaged
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.inventory import Row
-from halfmoon.store.layout import ABORT, ENTRY, ENTRY_BYTES, FILLER_SIZE, MAGIC
+from halfmoon.store.layout import ABORT, FILLER_SIZE
 from halfmoon.store.missing import Queues, Rebuild
-from halfmoon.store.records import SIZE_MIN, RecordFacts, TagCode, check_at
+from halfmoon.store.records import RecordFacts, TagCode, check_at
 from halfmoon.store.reserve import STEP_MAX, Reserve
 
 log_lines = logging.getLogger("halfmoon.store")
@@ -190,7 +191,7 @@ def _scan(
         if isinstance(found, Damaged):
             facts.damaged.append(found)
             end = max(end, position + found.size_bytes)
-            skipped += found.size_bytes // SIZE_MIN
+            skipped += found.size_bytes // RECORD_BYTES_MIN
             continue
         if not is_old:
             end = position + found.size_bytes

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from halfmoon.errors import CorruptRecord
-from halfmoon.store.layout import MAGIC, MAGIC_V2
-from halfmoon.store.records import SIZE_MIN, RecordFacts, check_at
+from halfmoon.hot import MAGIC, MAGIC_V2, RECORD_BYTES_MIN
+from halfmoon.store.records import RecordFacts, check_at
 from halfmoon.store.segments import Segments
 
 _MARKS = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big", signed=True)) for magic in (MAGIC, MAGIC_V2)))
@@ -38,7 +38,7 @@ def _in_file(segments: Segments, base: int, start: int, end: int, least_ms: int)
         window = bytes(view[window_at : min(end, window_at + _WINDOW_BYTES + _MARK_AT + _MARK_BYTES - 1)])
         for mark in _MARKS.finditer(window):
             at = window_at + mark.start() - _MARK_AT
-            if at < start or not SIZE_MIN <= int.from_bytes(view[at : at + 4], "big") <= end - at:
+            if at < start or not RECORD_BYTES_MIN <= int.from_bytes(view[at : at + 4], "big") <= end - at:
                 continue
             try:
                 found = check_at(view, at, base + at)

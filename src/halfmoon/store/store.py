@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
-from halfmoon.hot import Draft, Messages
+from halfmoon.hot import ENTRY, ENTRY_BYTES, Draft, Messages
 from halfmoon.ports import Disk, Lock
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog
@@ -23,7 +23,7 @@ from halfmoon.store.health import Health
 from halfmoon.store.indexing import Indexing, KeyFound
 from halfmoon.store.inventory import Inventory
 from halfmoon.store.keyindex import KeyIndex
-from halfmoon.store.layout import ABORT, ENTRY, ENTRY_BYTES, INDEX, LOCK
+from halfmoon.store.layout import ABORT, INDEX, LOCK
 from halfmoon.store.making import Made, Making
 from halfmoon.store.missing import Queues
 from halfmoon.store.opening import Opening, carry_out

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from halfmoon.store.layout import ENTRY, ENTRY_BYTES, FILLER_SIZE
+from halfmoon.hot import ENTRY, ENTRY_BYTES
+from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.records import property_of
 from halfmoon.store.store import Store
 

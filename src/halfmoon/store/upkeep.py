@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from halfmoon.effects import Work
+from halfmoon.hot import ENTRY_BYTES
 from halfmoon.ports import Disk
 from halfmoon.store import arrays
 from halfmoon.store.commitlog import CommitLog
@@ -21,7 +22,7 @@ from halfmoon.store.health import Health
 from halfmoon.store.indexing import Indexing
 from halfmoon.store.inventory import Inventory
 from halfmoon.store.keyindex import IndexFile
-from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE, ENTRY_BYTES, INDEX
+from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE, INDEX
 from halfmoon.store.missing import Queues
 from halfmoon.store.retention import expired_before, space
 from halfmoon.store.settings import StoreSettings

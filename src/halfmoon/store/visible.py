@@ -10,10 +10,10 @@ from collections import deque
 from typing import NamedTuple
 
 from halfmoon.errors import StoreNotWritable
+from halfmoon.hot import ENTRY, ENTRY_BYTES
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.health import Health
-from halfmoon.store.layout import ENTRY, ENTRY_BYTES
 
 
 class Arrival(NamedTuple):

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfmoon.errors import BadMessage
+from halfmoon.hot import HEADS, MAGIC, MAGIC_V2, RECORD_BYTES_MIN
 from halfmoon.wire.flags import BORN_HOST_V6, STORE_HOST_V6
-from halfmoon.wire.record import HEAD_BORN_V6, HEAD_BOTH_V6, HEAD_STORE_V6, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -45,9 +45,8 @@ HEAD = np.dtype(
 
 _SIZE = Struct(">i").unpack_from
 _V6 = BORN_HOST_V6 | STORE_HOST_V6
-_WIDE_HEADS = {BORN_HOST_V6: HEAD_BORN_V6, STORE_HOST_V6: HEAD_STORE_V6, _V6: HEAD_BOTH_V6}
 _LANE_BYTES = 12 * 1024
-_MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
+_MAGIC = MAGIC.to_bytes(4, "big", signed=True)
 _PADDING = 64  # bytes that a look at a name may read beyond the last property
 
 
@@ -172,7 +171,7 @@ def _put_right(buffer: bytes, at: Ints, head: Heads) -> tuple[dict[int, tuple[by
     front = np.full(len(at), HEAD_BYTES, np.int64)
     hosts: dict[int, tuple[bytes, bytes]] = {}
     for i in np.flatnonzero(head["sys_flag"] & _V6).tolist():
-        layout = _WIDE_HEADS[int(head["sys_flag"][i]) & _V6]
+        layout = HEADS[int(head["sys_flag"][i]) & _V6]
         if head["size"][i] < layout.size + 3:
             raise BadMessage(f"{_place(buffer, int(at[i]))}: a size of {head['size'][i]} bytes is too small for its hosts")
         born, store_ms, store, reconsume_times, prepared, body_bytes = layout.unpack_from(buffer, int(at[i]))[9:]
@@ -184,7 +183,7 @@ def _put_right(buffer: bytes, at: Ints, head: Heads) -> tuple[dict[int, tuple[by
 
 def _spans(data: Bytes, at: Ints, head: Heads, front: Ints) -> Spans:
     end = at + head["size"]
-    other = head["magic"] != MAGIC_V1
+    other = head["magic"] != MAGIC
     body = at + front
     body_end = body + head["body_bytes"]
     topic = body_end + 1

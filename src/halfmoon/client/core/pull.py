@@ -8,13 +8,14 @@ from halfmoon.client.core.ask import ask
 from halfmoon.client.core.route import RouteTable
 from halfmoon.effects import Call, Op
 from halfmoon.errors import BadMessage, NetworkError, UsageError, broker_error
+from halfmoon.hot import HEAD
 from halfmoon.model import MessageQueue, PullResult, PullStatus, StoredMessage, Subscription
 from halfmoon.wire.command import Command
 from halfmoon.wire.compression import decompress
 from halfmoon.wire.flags import COMPRESSED, PULL_COMMIT_OFFSET
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, SearchOffsetByTimestamp
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
-from halfmoon.wire.record import HEAD, decode_record, decode_run
+from halfmoon.wire.record import decode_record, decode_run
 
 log = logging.getLogger("halfmoon.client")
 

@@ -27,6 +27,7 @@ from halfmoon.errors import (
     TopicNotFound,
     broker_error,
 )
+from halfmoon.hot import HEAD, RECORD_BYTES_MIN
 from halfmoon.model import MessageQueue
 from halfmoon.settings import setting
 from halfmoon.wire.bodies import TopicList, TopicStatsTable, from_json
@@ -37,7 +38,6 @@ from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply
 from halfmoon.wire.headers.route import GetAllTopicListFromNameserver
 from halfmoon.wire.headers.topic import GetTopicStatsInfo
-from halfmoon.wire.record import HEAD, RECORD_BYTES_MIN
 
 READER_GROUP = "TOOLS_CONSUMER"
 """The group that reads and leaves no progress; every broker has it. Follows MixAll.TOOLS_CONSUMER_GROUP."""

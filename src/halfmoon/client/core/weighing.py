@@ -12,10 +12,10 @@ from halfmoon.client.core.ask import call
 from halfmoon.client.core.ranges import RangesCore, Segment, answer_of, pull_request, side_by_side
 from halfmoon.effects import Op
 from halfmoon.errors import NetworkError, PeerError, RequestNotSupported
+from halfmoon.hot import RECORD_BYTES_MIN
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import from_json, to_json
 from halfmoon.wire.headers.ranges import WeighRanges
-from halfmoon.wire.record import RECORD_BYTES_MIN
 from halfmoon.wire.weights import PARTS, STRETCHES_MAX, Stretch, Stretches, Weights
 
 Weighed = dict[tuple[str, int], list[int]]

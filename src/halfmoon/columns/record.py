@@ -1,0 +1,109 @@
+"""The layout of a stored record, and reading one: the one place that has it. Keeps nothing.
+
+Big endian; a host is ``| ip 4 or 16 | port i32 |``, 8 bytes, or 20 with bit 0x10 (born) or 0x20 (store) of sysFlag, which shifts
+what follows::
+
+     0 size i32 | 4 magic i32 | 8 body crc i32 | 12 queue id i32 | 16 flag i32 | 20 queue offset i64 | 28 physical offset i64
+    36 sysFlag i32 | 40 born ms i64 | 48 born host | 56 store ms i64 | 64 store host | 72 reconsume times i32
+    76 prepared transaction offset i64 | 84 body length i32 | 88 body | topic length u8 (V2: u16) | topic
+    properties length u16 | properties
+
+A queue entry is ``| physical offset i64 | size i32 | tag code i64 |``.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+
+from halfmoon.errors import BadMessage
+
+MAGIC: Final = -626843481
+"""A stored record (0xDAA320A7)."""
+MAGIC_V2: Final = -626843477
+"""A stored record with a topic length of two bytes (0xDAA320AB), written by 5.x for topics over 127 bytes."""
+
+BORN_V6, STORE_V6 = 0x10, 0x20
+HEADS = {
+    born_bit | store_bit: Struct(f">iiiiiqqiq{born}sq{store}siqi")
+    for born_bit, born in ((0, 8), (BORN_V6, 20))
+    for store_bit, store in ((0, 8), (STORE_V6, 20))
+}
+"""Up to the body, by the IPv6 bits of sysFlag."""
+HEAD = HEADS[0]
+RECORD_BYTES_MIN: Final = 91
+"""Bytes of a record with no body, no properties and (impossible) an empty topic."""
+
+ENTRY = Struct(">qiq")
+ENTRY_BYTES: Final = 20
+
+
+Head = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int]
+"""size, magic, body crc, queue id, flag, queue offset, physical offset, sysFlag, born ms, born host, store ms, store host,
+reconsume times, prepared transaction offset, body length."""
+
+
+def parts_at(data: bytes, at: int) -> tuple[Head, int, int, int, int]:
+    """Return of the record at ``at`` its head, where its body begins, where its topic begins and how long that is, and its end.
+
+    The lengths of its parts are checked, its CRC is not.
+
+    Raises:
+        BadMessage: the bytes are not a whole record.
+    """
+    try:
+        head: Head = HEAD.unpack_from(data, at)
+        body_at = at + 88
+        if head[7] & 0x30:
+            shape = HEADS[head[7] & 0x30]
+            head, body_at = shape.unpack_from(data, at), at + shape.size
+        magic, body_size = head[1], head[14]
+        topic_at = body_at + body_size
+        if body_size < 0:
+            raise BadMessage(f"record at byte {at}: body length {body_size}")
+        if magic == MAGIC:
+            topic_size = data[topic_at]
+            topic_at += 1
+        elif magic == MAGIC_V2:
+            topic_size = data[topic_at] << 8 | data[topic_at + 1]
+            topic_at += 2
+        else:
+            raise BadMessage(f"record at byte {at}: magic {magic & 0xFFFFFFFF:#x}")
+        properties_at = topic_at + topic_size + 2
+        end = properties_at + (data[properties_at - 2] << 8 | data[properties_at - 1])
+    except (struct_error, IndexError):
+        raise BadMessage(f"record at byte {at} is cut short") from None
+    if end != at + head[0] or end > len(data):
+        size = head[0]
+        raise BadMessage(f"record at byte {at}: its parts take {end - at} bytes, its size says {size}, {len(data) - at} are there")
+    return head, body_at, topic_at, topic_size, end
+
+
+class Parts(NamedTuple):
+    """One stored record, taken apart. ``properties`` are as stored; times are milliseconds since the epoch."""
+
+    size_bytes: int
+    body_crc: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    store_ms: int
+    reconsume_times: int
+    topic: str
+    body: bytes
+    properties: bytes
+
+
+def parts_of(data: bytes) -> Parts:
+    """Return the record that bytes begin with. Raises what `parts_at` does."""
+    head, body_at, topic_at, topic_size, end = parts_at(data, 0)
+    size, _, crc, _, flag, queue_offset, physical_offset, sys_flag, born_ms, born_host, store_ms, _, reconsume_times, _, body = head
+    properties_at = topic_at + topic_size
+    return Parts(
+        size, crc, flag, queue_offset, physical_offset, sys_flag, born_ms, born_host, store_ms, reconsume_times,
+        str(data[topic_at:properties_at], "utf-8", "replace"), data[body_at : body_at + body], data[properties_at + 2 : end],
+    )  # fmt: skip
