@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.errors import MessageIllegal
-from halfmoon.hot import AT_ONCE, DURABLE, NO_ANSWER
-from halfmoon.store.layout import ENTRY
+from halfmoon.hot import AT_ONCE, DURABLE, ENTRY, NO_ANSWER
 from halfmoon.wire.record import decode_record
 
 HOST, BORN, BORN_V6 = b"\x7f\0\0\1\0\0\x2a\x9f", b"\x0a\0\0\1\0\0\x10\0", bytes(15) + b"\1\0\0\x10\0"
