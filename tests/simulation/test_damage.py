@@ -12,7 +12,10 @@ from halfmoon.testing.history import simulate
 
 @pytest.mark.parametrize(
     ("seed", "kinds"),
-    [(1, "vanish"), (2, "vanish"), (6, "vanish,power"), (7, "vanish,power"), (3, "flip"), (5, "flip,power"), (1, "unwritable")],
+    [
+        *[(1, "vanish"), (6, "vanish,power"), (3, "flip"), (5, "flip,power"), (1, "unwritable")],
+        *[(6, "damage"), (8, "damage"), (15, "damage")],
+    ],
 )
 def test_every_promise_holds_when_files_are_removed_or_damaged_between_runs(seed: int, kinds: str) -> None:
     verdict = simulate(seed, kinds=tuple(kinds.split(",")))
@@ -64,3 +67,23 @@ def test_progress_that_is_acknowledged_and_cannot_be_saved_is_found_in_every_see
 ) -> None:
     monkeypatch.setattr("halfmoon.broker.offsets.Offsets.check", nothing)
     assert found(seed, "unwritable", "consumer offsets")
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem", "seed"),
+    [
+        ("reserve.Reserve.raise_floor", "offsets", 6),  # an offset is given out again
+        ("reserve.Reserve.raise_floor", "offsets", 8),
+        ("commitlog.CommitLog._behind_damage", "lost", 11),  # the log ends at the first damage
+        ("commitlog.CommitLog._behind_damage", "lost", 2),
+        ("aside.Aside.rest", "kept nowhere", 14),
+        ("aside.Aside.rest", "kept nowhere", 21),
+        ("recovery._report", "nothing is said", 6),
+        ("recovery._report", "nothing is said", 8),
+    ],
+)
+def test_a_start_on_a_damaged_log_that_breaks_a_rule_is_found(
+    monkeypatch: pytest.MonkeyPatch, fault: str, problem: str, seed: int
+) -> None:
+    monkeypatch.setattr(f"halfmoon.store.{fault}", nothing)
+    assert any(problem in found for found in simulate(seed, steps=8, kinds=("damage",)).problems)

@@ -244,3 +244,17 @@ def test_an_empty_file_in_place_of_a_lost_one_and_queues_made_anew_cost_its_mess
             assert bodies_of(store) == kept, (number, checkpoint)
             appended = store.append("t", 0, [draft(b"next")], NOW)
             assert appended.queue_offset >= COUNT, "an offset is not given out again"
+
+
+def test_after_a_kill_no_offset_is_given_out_again_whose_record_is_damaged_or_gone(caplog):
+    disk, _, _ = used_disk()
+    store = open_store(disk)
+    at = store.append("t", 0, [draft(b"gone")], NOW).physical_offsets[0]
+    disk.crash(power=False)
+    damage(disk, at, bytes(200))
+    for _ in range(2):  # nor by the start after the next
+        caplog.clear()
+        store = open_store(disk)
+        disk.crash(power=False)
+    store = open_store(disk)
+    assert store.append("t", 0, [draft(b"next")], NOW).queue_offset > COUNT

@@ -8,7 +8,8 @@ lies behind the end must never come back:
   behind the blank, however often the machine stops in between and in whatever order pages reached the device.
 
 Follows CommitLog.recoverNormally / recoverAbnormally (RocketMQ 4.9.8) where the checkpoint is another broker's.
-Differs: starts at the checkpoint's offset where it is ours; goes on behind one damaged record; never reuses queue offsets.
+Differs: starts at the checkpoint's offset where it is ours; goes on behind one damaged record; never reuses queue
+offsets, nor those of records that are damaged or gone and that a killed process had put into their queues.
 """
 
 from __future__ import annotations
@@ -85,9 +86,11 @@ def recover(
     facts = Recovered(clean, lost)
     facts.start = _start(log, checkpoint, ours=ours, clean=clean, lost=lost)
     ends: dict[tuple[str, int], int] = {}
-    if doubtful_from is not None and doubtful_from < facts.start:
+    cut_short = doubtful_from is not None and doubtful_from < facts.start
+    if doubtful_from is not None and cut_short:
         facts.start = doubtful_from
-        ends = {key: queue.end_below(log.segments.end) for key, queue in queues.items()}  # no offset is given out again
+    if cut_short or (ours and not clean and not lost):  # no offset is given out again, whatever became of the records
+        ends = {key: queue.end_below(log.segments.end) for key, queue in queues.items()}
     trusted = ours
     for queue in queues.values():
         end = _queue_end(queue, log, facts.start)
@@ -108,6 +111,14 @@ def recover(
         rebuilt = key in rebuild.rows or rebuild.everything
         unknown = rebuilt and (bool(facts.damaged) or not ours)  # its last messages may be what is damaged, or gone
         queue.next_offset = reserve.next_at_start(*key, max(queue.written, ends.get(key, 0)), lost=lost or unknown)
+        if ends.get(key, 0) > queue.written:
+            log_lines.warning(
+                "%s: the records of its offsets %d to %d are damaged or gone, it goes on at %d",
+                queue.segments.directory, queue.written, ends[key], queue.next_offset,
+            )  # fmt: skip
+            if queue.segments.last is None:  # nothing is left of it: it goes on where it was
+                queue.cut(queue.next_offset, thorough=False)
+            reserve.raise_floor(*key, queue.next_offset)  # the next start may find no entry that tells it
         queue.correct_min(log.first)
     return facts
 

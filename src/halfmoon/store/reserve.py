@@ -102,6 +102,13 @@ class Reserve:
                 self._write_row(key, row)
         self.secure()
 
+    def raise_floor(self, topic: str, queue_id: int, floor: int) -> None:
+        """Let a queue never go on below an offset, durably after `secure`: its last messages are damaged, or gone."""
+        row = self._table.setdefault((topic, queue_id), _Row())
+        if floor > row.floor:
+            row.floor = floor
+            self._write_row((topic, queue_id), row)
+
     def secure(self) -> None:
         """Bring what the table says to the device, whoever wrote it.
 

@@ -210,6 +210,15 @@ class SimDisk:
         file.durable[at] = file.data[at]
         return at
 
+    def overwrite(self, path: str, data: Buffer) -> None:
+        """Let a file hold these bytes and no others, on the device as well, as if somebody wrote them while nobody ran."""
+        file = self._files[path]
+        fresh = SimFile(self, path, bytearray(data), bytearray(data), set())
+        fresh.modified_ms = file.modified_ms
+        self._files[path] = fresh
+        if path in self._durable_names:
+            self._durable_names[path] = fresh
+
     def _make_directories(self, path: str) -> None:
         while path := path.rpartition("/")[0]:
             self._directories.add(path)

@@ -6,20 +6,26 @@ would hide.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from halfmoon.errors import StoreError
 from halfmoon.store.layout import CHECKPOINT, CONSUME_QUEUE, INDEX, INVENTORY, RESERVE
 from halfmoon.testing.cluster import BrokerNode, Cluster
+from halfmoon.testing.damage import Hit, damage_log, judge_start, listening, log_of, whole_records
 from halfmoon.testing.disk import Stopped
 from halfmoon.testing.host import CoreHost
-from halfmoon.testing.ledger import Fault, Ledger
+from halfmoon.testing.ledger import Fault, Ledger, Place
 
 SLOW_US = (20_000, 2_000_000)
 """What a sync takes on a disk that is slow: up to 2 s."""
 
 HOUR_MS = 3_600_000
+
+REMEDY = re.compile(r"truncate -s (\d+) (\S+)$")
+"""What a broker says that somebody has to do before it starts."""
 
 STUCK_US = (3_000_000, 8_000_000)
 """What a sync takes on a disk that hardly goes on: longer than a send waits."""
@@ -44,12 +50,14 @@ class Faults:
     )
     """Kinds that a seed may draw; one more would change what every seed draws, so the others of ``KINDS`` are asked for by name."""
 
-    KINDS: tuple[str, ...] = (*DRAWN, "full_disk", "descriptors", "vanish", "flip", "unwritable", "clock_set")
+    KINDS: tuple[str, ...] = (*DRAWN, "full_disk", "descriptors", "vanish", "flip", "damage", "unwritable", "clock_set")
 
     def __init__(self, cluster: Cluster, ledger: Ledger, random: Random, *, kinds: tuple[str, ...] | None = None) -> None:
         self.cluster, self._ledger, self._random = cluster, ledger, random
         chosen = random.sample(self.DRAWN, random.randint(1, 5)) if kinds is None else list(kinds)
         self.kinds = sorted(chosen)
+        self._hits: dict[str, list[Hit]] = {}
+        """What was damaged in the logs of brokers since they ran."""
         cluster.on_stopped = self._stopped
         self.count = 0
 
@@ -110,7 +118,10 @@ class Faults:
         if broker.running:
             return
         try:
-            self.cluster.restart(broker)
+            if broker.name in self._hits:
+                self._start_damaged(broker)
+            else:
+                self.cluster.restart(broker)
             self._note(broker, "start")
         except Stopped as exc:
             self.cluster.world.note(broker.name, f"is stopped at its start, in a write to {exc}")
@@ -211,6 +222,35 @@ class Faults:
         for path in broker.disk.paths():
             if path.startswith((CHECKPOINT, INVENTORY, RESERVE)):
                 self.cluster.world.note(broker.name, f"finds a bit of {path} turned over, in byte {broker.disk.flip(path)}")
+
+    def damage(self) -> None:
+        """Kill a broker's process, damage records of its log, and start it again: what is whole it keeps, what it cuts it says."""
+        self._crash(power=False, meanwhile=self._damage)
+
+    def _damage(self, broker: BrokerNode) -> None:
+        what, hits = damage_log(broker.disk, self._random)
+        if hits:
+            self.cluster.world.note(broker.name, f"finds its log damaged, {what}: {len(hits)} records from {hits[0]} on")
+            self._hits.setdefault(broker.name, []).extend(hits)
+            for hit in hits:
+                self._ledger.spoilt.add((Place(broker.name, hit.topic, hit.queue_id), hit.queue_offset))
+                self._ledger.spoilt_bytes.add((broker.name, hit.physical_offset))
+
+    def _start_damaged(self, broker: BrokerNode) -> None:
+        before, records = log_of(broker.disk), whole_records(broker.disk)
+        with listening() as lines:
+            try:
+                self.cluster.restart(broker)
+            except StoreError as exc:
+                if (remedy := REMEDY.search(str(exc))) is None:
+                    raise
+                self.cluster.world.note(broker.name, f"does not start: {exc}")
+                broker.disk.overwrite(remedy[2], bytes(broker.disk.open(remedy[2]).data).ljust(int(remedy[1]), b"\0"))
+                return self._start_damaged(broker)
+        recovered, hits = broker.core.store.recovered, self._hits.pop(broker.name)
+        if not recovered.lost:  # else whatever is behind what was durable may go
+            problems = judge_start(before, records, hits, broker.disk, lines, range(recovered.start, recovered.found_end))
+            self._ledger.unexpected += [f"{broker.name} started on a damaged log: {problem}" for problem in problems]
 
     def unwritable(self) -> None:
         """Let no table of a broker be saved, the permissions of their directory are gone; then kill its process, and mend that."""

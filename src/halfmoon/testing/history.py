@@ -6,6 +6,7 @@ assert verdict.problems == []
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -183,10 +184,11 @@ class _History:
         """Stop every broker, compare its indexes with its log, start it, and find everything as it was."""
         problems = []
         for broker in self.cluster.brokers:
+            spoilt = {at for name, at in self.ledger.spoilt_bytes if name == broker.name}
             self.cluster.stop(broker)
             if broker.left_locked:
                 problems.append(f"stop: {broker.name} left and kept its store locked")
-            problems += [f"indexes: {broker.name}: {problem}" for problem in indexes_of(broker)]
+            problems += [f"indexes: {broker.name}: {problem}" for problem in indexes_of(broker, spoilt)]
             self.cluster.restart(broker)
         self.cluster.run(ms=1000)
         again, offsets_again = self._contents(), self._offsets()
@@ -226,11 +228,11 @@ def durable(broker: BrokerNode, seen: Seen) -> bool:
     return broker.disk.exists(path) and broker.disk.open(path).durable[at : at + len(seen.record)] == seen.record
 
 
-def indexes_of(broker: BrokerNode) -> list[str]:
-    """Return how the indexes of a stopped broker differ from its log."""
+def indexes_of(broker: BrokerNode, spoilt: AbstractSet[int] = frozenset()) -> list[str]:
+    """Return how the indexes of a stopped broker differ from its log, beside the records at ``spoilt``."""
     return indexes_differ(
         broker.disk, queue_file_bytes=SMALL["queue_file_bytes"], hash_slots=SMALL["hash_slots"],
-        index_entries_max=SMALL["index_entries_max"],
+        index_entries_max=SMALL["index_entries_max"], spoilt=spoilt,
     )  # fmt: skip
 
 

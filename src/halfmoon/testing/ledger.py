@@ -88,6 +88,10 @@ class Ledger:
     positions: list[Commit] = field(default_factory=list)
     waits: list[Waited] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    spoilt: set[tuple[Place, int]] = field(default_factory=set)
+    """Queue offsets whose records a disk damaged: nobody can read those again."""
+    spoilt_bytes: set[tuple[str, int]] = field(default_factory=set)
+    """The same records: brokers and physical offsets."""
     unexpected: list[str] = field(default_factory=list)
 
     def faults_of(self, broker: str, *kinds: str) -> list[Fault]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
@@ -63,14 +64,19 @@ def walk_log(disk: Disk) -> Iterator[memoryview]:
                 at = _next_record(view, base, at + 1)
 
 
-def indexes_differ(disk: Disk, *, queue_file_bytes: int, hash_slots: int, index_entries_max: int) -> list[str]:
-    """Return every difference between the indexes of a cleanly stopped store and a rebuild from its log."""
-    records = scan_log(disk)
+def indexes_differ(
+    disk: Disk, *, queue_file_bytes: int, hash_slots: int, index_entries_max: int, spoilt: AbstractSet[int] = frozenset()
+) -> list[str]:
+    """Return every difference between the indexes of a cleanly stopped store and a rebuild from its log.
+
+    Of the records at the physical offsets ``spoilt``, which were whole once, indexes may still know.
+    """
+    records = [record for record in scan_log(disk) if record.physical_offset not in spoilt]
     names = disk.list("commitlog")
     first = int(names[0]) if names else 0
     problems = _wrong_places(records)
-    problems += _queues_differ(disk, records, first, queue_file_bytes)
-    problems += _keys_differ(disk, records, first, hash_slots, index_entries_max)
+    problems += _queues_differ(disk, records, first, queue_file_bytes, spoilt)
+    problems += _keys_differ(disk, records, first, hash_slots, index_entries_max, spoilt)
     return problems[:PROBLEMS_MAX]
 
 
@@ -128,7 +134,7 @@ def _wrong_places(records: list[LogRecord]) -> list[str]:
     return problems
 
 
-def _queues_differ(disk: Disk, records: list[LogRecord], first: int, file_bytes: int) -> list[str]:
+def _queues_differ(disk: Disk, records: list[LogRecord], first: int, file_bytes: int, spoilt: AbstractSet[int]) -> list[str]:
     expected: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = {}
     for record in records:
         entry = (record.physical_offset, record.size_bytes, record.tag_hash)
@@ -150,7 +156,7 @@ def _queues_differ(disk: Disk, records: list[LogRecord], first: int, file_bytes:
         problems += [
             f"queue {queue}: offset {offset} is {entry}, which the log does not say"
             for offset, entry in there.items()
-            if offset not in expected.get(queue, {}) and entry[0] >= first
+            if offset not in expected.get(queue, {}) and entry[0] >= first and entry[0] not in spoilt
         ]
     return problems
 
@@ -166,7 +172,9 @@ def _queue_entries(disk: Disk, path: str, file_bytes: int) -> Iterator[tuple[int
                 yield base + i, entry
 
 
-def _keys_differ(disk: Disk, records: list[LogRecord], first: int, slots: int, entries_max: int) -> list[str]:
+def _keys_differ(
+    disk: Disk, records: list[LogRecord], first: int, slots: int, entries_max: int, spoilt: AbstractSet[int]
+) -> list[str]:
     expected = Counter((_key_hash(f"{record.topic}#{key}"), record.physical_offset) for record in records for key in record.keys)
     actual: Counter[tuple[int, int]] = Counter()
     problems = []
@@ -188,7 +196,7 @@ def _keys_differ(disk: Disk, records: list[LogRecord], first: int, slots: int, e
     for what, count in list(missing.items())[:3]:
         problems.append(f"key index: {count} x hash {what[0]} of the record at {what[1]} is missing (one of {len(missing)})")
     for what, count in foreign.items():
-        if what[1] >= first:
+        if what[1] >= first and what[1] not in spoilt:
             problems.append(f"key index: {count} x hash {what[0]} at {what[1]}, which the log does not say")
     return problems
 
