@@ -106,6 +106,7 @@ pub fn send_header_rocketmq(header: &[u8]) -> Option<SendHeader<'_>> {
     if [r0, r1, r2, r3] != [0; 4] || usize::try_from(i32::from_be_bytes([e0, e1, e2, e3])).ok()? != rest.len() {
         return None;
     }
+    let plain = rest.is_ascii();
     let (mut born, mut properties) = (None, None);
     let [mut b, mut e, mut f, mut h] = [&b""[..]; 4];
     let (mut j, mut m) = (&b"0"[..], &b"false"[..]);
@@ -125,7 +126,7 @@ pub fn send_header_rocketmq(header: &[u8]) -> Option<SendHeader<'_>> {
             }
             _ => {}
         }
-        if std::str::from_utf8(name).is_err() || std::str::from_utf8(value).is_err() {
+        if !plain && (std::str::from_utf8(name).is_err() || std::str::from_utf8(value).is_err()) {
             return None;
         }
         if value.is_empty() {
