@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
+from halfmoon.broker.acks import Stored
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.decisions import Decided
 from halfmoon.broker.halfrecord import half_message, visible_draft
 from halfmoon.broker.settings import BrokerSettings
-from halfmoon.hot import Messages
+from halfmoon.hot import Group, Messages
 from halfmoon.ports import Buffer
 from halfmoon.store.records import whole_record
 from halfmoon.store.statetable import State
@@ -96,15 +97,19 @@ def forgetful(*arguments: Any) -> Any:
     """A broker that acknowledges half messages, now and then, and never stores them."""
     broker = Broker(*arguments)
     halves, chance = broker.transactions.halves, Random(1)
-    append = halves.append
+    store = halves.store
 
-    def appended(messages: Messages, group: str, now: int) -> int:
+    def stored(half: Group, now: int) -> None:
+        topic, queue_id, group, messages = half
         if chance.random() < 0.03:
-            messages.places = [10**9 + number for number in range(len(messages))]
-            return 10**6 + chance.randrange(10**6)
-        return append(messages, group, now)
+            nowhere = Messages.lying_at([10**9 + number for number in range(len(messages))])
+            for sender in messages.senders:
+                nowhere.sent(*sender)
+            broker.sends.acknowledge(Stored(nowhere, queue_id, 10**6 + chance.randrange(10**6)), now)
+        else:
+            store(half, now)
 
-    halves.append = appended  # type: ignore[method-assign]
+    halves.store = broker.sends.on_halves = stored  # type: ignore[method-assign]
     return broker
 
 

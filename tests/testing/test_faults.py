@@ -28,6 +28,7 @@ MARKS = {
     "descriptors": "files more",
     "vanish": " gone, ",
     "flip": "finds a bit of",
+    "damage": "finds its log damaged",
     "unwritable": "can write nothing in config/",
     "clock_set": "clock is set",
 }

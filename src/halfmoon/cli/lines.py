@@ -6,6 +6,7 @@ All that a command writes goes through `say` here, or through the tables and the
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 
 LINE_MAX = 16_384
@@ -25,7 +26,8 @@ def plain(text: str, length_max: int = LINE_MAX) -> str:
 def take_all_characters() -> None:
     """Have standard output write what its encoding lacks as Python writes it in a literal, as standard error does."""
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+        with suppress(OSError):  # a file that cannot tell where it is stays as it is
+            sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def say(text: str = "", *, error: bool = False) -> None:

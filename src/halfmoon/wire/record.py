@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any, NamedTuple
 
+from halfmoon.columns.messages import Messages
 from halfmoon.errors import BadMessage, MessageIllegal
-from halfmoon.hot import Messages, batch_items, parts_at
+from halfmoon.hot import batch_items, parts_at
 from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from halfmoon.model import StoredMessage
 from halfmoon.wire import properties as props
