@@ -100,7 +100,7 @@ def forgetful(*arguments: Any) -> Any:
     store = halves.store
 
     def stored(half: Group, now: int) -> None:
-        topic, queue_id, group, messages = half
+        _, queue_id, _, messages = half
         if chance.random() < 0.03:
             nowhere = Messages.lying_at([10**9 + number for number in range(len(messages))])
             for sender in messages.senders:
