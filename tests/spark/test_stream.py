@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from halfmoon import Admin, Message, Producer
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
+from halfmoon.shell.direct import LOOK_S
 from halfmoon.spark import stream
 from halfmoon.spark.reading import DataLoss, client_of
 from halfmoon.testing.local import LocalCluster
@@ -267,6 +268,7 @@ def test_a_restarted_broker_and_a_changed_topic_are_no_new_topic(query, cluster:
         admin.create_topic(made, queue_count=6)
     cluster.kill()
     cluster.restart()
+    time.sleep(LOOK_S)  # a connection that was idle for so long is looked at before it is used
     send(made, ["d"], queue=0)
 
     assert strict.batch() == ["d"]
