@@ -1,4 +1,4 @@
-"""Sends: what is stored, what is refused and with which code, and that the hot and the plain road agree."""
+"""Sends: what is stored, what is refused and with which code, and that sends in groups and alone agree."""
 
 import pytest
 
@@ -58,11 +58,11 @@ def test_a_turn_with_many_sends_of_many_connections_stores_each_once_in_order_of
 
 
 def both_roads(tmp_path, header, body):
-    """Send the same message by the hot road (310) and by the plain road (10) to two brokers; return what each stored and said."""
+    """Send the same message in a group (310) and alone (10) to two brokers; return what each stored and said."""
     found = []
     for road in ("hot", "plain"):
         talk = Talk(tmp_path / road)
-        talk.send("TopicTest")  # makes the topic, so that the hot road takes the next one
+        talk.send("TopicTest")  # makes the topic, so that the reader takes the next one
         if road == "plain":
             header = SendMessage(**{name: getattr(header, name) for name in SendMessage.__struct_fields__})
         reply = talk.ask(header, body)

@@ -195,7 +195,7 @@ class Sends:
         self.store(header.topic, queue_id, messages, request.now)
 
     def check_open(self, now: int) -> None:
-        """Raise BrokerError before the time from which sends are taken, of whatever kind and by whichever road."""
+        """Raise BrokerError before the time from which sends are taken, of whatever kind, in a group or alone."""
         if now < self._settings.start_accept_ms:
             raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
 

@@ -50,7 +50,7 @@ def send_header_json(header: bytes) -> SendHeader | None:
     try:
         head = _send_json(header)
         if not header.isascii():
-            header.decode()  # fields that are not used are not looked into, and the plain road refuses what is not UTF-8
+            header.decode()  # fields that are not used are not looked into, and the general decoder refuses what is not UTF-8
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     x = head.extFields
@@ -122,7 +122,7 @@ def _learn_shape(key: tuple[bytes, bytes, bytes]) -> tuple[str, int, int, int, i
 
 
 def _i32(text: bytes) -> int:
-    """Return a number as the plain road reads it. Raises ValueError for anything else: blanks, underscores, 33 bits."""
+    """Return a number as the general decoder reads it. Raises ValueError for anything else: blanks, underscores, 33 bits."""
     number = int(text)
     if not -(2**31) <= number < 2**31 or not (text[1:] if number < 0 else text).isdigit():
         raise ValueError(text)
@@ -136,7 +136,7 @@ def _entries(data: bytes, fields: dict[bytes, bytes]) -> bool:
         value_end = name_end + 4 + int.from_bytes(data[name_end : name_end + 4], "big")
         if value_end > size or name_end + 4 > size or value_end < name_end:
             return False
-        data[at + 2 : name_end].decode()  # the plain road refuses names and values that are not UTF-8
+        data[at + 2 : name_end].decode()  # the general decoder refuses names and values that are not UTF-8
         data[name_end + 4 : value_end].decode()
         if value_end > name_end + 4:
             fields[data[at + 2 : name_end]] = data[name_end + 4 : value_end]

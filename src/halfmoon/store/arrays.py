@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 np: Any = None
-"""The module numpy once `load` was called; None: not yet, or there is none. Whoever finds None goes the plain road."""
+"""The module numpy once `load` was called; None: not yet, or there is none. Whoever finds None does without."""
 _looked = False
 
 

@@ -66,7 +66,7 @@ class Indexing:
         self._synced: deque[IndexFile] = deque()
         """Files whose sync is done and that wait for that of their records."""
         self.loading = False
-        """Somebody loads numpy meanwhile: what is indexed goes the plain road."""
+        """Somebody loads numpy meanwhile: keys are entered one by one."""
         self._entered = 0
         """How many keys of the record at ``position`` are in the index already."""
         self._marks: deque[int] = deque(maxlen=_MARKS_MAX)

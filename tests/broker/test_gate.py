@@ -27,6 +27,15 @@ def batch(topic, body, queue_id):
     )
 
 
+def opened(talk):
+    """Have the reader take what is sent to the queue, as if sends to it had passed the gate."""
+    talk.ask(*plain(TOPIC, b"x" * 100_000, 5000))  # refused; from now on topics are as the reader knows them
+    reader = talk.broker.sends.reader
+    reader.open(TOPIC, 3)
+    reader.open_halves(TOPIC, 3, encode({"CLUSTER": "c", "REAL_TOPIC": TOPIC, "REAL_QID": "3"}))
+    reader.open_batch(b"WAIT\x01true\x02", encode({"CLUSTER": "c"}), wait=True)
+
+
 def full(talk):
     talk.disk.usage = lambda: DiskUsage(100, 1)
     talk.wait(20_000)
@@ -45,15 +54,22 @@ REFUSALS = {
 
 @pytest.mark.parametrize("kind", [plain, half, batch])
 @pytest.mark.parametrize("why", REFUSALS)
-def test_a_send_is_refused_alike_in_a_group_and_alone(make_talk, why, kind):
+def test_a_send_is_refused_alike_in_a_group_and_alone(make_talk, monkeypatch, why, kind):
     settings, prepare, topic, body, queue_id = REFUSALS[why]
     store = {name: value for name, value in settings.items() if name == "message_bytes_max"}
     talk = make_talk(store=store or None, **{name: value for name, value in settings.items() if name not in store})
     if why != "too early":
         assert talk.ask(*half(TOPIC, b"first", 3)).code == talk.ask(*plain(TOPIC, b"first", 3)).code == 0  # queues are there
     prepare(talk)
+    if queue_id == 3 and topic == TOPIC:
+        opened(talk)
     before = len(stored(talk, TOPIC, 3)), len(stored(talk, HALF_TOPIC))
+    sends, taken = talk.broker.sends, []
+    monkeypatch.setattr(
+        sends, "_store_group", lambda group, now, store=sends._store_group: (taken.append(group), store(group, now))
+    )
     quick = talk.ask(*kind(topic, body, queue_id))
+    assert len(taken) == (queue_id == 3 and topic == TOPIC and why != "too large")  # the size is looked at before
     talk.broker.sends.reader.close()
     general = talk.ask(*kind(topic, body, queue_id))
 
