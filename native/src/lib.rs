@@ -13,3 +13,4 @@ pub mod properties;
 #[cfg(feature = "python")]
 mod python;
 pub mod reader;
+pub mod record;

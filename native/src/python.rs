@@ -14,11 +14,12 @@ use crate::frames::{self, Rest};
 use crate::messages::{self as columns, Illegal, Numbers, Sender, Source, Target};
 use crate::properties;
 use crate::reader;
+use crate::record;
 
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 1;
+const INTERFACE: i64 = 2;
 
 impl From<Illegal> for PyErr {
     fn from(illegal: Illegal) -> Self {
@@ -365,10 +366,19 @@ fn crc32(data: &Bound<'_, PyAny>, value: u32) -> PyResult<u32> {
     Ok(hasher.finalize())
 }
 
+/// Return how many of the records that lie one behind another are whole, up to the first that is not.
+#[pyfunction]
+fn whole_records(data: &Bound<'_, PyAny>, sizes: Vec<i64>) -> PyResult<usize> {
+    let copy = PyBuffer::<u8>::get(data)?.to_vec(data.py())?;
+    Ok(record::whole_records(&copy, &sizes))
+}
+
 #[pymodule]
 mod halfmoon_native {
     #[pymodule_export]
-    use super::{Messages, Reader, batch_drafts, batch_items, crc32, cut, half_properties, stored_properties, tag_hash};
+    use super::{
+        Messages, Reader, batch_drafts, batch_items, crc32, cut, half_properties, stored_properties, tag_hash, whole_records,
+    };
 
     #[pymodule_export]
     const INTERFACE: i64 = super::INTERFACE;

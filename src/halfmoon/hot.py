@@ -65,6 +65,7 @@ __all__ = [
     "pull_header_json",
     "stored_properties",
     "tag_hash",
+    "whole_records",
 ]
 
 
@@ -95,7 +96,9 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.messages import Messages, crc32
     from halfmoon.columns.properties import stored_properties, tag_hash
     from halfmoon.columns.reading import Reader
+    from halfmoon.columns.record import whole_records
 else:
     Messages, Reader = _found.Messages, _found.Reader
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
     stored_properties, tag_hash = _found.stored_properties, _found.tag_hash
+    whole_records = _found.whole_records

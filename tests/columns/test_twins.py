@@ -12,6 +12,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from halfmoon.errors import MessageIllegal
+from halfmoon.hot import ENTRY
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.wire.codes import JSON, ROCKETMQ
 
@@ -322,3 +323,27 @@ def test_numbers_in_other_forms_are_left_to_the_general_decoder_or_read_alike(tw
         found.append(None if others else drafts_of(reader.take()))
 
     assert found[1] in (None, found[0])
+
+
+# ---------------------------------------------------------------- records
+
+
+@given(st.data())
+def test_records_are_found_to_be_whole_alike(twins, data):
+    python, native = twins
+    kinds = data.draw(st.lists(st.tuples(st.binary(max_size=30), st.sampled_from([b"", b"K\x01v\x02"]), st.booleans()), max_size=5))
+    drafts = [(body, text, 0, 0x10 * wide, 1, HOSTS[1] if wide else HOSTS[0], 0, 0, 0) for body, text, wide in kinds]
+    host = data.draw(st.sampled_from([b"\x7f\0\0\1\0\0\x2a\x9f", b"\0" * 20]))
+    records, entries = python.Messages(drafts).encode(
+        data.draw(st.sampled_from(["T", "t" * 127])), 0, 0, 0, 1 << 30, 1 << 30, 1, host
+    )
+    sizes = [size for _, size, _ in ENTRY.iter_unpack(entries)]
+    given_sizes = sizes + data.draw(st.lists(st.integers(-5, 200), max_size=2))
+
+    seen = damaged(bytes(records), data.draw)
+
+    count = python.whole_records(seen, given_sizes)
+    assert native.whole_records(memoryview(seen), given_sizes) == count
+    if seen == bytes(records):
+        assert count >= len(drafts)
+    assert count == len(given_sizes) or not python.whole_records(seen[sum(given_sizes[:count]) :], given_sizes[count : count + 1])

@@ -14,7 +14,7 @@ from halfmoon.testing.history import simulate
     ("seed", "kinds"),
     [
         *[(1, "vanish"), (6, "vanish,power"), (3, "flip"), (5, "flip,power"), (1, "unwritable")],
-        *[(6, "damage"), (8, "damage"), (15, "damage")],
+        *[(2, "damage"), (6, "damage"), (8, "damage"), (15, "damage")],
     ],
 )
 def test_every_promise_holds_when_files_are_removed_or_damaged_between_runs(seed: int, kinds: str) -> None:
@@ -52,6 +52,12 @@ def test_queues_that_are_gone_and_not_noticed_are_found_in_every_seed(
 def test_a_key_index_that_is_gone_and_not_noticed_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr("halfmoon.store.indexing.Indexing._missing", nothing)
     assert found(seed, "vanish", "indexes")
+
+
+@pytest.mark.parametrize("seed", [1, 5, 9])
+def test_a_pull_that_looks_at_no_record_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr("halfmoon.store.reading.whole_records", lambda data, sizes: len(sizes))
+    assert any("brought what is no message" in problem for problem in simulate(seed, steps=8, kinds=("damage",)).problems)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

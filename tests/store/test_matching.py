@@ -97,7 +97,8 @@ def test_a_rare_tag_among_many_is_found_without_a_look_at_the_log(way: str, monk
 
     assert read_all(store, frozenset([99])) == wanted
     queue = store._queues["t", 0]
-    assert asked == [queue.entry(offset)[:2] for offset in wanted]  # of the log only the messages that are given
+    # Of the log only the messages that are given are looked at.
+    assert list(dict.fromkeys(asked)) == [queue.entry(offset)[:2] for offset in wanted]
 
 
 def test_fillers_are_stepped_over_by_a_filter(store: Store, way: str):

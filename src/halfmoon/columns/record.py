@@ -13,6 +13,7 @@ A queue entry is ``| physical offset i64 | size i32 | tag code i64 |``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -34,6 +35,12 @@ HEADS = {
 HEAD = HEADS[0]
 RECORD_BYTES_MIN: Final = 91
 """Bytes of a record with no body, no properties and (impossible) an empty topic."""
+
+_SHAPE = Struct(">ii28xi44xi")
+"""Size, magic, sysFlag and, with IPv4 hosts, body length."""
+_I32 = Struct(">i")
+_COPIED_MAX = 4096
+"""Bytes a record, up to which several are copied to be looked into."""
 
 ENTRY = Struct(">qiq")
 ENTRY_BYTES: Final = 20
@@ -78,6 +85,51 @@ def parts_at(data: bytes, at: int) -> tuple[Head, int, int, int, int]:
         size = head[0]
         raise BadMessage(f"record at byte {at}: its parts take {end - at} bytes, its size says {size}, {len(data) - at} are there")
     return head, body_at, topic_at, topic_size, end
+
+
+def whole_records(data: bytes | memoryview, sizes: Sequence[int]) -> int:
+    """Return how many of the records that lie one behind another are whole, up to the first that is not.
+
+    A record is whole when its magic is one and its parts take as many bytes as it says and its queue entry says, in ``sizes``. Its
+    CRC is not looked at: a reader that steps from record to record finds the next one.
+    """
+    at = count = 0
+    limit = len(data)
+    if limit <= _COPIED_MAX * len(sizes):
+        data = bytes(data)  # quicker to look into than a view
+    shape = _SHAPE.unpack_from
+    try:
+        for size in sizes:
+            stored, magic, flag, body = shape(data, at)
+            topic_at = at + 88 + body
+            if magic == MAGIC and not flag & 0x30:
+                properties_at = topic_at + 1 + data[topic_at]
+            else:
+                topic_at, properties_at = _topic_and_properties(data, at, magic, flag)
+            end = at + size
+            if (
+                end != properties_at + 2 + (data[properties_at] << 8 | data[properties_at + 1])
+                or stored != size
+                or topic_at < at
+                or end > limit
+            ):
+                break
+            at = end
+            count += 1
+    except (struct_error, IndexError):
+        pass
+    return count
+
+
+def _topic_and_properties(data: bytes | memoryview, at: int, magic: int, flag: int) -> tuple[int, int]:
+    """Return where topic and properties begin. Raises IndexError or struct.error where they cannot."""
+    head = at + HEADS[flag & 0x30].size
+    topic_at: int = head + _I32.unpack_from(data, head - 4)[0]
+    if magic == MAGIC:
+        return topic_at, topic_at + 1 + data[topic_at]
+    if magic != MAGIC_V2:
+        raise IndexError(at)
+    return topic_at, topic_at + 2 + (data[topic_at] << 8 | data[topic_at + 1])
 
 
 class Parts(NamedTuple):

@@ -58,8 +58,13 @@ PROPERTY_BYTES_MAX = 256 * 1024
 """Properties taken out of the log at once."""
 
 
-def selector(log: CommitLog, queue: ConsumeQueue, wanted: frozenset[int] | PropertyTest) -> Select:
-    """Return what selects entries of a queue. Fillers are never selected; entries whose record is gone may be."""
+def selector(log: CommitLog, queue: ConsumeQueue, wanted: frozenset[int] | PropertyTest | None) -> Select:
+    """Return what selects entries of a queue; None: all. Fillers are never selected; entries whose record is gone may be."""
+    if wanted is None:
+        return lambda view, _offset: (
+            (index for index, (_, size, _) in enumerate(ENTRY.iter_unpack(view)) if size != FILLER_SIZE),
+            len(view) // ENTRY_BYTES,
+        )
     if not isinstance(wanted, frozenset):
         return lambda view, offset: _by_properties(log, queue, view, offset, wanted)
     if arrays.np is not None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN
+from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN, whole_records
 from halfmoon.store import arrays
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.matching import PropertyTest, property_blocks
 from halfmoon.store.missing import Queues
-from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Wanted, outside
+from halfmoon.store.reading import NO_QUEUE, Doubt, Found, FoundStatus, Wanted, outside
 from halfmoon.wire.weights import PARTS
 
 ENTRIES_MAX = 16_384
@@ -40,15 +40,16 @@ _FIELDS = {"names": ["place", "size", "tag"], "formats": [">i8", ">i4", ">i8"], 
 class RangeReader:
     """Reads stretches of any queue of a store."""
 
-    def __init__(self, log: CommitLog, queues: Queues) -> None:
-        self._log, self._queues = log, queues
+    def __init__(self, log: CommitLog, queues: Queues, damaged: Doubt) -> None:
+        """``damaged`` is told of an entry whose record is not whole."""
+        self._log, self._queues, self._damaged = log, queues, damaged
 
     def read(self, topic: str, queue_id: int, offset: int, end: int, max_bytes: int, wanted: Wanted = None) -> Found | None:
         """Return the records of a queue from an offset on, below ``end``, as many as ``max_bytes`` hold, but one at least.
 
-        They have the offsets from ``offset`` to ``next_offset`` without a gap. An offset whose record is gone ends them; a read
-        that begins there finds nothing and leads on to the next that is there. ``wanted`` leaves records out, all of them perhaps;
-        the offsets that it has looked at are those to ``next_offset`` all the same. None: there is no numpy.
+        They have the offsets from ``offset`` to ``next_offset`` without a gap. An offset whose record is gone, or damaged, ends
+        them; a read that begins there finds nothing and leads on to the next that is there. ``wanted`` leaves records out, all of
+        them perhaps; the offsets that it has looked at are those to ``next_offset`` all the same. None: there is no numpy.
         """
         arrays.load()
         if arrays.np is None:
@@ -84,6 +85,11 @@ class RangeReader:
         taken = min(len(chosen), ENTRIES_MAX, max(1, fitting))
         if taken < len(chosen):
             reached, chosen = int(chosen[taken]), chosen[:taken]
+        if taken and (whole := self._whole(places[chosen], sizes[chosen])) < taken:
+            self._damaged(queue, offset + int(chosen[whole]))
+            reached, chosen, taken = int(chosen[whole]), chosen[:whole], whole
+            if reached == 0:
+                return Found(FoundStatus.MESSAGE_WAS_REMOVING, offset + 1, low, high, [], 0, 0)
         pieces = self._pieces(places[chosen], sizes[chosen]) if taken else []
         return Found(FoundStatus.FOUND, offset + reached, low, high, pieces, taken, int(sizes[chosen].sum()))
 
@@ -108,12 +114,22 @@ class RangeReader:
         low, high = queue.min_offset, queue.max_offset
         return [_weight(queue, max(a, low), min(b, high)) for a, b in pairwise(edges)]
 
+    def _whole(self, places: Any, sizes: Any) -> int:
+        """Return how many of the records prove themselves, up to the first that does not."""
+        first, all_sizes = 0, sizes.tolist()
+        begins, stops, counts = _runs(places, sizes)
+        for piece, after in zip(self._slices(begins, stops), counts):
+            those = all_sizes[first:after]
+            whole = whole_records(piece, those)
+            if whole < len(those):
+                return first + whole
+            first = after
+        return first
+
     def _pieces(self, places: Any, sizes: Any) -> list[memoryview]:
-        """Return the records, neighbours of the log as one piece; neighbours lie in one file, as 8 bytes part those of two."""
-        np, view = arrays.np, self._log.segments.view
-        ends = places + sizes
-        apart = np.flatnonzero(places[1:] != ends[:-1])
-        begins, stops = places[np.append(0, apart + 1)].tolist(), ends[np.append(apart, len(ends) - 1)].tolist()
+        """Return the records, neighbours of the log as one piece."""
+        view = self._log.segments.view
+        begins, stops, _ = _runs(places, sizes)
         if len(begins) <= PIECES_MAX:
             return [view(begin, stop - begin) for begin, stop in zip(begins, stops)]
         return [memoryview(b"".join(self._slices(begins, stops)))]
@@ -131,6 +147,18 @@ class RangeReader:
                 whole = segments.view(base, file_bytes)
             found.append(whole[begin - base : stop - base])
         return found
+
+
+def _runs(places: Any, sizes: Any) -> tuple[list[int], list[int], list[int]]:
+    """Return where neighbours of the log begin and end, and how many records there are up to each end.
+
+    Neighbours lie in one file, as 8 bytes part those of two.
+    """
+    np = arrays.np
+    ends = places + sizes
+    apart = np.flatnonzero(places[1:] != ends[:-1])
+    firsts, lasts = np.append(0, apart + 1), np.append(apart, len(ends) - 1)
+    return places[firsts].tolist(), ends[lasts].tolist(), (lasts + 1).tolist()
 
 
 def _weight(queue: ConsumeQueue, begin: int, end: int) -> int:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from halfmoon.hot import ENTRY, ENTRY_BYTES
+from halfmoon.hot import ENTRY, ENTRY_BYTES, whole_records
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import FILLER_SIZE
@@ -23,6 +23,10 @@ from halfmoon.store.settings import StoreSettings
 
 Wanted = frozenset[int] | PropertyTest | None
 """What a reader wants: hashes of tags, a test of properties, or (None) every message."""
+
+
+Doubt = Callable[[ConsumeQueue, int], None]
+"""Is told of a queue and the offset of an entry that readers step over."""
 
 
 class FoundStatus(Enum):
@@ -65,13 +69,14 @@ class Reader:
     """The rules of reading, with the settings taken out once."""
 
     __slots__ = (
-        "_bytes_disk", "_bytes_memory", "_count_disk", "_count_memory", "_distrust", "_in_memory_bytes", "_log", "_scan_max",
+        "_bytes_disk", "_bytes_memory", "_count_disk", "_count_memory", "_damaged", "_distrust", "_in_memory_bytes", "_log",
+        "_scan_max",
     )  # fmt: skip
 
-    def __init__(self, log: CommitLog, settings: StoreSettings, distrust: Callable[[ConsumeQueue, int], None]) -> None:
-        """``distrust`` is told of a queue and the offset of an entry that cannot be one; it is stepped over."""
+    def __init__(self, log: CommitLog, settings: StoreSettings, distrust: Doubt, damaged: Doubt) -> None:
+        """``distrust`` is told of an entry that cannot be one, ``damaged`` of one whose record is not whole; both are left out."""
         self._log = log
-        self._distrust = distrust
+        self._distrust, self._damaged = distrust, damaged
         self._in_memory_bytes = (settings.memory_bytes or 8 * 1024**3) * settings.access_in_memory_ratio // 100
         self._count_memory, self._bytes_memory = settings.transfer_count_in_memory, settings.transfer_bytes_in_memory
         self._count_disk, self._bytes_disk = settings.transfer_count_on_disk, settings.transfer_bytes_on_disk
@@ -97,6 +102,7 @@ class Reader:
                 and start >= log.first
                 and log.end - start <= self._in_memory_bytes
                 and (piece := log.view(start, size_bytes)) is not None
+                and whole_records(piece, flat[1::3]) == count
             ):
                 return Found(FoundStatus.FOUND, offset + count, low, high, [piece], count, size_bytes)
         return self._walk(queue, offset, max_count, max_bytes)
@@ -112,12 +118,14 @@ class Reader:
         return self._log.end - physical_offset <= self._in_memory_bytes
 
     def _walk(self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int) -> Found:
-        """Take entry after entry."""
+        """Take entry after entry, whose records prove themselves."""
         log, log_first, file_bytes = self._log, self._log.first, self._log.file_bytes
         low, high = queue.min_offset, queue.max_offset
         disk_below = log.end - self._in_memory_bytes
         count_max, bytes_max = min(max_count, self._count_memory), min(max_bytes, self._bytes_memory)
         pieces: list[memoryview] = []
+        run: list[int] = []
+        sizes: list[list[int]] = []  # of the records of each piece
         count = size_bytes = run_start = run_end = run_limit = 0
         log_end = log.end
         next_offset, removed, full, first = offset, False, False, True
@@ -136,6 +144,7 @@ class Reader:
                 next_offset += 1
                 if physical_offset == run_end and 0 < size <= run_limit - run_end:  # most are: the next record of the same file
                     run_end += size
+                    run.append(size)
                 else:
                     if size == FILLER_SIZE:
                         continue
@@ -149,6 +158,8 @@ class Reader:
                         continue
                     if run_end > run_start:
                         pieces.append(log.segments.view(run_start, run_end - run_start))
+                    run = [size]
+                    sizes.append(run)
                     run_start, run_end = physical_offset, physical_offset + size
                     run_limit = min(log_end, physical_offset - place + file_bytes)
                 count += 1
@@ -157,15 +168,15 @@ class Reader:
                 break
         if run_end > run_start:  # neighbours lie in one file, since at least 8 bytes part the records of two
             pieces.append(log.segments.view(run_start, run_end - run_start))
+        if not all(whole_records(piece, those) == len(those) for piece, those in zip(pieces, sizes)):
+            return self._pick(queue, offset, max_count, None, max_bytes)
         if count:
             return Found(FoundStatus.FOUND, next_offset, low, high, pieces, count, size_bytes)
         status = FoundStatus.MESSAGE_WAS_REMOVING if removed else FoundStatus.NO_MATCHED_MESSAGE
         return Found(status, next_offset, low, high, [], 0, 0)
 
-    def _pick(
-        self, queue: ConsumeQueue, offset: int, max_count: int, wanted: frozenset[int] | PropertyTest, max_bytes: int
-    ) -> Found:
-        """Take what a filter selects. Looks at a bounded number of entries, in steps that grow."""
+    def _pick(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: Wanted, max_bytes: int) -> Found:
+        """Take what a filter selects, each record for itself. Looks at a bounded number of entries, in steps that grow."""
         low, high = queue.min_offset, queue.max_offset
         stop = min(high, offset + self._scan_max)
         step, step_max = _STEP, _TAGS_STEP_MAX if isinstance(wanted, frozenset) else _STEP_MAX
@@ -179,9 +190,7 @@ class Reader:
             selected, looked = select(view[: here * ENTRY_BYTES], at)
             for index in selected:
                 physical_offset, size, _ = ENTRY.unpack_from(view, index * ENTRY_BYTES)
-                place = physical_offset % self._log.file_bytes
-                if size <= 0 or not 0 <= physical_offset <= self._log.end - size or place + size > self._log.file_bytes:
-                    self._distrust(queue, at + index)
+                if not self._is_whole(queue, at + index, physical_offset, size):
                     size = 0  # it is left out
                 if not taken.take(physical_offset, size):
                     return taken.found(at + index, low, high)
@@ -192,6 +201,17 @@ class Reader:
                 break
             step = min(step * 4, step_max)
         return taken.found(at, low, high)
+
+    def _is_whole(self, queue: ConsumeQueue, offset: int, physical_offset: int, size: int) -> bool:
+        """Whether an entry points at a whole record, or at one that is gone; says it of one that does not."""
+        log = self._log
+        if size <= 0 or not 0 <= physical_offset <= log.end - size or physical_offset % log.file_bytes + size > log.file_bytes:
+            self._distrust(queue, offset)
+            return False
+        if physical_offset >= log.first and not whole_records(log.segments.view(physical_offset, size), (size,)):
+            self._damaged(queue, offset)
+            return False
+        return True
 
 
 class _Taken:

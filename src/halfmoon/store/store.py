@@ -18,6 +18,7 @@ from halfmoon.ports import Disk, Lock
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.damaged import DamagedRecords
 from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
 from halfmoon.store.indexing import Indexing, KeyFound
@@ -75,11 +76,12 @@ class Store:
         self._sync_flush = settings.sync_flush
         self._log = CommitLog(disk, settings.commit_log_file_bytes, host, settings.message_bytes_max)
         self._queues: Queues = {}
-        self.ranges = RangeReader(self._log, self._queues)
         self.health = Health(self._failed_for_good)
         self._reserve = Reserve(disk, self.health)
         self._inventory = Inventory(disk)
-        self._reader = Reader(self._log, settings, self._inventory.distrust)
+        damaged = DamagedRecords(self._log.segments).found
+        self._reader = Reader(self._log, settings, self._inventory.distrust, damaged)
+        self.ranges = RangeReader(self._log, self._queues, damaged)
         self._flush = Flush(disk, self._log, self._inventory, self.health)
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()

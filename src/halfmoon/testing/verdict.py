@@ -41,7 +41,7 @@ class Verdict(ABC):
         )
 
 
-ABOUT_DISKS = ("halfmoon.store.health", "halfmoon.broker.tables")
+ABOUT_DISKS = ("halfmoon.store.damaged", "halfmoon.store.health", "halfmoon.broker.tables")
 """Loggers whose errors say what a disk did: in a history that is what was asked of it, and what comes of it is judged."""
 
 NO_ROOM = ("the store is open for reading only: the disk is full", "the disk is full; the ")

@@ -1,0 +1,48 @@
+//! Stored records: whether bytes are what their queue entries say.
+
+/// A stored record.
+pub const MAGIC: i32 = -626_843_481;
+/// A stored record with a topic length of two bytes.
+pub const MAGIC_V2: i32 = -626_843_477;
+
+fn u16_at(data: &[u8], at: usize) -> Option<usize> {
+    Some(usize::from(u16::from_be_bytes(*data.get(at..)?.first_chunk()?)))
+}
+
+fn i32_at(data: &[u8], at: usize) -> Option<i32> {
+    Some(i32::from_be_bytes(*data.get(at..)?.first_chunk()?))
+}
+
+/// Return where the record ends that begins at a place, if its parts take as many bytes as it says.
+fn end_of(data: &[u8], at: usize) -> Option<usize> {
+    let magic = i32_at(data, at.checked_add(4)?)?;
+    let hosts = match data.get(at.checked_add(39)?)? & 0x30 {
+        0 => 0,
+        0x30 => 24,
+        _ => 12,
+    };
+    let body_at = at.checked_add(88)?.checked_add(hosts)?;
+    let body = usize::try_from(i32_at(data, body_at.checked_sub(4)?)?).ok()?;
+    let topic_at = body_at.checked_add(body)?;
+    let properties_at = match magic {
+        MAGIC => topic_at.checked_add(1)?.checked_add(usize::from(*data.get(topic_at)?))?,
+        MAGIC_V2 => topic_at.checked_add(2)?.checked_add(u16_at(data, topic_at)?)?,
+        _ => return None,
+    };
+    let end = properties_at.checked_add(2)?.checked_add(u16_at(data, properties_at)?)?;
+    let size = usize::try_from(i32_at(data, at)?).ok()?;
+    (end == at.checked_add(size)? && end <= data.len()).then_some(end)
+}
+
+/// Return how many of the records that lie one behind another are whole, up to the first that is not.
+pub fn whole_records(data: &[u8], sizes: &[i64]) -> usize {
+    let mut at = 0_usize;
+    for (index, size) in sizes.iter().enumerate() {
+        let Some(end) = end_of(data, at) else { return index };
+        if i64::try_from(end.saturating_sub(at)) != Ok(*size) {
+            return index;
+        }
+        at = end;
+    }
+    sizes.len()
+}
