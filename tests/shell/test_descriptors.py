@@ -86,7 +86,9 @@ async def test_a_server_that_may_open_hardly_a_file_says_so_and_does_not_start(l
         listener.bind(("127.0.0.1", 0))
         lowest = os.dup(listener.fileno())
         os.close(lowest)
-        resource.setrlimit(resource.RLIMIT_NOFILE, ((lowest + CONNECTIONS_MIN) * 4 // 3 - 1, limits[1]))
+        least = lowest + CONNECTIONS_MIN
+        allowed = max(count for count in range(2 * least) if descriptors.for_connections(count) < least)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, limits[1]))
         with pytest.raises(TooFewDescriptors, match=r"room for \d connections, where 8 is the least: raise the limit"):
             Listening(loop, [listener], asyncio.Protocol, lambda: 0, 10)
 
