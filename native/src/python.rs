@@ -369,6 +369,7 @@ fn crc32(data: &Bound<'_, PyAny>, value: u32) -> PyResult<u32> {
 /// Return how many of the records that lie one behind another are whole, up to the first that is not.
 #[pyfunction]
 fn whole_records(data: &Bound<'_, PyAny>, sizes: Vec<i64>) -> PyResult<usize> {
+    // A copy, since the bindings have no sound way to look into a buffer that others may write.
     let copy = PyBuffer::<u8>::get(data)?.to_vec(data.py())?;
     Ok(record::whole_records(&copy, &sizes))
 }

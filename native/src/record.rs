@@ -46,3 +46,24 @@ pub fn whole_records(data: &[u8], sizes: &[i64]) -> usize {
     }
     sizes.len()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn of_any_bytes_some_records_are_whole(
+            data in proptest::collection::vec(prop_oneof![Just(0u8), Just(0xFF), any::<u8>()], 0..300),
+            v2 in any::<bool>(),
+            sizes in proptest::collection::vec(prop_oneof![0i64..300, any::<i64>()], 0..4),
+        ) {
+            let mut data = data;
+            if let Some(place) = data.get_mut(4..8) {
+                place.copy_from_slice(&(if v2 { MAGIC_V2 } else { MAGIC }).to_be_bytes());
+            }
+            prop_assert!(whole_records(&data, &sizes) <= sizes.len());
+        }
+    }
+}

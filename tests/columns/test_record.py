@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.hot import ENTRY
+from halfmoon.hot import ENTRY, MAGIC, MAGIC_V2
 from tests.columns.test_messages import BORN_V6, draft, encode
 
 
@@ -38,6 +38,19 @@ def test_lengths_of_topic_and_properties_belong_to_the_proof(twin):
         records[sum(sizes[:2]) - back] ^= 1
 
         assert twin.whole_records(records, sizes) == 1
+
+
+def test_a_topic_length_of_two_bytes_goes_with_its_own_magic(twin):
+    records, (size, *_) = three(twin)
+    topic_at = size - len(b"K\x01v\x02") - 2 - len(b"\x01T")
+    wide = bytearray(records[:topic_at]) + b"\0" + records[topic_at:size]
+    wide[0:8] = (size + 1).to_bytes(4, "big") + MAGIC_V2.to_bytes(4, "big", signed=True)
+
+    assert twin.whole_records(wide, [size + 1]) == 1
+    wide[7] ^= 1
+    assert twin.whole_records(wide, [size + 1]) == 0
+    wide[4:8] = MAGIC.to_bytes(4, "big", signed=True)
+    assert twin.whole_records(wide, [size + 1]) == 0
 
 
 def test_a_record_that_ends_behind_the_bytes_or_has_another_size_than_asked_for_is_not_whole(twin):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord, MessageIllegal, StoreError
-from halfmoon.hot import ENTRY_BYTES, MAGIC, Messages, whole_records
+from halfmoon.hot import ENTRY_BYTES, MAGIC, Messages
 from halfmoon.ports import Disk
 from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG
 from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at, is_torn, store_time_at
@@ -147,15 +147,14 @@ class CommitLog:
         return found if len(found) == size else None
 
     def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
-        """Return a whole record's bytes, or None when no record can begin there. All is checked but the CRC and what parts say."""
+        """Return a whole record's bytes, or None when no record can begin there. Only magic, place and size are checked."""
         head = self.view(physical_offset, 40)
         if head is None:
             return None
         stored = int.from_bytes(head[:4], "big")
         if head[4:8] != _MAGIC_BYTES or int.from_bytes(head[28:36], "big") != physical_offset or size not in (None, stored):
             return None
-        found = self.view(physical_offset, stored)
-        return found if found is not None and whole_records(found, (stored,)) else None
+        return self.view(physical_offset, stored)
 
     def record_at(self, physical_offset: int) -> bool:
         """Whether a whole record lies at an offset of a file that is there, wherever the log ends."""

@@ -29,8 +29,8 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "born", "changed", "held", "low_water", "max_offset", "min_offset", "next_offset", "noted", "per_file", "queue_id",
-        "reserve_slot", "reserve_step", "reserved", "room", "segments", "topic", "written",
+        "born", "changed", "damage_said", "held", "low_water", "max_offset", "min_offset", "next_offset", "noted", "per_file",
+        "queue_id", "reserve_slot", "reserve_step", "reserved", "room", "segments", "topic", "written",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, topic: str, queue_id: int, file_bytes: int) -> None:
@@ -43,6 +43,8 @@ class ConsumeQueue:
         self.born = 0
         """Physical offset below which the log has nothing of this queue."""
         self.noted: tuple[int, int] | None = None
+        self.damage_said = False
+        """Whether a damaged record of it was logged."""
         """Where the first and the last file begin that halfmoon.store.inventory knows of."""
         self.held = False
         """What is written is not seen until it is released."""

@@ -1,9 +1,10 @@
-"""Reading one queue: which entries a pull gets, and where the next one begins. Looks at entries; of the log it only takes views.
+"""Reading one queue: which entries a pull gets, and where the next one begins. Looks at entries, and at the lengths in records.
 
 Follows DefaultMessageStore.getMessage (RocketMQ 4.9.8): statuses, next offsets, and when an answer is full.
 Differs: a pull with a filter looks at `scan_entries_max` entries instead of 800 and walks on into the queue's next file, so that
 a rare tag costs fewer round trips; of what the filter leaves out nothing counts when an answer is full; an offset beyond the end
-always leads to the end (4.7.1 leads to 0 when the minimum is 0).
+always leads to the end (4.7.1 leads to 0 when the minimum is 0). A record whose lengths do not fit is left out: the original hands
+it out, and a decoder that stops at it misses what is whole behind it.
 """
 
 from __future__ import annotations
