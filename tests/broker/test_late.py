@@ -72,6 +72,18 @@ def counters(talk):
     return from_json(TransactionStats, talk.ask(GetTransactionStats()).body).counters
 
 
+def test_what_was_resumed_is_not_resumed_again_by_a_broker_whose_clock_was_set_back(make_talk):
+    talk = make_talk(**ONCE)
+    give_up(talk)
+    assert resume(talk).code == 0
+    talk.now -= 60_000
+    talk.restart()
+
+    again = resume(talk)
+
+    assert (again.code, "was resumed already" in (again.remark or "")) == (1, True)
+
+
 @pytest.mark.parametrize("between", [None, kill], ids=["alive", "killed"])
 def test_a_commit_that_comes_after_giving_up_is_delivered_once_and_operators_see_it(make_talk, between, caplog):
     talk = make_talk(**ONCE)

@@ -19,7 +19,11 @@ from halfmoon.testing.delayhistory import simulate_delays
 from halfmoon.testing.history import simulate
 from halfmoon.testing.orderhistory import simulate_order
 from halfmoon.testing.redeliveryhistory import simulate_redelivery
+from halfmoon.testing.txhistory import simulate_transactions
+from halfmoon.testing.txproducers import FATES
 from halfmoon.wire.peer import Peers
+
+from .planted_transactions_clocks import clockwise_rounds, dated, oblivious
 
 BITE = range(1, 9)
 
@@ -42,6 +46,35 @@ def test_redelivery_delays_and_batches_keep_their_promises_while_clocks_are_set(
 def test_order_is_kept_and_locks_hold_while_clocks_of_brokers_and_consumers_are_set(seed: int) -> None:
     verdict = simulate_order(seed, kinds=("join", "clock_set", "clock_set"))
     assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize(
+    ("seed", "kinds"),
+    [
+        (1, ("clock_set",)), (4, ("clock_set",)), (2, ("clock_set", "kill")), (3, ("clock_set", "stop", "power")),
+        (1, ("clock_set", "producer", "nobody")), (5, ("clock_set", "between", "torn", "behind_copy", "recovery")),
+    ],
+)  # fmt: skip
+def test_transactions_keep_their_promises_while_clocks_are_set(seed: int, kinds: tuple[str, ...]) -> None:
+    verdict = simulate_transactions(seed, kinds=kinds, steps=8)
+    assert verdict.problems == [], verdict.summary()
+    assert any("clock is set" in line for line in verdict.lines)
+
+
+@pytest.mark.parametrize(
+    ("planted", "problem", "seed", "history"),
+    [
+        (clockwise_rounds, "early:", 7, {"kinds": ("clock_set",), "operators": 0}),
+        (dated, "resumed:", 2, {"kinds": ("clock_set", "stop", "power"), "operators": 2}),
+        (oblivious, "given up:", 3, {"kinds": ("clock_set",), "operators": 0, "fates": FATES | {"never": 3}}),
+    ],
+)
+def test_transactions_that_mistake_a_step_for_time_are_found(
+    planted: Any, problem: str, seed: int, history: dict[str, Any]
+) -> None:
+    assert simulate_transactions(seed, steps=8, **history).problems == []
+    planted_found = simulate_transactions(seed, steps=8, make_broker=planted, **history).problems
+    assert any(one.startswith(problem) for one in planted_found), planted_found
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from halfmoon.broker.half import (
     without,
 )
 from halfmoon.broker.halfrecord import real_queue
-from halfmoon.broker.keyed import message_of
+from halfmoon.broker.keyed import FOR_EVER_MS, message_of
 from halfmoon.broker.late import HISTORY, REASON, Late, copy_from
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC
 from halfmoon.broker.recent import HalfMessage
@@ -149,7 +149,7 @@ class GivenUp:
         unique = found.get("UNIQ_KEY", "")
         self._check_not_resuming(unique or str(place))
         if unique:
-            self._check_resumable(unique, place, request.now)
+            self._check_resumable(unique, place)
         self._late.check_room()
         kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
         group, draft = found.get(PRODUCER_GROUP, ""), _draft(parts, kept, 0)
@@ -182,14 +182,14 @@ class GivenUp:
         if any(other == name for _, other in self._resuming):
             raise BrokerError(f"message {name} was resumed already")
 
-    def _check_resumable(self, unique: str, place: int, now: int) -> None:
+    def _check_resumable(self, unique: str, place: int) -> None:
         """Raise BrokerError when the message was resumed, or decided: a full disk may come between its copy and its op record, and
         its producer may come late."""
         copy = message_of(self._store.record(place))
         late = None if copy is None else self._late.committed(copy_from(copy))
         if late is not None:
             raise BrokerError(f"message {unique} was {'committed' if late else 'rolled back'}")
-        for record in self._store.query(HALF_TOPIC, unique, 32, 0, now).records:
+        for record in self._store.query(HALF_TOPIC, unique, 32, 0, FOR_EVER_MS).records:
             stored = whole_record(record)
             half = self._index.half(stored.queue_offset)
             if stored.physical_offset > place:

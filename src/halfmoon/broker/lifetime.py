@@ -81,9 +81,11 @@ class Lifetime:
         """Return how long the broker lived since a time; below 0 when the clock was set back."""
         return now - stored_ms - sum(max(0, min(gap.end_ms, now) - max(gap.begin_ms, stored_ms)) for gap in self._gaps)
 
-    def forget(self, before_ms: int) -> None:
-        """Let gaps go that end at or before a time: nothing of which an age is asked is older."""
-        kept = [gap for gap in self._gaps if gap.end_ms > before_ms]
-        if len(kept) < len(self._gaps):
-            self._gaps = kept
+    def forget(self) -> None:
+        """Let all gaps go: nothing is pending of which an age will be asked.
+
+        While something is pending none goes: where the clock was set back, what lies behind it in the log has an earlier date.
+        """
+        if self._gaps:
+            self._gaps = []
             self._changed()

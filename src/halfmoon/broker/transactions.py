@@ -133,8 +133,8 @@ class Transactions:
     def _round_ended(self, now: int) -> None:
         """Keep where the half and op queues are settled, so that an Apache broker that opens this directory goes on from there."""
         lowest = self.index.lowest_pending()
-        half = self.index.half(lowest)
-        self.lifetime.forget(now if half is None else half.store_s * 1000)
+        if not self.index.pending_count:
+            self.lifetime.forget()
         if not lowest:  # nothing was ever settled: no entry is as good as a zero
             return
         self._offsets.put(GROUP, HALF_TOPIC, 0, lowest)

@@ -73,9 +73,12 @@ class Faults:
 
     def _strike(self) -> None:
         self.count += 1
-        action: Callable[[], None] = getattr(self, self._random.choice(self.kinds))
-        action()
+        self._do(self._random.choice(self.kinds))
         self._next()
+
+    def _do(self, kind: str) -> None:
+        action: Callable[[], None] = getattr(self, kind)
+        action()
 
     # ---------------------------------------------------------------- processes
 

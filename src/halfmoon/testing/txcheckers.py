@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from halfmoon.shell.serve import STEP_MS
 from halfmoon.testing.checkers import PROBLEMS_MAX, may_be_gone
 from halfmoon.testing.ledger import Contents
-from halfmoon.testing.txledger import Ended, TxLedger
+from halfmoon.testing.txledger import Asked, Ended, TxLedger
 from halfmoon.testing.txlog import COMMITTED, GIVEN_UP, PREPARED, ROLLED_BACK, GivenUpRecord, HalfRecord, TxLog
 from halfmoon.testing.txproducers import key_of
 
@@ -35,6 +36,7 @@ def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> list
         "ends": every_half_ends(ledger, logs),
         "given up": given_up_for_a_reason(ledger, logs),
         "late": visible_in_time(ledger, logs),
+        "early": asked_in_time(ledger, logs),
         "ops": one_op_each(logs),
     }
     return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
@@ -181,7 +183,8 @@ def given_up_for_a_reason(ledger: TxLedger, logs: Logs) -> list[str]:
 def visible_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
     """Committed and not told: visible once it is old enough and one interval passed, while broker and producers were well.
 
-    Times are the world's: where a broker's clock stepped forward, its half messages are old enough earlier, never later.
+    Times are the world's: where a broker's clock stepped forward, its half messages are old enough earlier, never later; where it
+    was set back, ages and the pause between two checks pass at half speed.
     """
     unknown: dict[tuple[str, int], int] = {}
     for asked in ledger.asked:
@@ -192,23 +195,56 @@ def visible_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
         troubles = troubles_of(ledger, broker)
         places, copied = log.by_place(), {one.half_offset for one in log.given_up}
         pacing_ms = 1000 * len(places) // ledger.checks_per_second if ledger.checks_per_second < 500 else 0
+        speed = 2 if broker in ledger.set_back else 1
         for one in log.visible:
             half, outcome = places.get(one.half_offset), ledger.outcome(one.key)
             if half is None or outcome is None or one.key in ledger.never:  # its producers never say what an operator entered
                 continue
             if one.half_offset in copied:  # nobody asked any more
                 continue
-            stored_ms, visible_ms = ledger.world_ms(broker, half.store_ms), ledger.world_ms(broker, one.store_ms)
-            ready = max(stored_ms + ledger.minimum_age_ms, outcome.at_ms, unknown.get((broker, half.index), 0))
-            limit = ready + ledger.interval_ms + pacing_ms + SLACK_MS
+            stored_ms = ledger.stored_between(broker, half.physical_offset, half.store_ms)[1]
+            visible_ms = ledger.stored_between(broker, one.physical_offset, one.store_ms)[0]
+            ready = max(stored_ms + speed * ledger.minimum_age_ms, outcome.at_ms, unknown.get((broker, half.index), 0))
+            limit = ready + speed * ledger.interval_ms + pacing_ms + SLACK_MS
             for begin, end in troubles:
                 if begin <= limit and end >= stored_ms:
-                    limit = max(limit, end + SETTLE_MS + ledger.interval_ms + pacing_ms + SLACK_MS)
+                    limit = max(limit, end + SETTLE_MS + speed * ledger.interval_ms + pacing_ms + SLACK_MS)
             if visible_ms > limit:
                 problems.append(
                     f"{broker}: half message {half.index} ({one.key}) of {stored_ms} was committed at {outcome.at_ms}, could be"
                     f" visible by {limit} and was at {visible_ms}"
                 )
+    return problems
+
+
+def asked_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
+    """No check before a half message is old enough, and no second one within an interval: clocks that are set end no duration.
+
+    Ages are those of the broker's clock: where that stepped forward, or was set to before the message, its first check is early.
+    """
+    problems = []
+    last: dict[tuple[str, int], Asked] = {}
+    for asked in ledger.asked:
+        at, log = (asked.broker, asked.index), logs[asked.broker]
+        half, before = log.halves.get(asked.index), last.get(at)
+        last[at] = asked
+        if half is None or half.key != asked.key or ledger.checks_by_hand[at]:
+            continue
+        stored_ms = ledger.stored_between(asked.broker, half.physical_offset, half.store_ms)[0]
+        clock = ledger.clocks.get(asked.broker)
+        moved = clock is not None and (
+            clock.gained_ms(stored_ms, asked.at_ms) > STEP_MS or half.store_ms > clock.shown_at(asked.at_ms)
+        )
+        what = f"{asked.broker}: half message {asked.index} ({asked.key}) of {stored_ms} was asked about at {asked.at_ms}"
+        if before is None and not moved and asked.at_ms < stored_ms + ledger.minimum_age_ms - STEP_MS:
+            problems.append(f"{what}, of age it must be {ledger.minimum_age_ms} ms")
+        if ledger.checks_per_second < 500 or before is None:  # what is paced is asked about late, and then not
+            continue
+        unwell = any(
+            begin < end and begin <= asked.at_ms and end >= before.at_ms for begin, end in troubles_of(ledger, asked.broker)
+        )
+        if not unwell and asked.at_ms < before.at_ms + ledger.interval_ms - STEP_MS - SLACK_MS // 2:
+            problems.append(f"{what}, and the time before at {before.at_ms}")
     return problems
 
 
@@ -289,10 +325,10 @@ def _turned(ledger: TxLedger, logs: Logs) -> list[Ended]:
 
 def _somebody(ledger: TxLedger, broker: str, group: str, second: int) -> bool:
     """Whether some producer of a group lived at some time of a second of a broker's clock."""
-    begin_ms, end_ms = ledger.world_ms(broker, second * 1000), ledger.world_ms(broker, second * 1000 + 999) + 1
     return any(
-        life.group == group and life.begin_ms < end_ms and (life.end_ms is None or life.end_ms >= begin_ms)
+        life.group == group and life.begin_ms < end_ms + 1 and (life.end_ms is None or life.end_ms >= begin_ms)
         for life in ledger.alive
+        for begin_ms, end_ms in ledger.seconds(broker, second)
     )  # fmt: skip
 
 

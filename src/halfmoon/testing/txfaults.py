@@ -40,7 +40,10 @@ class TxFaults(Faults):
     ALSO = ("index_lost", "behind_copy", "behind_resume", "crowded")
     """Kinds that a seed may draw beside the others."""
 
-    KINDS = (*dict.fromkeys(DRAWN), *ALSO)
+    KINDS = (*dict.fromkeys(DRAWN), *ALSO, "clock_set")
+
+    CLOCKS = ("clock", "clock_set", "ageing")
+    """Kinds that set clocks."""
 
     def __init__(
         self,
@@ -62,9 +65,10 @@ class TxFaults(Faults):
         self.on_start: Callable[[BrokerNode], None] = lambda broker: None
         self._tx, self._producers, self._start, self._topics = ledger, producers, start, topics
 
-    def _strike(self) -> None:
-        self._trouble(0, "a fault")
-        super()._strike()
+    def _do(self, kind: str) -> None:
+        if kind != "clock_set":  # durations go on as they are
+            self._trouble(0, "a fault")
+        super()._do(kind)
 
     def _later(self, between_ms: tuple[int, int], action: Callable[[], None]) -> None:
         delay_ms = self._random.randint(*between_ms)
@@ -202,24 +206,19 @@ class TxFaults(Faults):
         self._tx.crowded.add(broker.name)
         self._later((500, 4000), partial(setattr, broker.disk, "used_bytes", 0))
 
-    def clock(self) -> None:
-        """Let a broker's clock step forward."""
-        super().clock()
-        for broker in self.cluster.brokers:
-            self._stepped(broker)
-
-    def _stepped(self, broker: BrokerNode) -> None:
-        steps, ahead_ms = self._tx.steps.setdefault(broker.name, []), broker.host.clock_ahead_ms
-        if ahead_ms != (steps[-1][1] if steps else 0):
-            steps.append((self.cluster.world.now, ahead_ms))
+    def clock_set(self) -> None:
+        """Set the clock of a broker or name server forward or back, by a second to more hours than messages are kept."""
+        host = self._random.choice([*self.cluster.nameservers, *(broker.host for broker in self.cluster.brokers)])
+        ms = self._random.choice((1000, 60_000, HOUR_MS, HOUR_MS, 80 * HOUR_MS)) * self._random.choice((1, 1, -1))
+        host.step_clock(ms)
+        if ms < 0:
+            self._tx.set_back |= {broker.name for broker in self.cluster.brokers if broker.host is host}
 
     def ageing(self) -> None:
         """Let a broker's clock step over the time that messages are kept, perhaps to the hour at which old files go."""
         broker = self._random.choice(self.cluster.brokers)
         hour = broker.host.now() // HOUR_MS % 24
         broker.host.step_clock(self._random.choice((73, 72 + (4 - hour) % 24)) * HOUR_MS)
-        self._stepped(broker)
-        self._tx.aged.add(broker.name)
 
     # ---------------------------------------------------------------- ending
 

@@ -22,6 +22,7 @@ from halfmoon.testing.history import BROKER, STEPS, durable, indexes_of, windows
 from halfmoon.testing.ledger import Contents, Ledger, Place, Seen
 from halfmoon.testing.txbyhand import check_operators
 from halfmoon.testing.txcheckers import Logs, check_transactions
+from halfmoon.testing.txclocks import read_clocks
 from halfmoon.testing.txfaults import TxFaults
 from halfmoon.testing.txlate import check_late
 from halfmoon.testing.txledger import Ended, Gone, Resumed, TxLedger
@@ -135,6 +136,8 @@ class _History:
             cluster, ledger, world.split("faults"), self.producers, self._start_producer, topics=TOPICS, kinds=kinds
         )
         self.faults.on_start = self._on_start
+        if set(self.faults.kinds).intersection(TxFaults.CLOCKS):
+            ledger.clocks = read_clocks(cluster)
         self._readers: list[Task[Any]] = []
         self._operators = [Operator(cluster, self.plan, f"operator-{i}") for i in range(operators)]
         for broker in cluster.brokers:

@@ -35,10 +35,11 @@ def open_costs_no_check(ledger: TxLedger, logs: Logs) -> list[str]:
             continue
         for one in log.given_up:
             for second, answer in one.history:
-                begin_ms, end_ms = ledger.world_ms(broker, second * 1000), ledger.world_ms(broker, second * 1000 + 999) + SLACK_MS
+                spans = ledger.seconds(broker, second)
+                begin_ms, end_ms = spans[0][0], spans[-1][1] + SLACK_MS
                 unwell = any(begin <= end_ms and end >= begin_ms - SETTLE_MS for begin, end in troubles)
                 lost = any(loss.at_ms >= begin_ms for loss in losses)
-                told = ledger.world_ms(broker, one.store_ms) > end_ms
+                told = ledger.stored_between(broker, one.physical_offset, one.store_ms)[0] > end_ms
                 if answer != "OPEN" and told and not unwell and not lost and ledger.is_open(one.key, begin_ms, end_ms):
                     problems.append(f"{broker}: {one.key} was open at {begin_ms}, and a check then has the answer {answer}: {one}")
     return problems
@@ -58,7 +59,7 @@ def decided_after_all(ledger: TxLedger, logs: Logs) -> list[str]:
             if one.broker != broker or one.code == 0 or copy is None or (broker, one.index, one.committed) in by_hand:
                 continue
             outcome, opposite = outcomes[one.index], ROLLED_BACK if one.committed else COMMITTED
-            if ledger.world_ms(broker, copy.store_ms) < one.asked_ms and outcome != opposite:
+            if ledger.stored_between(broker, copy.physical_offset, copy.store_ms)[1] < one.asked_ms and outcome != opposite:
                 problems.append(f"{broker}: {said(one)} of what was given up was refused: {one}, its state is {outcome}")
     return problems
 

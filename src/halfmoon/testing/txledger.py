@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from halfmoon.testing.ledger import Ledger
+from halfmoon.testing.txclocks import BrokerClock
 
 
 class Outcome(NamedTuple):
@@ -171,24 +172,24 @@ class TxLedger:
     gone: list[Gone] = field(default_factory=list)
     checks_by_hand: Counter[tuple[str, int]] = field(default_factory=Counter)
     """Checks that operators asked for, by broker and index; some came to nothing."""
-    steps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """How a broker's clock stepped: pairs of when, by the world's time, and how far ahead of it the clock is since."""
+    clocks: dict[str, BrokerClock] = field(default_factory=dict)
+    """What the brokers' clocks showed, in a history that sets them; else they show the world's time."""
+    set_back: set[str] = field(default_factory=set)
+    """Brokers whose clock was set back: it goes on at half speed until it has caught up, and ages with it."""
     filled: set[str] = field(default_factory=set)
     """Brokers whose disk was full: a check may be sent that could not be counted."""
-    aged: set[str] = field(default_factory=set)
-    """Brokers whose clock stepped over the time that messages are kept."""
     crowded: set[str] = field(default_factory=set)
     """Brokers whose disk needed room, so that log files went before their time."""
 
-    def world_ms(self, broker: str, broker_ms: int) -> int:
-        """Return the world's time when a broker's clock showed a time; what it stepped over is when it did."""
-        found, ahead_ms = broker_ms, 0
-        for at_ms, ahead in self.steps.get(broker, ()):
-            if broker_ms < at_ms + ahead_ms:
-                break
-            ahead_ms = ahead
-            found = max(at_ms, broker_ms - ahead)
-        return found
+    def stored_between(self, broker: str, place: int, store_ms: int) -> tuple[int, int]:
+        """Return the world's times between which a broker stored the record at a place of its log, at its own ``store_ms``."""
+        clock = self.clocks.get(broker)
+        return (store_ms, store_ms) if clock is None else clock.stored_between(place)
+
+    def seconds(self, broker: str, second: int) -> list[tuple[int, int]]:
+        """Return the world's times in which a broker's clock may have shown a second."""
+        clock, begin_ms, end_ms = self.clocks.get(broker), second * 1000, second * 1000 + 999
+        return [(begin_ms, end_ms)] if clock is None else clock.spans(begin_ms, end_ms)
 
     def is_open(self, key: str, begin_ms: int, end_ms: int) -> bool:
         """Whether a transaction is open all the time from one to another, so that each of its producers says so."""
