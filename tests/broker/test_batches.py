@@ -372,6 +372,9 @@ def test_at_the_bound_only_ids_are_forgotten_whose_messages_have_left_the_log(ma
     assert (refused.code, "batch_ids_max" in refused.remark) == (2, True)
 
     monkeypatch.setattr(talk.broker.store, "earliest_ms", lambda: talk.now - 1000)
+    assert Driver(talk, id="third").prepare(0, "a", "third").code == 2, "dates prove nothing where a clock was set back"
+    for stream in talk.broker.batches.streams.table.values():
+        stream.place = -1  # as if the log began behind it
     Driver(talk, id="third").whole(0, "third")
     assert sorted(talk.broker.batches.streams.table) == ["second", "third"]
 

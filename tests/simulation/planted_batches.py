@@ -37,7 +37,7 @@ def deciding(*arguments: Any) -> Any:
     decide, name = batches.coordinator.decide, arguments[0].name
 
     def decided(request: Request) -> Reply | None:
-        stream = batches.streams.ensure(request.header(DecideBatch).transactional_id, request.now)
+        stream = batches.streams.ensure(request.header(DecideBatch).transactional_id, request.now, broker.store.end_offset)
         told, stream.coordinator = stream.coordinator, name
         try:
             return decide(request)
@@ -72,7 +72,7 @@ def reopening(*arguments: Any) -> Any:
     take_piece, apply = batches.streams.piece, batches.apply
 
     def piece(found: PieceFound, *, restored: bool) -> None:
-        stream = batches.streams.ensure(found.id, found.store_ms)
+        stream = batches.streams.ensure(found.id, found.store_ms, found.piece.physical_offset)
         applied, stream.applied = stream.applied, -1
         take_piece(found, restored=restored)
         stream.applied = applied
@@ -254,4 +254,22 @@ def plain(*arguments: Any) -> Any:
         return write(*rest, sys_flag & ~GIVEN_FLAGS, now)
 
     journal.write_piece = write_piece  # type: ignore[method-assign]
+    return broker
+
+
+def weekly(*arguments: Any) -> Any:
+    """A broker that forgets an id that is idle for a week when it needs the room, wherever its messages are."""
+    broker = by_dates(*arguments)
+    broker.store.earliest_ms = lambda: broker.store._now  # type: ignore[method-assign]
+    return broker
+
+
+def by_dates(*arguments: Any) -> Any:
+    """A broker that takes the dates of an id and of the oldest record for a proof that the id's messages have left the log."""
+    broker = Broker(*arguments)
+    streams = broker.batches.streams
+    ensure = streams.ensure
+    streams.ensure = lambda id, now, place: ensure(id, now, -1)  # type: ignore[method-assign]
+    for stream in streams.table.values():
+        stream.place = -1
     return broker

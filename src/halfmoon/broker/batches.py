@@ -111,10 +111,10 @@ class Batches:
             self._kept_from = place if self._kept_from is None else self._kept_from
             if isinstance(found, Snapshot):
                 if not self.streams.table:
-                    self.streams.restore(found)
+                    self.streams.restore(found, place)
                     self._snapshot_ms = store_ms
             else:
-                self.streams.take(found, store_ms)
+                self.streams.take(found, store_ms, place)
                 self._steps += 1
         for stream in self.streams.table.values():  # nobody could be heard meanwhile
             for attempt in stream.attempts.values():
@@ -137,7 +137,7 @@ class Batches:
         """Write a step and carry it out. Raises what `Sends.append` does: then nothing was changed."""
         place = self._journal.write(step, now)
         self._kept_from = place if self._kept_from is None else self._kept_from
-        self.streams.take(step, now)
+        self.streams.take(step, now, place)
         self._steps += 1
 
     def _snapshot(self, now: int) -> None:
@@ -149,7 +149,7 @@ class Batches:
         if id not in self.streams.table and len(self.streams) >= self._settings.batch_ids_max:
             self._make_room(now)
         self._look_ms = min(self._look_ms, now + LOOK_MS)
-        return self.streams.ensure(id, now)
+        return self.streams.ensure(id, now, self._store.end_offset)
 
     # ------------------------------------------------------------ first phase
 
@@ -356,7 +356,7 @@ class Batches:
                 self.write(Finished(stream.name, application.batch), now)
             except BrokerError as exc:  # a start would look for what is published already, and find all of it
                 self._fewer.warning("the end of batch %d of %s is not written: %s", application.batch, stream.name, exc.remark)
-                self.streams.take(Finished(stream.name, application.batch), now)
+                self.streams.take(Finished(stream.name, application.batch), now, self._store.end_offset)
             if not stream.applying:
                 self._publishing.pop(stream.name, None)
             self._look_ms = now
@@ -450,8 +450,8 @@ class Batches:
 
     def _make_room(self, now: int) -> None:
         """Forget the id that was not used for longest, of those whose messages have all left the log. Raises SystemBusy (2)."""
-        oldest_ms = self._store.earliest_ms()
-        idle = [stream for stream in self.streams.table.values() if self._is_idle(stream, oldest_ms)]
+        oldest_ms, first = self._store.earliest_ms(), self._store.min_offset
+        idle = [each for each in self.streams.table.values() if each.place < first and self._is_idle(each, oldest_ms)]
         if not idle:
             raise SystemBusy(
                 f"the broker knows {len(self.streams)} transactional ids, its bound (batch_ids_max), and none of which all "

@@ -109,6 +109,8 @@ class Stream(msgspec.Struct):
     name: str
     coordinator: str = ""
     touched_ms: int = 0
+    place: int = 0
+    """Where in the log it was used last: its messages lie before. Dates do not say so, where the clock was set back."""
     applied: int = -1
     told: int = -1
     last: int = -1
@@ -153,19 +155,19 @@ class Streams:
         """Return an id's stream, or None."""
         return self.table.get(id)
 
-    def ensure(self, id: str, now: int) -> Stream:
-        """Return an id's stream, made when it is missing; it was used now."""
+    def ensure(self, id: str, now: int, place: int) -> Stream:
+        """Return an id's stream, made when it is missing; it was used now, at a place in the log."""
         stream = self.table.get(id)
         if stream is None:
             stream = self.table[id] = Stream(id)
-        stream.touched_ms = max(stream.touched_ms, now)
+        stream.touched_ms, stream.place = max(stream.touched_ms, now), max(stream.place, place)
         return stream
 
     # ------------------------------------------------------------ pieces
 
     def piece(self, found: PieceFound, *, restored: bool) -> None:
         """Take in a piece, unless its batch is decided here or it is there already."""
-        stream = self.ensure(found.id, found.store_ms)
+        stream = self.ensure(found.id, found.store_ms, found.piece.physical_offset)
         if found.batch <= stream.applied and found.batch not in stream.applying:
             return
         attempt = stream.find(found.batch, found.attempt)
@@ -190,9 +192,9 @@ class Streams:
 
     # ------------------------------------------------------------ steps
 
-    def take(self, step: Step, now: int) -> None:
-        """Carry out a step that is in the log."""
-        self._take(step, self.ensure(step.id, now))
+    def take(self, step: Step, now: int, place: int) -> None:
+        """Carry out a step that is in the log, at a place."""
+        self._take(step, self.ensure(step.id, now, place))
 
     @singledispatchmethod
     def _take(self, step: Step, stream: Stream) -> None:
@@ -265,10 +267,12 @@ class Streams:
         indexes = [piece.index for stream in self.table.values() for attempt in stream.held() for piece in attempt.pieces.values()]
         return Snapshot([_saved(stream) for stream in self.table.values()], min([pieces_from, *indexes]))
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Begin with a snapshot; the pieces of its attempts come behind it."""
+    def restore(self, snapshot: Snapshot, place: int) -> None:
+        """Begin with a snapshot at a place in the log; the pieces of its attempts come behind it."""
         for one in snapshot.ids:
-            stream = self.table[one.name] = Stream(one.name, one.coordinator, one.touched_ms, one.applied, one.told, one.last)
+            stream = self.table[one.name] = Stream(
+                one.name, one.coordinator, one.touched_ms, place, one.applied, one.told, one.last
+            )  # fmt: skip
             stream.given_up = {batch: set(names) for batch, names in one.given_up.items()}
             for saved in one.decisions:
                 stream.decisions[saved.batch] = Decision(saved.batch, saved.parts, saved.digest, set(saved.acknowledged))
