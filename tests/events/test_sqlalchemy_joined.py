@@ -68,6 +68,22 @@ def test_the_end_of_the_outer_transaction_decides_over_a_joined_sessions_event(
 
 
 @COMMITS
+def test_so_does_it_where_the_session_was_closed_without_a_commit_and_rolls_nothing_back(engine: Engine, commits: bool):
+    bus, Made = MemoryBus(), sessionmaker(engine)
+    with Publisher("P_shop", transport=bus, session=Made) as events:
+        events.create_tables()
+        with engine.connect() as connection:
+            outer = connection.begin()
+            with Made(bind=connection, join_transaction_mode="rollback_only") as session:
+                session.execute(text("insert into orders values (1)"))
+                events.publish(T, C, 1, transactional=True)
+            outer.commit() if commits else outer.rollback()
+        bus.check_now()
+    assert (orders(engine), [one.payload for one in bus.events()]) == (([1], [1]) if commits else ([], []))
+    assert not bus.pending
+
+
+@COMMITS
 async def test_so_does_it_on_an_event_loop(sqlite_url: str, commits: bool):
     engine, bus = create_async_engine(for_asyncio(sqlite_url)), MemoryBus()
     Made = async_sessionmaker(engine)

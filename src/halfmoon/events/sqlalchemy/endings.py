@@ -81,8 +81,11 @@ def record_of(connection: Connection) -> Record | None:
     return _records.get(connection)
 
 
-def decided(records: Sequence[Record], *, returned: bool) -> Status:
-    """Return how a transaction over these connections ended. ``returned``: its commit came back without an error."""
+def decided(records: Sequence[Record], *, returned: bool, goes_on: bool = False) -> Status:
+    """Return how a transaction over these connections ended.
+
+    ``returned``: its commit came back without an error. ``goes_on``: it is part of a transaction that somebody else has still open.
+    """
     sent = [one for one in records if one.sent]
     if returned:
         if not records:
@@ -96,8 +99,8 @@ def decided(records: Sequence[Record], *, returned: bool) -> Status:
         if any(one.aborted for one in sent):
             return Status.ROLLED_BACK if len(records) == 1 else Status.UNKNOWN
         return Status.UNKNOWN if any(one.doubtful for one in sent) else Status.COMMITTED
-    if any(one.implied for one in records):
-        return Status.UNKNOWN  # a part of it stays: the broker's check finds out whether the event's row does
+    if goes_on or any(one.implied for one in records):
+        return Status.UNKNOWN  # all of it or a part of it stays: the broker's check finds out whether the event's row does
     if not sent:
         return Status.ROLLED_BACK
     certain = len(records) == 1 and (certainty.refused(sent[0].error) or sent[0].aborted)

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, ParamSpec
 
-from sqlalchemy import Connection, Engine, event, exc
+from sqlalchemy import Connection, Engine, Transaction, event, exc
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction
 from sqlalchemy.orm.session import SessionTransactionOrigin
 from sqlalchemy.util import greenlet_spawn
@@ -51,6 +51,8 @@ class _Root:
         self.local.facts[_FACT] = self
         self.records: list[endings.Record] = []
         self.engines: list[Engine] = []
+        self.innermost: list[weakref.ref[Transaction]] = []
+        """What its statements were in at its connections when it began: its own transaction, or one that it joined."""
         self.savepoints: list[_Savepoint] = []
         self.returned = False
         self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
@@ -64,6 +66,10 @@ class _Root:
         """Whether the session is still in this transaction."""
         session, transaction = self.session(), self.transaction()
         return session is not None and transaction is not None and session.get_transaction() is transaction
+
+    def goes_on(self) -> bool:
+        """Whether a transaction that it is in has not ended with it: it is somebody else's, who may still commit."""
+        return any(one is not None and one.is_active for one in (innermost() for innermost in self.innermost))
 
     def counts(self) -> bool:
         """Whether it was begun explicitly, or has something to commit."""
@@ -277,6 +283,8 @@ class SessionProvider:
             return
         self._seen = self._seen or connection.engine
         root.engines.append(connection.engine)
+        if (innermost := connection.get_nested_transaction() or connection.get_transaction()) is not None:
+            root.innermost.append(weakref.ref(innermost))
         if connection.dialect.is_async:
             root.local.waits = False
         if (known := endings.record_of(connection)) is None or known not in root.records:
@@ -334,7 +342,7 @@ class SessionProvider:
         self._open.discard(root)
         if root.published and not root.returned and not root.records:
             log.warning("a session in which an event was published ended without a commit or any statement: the event is dropped")
-        root.local.end(endings.decided(root.records, returned=root.returned))
+        root.local.end(endings.decided(root.records, returned=root.returned, goes_on=root.goes_on()))
 
     def _bury(self) -> None:
         """End the transactions of sessions that were dropped."""
