@@ -19,7 +19,7 @@ use crate::record;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 2;
+const INTERFACE: i64 = 3;
 
 impl From<Illegal> for PyErr {
     fn from(illegal: Illegal) -> Self {
@@ -368,10 +368,16 @@ fn crc32(data: &Bound<'_, PyAny>, value: u32) -> PyResult<u32> {
 
 /// Return how many of the records that lie one behind another are whole, up to the first that is not.
 #[pyfunction]
-fn whole_records(data: &Bound<'_, PyAny>, sizes: Vec<i64>) -> PyResult<usize> {
+fn whole_records(
+    data: &Bound<'_, PyAny>,
+    sizes: Vec<i64>,
+    queue_id: i32,
+    queue_offset: i64,
+    physical_offset: i64,
+) -> PyResult<usize> {
     // A copy, since the bindings have no sound way to look into a buffer that others may write.
     let copy = PyBuffer::<u8>::get(data)?.to_vec(data.py())?;
-    Ok(record::whole_records(&copy, &sizes))
+    Ok(record::whole_records(&copy, &sizes, (queue_id, queue_offset, physical_offset)))
 }
 
 #[pymodule]

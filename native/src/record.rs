@@ -13,6 +13,18 @@ fn i32_at(data: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_be_bytes(*data.get(at..)?.first_chunk()?))
 }
 
+fn i64_at(data: &[u8], at: usize) -> Option<i64> {
+    Some(i64::from_be_bytes(*data.get(at..)?.first_chunk()?))
+}
+
+/// Where a record says that it lies: queue id, queue offset, physical offset.
+type Place = (i32, i64, i64);
+
+fn place_at(data: &[u8], at: usize) -> Option<Place> {
+    let place = data.get(at..)?;
+    Some((i32_at(place, 12)?, i64_at(place, 20)?, i64_at(place, 28)?))
+}
+
 /// Return where the record ends that begins at a place, if its parts take as many bytes as it says.
 fn end_of(data: &[u8], at: usize) -> Option<usize> {
     let magic = i32_at(data, at.checked_add(4)?)?;
@@ -35,14 +47,18 @@ fn end_of(data: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Return how many of the records that lie one behind another are whole, up to the first that is not.
-pub fn whole_records(data: &[u8], sizes: &[i64]) -> usize {
+pub fn whole_records(data: &[u8], sizes: &[i64], first: Place) -> usize {
+    let (queue_id, mut queue_offset, mut physical_offset) = first;
     let mut at = 0_usize;
     for (index, size) in sizes.iter().enumerate() {
         let Some(end) = end_of(data, at) else { return index };
-        if i64::try_from(end.saturating_sub(at)) != Ok(*size) {
+        let place = Some((queue_id, queue_offset, physical_offset));
+        if i64::try_from(end.saturating_sub(at)) != Ok(*size) || place_at(data, at) != place {
             return index;
         }
         at = end;
+        queue_offset = queue_offset.wrapping_add(1);
+        physical_offset = physical_offset.wrapping_add(*size);
     }
     sizes.len()
 }
@@ -63,7 +79,7 @@ mod tests {
             if let Some(place) = data.get_mut(4..8) {
                 place.copy_from_slice(&(if v2 { MAGIC_V2 } else { MAGIC }).to_be_bytes());
             }
-            prop_assert!(whole_records(&data, &sizes) <= sizes.len());
+            prop_assert!(whole_records(&data, &sizes, place_at(&data, 0).unwrap_or_default()) <= sizes.len());
         }
     }
 }

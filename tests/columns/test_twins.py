@@ -342,8 +342,11 @@ def test_records_are_found_to_be_whole_alike(twins, data):
 
     seen = damaged(bytes(records), data.draw)
 
-    count = python.whole_records(seen, given_sizes)
-    assert native.whole_records(memoryview(seen), given_sizes) == count
-    if seen == bytes(records):
+    place = 0, data.draw(st.sampled_from([0, 0, 0, 1])), data.draw(st.sampled_from([0, 0, 0, 1, 1 << 40]))
+    count = python.whole_records(seen, given_sizes, *place)
+    assert native.whole_records(memoryview(seen), given_sizes, *place) == count
+    if seen == bytes(records) and place == (0, 0, 0):
         assert count >= len(drafts)
-    assert count == len(given_sizes) or not python.whole_records(seen[sum(given_sizes[:count]) :], given_sizes[count : count + 1])
+    at = sum(given_sizes[:count])
+    next_one = seen[at:], given_sizes[count : count + 1], 0, place[1] + count, place[2] + at
+    assert count == len(given_sizes) or not python.whole_records(*next_one)

@@ -36,8 +36,8 @@ HEAD = HEADS[0]
 RECORD_BYTES_MIN: Final = 91
 """Bytes of a record with no body, no properties and (impossible) an empty topic."""
 
-_SHAPE = Struct(">ii28xi44xi")
-"""Size, magic, sysFlag and, with IPv4 hosts, body length."""
+_SHAPE = Struct(">ii4xi4xqqi44xi")
+"""Size, magic, queue id, queue offset, physical offset, sysFlag and, with IPv4 hosts, body length."""
 _I32 = Struct(">i")
 _COPIED_MAX = 4096
 """Bytes a record, up to which several are copied to be looked into."""
@@ -87,11 +87,14 @@ def parts_at(data: bytes, at: int) -> tuple[Head, int, int, int, int]:
     return head, body_at, topic_at, topic_size, end
 
 
-def whole_records(data: bytes | memoryview, sizes: Sequence[int]) -> int:
+def whole_records(
+    data: bytes | memoryview, sizes: Sequence[int], queue_id: int, queue_offset: int, physical_offset: int
+) -> int:  # fmt: skip
     """Return how many of the records that lie one behind another are whole, up to the first that is not.
 
-    A record is whole when its magic is one and its parts take as many bytes as it says and its queue entry says, in ``sizes``. Its
-    CRC is not looked at: a reader that steps from record to record finds the next one.
+    A record is whole when its magic is one, its parts take as many bytes as it says and its queue entry says, in ``sizes``, and it
+    names its place: ``queue_id``, and the offsets of the first or those that follow. Its CRC is not looked at: a reader that steps
+    from record to record finds the next one, and goes on where its offset says.
     """
     at = count = 0
     limit = len(data)
@@ -100,7 +103,7 @@ def whole_records(data: bytes | memoryview, sizes: Sequence[int]) -> int:
     shape = _SHAPE.unpack_from
     try:
         for size in sizes:
-            stored, magic, flag, body = shape(data, at)
+            stored, magic, *place, flag, body = shape(data, at)
             topic_at = at + 88 + body
             if magic == MAGIC and not flag & 0x30:
                 properties_at = topic_at + 1 + data[topic_at]
@@ -112,6 +115,7 @@ def whole_records(data: bytes | memoryview, sizes: Sequence[int]) -> int:
                 or stored != size
                 or topic_at < at
                 or end > limit
+                or place != [queue_id, queue_offset + count, physical_offset + at]
             ):
                 break
             at = end

@@ -86,7 +86,7 @@ class RangeReader:
         taken = min(len(chosen), ENTRIES_MAX, max(1, fitting))
         if taken < len(chosen):
             reached, chosen = int(chosen[taken]), chosen[:taken]
-        if taken and (whole := self._whole(places[chosen], sizes[chosen])) < taken:
+        if taken and (whole := self._whole(queue, offset + chosen, places[chosen], sizes[chosen])) < taken:
             self._damaged(queue, offset + int(chosen[whole]))
             reached, chosen, taken = int(chosen[whole]), chosen[:whole], whole
             if reached == 0:
@@ -115,13 +115,13 @@ class RangeReader:
         low, high = queue.min_offset, queue.max_offset
         return [_weight(queue, max(a, low), min(b, high)) for a, b in pairwise(edges)]
 
-    def _whole(self, places: Any, sizes: Any) -> int:
+    def _whole(self, queue: ConsumeQueue, offsets: Any, places: Any, sizes: Any) -> int:
         """Return how many of the records prove themselves, up to the first that does not."""
         first, all_sizes = 0, sizes.tolist()
-        begins, stops, counts = _runs(places, sizes)
-        for piece, after in zip(self._slices(begins, stops), counts):
+        begins, stops, counts = _runs(places, sizes, offsets)
+        for begin, piece, after in zip(begins, self._slices(begins, stops), counts):
             those = all_sizes[first:after]
-            whole = whole_records(piece, those)
+            whole = whole_records(piece, those, queue.queue_id, int(offsets[first]), begin)
             if whole < len(those):
                 return first + whole
             first = after
@@ -150,14 +150,17 @@ class RangeReader:
         return found
 
 
-def _runs(places: Any, sizes: Any) -> tuple[list[int], list[int], list[int]]:
+def _runs(places: Any, sizes: Any, offsets: Any = None) -> tuple[list[int], list[int], list[int]]:
     """Return where neighbours of the log begin and end, and how many records there are up to each end.
 
-    Neighbours lie in one file, as 8 bytes part those of two.
+    Neighbours lie in one file, as 8 bytes part those of two. With ``offsets`` they are neighbours in their queue as well.
     """
     np = arrays.np
     ends = places + sizes
-    apart = np.flatnonzero(places[1:] != ends[:-1])
+    parted = places[1:] != ends[:-1]
+    if offsets is not None:
+        parted |= offsets[1:] != offsets[:-1] + 1
+    apart = np.flatnonzero(parted)
     firsts, lasts = np.append(0, apart + 1), np.append(apart, len(ends) - 1)
     return places[firsts].tolist(), ends[lasts].tolist(), (lasts + 1).tolist()
 

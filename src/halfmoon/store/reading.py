@@ -3,8 +3,9 @@
 Follows DefaultMessageStore.getMessage (RocketMQ 4.9.8): statuses, next offsets, and when an answer is full.
 Differs: a pull with a filter looks at `scan_entries_max` entries instead of 800 and walks on into the queue's next file, so that
 a rare tag costs fewer round trips; of what the filter leaves out nothing counts when an answer is full; an offset beyond the end
-always leads to the end (4.7.1 leads to 0 when the minimum is 0). A record whose lengths do not fit is left out: the original hands
-it out, and a decoder that stops at it misses what is whole behind it.
+always leads to the end (4.7.1 leads to 0 when the minimum is 0). A record whose lengths do not fit, or that names a place that is
+not its own, is left out: the original hands it out, and a decoder that stops at it, or a consumer that goes on behind the offset
+that it names, misses what is whole behind it.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Reader:
                 and start >= log.first
                 and log.end - start <= self._in_memory_bytes
                 and (piece := log.view(start, size_bytes)) is not None
-                and whole_records(piece, flat[1::3]) == count
+                and whole_records(piece, flat[1::3], queue.queue_id, offset, start) == count
             ):
                 return Found(FoundStatus.FOUND, offset + count, low, high, [piece], count, size_bytes)
         return self._walk(queue, offset, max_count, max_bytes)
@@ -126,7 +127,7 @@ class Reader:
         count_max, bytes_max = min(max_count, self._count_memory), min(max_bytes, self._bytes_memory)
         pieces: list[memoryview] = []
         run: list[int] = []
-        sizes: list[list[int]] = []  # of the records of each piece
+        runs: list[tuple[list[int], int, int]] = []  # of each piece: sizes of its records, queue offset and physical offset
         count = size_bytes = run_start = run_end = run_limit = 0
         log_end = log.end
         next_offset, removed, full, first = offset, False, False, True
@@ -160,7 +161,7 @@ class Reader:
                     if run_end > run_start:
                         pieces.append(log.segments.view(run_start, run_end - run_start))
                     run = [size]
-                    sizes.append(run)
+                    runs.append((run, next_offset - 1, physical_offset))
                     run_start, run_end = physical_offset, physical_offset + size
                     run_limit = min(log_end, physical_offset - place + file_bytes)
                 count += 1
@@ -169,7 +170,8 @@ class Reader:
                 break
         if run_end > run_start:  # neighbours lie in one file, since at least 8 bytes part the records of two
             pieces.append(log.segments.view(run_start, run_end - run_start))
-        if not all(whole_records(piece, those) == len(those) for piece, those in zip(pieces, sizes)):
+        queue_id = queue.queue_id
+        if not all(whole_records(piece, run, queue_id, *at) == len(run) for piece, (run, *at) in zip(pieces, runs)):
             return self._pick(queue, offset, max_count, None, max_bytes)
         if count:
             return Found(FoundStatus.FOUND, next_offset, low, high, pieces, count, size_bytes)
@@ -209,10 +211,12 @@ class Reader:
         if size <= 0 or not 0 <= physical_offset <= log.end - size or physical_offset % log.file_bytes + size > log.file_bytes:
             self._distrust(queue, offset)
             return False
-        if physical_offset >= log.first and not whole_records(log.segments.view(physical_offset, size), (size,)):
-            self._damaged(queue, offset)
-            return False
-        return True
+        if physical_offset < log.first:
+            return True
+        if whole_records(log.segments.view(physical_offset, size), (size,), queue.queue_id, offset, physical_offset):
+            return True
+        self._damaged(queue, offset)
+        return False
 
 
 class _Taken:
