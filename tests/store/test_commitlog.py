@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from halfmoon.errors import MessageIllegal
-from halfmoon.hot import BORN_V6, DURABLE, ENTRY, Draft, Messages
+from halfmoon.hot import BORN_V6, DURABLE, ENTRY, MAGIC_V2, Draft, Messages
 from halfmoon.store.commitlog import CommitLog, Damaged
 from halfmoon.store.records import RecordFacts
 from halfmoon.testing.disk import SimDisk
@@ -140,3 +140,30 @@ def test_a_request_that_is_larger_than_a_file_is_refused_and_nothing_is_written(
         log.append("t", 0, 1, messages, NOW)
     assert log.end == end
     assert len(list(log.scan(0))) == 1
+
+
+def test_a_walk_over_damage_ends_at_the_blank_tail_and_not_in_an_older_life_behind_it():
+    log = log_on(SimDisk(Random(1)))
+    places = append(log, "t", 0, 0, [draft(bytes(400)) for _ in range(5)]).physical_offsets
+    log.set_end(places[2])
+    log.roll()  # a start cut the last three, of which two are still whole behind the blank tail
+    append(log, "t", 0, 2, [draft(b"later")])
+    log.segments.write(places[1], bytes(100))
+
+    found = [found for _, found in log.scan(0, known_to=log.end)]
+
+    assert [each.queue_offset for each in found if isinstance(each, RecordFacts)] == [0, 2]
+    assert [each.physical_offset for each in found if isinstance(each, Damaged)] == [places[1]]
+
+
+def test_a_record_with_a_topic_length_of_two_bytes_can_be_viewed():
+    log = log_on(SimDisk(Random(1)))
+    append(log, "fill", 0, 0, [draft(bytes(1024 - 95))])
+    append(log, "T", 3, 7, [draft(b"hello", b"TAGS\x01TagA\x02KEYS\x01k1\x02")])
+    at = VECTOR.index(b"\x01T")
+    wide = b"\0\0\0\x74" + MAGIC_V2.to_bytes(4, "big", signed=True) + VECTOR[8:at] + b"\0" + VECTOR[at:]
+    log.segments.write(1024, wide)
+    log.set_end(1024 + len(wide))
+
+    assert bytes(log.record(1024)) == wide
+    assert log.store_ms(1024) == 1700000000123

@@ -196,6 +196,35 @@ def test_messages_behind_a_lagging_index_are_found_over_files_and_windows(monkey
     assert len(store._indexing._marks) > 2
 
 
+@pytest.mark.parametrize(
+    "damage", [(2, b"\x01"), (0, bytes(40)), (4, b"\0"), (86, b"\x01")], ids=["size", "zeros", "magic", "body"]
+)
+@pytest.mark.parametrize("indexed", [True, False])
+def test_messages_behind_a_damaged_record_are_found_by_key(monkeypatch: pytest.MonkeyPatch, damage, indexed: bool):
+    store = open_store(SimDisk(Random(1)))
+    some(store, 40)
+    at, data = damage
+    place = store.read("t", 0, 10, 1).pieces[0]
+    physical_offset = int.from_bytes(place[28:36], "big")
+    store._log.segments.write(physical_offset + at, data)
+    if not indexed:
+        monkeypatch.setattr(indexing, "_CATCH_UP_SLICES", 0)  # the index lags, and a query searches the log
+    found = [number for number in range(40) if bodies(store.query("t", f"U{number}", 32, *ALWAYS).records) == [b"%d" % number]]
+    assert found == [number for number in range(40) if number != 10]
+    assert (store._indexing.position == store.end_offset) == indexed
+
+
+def test_marks_are_found_behind_a_damaged_record(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(indexing, "_CATCH_UP_SLICES", 0)
+    store = open_store(SimDisk(Random(1)), commit_log_file_bytes=16 * 1024 * 1024)
+    for number in range(3000):
+        store.append("t", 0, [keyed(b"%d" % number + bytes(3000), f"U{number}")], NOW + number)
+    store._log.segments.write(store.read("t", 0, 5, 1).pieces[0].nbytes * 5 + 2, b"\x07\x07")
+    store._indexing._marks.clear()  # as after a start
+    assert store.query("t", "U2999", 32, *ALWAYS).records
+    assert len(store._indexing._marks) > 7
+
+
 def test_an_index_file_whose_last_record_is_lost_is_not_trusted():
     lost = 0
     for seed in range(20):

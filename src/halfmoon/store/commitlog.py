@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord, MessageIllegal, StoreError
-from halfmoon.hot import ENTRY_BYTES, MAGIC, Messages
+from halfmoon.hot import ENTRY_BYTES, MAGIC, MAGIC_V2, Messages
 from halfmoon.ports import Disk
 from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG
 from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at, is_torn, store_time_at
@@ -152,7 +152,7 @@ class CommitLog:
         if head is None:
             return None
         stored = int.from_bytes(head[:4], "big")
-        if head[4:8] != _MAGIC_BYTES or int.from_bytes(head[28:36], "big") != physical_offset or size not in (None, stored):
+        if head[4:8] not in _MAGICS or int.from_bytes(head[28:36], "big") != physical_offset or size not in (None, stored):
             return None
         return self.view(physical_offset, stored)
 
@@ -168,7 +168,7 @@ class CommitLog:
     def store_ms(self, physical_offset: int) -> int:
         """Return a record's store time. Raises CorruptRecord when there is no record."""
         head = self.view(physical_offset, 88)
-        if head is None or head[4:8] != _MAGIC_BYTES:
+        if head is None or head[4:8] not in _MAGICS:
             raise CorruptRecord(physical_offset, "an entry points at bytes that are not a record")
         return store_time_at(head)
 
@@ -239,4 +239,4 @@ class CommitLog:
         return size
 
 
-_MAGIC_BYTES = MAGIC.to_bytes(4, "big", signed=True)
+_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC, MAGIC_V2))

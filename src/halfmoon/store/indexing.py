@@ -14,8 +14,8 @@ from itertools import takewhile
 from struct import Struct
 from typing import NamedTuple
 
-from halfmoon.errors import CorruptRecord, StoreError
-from halfmoon.hot import BORN_V6, MAGIC, STORE_V6
+from halfmoon.errors import BadMessage, CorruptRecord, StoreError
+from halfmoon.hot import BORN_V6, MAGIC, MAGIC_V2, STORE_V6, parts_at
 from halfmoon.ports import Disk
 from halfmoon.store import arrays
 from halfmoon.store.checkpoint import Checkpoint
@@ -23,8 +23,9 @@ from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.hashing import index_hash, index_hashes
 from halfmoon.store.inventory import Inventory
 from halfmoon.store.keyindex import Header, IndexFile, KeyIndex
-from halfmoon.store.layout import INDEX, OP_PROPERTIES, OP_TOPIC
+from halfmoon.store.layout import BLANK_MAGIC, INDEX, OP_PROPERTIES, OP_TOPIC
 from halfmoon.store.records import RecordFacts, check_at, keys_of
+from halfmoon.store.resync import next_record
 
 lines = logging.getLogger("halfmoon.store")
 
@@ -218,6 +219,8 @@ class Indexing:
                 count += 1
                 continue
             key_at = 12 + text[0]
+            if len(text) < key_at - 9 or len(text) != key_at - 9 + int.from_bytes(text[key_at - 11 : key_at - 9], "big"):
+                return count, self._behind_odd(view, at, base, visible, texts, offsets, times)
             topic, key_end = topics.get(text[:key_at]), text.find(b"\x02", key_at)
             if topic is not None and key_end > key_at and text.find(b"KEYS\x01", key_end) < 0:  # a unique key is all there is
                 keys = [text[key_at:key_end]]
@@ -320,10 +323,10 @@ class Indexing:
             if len(found) >= count_max or searched >= _SEARCH_BYTES:
                 return
             searched += end - begin
-            for place in reversed(_records_with(bytes(self._log.segments.view(begin, end - begin)), key)):
-                record = self._matching(begin + place, topic, key, begin_ms, end_ms, visible)
+            for place in reversed(_records_with(self._log, begin, end, key)):
+                record = self._matching(place, topic, key, begin_ms, end_ms, visible)
                 if record is not None and len(found) < count_max:
-                    found[begin + place] = record
+                    found[place] = record
 
     def _mark_from(self, start: int, end: int) -> None:
         """Find record starts between an offset and the first mark, from size to size; after a start of the store there are none."""
@@ -334,14 +337,18 @@ class Indexing:
         while start < stop:
             base = segments.base(start)
             view = segments.view(base, min(segments.file_bytes, stop - base))
-            at, last = start - base, len(view)
+            at, before, last = start - base, start - base, len(view)
             while at + 8 <= last:
                 size, magic = _SIZE.unpack_from(view, at)
-                if size < 91 or magic != MAGIC:
-                    break
+                if size < 91 or magic not in (MAGIC, MAGIC_V2):
+                    found = None if magic == BLANK_MAGIC else next_record(segments, base + before + 1, base + last)
+                    if found is None:
+                        break
+                    before = at = found - base
+                    continue
                 if base + at - marks[-1] >= _WINDOW_BYTES:
                     marks.append(base + at)
-                at += size
+                before, at = at, at + size
             start = base + segments.file_bytes
         self._marks = deque([*marks, *(mark for mark in self._marks if mark >= stop)], maxlen=_MARKS_MAX)
 
@@ -373,16 +380,24 @@ class Indexing:
         return record if key in keys_of(facts.properties) else None
 
 
-def _records_with(data: bytes, key: bytes) -> list[int]:
-    """Return where the records begin in which a text occurs; the data begins with a record."""
+def _records_with(log: CommitLog, begin: int, end: int, key: bytes) -> list[int]:
+    """Return where the records of a window, inside one file, begin in which a text occurs; damaged ones are stepped over."""
+    data = bytes(log.segments.view(begin, end - begin))
     places: list[int] = []
     at, hit = 0, data.find(key)
     while hit >= 0 and at + 8 <= len(data):
-        size, magic = _SIZE.unpack_from(data, at)
-        if size < 91 or magic != MAGIC:
-            break
-        if hit < at + size:
-            places.append(at)
-            hit = data.find(key, at + size)
-        at += size
+        try:
+            stop = parts_at(data, at)[4]
+        except BadMessage:
+            blank = _SIZE.unpack_from(data, at)[1] == BLANK_MAGIC
+            found = None if blank else next_record(log.segments, begin + at + 1, end)
+            if found is None:
+                break
+            at = found - begin
+            hit = data.find(key, at)
+            continue
+        if at <= hit < stop:
+            places.append(begin + at)
+            hit = data.find(key, stop)
+        at = stop
     return places

@@ -81,14 +81,14 @@ def indexes_differ(
 
 
 def _next_record(view: memoryview, base: int, at: int) -> int:
-    """Return where the next record of a file begins, or the file's end."""
+    """Return where the next record or the blank tail of a file begins, or the file's end."""
     data = bytes(view)
     while at < len(data):
-        marks = [place for magic in (_V1, _V2) if (place := data.find(magic.to_bytes(4, "big", signed=True), at + 4)) >= 0]
+        marks = [place for magic in (_V1, _V2, _BLANK) if (place := data.find(magic.to_bytes(4, "big", signed=True), at + 4)) >= 0]
         if not marks:
             break
         at = min(marks) - 4
-        if _is_record(view, base, at):
+        if _is_record(view, base, at) or _is_blank(view, at):
             return at
         at += 1
     return len(data)
