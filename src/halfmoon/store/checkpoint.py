@@ -2,7 +2,7 @@
 
 Layout of the original's part: physicMsgTimestamp i64 | logicsMsgTimestamp i64 | indexMsgTimestamp i64 (store times, ms).
 A slot holds a copy of those 24 bytes, so that a run of another broker, which moves only them, makes it void. The slots are
-written in turn, the slot first and the 24 bytes after it: a process killed in between finds the older slot valid.
+written in turn, the slot first and the 24 bytes after it: a process killed in between, or within, finds the older slot valid.
 Reads and writes one small file; decides nothing.
 """
 
@@ -69,19 +69,20 @@ class CheckpointFile:
         if data is None or len(data) < _FILE_BYTES:
             return Checkpoint()
         original = data[: _ORIGINAL.size]
-        best: Checkpoint | None = None
+        slots: list[tuple[int, bytes, Checkpoint]] = []
         for at in _SLOTS:
             packed = data[at : at + _SLOT.size]
             magic, version, flags, sequence, *numbers, copy = _SLOT.unpack(packed)
-            if magic != _MAGIC or version != _VERSION or _CRC.unpack_from(data, at + _SLOT.size)[0] != crc32(packed):
-                continue
-            if copy == original and sequence > self._sequence:
-                self._sequence = sequence
-                best = Checkpoint._make((*_ORIGINAL.unpack(original), *numbers, bool(flags & _CLEAN)))
-        if best is None:
-            return Checkpoint(*_ORIGINAL.unpack(original))
-        self.ours = True
-        return best
+            if magic == _MAGIC and version == _VERSION and _CRC.unpack_from(data, at + _SLOT.size)[0] == crc32(packed):
+                slots.append((sequence, copy, Checkpoint._make((*_ORIGINAL.unpack(copy), *numbers, bool(flags & _CLEAN)))))
+        slots.sort(reverse=True)
+        if len(slots) == 2 and original not in (slots[0][1], slots[1][1]) and _spliced(original, slots[0][1], slots[1][1]):
+            original = slots[1][1]  # the process was killed in the middle of the 24 bytes: as if it had not begun
+        for sequence, copy, checkpoint in slots:
+            if copy == original:
+                self._sequence, self.ours = max(self._sequence, sequence), True
+                return checkpoint
+        return Checkpoint(*_ORIGINAL.unpack(original))
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Put a checkpoint into the next slot; `sync` makes it durable."""
@@ -107,3 +108,8 @@ class CheckpointFile:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _spliced(data: bytes, begin: bytes, rest: bytes) -> bool:
+    """Whether bytes begin as one text does and go on as another of the same length."""
+    return any(data == begin[:at] + rest[at:] for at in range(len(data)))
