@@ -22,6 +22,18 @@ def test_every_promise_holds_when_files_are_removed_or_damaged_between_runs(seed
     assert verdict.problems == [], verdict.summary()
 
 
+@pytest.mark.parametrize(
+    ("seed", "flush", "kinds"),
+    [
+        *[(6, "sync", "damage,power"), (35, "sync", "damage,power"), (12, "async", "damage,power"), (53, "async", "damage,power")],
+        *[(13, "sync", "vanish,power"), (5, "async", "damage,power,vanish"), (11, "sync", "damage,vanish,torn,stop")],
+    ],
+)
+def test_no_offset_is_given_out_again_when_several_things_go_wrong_at_once(seed: int, flush: str, kinds: str) -> None:
+    verdict = simulate(seed, flush=flush, kinds=tuple(kinds.split(",")))
+    assert verdict.problems == [], verdict.summary()
+
+
 def unnoticed(*arguments: Any, **options: Any) -> Rebuild:
     """Nothing is missing."""
     return Rebuild({})
@@ -56,11 +68,11 @@ def test_a_key_index_that_is_gone_and_not_noticed_is_found_in_every_seed(monkeyp
 
 @pytest.mark.parametrize("seed", [1, 5, 9])
 def test_a_pull_that_looks_at_no_record_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr("halfmoon.store.reading.whole_records", lambda data, sizes: len(sizes))
+    monkeypatch.setattr("halfmoon.store.reading.whole_records", lambda data, sizes, *place: len(sizes))
     assert any("brought what is no message" in problem for problem in simulate(seed, steps=8, kinds=("damage",)).problems)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [3, 5])
 def test_a_row_that_is_believed_though_it_is_damaged_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr("halfmoon.store.inventory.crc32", lambda data: 7)
     monkeypatch.setattr("halfmoon.store.checkpoint.crc32", lambda data: 7)
@@ -78,8 +90,8 @@ def test_progress_that_is_acknowledged_and_cannot_be_saved_is_found_in_every_see
 @pytest.mark.parametrize(
     ("fault", "problem", "seed"),
     [
-        ("reserve.Reserve.raise_floor", "offsets", 6),  # an offset is given out again
-        ("reserve.Reserve.raise_floor", "offsets", 8),
+        ("reserve.Reserve.raise_floors", "offsets", 6),  # an offset is given out again
+        ("reserve.Reserve.raise_floors", "offsets", 8),
         ("commitlog.CommitLog._behind_damage", "lost", 11),  # the log ends at the first damage
         ("commitlog.CommitLog._behind_damage", "lost", 2),
         ("aside.Aside.rest", "kept nowhere", 14),
@@ -93,3 +105,19 @@ def test_a_start_on_a_damaged_log_that_breaks_a_rule_is_found(
 ) -> None:
     monkeypatch.setattr(f"halfmoon.store.{fault}", nothing)
     assert any(problem in found for found in simulate(seed, steps=8, kinds=("damage",)).problems)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kinds", "problem", "seed"),
+    [
+        ("reserve.Reserve.raise_all_floors", "damage,power", "offsets", 6),  # sync flush without reservations
+        ("reserve.Reserve.raise_all_floors", "damage,power", "offsets", 7),
+        ("inventory.Inventory.note_durable", "vanish,power", "lost", 13),
+        ("inventory.Inventory.note_durable", "vanish,power", "lost", 24),
+    ],
+)
+def test_a_start_after_a_loss_of_power_that_breaks_a_rule_is_found(
+    monkeypatch: pytest.MonkeyPatch, fault: str, kinds: str, problem: str, seed: int
+) -> None:
+    monkeypatch.setattr(f"halfmoon.store.{fault}", nothing)
+    assert any(found.startswith(problem) for found in simulate(seed, steps=8, flush="sync", kinds=tuple(kinds.split(","))).problems)

@@ -281,3 +281,19 @@ def test_a_change_of_sizes_is_still_refused_in_the_directory_of_another_broker()
         Store.open(disk, small(queue_file_bytes=12000), HOST, NOW)
     assert find_queues(disk, 6000, noted=False).broken == {}
     assert disk.exists(path_of(0))
+
+
+def test_queues_that_are_gone_are_noticed_though_a_power_loss_may_have_taken_their_newest_file():
+    disk = SimDisk(Random(1), write_back=0)
+    store = open_store(disk, flush_disk_type="SYNC_FLUSH")
+    store.append("t", 0, [draft(b"%d" % number) for number in range(10)], NOW)
+    store.flush(1)
+    carry_out(store, NOW)
+    disk.crash(power=True)
+    store = open_store(disk, flush_disk_type="SYNC_FLUSH")
+    assert store.append("t", 0, [draft(b"later")], NOW).queue_offset > 10  # behind what was reserved, in a new file
+    disk.crash(power=False)
+    assert remove(disk, "consumequeue/t/0/")
+    disk.crash(power=True)
+    store = open_store(disk, flush_disk_type="SYNC_FLUSH")
+    assert [body for body, _ in read_all(store, "t", 0).values()][:10] == [b"%d" % number for number in range(10)]

@@ -9,7 +9,7 @@ import pytest
 from halfmoon.errors import StoreError
 from halfmoon.store import Store
 from halfmoon.store.fsck import fsck
-from halfmoon.testing.disk import SimDisk
+from halfmoon.testing.disk import SimDisk, Stopped
 from tests.store.driving import HOST, NOW, carry_out, close, draft, open_store, read_all, run, small
 
 
@@ -225,12 +225,13 @@ def test_a_run_of_another_broker_makes_our_part_of_the_checkpoint_void():
     assert bodies_of(again) == [b"a"]
 
 
-def test_queues_without_a_log_begin_anew():
+def test_queues_without_a_log_are_empty_and_give_no_offset_out_again():
     disk = disk_with([b"a"])
     disk.remove(LOG)
     overwrite(disk, "checkpoint", 0, bytes(4096))
     store = open_store(disk)
-    assert store.queue_max("t", 0) == 0
+    assert store.queue_min("t", 0) == store.queue_max("t", 0) > 0
+    assert store.append("t", 0, [draft()], NOW).queue_offset > 0
 
 
 def test_a_missing_file_in_the_middle_is_an_error_after_a_clean_stop():
@@ -289,3 +290,30 @@ def test_opening_costs_no_rescan_when_nothing_happened():
     close(open_store(disk))
     store = Store.open(disk, small(), HOST, NOW)
     assert (store.recovered.records, store.recovered.clean) == (0, True)
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("power", [False, True])
+def test_no_offset_is_given_out_again_wherever_a_start_on_a_damaged_log_is_stopped(flush: str, power: bool):
+    for writes in range(100):
+        disk = SimDisk(Random(writes), write_back=0.3)
+        store = open_store(disk, flush_disk_type=flush)
+        for number in range(3):
+            given = store.append("t", 0, [draft(b"%d" % number)], NOW).queue_offset
+            store.flush(1)
+            carry_out(store, NOW)
+        disk.crash(power=power)
+        data = disk.read(LOG)
+        if data is not None:
+            left = data.rstrip(b"\0")[:-120]  # without the last record and the end of the one before
+            disk.overwrite(LOG, left.ljust(len(data), b"\0"))
+        disk.stop_after_writes = writes
+        try:
+            open_store(disk, flush_disk_type=flush)
+        except Stopped:
+            disk.crash(power=power)
+        else:
+            break
+        store = open_store(disk, flush_disk_type=flush)
+        assert store.append("t", 0, [draft(b"new")], NOW).queue_offset > given, f"stopped after {writes} writes"
+    assert 3 < writes < 99

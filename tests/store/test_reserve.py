@@ -23,7 +23,7 @@ def queue_of(disk: SimDisk, number: int = 0, topic: str = "t") -> ConsumeQueue:
     return queue
 
 
-def test_a_reservation_is_found_again_after_a_loss_only():
+def test_a_reservation_is_found_again_and_is_no_floor():
     disk = SimDisk(Random(1))
     reserve, queue = loaded(disk), queue_of(disk)
     reserve.adopt(queue)
@@ -31,18 +31,17 @@ def test_a_reservation_is_found_again_after_a_loss_only():
     reserve.sync()
     disk.crash(power=True)
     again = loaded(disk)
-    assert again.next_at_start("t", 0, 5, lost=True) == 1 + STEP_MIN
-    assert again.next_at_start("t", 0, 5, lost=False) == 5
-    assert again.next_at_start("t", 1, 5, lost=True) == 5
+    assert (again.reserved("t", 0), again.floor("t", 0)) == (1 + STEP_MIN, 0)
+    assert (again.reserved("t", 1), again.floor("t", 1)) == (0, 0)
 
 
 def test_floors_hold_over_clean_stops():
     disk = SimDisk(Random(1))
     reserve = loaded(disk)
     reserve.extend(queue_of(disk), 1)
-    reserve.raise_floors()
+    reserve.raise_all_floors()
     disk.crash(power=True)
-    assert loaded(disk).next_at_start("t", 0, 0, lost=False) == 1 + STEP_MIN
+    assert loaded(disk).floor("t", 0) == 1 + STEP_MIN
 
 
 def test_reservations_grow_with_use_up_to_a_bound():
@@ -67,7 +66,7 @@ def test_the_table_grows_and_keeps_what_is_in_it():
     disk.crash(power=True)
     again = loaded(disk)
     assert len(again.queues()) == 600
-    assert all(again.next_at_start("topic-" + "x" * 120, number, 0, lost=True) == number + STEP_MIN for number in range(600))
+    assert all(again.reserved("topic-" + "x" * 120, number) == number + STEP_MIN for number in range(600))
     assert {name: disk.file_size(f"config/{name}") // 256 for name in disk.list("config")} == {
         "queueReserve": 256, "queueReserve.1": 256, "queueReserve.2": 512,
     }  # fmt: skip
@@ -90,7 +89,7 @@ def test_a_table_that_grows_moves_nothing_that_was_granted():
             pass
         disk.crash(power=True)
         again = loaded(disk)
-        assert all(again.next_at_start("t", number, 0, lost=True) == 1 + STEP_MIN for number in range(250))
+        assert all(again.reserved("t", number) == 1 + STEP_MIN for number in range(250))
 
 
 def test_a_file_of_the_table_that_was_cut_off_while_it_was_made_counts_as_none():
@@ -158,7 +157,7 @@ def test_a_reservation_outlives_a_kill_in_the_middle_of_its_extension():
         with pytest.raises(Stopped):
             reserve.extend(queue, queue.next_offset)
         disk.crash(power=seed % 2 == 0)
-        assert loaded(disk).next_at_start("t", 0, 0, lost=True) >= granted
+        assert loaded(disk).reserved("t", 0) >= granted
 
 
 def test_a_floor_that_is_raised_in_the_middle_of_a_kill_keeps_the_reservation():
@@ -171,9 +170,9 @@ def test_a_floor_that_is_raised_in_the_middle_of_a_kill_keeps_the_reservation():
         again = loaded(disk)
         disk.stop_after_writes = 0
         with pytest.raises(Stopped):
-            again.raise_floors()
+            again.raise_all_floors()
         disk.crash(power=True)
-        assert loaded(disk).next_at_start("t", 0, 0, lost=True) == 1 + STEP_MIN
+        assert loaded(disk).reserved("t", 0) == 1 + STEP_MIN
 
 
 def test_what_a_failed_sync_dropped_is_written_again():
@@ -186,4 +185,4 @@ def test_what_a_failed_sync_dropped_is_written_again():
     disk.crash(power=False)
     loaded(disk).secure()
     disk.crash(power=True)
-    assert loaded(disk).next_at_start("t", 0, 0, lost=True) == 1 + STEP_MIN
+    assert loaded(disk).reserved("t", 0) == 1 + STEP_MIN

@@ -12,9 +12,6 @@ from halfmoon.ports import Disk
 from halfmoon.store.layout import FILLER_SIZE, queue_directory
 from halfmoon.store.segments import Segments
 
-UNLIMITED = 2**63 - 1
-
-
 _ROOM_BYTES = 16 * 1024
 """Space taken at once, a few pages."""
 _ALIKE = 1024
@@ -50,7 +47,7 @@ class ConsumeQueue:
         """What is written is not seen until it is released."""
         self.changed = False
         """Written since the last sync of queues began."""
-        self.reserved = self.low_water = UNLIMITED
+        self.reserved = self.low_water = 0
         """Offsets below ``reserved`` may be given out; at ``low_water`` more are asked for. See halfmoon.store.reserve."""
         self.reserve_step = 0
         self.reserve_slot = -1

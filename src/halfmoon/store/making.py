@@ -37,17 +37,17 @@ class _Job(NamedTuple):
 
 
 class Making:
-    """Queues that are wanted and those that are being made. ``reserves`` says whether offsets need a reservation (async flush).
+    """Queues that are wanted and those that are being made.
 
     ``health`` is told what cannot be written, ``remove`` removes what was made of queues that nobody wants now.
     """
 
     def __init__(
         self, disk: Disk, log: CommitLog, queues: Queues, reserve: Reserve, inventory: Inventory, queue_file_bytes: int, *,
-        reserves: bool, health: Health, remove: Callable[[list[ConsumeQueue]], None],
+        health: Health, remove: Callable[[list[ConsumeQueue]], None],
     ) -> None:  # fmt: skip
         self._disk, self._log, self._queues, self._reserve, self._inventory = disk, log, queues, reserve, inventory
-        self._queue_file_bytes, self._reserves, self._health, self._remove = queue_file_bytes, reserves, health, remove
+        self._queue_file_bytes, self._health, self._remove = queue_file_bytes, health, remove
         self._wanted: dict[_Key, list[Made]] = {}
         self._running: dict[_Key, list[Made]] = {}
         self._forgotten: set[_Key] = set()
@@ -62,8 +62,7 @@ class Making:
 
     def adopt(self, queue: ConsumeQueue) -> None:
         """Take in a queue that was there at the start."""
-        if self._reserves:
-            self._reserve.adopt(queue)
+        self._reserve.adopt(queue)
 
     def now(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Enter a new queue at once; its first append waits for the disk.
@@ -125,7 +124,7 @@ class Making:
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = ConsumeQueue(self._disk, topic, queue_id, self._queue_file_bytes)
-        queue.next_offset = self._reserve.next_at_start(topic, queue_id, 0, lost=False)
+        queue.next_offset = self._reserve.floor(topic, queue_id)
         queue.born = self._log.end
         self.adopt(queue)
         return queue

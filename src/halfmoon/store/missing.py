@@ -102,16 +102,22 @@ def missing(found: FoundQueues, inventory: Inventory, commit_log: CommitLog, *, 
         why = "an entry was wrong" if begun.durable == DISTRUSTED else "it was being made anew when the process was stopped"
         reasons.setdefault(key, why)
     for key, row in inventory.queues.items():
+        if key in reasons or row.last < 0:
+            continue
         queue = found.queues.get(key)
-        if key in reasons or row.last < 0 or (lost_from is not None and row.made >= lost_from):
+        # The name of a file that was made since may be lost, one that has entries on the device may not.
+        last, looks = row.last, True
+        if lost_from is not None and row.made >= lost_from:
+            last, looks = (row.durable - 1) * ENTRY_BYTES, False
+        if last < 0 or (not looks and last < row.first):
             continue
         if queue is None:
             reasons[key] = "all of its files are missing"
         elif queue.segments.first > row.first:
             reasons[key] = f"{file_name(row.first)}, its first file, is missing"
-        elif queue.segments.end <= row.last:
-            reasons[key] = f"{file_name(row.last)}, its last file, is missing"
-        elif (lacks := _lacks(queue, row, commit_log.segments.end, looks_behind=lost_from is None)) is not None:
+        elif queue.segments.end <= last:
+            reasons[key] = f"{file_name(queue.segments.base(last))}, its last file, is missing"
+        elif looks and (lacks := _lacks(queue, row, commit_log.segments.end, looks_behind=lost_from is None)) is not None:
             reasons[key] = lacks
     has_records = commit_log.segments.last is not None and commit_log.record_at(commit_log.first)
     if EVERYTHING in reasons or (not inventory.there and not found.queues and has_records):

@@ -72,6 +72,10 @@ class Opening:
             clear(disk, found, inventory, rebuild)
         self._queues.update(found.queues)
         self._reserve.load()
+        if lost:
+            self._reserve.raise_all_floors()
+        elif not clean:
+            self._reserve.secure()
         log.last_store_ms = checkpoint.log_ms
         facts = recover(
             log, self._queues, checkpoint, aside, ours=ours, clean=clean, lost=lost, known_to=known_to,
@@ -85,10 +89,6 @@ class Opening:
         else:
             flush.durable_offset = flush.queues_offset = min(checkpoint.durable_offset if ours else log.first, log.end)
             self._distrust(facts, from_offset=flush.durable_offset if ours else facts.start, ours=ours)
-        if lost:
-            self._reserve.raise_floors()
-        elif not clean:
-            self._reserve.secure()
         changed = [queue for queue in self._queues.values() if queue.changed]
         rebuilt = bool(rebuild.rows) or rebuild.everything
         synced = lost or facts.rolled or rebuilt or (self._settings.sync_flush and flush.durable_offset < log.end)
@@ -97,6 +97,8 @@ class Opening:
             changed = []
         self._take_stock(rebuilt=rebuilt, made=log.first if synced else max(0, log.end - 1))
         if synced:
+            for queue in self._queues.values():
+                inventory.note_durable(queue, queue.written, log.end)
             inventory.sync()  # else the next sync of queues does it, before the checkpoint speaks of them
         return Opened(facts, checkpoint, changed)
 

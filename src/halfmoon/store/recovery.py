@@ -9,7 +9,7 @@ lies behind the end must never come back:
 
 Follows CommitLog.recoverNormally / recoverAbnormally (RocketMQ 4.9.8) where the checkpoint is another broker's.
 Differs: starts at the checkpoint's offset where it is ours; goes on behind one damaged record; never reuses queue
-offsets, nor those of records that are damaged or gone and that a killed process had put into their queues.
+offsets, nor those of records that are damaged or gone, as `halfmoon.store.reserve` and the queues' entries tell them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from halfmoon.store.aside import Aside
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog, Damaged
 from halfmoon.store.consumequeue import ConsumeQueue
-from halfmoon.store.inventory import Row
+from halfmoon.store.inventory import Key, Row
 from halfmoon.store.layout import ABORT, FILLER_SIZE
 from halfmoon.store.missing import Queues, Rebuild
 from halfmoon.store.records import RecordFacts, TagCode, check_at
@@ -85,40 +85,41 @@ def recover(
     """
     facts = Recovered(clean, lost)
     facts.start = _start(log, checkpoint, ours=ours, clean=clean, lost=lost)
-    ends: dict[tuple[str, int], int] = {}
     cut_short = doubtful_from is not None and doubtful_from < facts.start
     if doubtful_from is not None and cut_short:
         facts.start = doubtful_from
-    if cut_short or (ours and not clean and not lost):  # no offset is given out again, whatever became of the records
-        ends = {key: queue.end_below(log.segments.end) for key, queue in queues.items()}
-    trusted = ours
-    for queue in queues.values():
-        end = _queue_end(queue, log, facts.start)
-        queue.cut(end, thorough=lost or not trusted)
+    ends: dict[Key, int] = {key: max(row.end, row.durable) for key, row in rebuild.rows.items()}
+    if cut_short or (ours and not clean and not lost):
+        ends |= {key: queue.end_below(log.segments.end) for key, queue in queues.items()}
+    whole = {key: _queue_end(queue, log, facts.start) for key, queue in queues.items()}
+    # Durably, before anything is cut that tells it: no offset is given out again, whatever became of the records.
+    reserve.raise_floors({key: end for key, end in ends.items() if end > whole.get(key, 0)})
+    for key, queue in queues.items():
+        queue.cut(whole[key], thorough=lost or not ours)
     facts.end = _scan(log, queues, facts, checkpoint, rebuild, deleted, new_queue, tag_code, ours=ours)
-    for key, row in rebuild.rows.items():
-        ends[key] = max(row.end, row.durable, ends.get(key, 0))
-        if ends[key] > 0 and key not in queues:
-            new_queue(*key).cut(ends[key], thorough=False)  # all of its messages are gone: it goes on where it was
     if facts.end < known_to:
         facts.damaged.append(Damaged(facts.end, known_to - facts.end, "the records that were here are gone"))
         facts.end = known_to
     facts.found_end = facts.end
-    _settle_end(log, facts, aside, trusted=trusted)
+    shorter = any(end > queues[key].written for key, end in ends.items() if key in whole)
+    if shorter or cut_short or facts.damaged or not ours or _something_behind(log, facts):
+        # The last messages of a queue that was made anew may be what is damaged, or gone.
+        rebuilt = reserve.queues() if rebuild.everything else rebuild.rows
+        reserve.raise_floors({key: reserve.reserved(*key) for key in rebuilt})
+    _settle_end(log, facts, aside, ours=ours)
     _report(log, facts)
-    for queue in queues.values():
-        key = (queue.topic, queue.queue_id)
-        rebuilt = key in rebuild.rows or rebuild.everything
-        unknown = rebuilt and (bool(facts.damaged) or not ours)  # its last messages may be what is damaged, or gone
-        queue.next_offset = reserve.next_at_start(*key, max(queue.written, ends.get(key, 0)), lost=lost or unknown)
+    for key in reserve.queues():
+        if reserve.floor(*key) and key not in queues:
+            new_queue(*key)  # all of its messages are gone: it goes on where it was
+    for key, queue in queues.items():
+        queue.next_offset = max(queue.written, reserve.floor(*key))
         if ends.get(key, 0) > queue.written:
             log_lines.warning(
                 "%s: the records of its offsets %d to %d are damaged or gone, it goes on at %d",
                 queue.segments.directory, queue.written, ends[key], queue.next_offset,
             )  # fmt: skip
-            if queue.segments.last is None:  # nothing is left of it: it goes on where it was
-                queue.cut(queue.next_offset, thorough=False)
-            reserve.raise_floor(*key, queue.next_offset)  # the next start may find no entry that tells it
+        if queue.segments.last is None:
+            queue.cut(queue.next_offset, thorough=False)
         queue.correct_min(log.first)
     return facts
 
@@ -255,7 +256,13 @@ def _records(
     yield from log.scan(facts.start, doubtful=not facts.clean, known_to=known_to, rising=facts.lost and not ours)
 
 
-def _settle_end(log: CommitLog, facts: Recovered, aside: Aside, *, trusted: bool) -> None:
+def _something_behind(log: CommitLog, facts: Recovered) -> bool:
+    """Whether bytes that are not 0 stand behind the end."""
+    segments, end = log.segments, facts.end
+    return segments.last is not None and (segments.last > end or not segments.is_clear(end, 64 * 1024))
+
+
+def _settle_end(log: CommitLog, facts: Recovered, aside: Aside, *, ours: bool) -> None:
     """Make sure that nothing behind the end can be read as a record later."""
     segments, end = log.segments, facts.end
     if segments.last is not None and end < segments.end:
@@ -264,7 +271,7 @@ def _settle_end(log: CommitLog, facts: Recovered, aside: Aside, *, trusted: bool
                 segments.remove_after(base - 1, remove=lambda path: aside.file(path, f"the log ends at {end}"))
             else:
                 segments.remove_after(base - 1)
-        stopped_cleanly = facts.clean and trusted and facts.records == 0
+        stopped_cleanly = facts.clean and ours and facts.records == 0
         cleared = not facts.lost and segments.is_clear(end, 64 * 1024)
         if not stopped_cleanly and not cleared:
             aside.rest(segments, end, f"the log ends at {end}")

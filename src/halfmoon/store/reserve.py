@@ -1,9 +1,9 @@
 """Reservations of queue offsets: why an offset that was answered is never given to another message, power loss included.
 
-With async flush a power loss takes the tail of the log away, and with it the knowledge which queue offsets were given out. So a
-queue only gives out offsets below its *reservation*, which is on the device before. After an unclean stop of the machine the
-queue goes on behind it (its *floor*, kept even over clean stops); offsets in between get fillers. Holds one small file of our
-own beside RocketMQ's; the original reuses the offsets.
+A power loss with async flush takes the tail of the log away, and damage does with either, and with it the knowledge which queue
+offsets were given out. So a queue only gives out offsets below its *reservation*, which is on the device before. After an unclean
+stop of the machine the queue goes on behind it (its *floor*, kept even over clean stops); offsets in between get fillers. Holds one
+small file of our own beside RocketMQ's; the original reuses the offsets.
 
 Layout: `Slots`, the first is the header. ``crc u32 | kind u16 | topic length u16 | queueId i32 | reserved i64 |
 floor i64 | topic``. A process killed in the middle of a copy leaves a slot half written, so each queue has two and the one that
@@ -12,7 +12,7 @@ holds what was granted is never written: whichever is whole and larger counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
@@ -89,12 +89,15 @@ class Reserve:
         """Return the queues that have a reservation or a floor."""
         return list(self._table)
 
-    def next_at_start(self, topic: str, queue_id: int, found: int, *, lost: bool) -> int:
-        """Return the queue offset to go on with: ``found`` is the end of its entries, ``lost`` whether a tail may be gone."""
-        row = self._table.get((topic, queue_id), _NOTHING)
-        return max(found, row.floor, row.reserved if lost else 0)
+    def floor(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset below which no message of a queue gets one any more."""
+        return self._table.get((topic, queue_id), _NOTHING).floor
 
-    def raise_floors(self) -> None:
+    def reserved(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset below which offsets may have been given out."""
+        return self._table.get((topic, queue_id), _NOTHING).reserved
+
+    def raise_all_floors(self) -> None:
         """After a loss: make each reservation the floor of its queue, durably."""
         for key, row in self._table.items():
             if row.reserved > row.floor:
@@ -102,12 +105,15 @@ class Reserve:
                 self._write_row(key, row)
         self.secure()
 
-    def raise_floor(self, topic: str, queue_id: int, floor: int) -> None:
-        """Let a queue never go on below an offset, durably after `secure`: its last messages are damaged, or gone."""
-        row = self._table.setdefault((topic, queue_id), _Row())
-        if floor > row.floor:
+    def raise_floors(self, floors: Mapping[tuple[str, int], int]) -> None:
+        """Let queues never go on below these offsets, durably: their last messages are damaged, or gone."""
+        raised = {key: floor for key, floor in floors.items() if floor > self.floor(*key)}
+        for key, floor in raised.items():
+            row = self._table.setdefault(key, _Row())
             row.floor = floor
-            self._write_row((topic, queue_id), row)
+            self._write_row(key, row)
+        if raised:
+            self.sync()
 
     def secure(self) -> None:
         """Bring what the table says to the device, whoever wrote it.

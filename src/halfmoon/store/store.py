@@ -97,7 +97,7 @@ class Store:
             lambda work: self._work.append(work), self.health,
         )  # fmt: skip
         self._making = Making(
-            disk, self._log, self._queues, self._reserve, self._inventory, settings.queue_file_bytes, reserves=not self._sync_flush,
+            disk, self._log, self._queues, self._reserve, self._inventory, settings.queue_file_bytes,
             health=self.health, remove=self._upkeep.remove_queues,
         )  # fmt: skip
         self._grown: dict[ConsumeQueue, None] = {}
@@ -210,7 +210,7 @@ class Store:
         """Store messages of one queue; each gets the next queue offset (PREPARED and ROLLBACK records get 0 and no entry).
 
         Those of one request go into one log file. Waits for the device only when the queue is not `ready` or outran its
-        reservation of offsets (async flush).
+        reservation of offsets.
 
         Raises:
             StoreNotWritable: see ``refusal``, or the disk is full; nothing was stored.
@@ -460,6 +460,7 @@ class Store:
         self._making.forget(topic)
         if queues:
             try:
+                self._reserve.sync()
                 self._inventory.forget(topic, self._log.end)
             except OSError as exc:
                 self.health.sync_failed(exc)

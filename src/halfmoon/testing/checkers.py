@@ -81,7 +81,7 @@ def foreign(ledger: Ledger, contents: Contents) -> list[str]:
 
 
 def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
-    """An offset is given to one message only; a queue has no holes, unless async flush and a loss of power left one."""
+    """An offset is given to one message only; a queue has no holes, unless a loss of power left one."""
     problems = []
     owners: dict[tuple[Place, int], Acked] = {}
     for ack in ledger.acked:
@@ -94,9 +94,9 @@ def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
         if present and not (present[0] >= expected.start and present[-1] < expected.stop):
             problems.append(f"{place} holds offsets {present[0]} to {present[-1]} outside [{expected.start}, {expected.stop})")
         holes = [offset for offset in expected if offset not in queue.messages]
-        if any(spoilt == place for spoilt, _ in ledger.spoilt):
+        if any(spoilt.broker == place.broker for spoilt, _ in ledger.spoilt):
             continue  # what was reserved for it may be left out
-        if holes and not (ledger.flush == "async" and ledger.faults_of(place.broker, "power")):
+        if holes and not ledger.faults_of(place.broker, "power"):
             problems.append(f"{place} has {len(holes)} holes, the first at {holes[0]}")
     return problems
 

@@ -1,7 +1,8 @@
 """Damages the log of a simulated broker that does not run, and judges its next start. Knows the format, not the store's code.
 
 Bits turn over, ranges become zeros, files end early. A start may lose what was hit and nothing else: a record that is whole stays
-where it is, what is cut is kept aside byte by byte, and what is no record any more is said with its file, bytes and offsets.
+where it is, what is cut is kept aside byte by byte, and what is no record any more is said with its file, bytes and offsets. When
+power was lost as well it may cut what is behind, down to what the checkpoint knows, and keeps that aside.
 """
 
 from __future__ import annotations
@@ -58,11 +59,12 @@ def damage_log(disk: SimDisk, random: Random) -> tuple[str, list[Hit]]:
         before = bytes(disk.open(path).data)
         what = random.choice((_flip, _flip, _zero, _zero, _shorten))(disk, path, place - int(path[-20:]), size, random)
         left = whole_records(disk)
-        if {place: left.get(place) for place in records if place in left} == {place: records[place] for place in left}:
+        if left.items() <= records.items():
             hits = [_hit(records[place]) for place in records if place not in left]
             if hits:
                 return f"{path}: {what}", hits
-        disk.overwrite(path, before)  # what no checksum covers is another message now, and nobody can know
+        # What no checksum covers is another message now, and behind a blank tail that is hit stand those of an older life.
+        disk.overwrite(path, before)
     return "", []
 
 
@@ -149,6 +151,27 @@ def judge_start(
         if hit.physical_offset in scanned and not any(begin <= hit.physical_offset < end for begin, end in lines.spans)
     ]
     return problems[:PROBLEMS_MAX]
+
+
+def judge_loss(records: dict[int, bytes], disk: SimDisk, known_to: int, end: int) -> tuple[list[str], list[Hit]]:
+    """Return what a start did wrong after a loss of power as well, and which whole records it cut: those from ``end`` on.
+
+    Below ``known_to``, which the checkpoint knew to be durable, none may go. Behind it the log ends at the first damage, as nobody
+    can tell what was answered from what was not; what it cuts there it keeps.
+    """
+    after, kept = log_of(disk), list(_kept(disk))
+    cut = [place for place in records if place >= end]
+    problems = [
+        f"the whole record at {place} is no more where it was"
+        for place, record in records.items()
+        if place < max(end, known_to) and (place >= end or _heldat(after, place, len(record)) != record)
+    ]
+    problems += [
+        f"the whole record at {place} was cut and is kept nowhere"
+        for place in cut
+        if not any(at <= place and held[place - at :].startswith(records[place].rstrip(b"\0")) for at, held in kept)
+    ]
+    return problems[:PROBLEMS_MAX], [_hit(records[place]) for place in cut]
 
 
 def _heldat(files: Logs, place: int, size: int) -> bytes:

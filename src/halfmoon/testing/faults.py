@@ -14,7 +14,7 @@ from random import Random
 from halfmoon.errors import StoreError
 from halfmoon.store.layout import CHECKPOINT, CONSUME_QUEUE, INDEX, INVENTORY, RESERVE
 from halfmoon.testing.cluster import BrokerNode, Cluster
-from halfmoon.testing.damage import Hit, damage_log, judge_start, listening, log_of, whole_records
+from halfmoon.testing.damage import Hit, damage_log, judge_loss, judge_start, listening, log_of, whole_records
 from halfmoon.testing.disk import Stopped
 from halfmoon.testing.host import CoreHost
 from halfmoon.testing.ledger import Fault, Ledger, Place
@@ -235,9 +235,12 @@ class Faults:
         if hits:
             self.cluster.world.note(broker.name, f"finds its log damaged, {what}: {len(hits)} records from {hits[0]} on")
             self._hits.setdefault(broker.name, []).extend(hits)
-            for hit in hits:
-                self._ledger.spoilt.add((Place(broker.name, hit.topic, hit.queue_id), hit.queue_offset))
-                self._ledger.spoilt_bytes.add((broker.name, hit.physical_offset))
+            self._spoil(broker, hits)
+
+    def _spoil(self, broker: BrokerNode, hits: list[Hit]) -> None:
+        for hit in hits:
+            self._ledger.spoilt.add((Place(broker.name, hit.topic, hit.queue_id), hit.queue_offset))
+            self._ledger.spoilt_bytes.add((broker.name, hit.physical_offset))
 
     def _start_damaged(self, broker: BrokerNode) -> None:
         before, records = log_of(broker.disk), whole_records(broker.disk)
@@ -251,8 +254,12 @@ class Faults:
                 broker.disk.overwrite(remedy[2], bytes(broker.disk.open(remedy[2]).data).ljust(int(remedy[1]), b"\0"))
                 return self._start_damaged(broker)
         recovered, hits = broker.core.store.recovered, self._hits.pop(broker.name)
-        if not recovered.lost:  # else whatever is behind what was durable may go
+        if recovered.lost:
+            problems, cut = judge_loss(records, broker.disk, recovered.start, recovered.found_end)
+            self._spoil(broker, cut)
+        else:
             problems = judge_start(before, records, hits, broker.disk, lines, range(recovered.start, recovered.found_end))
+        if problems:
             self._ledger.unexpected += [f"{broker.name} started on a damaged log: {problem}" for problem in problems]
 
     def unwritable(self) -> None:

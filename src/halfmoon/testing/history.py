@@ -154,7 +154,7 @@ class _History:
 
     def _on_seen(self, seen: Seen) -> None:
         """With sync flush a record that anybody reads lies on the device already."""
-        if self.ledger.flush == "sync":
+        if self.ledger.flush == "sync" and (seen.place, seen.queue_offset) not in self.ledger.spoilt:
             broker = next(broker for broker in self.cluster.brokers if broker.name == seen.place.broker)
             if not durable(broker, seen):
                 self.ledger.unexpected.append(
