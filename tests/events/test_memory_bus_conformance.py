@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import re
 import threading
 import time
 from collections import Counter
@@ -30,6 +32,12 @@ SETTINGS = {
     "messageDelayLevel": " ".join(["1s"] * 18),
 }
 """Of a broker that asks soon, gives up soon, and gives back soon what was not consumed."""
+
+DIFFERENT = {"UNIQ_KEY", "ORIGIN_MESSAGE_ID", "KEYS", "EVENT_PUBLISHED_MS"}
+"""Properties whose values name one message."""
+
+ADDED = {"WAIT", "CLUSTER", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "DELAY"}
+"""Properties that brokers and clients add on the way."""
 
 STATES = {"PREPARED": "unknown", "COMMITTED": "committed", "ROLLED_BACK": "rolled back"}
 _numbers = itertools.count(1)
@@ -358,3 +366,90 @@ def test_a_plain_event_that_times_out(story: Story, what: str, arrives: bool):
 def test_what_is_not_consumed_comes_again(story: Story):
     story.failing = ["no stock", "no stock"]
     story.ends(story.order(), "committed", 1, 2, 3)
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "topic with a slash": {"topic": "bad/topic"},
+    "no topic": {"topic": ""},
+    "long topic": {"topic": "t" * 128},
+    "topic of brokers": {"topic": "RMQ_SYS_TRANS_HALF_TOPIC"},
+    "default topic": {"topic": "TBW102"},
+    "retry topic": {"topic": "%RETRY%x"},
+    "dead letters": {"topic": "%DLQ%x"},
+    "several codes": {"code": "A||B"},
+    "code with a space": {"code": "A B"},
+    "no code": {"code": ""},
+    "every code": {"code": "*"},
+    "separator in a code": {"code": "A\x01"},
+    "5 MiB": {"payload": "x" * 5 * 1024 * 1024},
+    "4 MiB with its quotes": {"payload": "x" * (4 * 1024 * 1024 - 1)},
+    "key with a space": {"key": "a b"},
+    "separator in a key": {"key": "a\x02b"},
+    "long key": {"key": "k" * 40_000},
+    "separator in a header": {"headers": {"a": "x\x01y"}},
+    "header of the protocol": {"headers": {"KEYS": "x"}},
+    "header of a half message": {"headers": {"TRAN_MSG": "true"}},
+    "header of a delay": {"headers": {"DELAY": "3"}},
+    "large headers": {"headers": {f"a{number}": "x" * 1000 for number in range(40)}},
+    "header without a name": {"headers": {"": "x"}},
+    "half a character": {"headers": {"a": "\ud800"}},
+    "half a character in a payload": {"payload": "\ud800"},
+    "no payload": {"payload": None},
+    "4 MiB": {"payload": "x" * (4 * 1024 * 1024 - 2)},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transactional", [False, True])
+def test_what_a_broker_refuses_a_bus_refuses_in_the_same_words(cluster: LocalCluster, transactional: bool):
+    def said_by(events: Publisher) -> dict[str, str]:
+        said = {}
+        for topic in ("TP_REFUSED", "%RETRY%x", "%DLQ%x"):
+            events.check(topic)(lambda event, context: None)
+        for name, odd in REFUSED.items():
+            given = {"topic": "TP_REFUSED", "code": "EC_A", "payload": {"n": 1}, **odd}
+            try:
+                with local_transaction():
+                    events.publish(
+                        given.pop("topic"), given.pop("code"), given.pop("payload"), transactional=transactional, **given
+                    )
+                said[name] = ""
+            except Exception as exc:
+                causes = exc, exc.__cause__, exc.__context__
+                said[name] = " <- ".join(f"{type(each).__name__}: {each}" for each in causes if each is not None)
+        return {name: re.sub(r"\b[0-9A-F]{32}\b", "ID", text) for name, text in said.items()}
+
+    with Publisher("P_refused", cluster.nameserver, tries_max=0) as on_broker:
+        wanted = said_by(on_broker)
+    with Publisher("P_refused", transport=MemoryBus(), tries_max=0) as on_bus:
+        assert said_by(on_bus) == wanted
+    taken = {name for name, text in wanted.items() if not text}
+    assert taken == {"no payload", "4 MiB", "retry topic", "dead letters"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_consumer_finds_the_same_in_what_a_bus_and_a_broker_give_it(cluster: LocalCluster, transactional: bool):
+    def got_on(ways: Any) -> list[Any]:
+        got: list[Any] = []
+
+        def consume(event: Event, context: Any) -> None:
+            found, message = dataclasses.asdict(event), context.message
+            assert found.pop("id") == message.msg_id
+            assert message.properties["KEYS"] == f"{event.id} k1"
+            assert abs(found.pop("published_ms") - message.born_ms) < 5_000
+            got.append((found, context.attempt, message.topic, message.tag, message.flag, message.reconsume_times, message.body))
+            got.append({name: text for name, text in message.properties.items() if name not in DIFFERENT | ADDED})
+            if context.attempt < 2:
+                raise RuntimeError("no stock")
+
+        handler = Handler(group="S_same", topic=f"TP_SAME{transactional:d}", code="EC_A", function=consume)
+        with ways.consumers(handler), ways.publisher("P_same", tries_max=0) as events:
+            events.check(handler.topic)(lambda event, context: None)
+            with local_transaction():
+                events.publish(handler.topic, "EC_A", {"n": 1}, transactional=transactional, key="k1", headers={"tenant": "t"})
+            ways.until(lambda: len(got) == 4)
+        ways.close()
+        return got
+
+    assert got_on(OnBus()) == got_on(OnBroker(cluster))
