@@ -91,13 +91,13 @@ def test_progress_that_is_acknowledged_and_cannot_be_saved_is_found_in_every_see
     ("fault", "problem", "seed"),
     [
         ("reserve.Reserve.raise_floors", "offsets", 6),  # an offset is given out again
-        ("reserve.Reserve.raise_floors", "offsets", 8),
+        ("reserve.Reserve.raise_floors", "offsets", 7),
         ("commitlog.CommitLog._behind_damage", "lost", 11),  # the log ends at the first damage
         ("commitlog.CommitLog._behind_damage", "lost", 2),
         ("aside.Aside.rest", "kept nowhere", 14),
         ("aside.Aside.rest", "kept nowhere", 21),
         ("recovery._report", "nothing is said", 6),
-        ("recovery._report", "nothing is said", 8),
+        ("recovery._report", "nothing is said", 1),
     ],
 )
 def test_a_start_on_a_damaged_log_that_breaks_a_rule_is_found(

@@ -33,7 +33,9 @@ from halfmoon.wire.headers.topic import UpdateAndCreateTopic
 WORK_US = (50, 2_000)
 """What a sync takes on an ordinary disk, microseconds."""
 
-SMALL = {"commit_log_file_bytes": 128 * 1024, "queue_file_bytes": 20 * 200, "hash_slots": 50, "index_entries_max": 600}
+SMALL: dict[str, Any] = {
+    "commit_log_file_bytes": 128 * 1024, "queue_file_bytes": 20 * 200, "hash_slots": 50, "index_entries_max": 600
+}  # fmt: skip
 """Store settings that make files roll over often."""
 
 NAMESERVER_PORT, BROKER_PORT = 9876, 10911

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple
 
+from halfmoon.model import UNIQ_KEY
 from halfmoon.testing.disk import SimDisk
 from halfmoon.testing.rebuild import walk_log
 from halfmoon.wire.record import decode_record
@@ -34,6 +35,9 @@ class Hit(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
+    unique: str
+    """Its id (UNIQ_KEY), or what a recall has of the id of its message; empty where it has none."""
+    body: bytes
 
 
 Logs = dict[int, bytes]
@@ -61,11 +65,20 @@ def damage_log(disk: SimDisk, random: Random) -> tuple[str, list[Hit]]:
         left = whole_records(disk)
         if left.items() <= records.items():
             hits = [_hit(records[place]) for place in records if place not in left]
-            if hits:
+            if hits and not _is_another(disk, path, len(before), records):
                 return f"{path}: {what}", hits
         # What no checksum covers is another message now, and behind a blank tail that is hit stand those of an older life.
         disk.overwrite(path, before)
     return "", []
+
+
+def _is_another(disk: SimDisk, path: str, size: int, records: dict[int, bytes]) -> bool:
+    """Whether zeros behind a file that ends early make another message of one that was cut."""
+    cut = bytes(disk.open(path).data)
+    disk.overwrite(path, cut.ljust(size, b"\0"))
+    found = any(records.get(place, record) != record for place, record in whole_records(disk).items())
+    disk.overwrite(path, cut)
+    return found
 
 
 def _file_of(disk: SimDisk, place: int) -> int:
@@ -74,7 +87,8 @@ def _file_of(disk: SimDisk, place: int) -> int:
 
 def _hit(record: bytes) -> Hit:
     message = decode_record(memoryview(record))
-    return Hit(message.physical_offset, message.topic, message.queue_id, message.queue_offset)
+    unique = message.properties.get(UNIQ_KEY) or message.properties.get("TIMER_DEL_UNIQKEY", "")
+    return Hit(message.physical_offset, message.topic, message.queue_id, message.queue_offset, unique, bytes(message.body))
 
 
 def _flip(disk: SimDisk, path: str, at: int, size: int, random: Random) -> str:

@@ -77,8 +77,8 @@ def early(ledger: DelayLedger) -> list[str]:
 
 
 def lost(ledger: DelayLedger) -> list[str]:
-    """Everything that was acknowledged, and that nobody tried to recall, is there."""
-    there = {one.body for one in ledger.delivered}
+    """Everything that was acknowledged, and that nobody tried to recall, is there, but for what a disk damaged."""
+    there = {one.body for one in ledger.delivered} | {hit.body for hits in ledger.messages.hits.values() for hit in hits}
     return [
         f"{body!r} was acknowledged and never came: {wish}"
         for body, wish in ledger.wishes.items()
@@ -89,10 +89,11 @@ def lost(ledger: DelayLedger) -> list[str]:
 def recalled(ledger: DelayLedger) -> list[str]:
     """What was recalled never comes; where it was sent twice, only one of both was recalled."""
     times = Counter(one.body for one in ledger.delivered)
+    damaged = {hit.unique.rpartition("+")[2] for hits in ledger.messages.hits.values() for hit in hits}
     return [
         f"{body!r} was recalled and came: {wish}"
         for body, wish in ledger.wishes.items()
-        if wish.recalled and times[body] > wish.attempts - 1
+        if wish.recalled and times[body] > wish.attempts - 1 and f"{wish.sender}-{wish.number}" not in damaged
     ]
 
 
@@ -110,7 +111,7 @@ def order(ledger: DelayLedger) -> list[str]:
     """What one sender sent by one level to one queue, each once, comes in that order."""
     problems = []
     last: dict[tuple[str, int, int], int] = {}
-    seen: set[bytes] = set()
+    seen = {hit.body for hits in ledger.messages.hits.values() for hit in hits}  # they may come again, out of their turn
     for one in ledger.delivered:
         wish = ledger.wishes.get(one.body)
         if wish is None or not wish.level or wish.attempts > 1 or one.body in seen:

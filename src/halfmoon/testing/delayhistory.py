@@ -15,8 +15,11 @@ from typing import Any
 from halfmoon.effects import Call, Now, Op, sleep
 from halfmoon.errors import NetworkError
 from halfmoon.model import UNIQ_KEY
+from halfmoon.store.fsck import fsck
+from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.asking import contents
-from halfmoon.testing.cluster import Cluster
+from halfmoon.testing.cluster import SMALL, Cluster
+from halfmoon.testing.damagefsck import judge_fsck
 from halfmoon.testing.delaycheckers import DelayLedger, Delivered, Wish, check_delays
 from halfmoon.testing.faults import Faults
 from halfmoon.testing.history import BROKER, windows
@@ -38,7 +41,7 @@ class DelayFaults(Faults):
     """The faults of a history. Clocks do not step: when a message is due is judged by them."""
 
     DRAWN = ("kill", "torn", "stop", "slow_disk", "cut", "lose")
-    KINDS = (*DRAWN, "power")
+    KINDS = (*DRAWN, "power", "damage")
 
 
 @dataclass
@@ -67,7 +70,7 @@ def simulate_delays(
     if kinds is None and power and flush == "sync":
         kinds = ("power", chance.choice(DelayFaults.DRAWN))
     messages = Ledger(flush)
-    ledger = DelayLedger(messages, once="power" not in (kinds or ()))
+    ledger = DelayLedger(messages, once=not {"power", "damage"}.intersection(kinds or ()))
     verdict = DelayVerdict(seed, flush)
     with judging(verdict, messages) as judged:
         cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, "delay_levels": LEVELS}, **options)
@@ -106,9 +109,17 @@ class _History:
         places = [Place(name, TOPIC, queue_id) for queue_id in range(QUEUES)]
         for place, queue in contents(cluster, self.plan, places).items():
             for offset, seen in sorted(queue.messages.items()):
+                if (place, offset) in self.ledger.messages.spoilt:
+                    continue  # its receiver sees that the checksum is wrong
                 message = decode_record(memoryview(seen.record))
                 self.ledger.delivered.append(Delivered(bytes(message.body), place.queue_id, offset, message.store_ms))
-        return check_delays(self.ledger)
+        problems = check_delays(self.ledger)
+        if "damage" in self.faults.kinds:
+            for broker in cluster.brokers:
+                cluster.stop(broker)
+                findings = fsck(broker.disk, StoreSettings(**SMALL))
+                problems += judge_fsck(broker.disk, findings, self.ledger.messages.damage_of(broker.name), transactions=False)
+        return problems
 
     # ---------------------------------------------------------------- users
 

@@ -238,6 +238,7 @@ class Faults:
             self._spoil(broker, hits)
 
     def _spoil(self, broker: BrokerNode, hits: list[Hit]) -> None:
+        self._ledger.hits.setdefault(broker.name, []).extend(hits)
         for hit in hits:
             self._ledger.spoilt.add((Place(broker.name, hit.topic, hit.queue_id), hit.queue_offset))
             self._ledger.spoilt_bytes.add((broker.name, hit.physical_offset))

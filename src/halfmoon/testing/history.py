@@ -12,9 +12,12 @@ from random import Random
 from typing import Any
 
 from halfmoon.limits import CONNECTION_IDLE_MS
+from halfmoon.store.fsck import fsck
+from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.asking import ask, call, contents
 from halfmoon.testing.checkers import check, routes_agree
 from halfmoon.testing.cluster import SMALL, WORK_US, BrokerNode, Cluster
+from halfmoon.testing.damagefsck import judge_fsck
 from halfmoon.testing.drive import Task
 from halfmoon.testing.faults import SLOW_US, STUCK_US, Faults
 from halfmoon.testing.ledger import Contents, Ledger, Place, Queue, Seen
@@ -189,6 +192,9 @@ class _History:
             if broker.left_locked:
                 problems.append(f"stop: {broker.name} left and kept its store locked")
             problems += [f"indexes: {broker.name}: {problem}" for problem in indexes_of(broker, spoilt)]
+            if spoilt:
+                damage, settings = self.ledger.damage_of(broker.name), StoreSettings(**SMALL)
+                problems += judge_fsck(broker.disk, fsck(broker.disk, settings), damage, transactions=False)
             self.cluster.restart(broker)
         self.cluster.run(ms=1000)
         again, offsets_again = self._contents(), self._offsets()

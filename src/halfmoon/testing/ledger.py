@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from halfmoon.testing.damage import Hit
+from halfmoon.testing.damagefsck import Damage
+
 
 class Place(NamedTuple):
     """One queue of one broker."""
@@ -92,7 +95,16 @@ class Ledger:
     """Queue offsets whose records a disk damaged: nobody can read those again."""
     spoilt_bytes: set[tuple[str, int]] = field(default_factory=set)
     """The same records: brokers and physical offsets."""
+    hits: dict[str, list[Hit]] = field(default_factory=dict)
+    """And what they were, by broker."""
     unexpected: list[str] = field(default_factory=list)
+
+    def damage_of(self, broker: str) -> Damage:
+        """Return what a disk damaged of a broker's log."""
+        return Damage(
+            frozenset(place for name, place in self.spoilt_bytes if name == broker),
+            frozenset((place.topic, place.queue_id) for place, _ in self.spoilt if place.broker == broker),
+        )
 
     def faults_of(self, broker: str, *kinds: str) -> list[Fault]:
         """Return the faults of these kinds that hit a broker, in order."""

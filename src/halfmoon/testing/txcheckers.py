@@ -303,10 +303,10 @@ def said(one: Ended) -> str:
 
 
 def may_be_lost(ledger: TxLedger, logs: Logs, one: Ended) -> bool:
-    """Whether a loss of power may have taken a decision, or the log has let its half message go."""
+    """Whether a loss of power or damage may have taken a decision, or the log has let its half message go."""
     half: HalfRecord | None = logs[one.broker].halves.get(one.index)
     gone = half is None and bool(logs[one.broker].first)
-    return gone or may_be_gone(ledger.messages, one.broker, one.at_ms)
+    return gone or (one.broker, one.index) in ledger.damaged or may_be_gone(ledger.messages, one.broker, one.at_ms)
 
 
 def _turned(ledger: TxLedger, logs: Logs) -> list[Ended]:

@@ -40,7 +40,7 @@ class TxFaults(Faults):
     ALSO = ("index_lost", "behind_copy", "behind_resume", "crowded")
     """Kinds that a seed may draw beside the others."""
 
-    KINDS = (*dict.fromkeys(DRAWN), *ALSO, "clock_set")
+    KINDS = (*dict.fromkeys(DRAWN), *ALSO, "clock_set", "damage")
 
     CLOCKS = ("clock", "clock_set", "ageing")
     """Kinds that set clocks."""

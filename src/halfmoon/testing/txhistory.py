@@ -17,12 +17,14 @@ from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.asking import contents
 from halfmoon.testing.checkers import offsets_unique_and_dense, reads_stable
 from halfmoon.testing.cluster import SMALL, BrokerNode, Cluster
+from halfmoon.testing.damagefsck import judge_fsck
 from halfmoon.testing.drive import Task
 from halfmoon.testing.history import BROKER, STEPS, durable, indexes_of, windows
 from halfmoon.testing.ledger import Contents, Ledger, Place, Seen
 from halfmoon.testing.txbyhand import check_operators
 from halfmoon.testing.txcheckers import Logs, check_transactions
 from halfmoon.testing.txclocks import read_clocks
+from halfmoon.testing.txdamage import Concerned, concerned, of_the_others
 from halfmoon.testing.txfaults import TxFaults
 from halfmoon.testing.txlate import check_late
 from halfmoon.testing.txledger import Ended, Gone, Resumed, TxLedger
@@ -194,7 +196,7 @@ class _History:
         return [Place(name, topic, queue_id) for name in names for topic in TOPICS for queue_id in range(QUEUES)]
 
     def _on_seen(self, seen: Seen) -> None:
-        if self.ledger.messages.flush == "sync":
+        if self.ledger.messages.flush == "sync" and (seen.place, seen.queue_offset) not in self.ledger.messages.spoilt:
             broker = next(broker for broker in self.cluster.brokers if broker.name == seen.place.broker)
             if not durable(broker, seen):
                 self.ledger.messages.unexpected.append(f"{seen.place}@{seen.queue_offset} was read before it was durable")
@@ -232,11 +234,18 @@ class _History:
 
         broker.disk.remove = watched  # type: ignore[method-assign]
 
+    def _concerned(self) -> Concerned:
+        known = {(half.broker, half.index): half.key for half in self.ledger.halves}
+        return concerned(self.ledger.messages.hits, known, self.logs)
+
     def _on_start(self, broker: BrokerNode) -> None:
         """A broker has started on what its disk held: its index says what its log says."""
         index, log = broker.core.transactions.index, read_log(broker.disk)
         self._owed += len(index.unfinished)
+        damaged = concerned(self.ledger.messages.hits, {}, {broker.name: log}).indexes
         for number, state in log.states().items():
+            if (broker.name, number) in damaged:
+                continue
             half, expected = index.half(number), (log.halves[number].physical_offset, state)
             if half is None or (half.physical_offset, int(half.state)) != expected:
                 self.ledger.messages.unexpected.append(f"{broker.name} started with {half}, its log says {expected}")
@@ -283,9 +292,12 @@ class _History:
             "reads": reads_stable(messages, before),
             "restart": _changed(before, after),
         }
+        damaged = self._concerned()
+        self.ledger.damaged |= damaged.indexes
         problems += check_transactions(self.ledger, self.logs, before) + check_operators(self.ledger, self.logs)
         problems += check_late(self.ledger, self.logs)
-        return problems + [f"{name}: {problem}" for name, those in found.items() for problem in those[:20]]
+        problems += [f"{name}: {problem}" for name, those in found.items() for problem in those[:20]]
+        return of_the_others(problems, damaged) if messages.hits else problems
 
     def _after_a_clean_stop(self) -> list[str]:
         """Stop every broker, compare what it leaves with its log, and start it again."""
@@ -294,9 +306,10 @@ class _History:
         for broker in self.cluster.brokers:
             self.cluster.stop(broker)
             log = self.logs[broker.name] = read_log(broker.disk)
-            problems += [f"indexes: {broker.name}: {problem}" for problem in indexes_of(broker)]
-            problems += [f"index: {broker.name}: {problem}" for problem in table_differs(broker.disk, log)[:20]]
-            problems += [f"fsck: {broker.name}: {finding}" for finding in fsck(broker.disk, settings)]
+            damage = self.ledger.messages.damage_of(broker.name)
+            problems += [f"indexes: {broker.name}: {problem}" for problem in indexes_of(broker, damage.places)]
+            problems += [f"index: {broker.name}: {problem}" for problem in table_differs(broker.disk, log)]
+            problems += judge_fsck(broker.disk, fsck(broker.disk, settings), damage, transactions=bool(damage.places))
             self.cluster.restart(broker)
             self._on_start(broker)
         self.cluster.run(ms=1000)

@@ -178,6 +178,8 @@ class TxLedger:
     """Brokers whose clock was set back: it goes on at half speed until it has caught up, and ages with it."""
     filled: set[str] = field(default_factory=set)
     """Brokers whose disk was full: a check may be sent that could not be counted."""
+    damaged: set[tuple[str, int]] = field(default_factory=set)
+    """Half messages, by broker and index, of which a disk damaged something: a decision may be forgotten."""
     crowded: set[str] = field(default_factory=set)
     """Brokers whose disk needed room, so that log files went before their time."""
 
