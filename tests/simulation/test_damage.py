@@ -27,6 +27,7 @@ def test_every_promise_holds_when_files_are_removed_or_damaged_between_runs(seed
     [
         *[(6, "sync", "damage,power"), (35, "sync", "damage,power"), (12, "async", "damage,power"), (53, "async", "damage,power")],
         *[(13, "sync", "vanish,power"), (5, "async", "damage,power,vanish"), (11, "sync", "damage,vanish,torn,stop")],
+        *[(8, "sync", "flip,damage"), (20, "async", "flip,power"), (61, "async", "flip,power")],
     ],
 )
 def test_no_offset_is_given_out_again_when_several_things_go_wrong_at_once(seed: int, flush: str, kinds: str) -> None:
@@ -113,7 +114,7 @@ def test_a_start_on_a_damaged_log_that_breaks_a_rule_is_found(
         ("reserve.Reserve.raise_all_floors", "damage,power", "offsets", 6),  # sync flush without reservations
         ("reserve.Reserve.raise_all_floors", "damage,power", "offsets", 7),
         ("inventory.Inventory.note_durable", "vanish,power", "lost", 13),
-        ("inventory.Inventory.note_durable", "vanish,power", "lost", 24),
+        ("inventory.Inventory.note_durable", "vanish,power", "lost", 29),
     ],
 )
 def test_a_start_after_a_loss_of_power_that_breaks_a_rule_is_found(

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.store.consumequeue import ConsumeQueue
+from halfmoon.store.layout import RESERVE
 from halfmoon.store.reserve import STEP_MAX, STEP_MIN, Reserve
 from halfmoon.testing.disk import SimDisk, Stopped
 
@@ -186,3 +187,24 @@ def test_what_a_failed_sync_dropped_is_written_again():
     loaded(disk).secure()
     disk.crash(power=True)
     assert loaded(disk).reserved("t", 0) == 1 + STEP_MIN
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_a_bit_that_turns_over_takes_no_reservation_and_no_floor_away(times: int):
+    for seed in range(30):
+        disk = SimDisk(Random(seed))
+        reserve, queue = loaded(disk), queue_of(disk)
+        for _ in range(times):
+            extension = reserve.extend(queue, queue.next_offset)
+            reserve.sync()
+            reserve.granted(extension)
+            queue.next_offset = extension.reserved
+        reserve.raise_floors({("t", 0): 77})
+        disk.crash(power=False)
+        disk.flip(RESERVE)
+        again = loaded(disk)
+        assert (again.reserved("t", 0), again.floor("t", 0)) == (queue.next_offset, 77)
+        again.secure()
+        disk.crash(power=True)
+        disk.flip(RESERVE)
+        assert loaded(disk).reserved("t", 0) == queue.next_offset

@@ -89,7 +89,7 @@ def recover(
     if doubtful_from is not None and cut_short:
         facts.start = doubtful_from
     ends: dict[Key, int] = {key: max(row.end, row.durable) for key, row in rebuild.rows.items()}
-    if cut_short or (ours and not clean and not lost):
+    if cut_short or not (lost or (clean and ours)):
         ends |= {key: queue.end_below(log.segments.end) for key, queue in queues.items()}
     whole = {key: _queue_end(queue, log, facts.start) for key, queue in queues.items()}
     # Durably, before anything is cut that tells it: no offset is given out again, whatever became of the records.

@@ -6,8 +6,9 @@ stop of the machine the queue goes on behind it (its *floor*, kept even over cle
 small file of our own beside RocketMQ's; the original reuses the offsets.
 
 Layout: `Slots`, the first is the header. ``crc u32 | kind u16 | topic length u16 | queueId i32 | reserved i64 |
-floor i64 | topic``. A process killed in the middle of a copy leaves a slot half written, so each queue has two and the one that
-holds what was granted is never written: whichever is whole and larger counts.
+floor i64 | topic``. A process killed in the middle of a copy leaves a slot half written, and a bit may turn over on the device, so
+each queue has two: the one that holds what was granted is not written until the other holds it, and whichever is whole and larger
+counts.
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ class Extension(NamedTuple):
     queue: ConsumeQueue
     row: _Row
     reserved: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic and queue number."""
+        return self.queue.topic, self.queue.queue_id
 
 
 class Reserve:
@@ -114,6 +120,8 @@ class Reserve:
             self._write_row(key, row)
         if raised:
             self.sync()
+            for key in raised:
+                self._write_twice(key, self._table[key])
 
     def secure(self) -> None:
         """Bring what the table says to the device, whoever wrote it.
@@ -124,8 +132,9 @@ class Reserve:
             if row.last:
                 self._slots.write(row.last, _packed(_QUEUE, key[0].encode(), key[1], row.reserved, row.floor))
         self.sync()
-        for row in self._table.values():
-            row.granted = row.last
+        for key, row in self._table.items():
+            self._write_twice(key, row)
+        self.sync()
 
     def adopt(self, queue: ConsumeQueue) -> None:
         """Let a queue use what is reserved for it already."""
@@ -192,12 +201,11 @@ class Reserve:
         self._table[key] = row
         return Extension(queue, row, reserved)
 
-    @staticmethod
-    def granted(extension: Extension) -> None:
+    def granted(self, extension: Extension) -> None:
         """The reservation is durable: let the queue use it."""
         queue, row, reserved = extension
-        if reserved >= row.reserved:  # else a larger one was granted, or is being written, in the meantime
-            row.granted = row.last
+        if reserved >= row.reserved and self._table.get(extension.key) is row:
+            self._write_twice(extension.key, row)  # else a larger one was granted, or is being written, in the meantime
         queue.reserved = max(queue.reserved, reserved)
         queue.low_water = queue.reserved - (queue.reserved - queue.next_offset) // 2
 
@@ -222,3 +230,14 @@ class Reserve:
             row.slots.append(self._slots.take())
         row.last = next(slot for slot in row.slots if slot != row.granted)
         self._slots.write(row.last, _packed(_QUEUE, key[0].encode(), key[1], row.reserved, row.floor))
+
+    def _write_twice(self, key: tuple[str, int], row: _Row) -> None:
+        """A row is on the device: write it into its other slot too, so that a damaged one takes nothing away.
+
+        That one is synced with whatever is written next.
+        """
+        row.granted = row.last
+        try:
+            self._write_row(key, row)
+        except OSError:
+            row.last = row.granted  # no room for a second slot: it stands in one, as it did

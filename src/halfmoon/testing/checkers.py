@@ -81,7 +81,8 @@ def foreign(ledger: Ledger, contents: Contents) -> list[str]:
 
 
 def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
-    """An offset is given to one message only; a queue has no holes, unless a loss of power left one."""
+    """An offset is given to one message only; a queue has no holes, unless a loss of power left one, or a queue
+    was made anew from a log whose last record was cut short."""
     problems = []
     owners: dict[tuple[Place, int], Acked] = {}
     for ack in ledger.acked:
@@ -96,7 +97,8 @@ def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
         holes = [offset for offset in expected if offset not in queue.messages]
         if any(spoilt.broker == place.broker for spoilt, _ in ledger.spoilt):
             continue  # what was reserved for it may be left out
-        if holes and not ledger.faults_of(place.broker, "power"):
+        remade = ledger.faults_of(place.broker, "vanish") and ledger.faults_of(place.broker, "torn")
+        if holes and not (remade or ledger.faults_of(place.broker, "power")):
             problems.append(f"{place} has {len(holes)} holes, the first at {holes[0]}")
     return problems
 

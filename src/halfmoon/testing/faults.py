@@ -104,6 +104,7 @@ class Faults:
 
     def _stopped(self, broker: BrokerNode) -> None:
         self._note(broker, "kill")
+        self._note(broker, "torn")
         self._later((10, 1000), partial(self._restart, broker))
 
     def stop(self) -> None:
@@ -215,6 +216,7 @@ class Faults:
             parts = path.split("/")
             start = self._random.choice([path, *("/".join(parts[:depth]) + "/" for depth in range(1, len(parts)))])
             count = broker.disk.vanish(start)
+            self._note(broker, "vanish")
             self.cluster.world.note(broker.name, f"finds {start} gone, {count} files")
 
     def flip(self) -> None:

@@ -64,7 +64,7 @@ class Waited(NamedTuple):
 
 class Fault(NamedTuple):
     """Something that happened to a broker: ``kill``, ``power``, ``stop`` (asked), ``left``, ``sync`` (one failed), ``start``,
-    ``unwritable`` and ``writable`` (its tables)."""
+    ``torn`` (in the middle of a write), ``vanish`` (files of its queues), ``unwritable`` and ``writable`` (its tables)."""
 
     at_ms: int
     broker: str
