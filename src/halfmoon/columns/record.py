@@ -103,7 +103,7 @@ def whole_records(
     shape = _SHAPE.unpack_from
     try:
         for size in sizes:
-            stored, magic, *place, flag, body = shape(data, at)
+            stored, magic, queue, number, place, flag, body = shape(data, at)
             topic_at = at + 88 + body
             if magic == MAGIC and not flag & 0x30:
                 properties_at = topic_at + 1 + data[topic_at]
@@ -115,11 +115,14 @@ def whole_records(
                 or stored != size
                 or topic_at < at
                 or end > limit
-                or place != [queue_id, queue_offset + count, physical_offset + at]
+                or place != physical_offset + at
+                or number != queue_offset
+                or queue != queue_id
             ):
                 break
             at = end
             count += 1
+            queue_offset += 1
     except (struct_error, IndexError):
         pass
     return count
