@@ -20,7 +20,8 @@ from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 
 FRAME_MAX, HEADER_MAX = 1 << 24, 1 << 20
 names = st.text("abcXYZ019_-%|", min_size=1, max_size=12)
-texts = st.text(min_size=0, max_size=12).filter(lambda t: "\x01" not in t and "\x02" not in t)
+UNUSUAL = tuple(name.decode() for name in properties_module._UNUSUAL)
+texts = st.text(min_size=0, max_size=12).filter(lambda t: "\x01" not in t and "\x02" not in t and not t.startswith(UNUSUAL))
 
 
 def send(**changed):
