@@ -366,7 +366,7 @@ fn crc32(data: &Bound<'_, PyAny>, value: u32) -> PyResult<u32> {
     Ok(hasher.finalize())
 }
 
-/// Return how many of the records that lie one behind another are whole, up to the first that is not.
+/// Return how many of the records that lie one behind another are whole and name their own place, up to the first that does not.
 #[pyfunction]
 fn whole_records(
     data: &Bound<'_, PyAny>,

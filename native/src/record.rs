@@ -46,7 +46,7 @@ fn end_of(data: &[u8], at: usize) -> Option<usize> {
     (end == at.checked_add(size)? && end <= data.len()).then_some(end)
 }
 
-/// Return how many of the records that lie one behind another are whole, up to the first that is not.
+/// Return how many of the records that lie one behind another are whole and name their own place, up to the first that does not.
 pub fn whole_records(data: &[u8], sizes: &[i64], first: Place) -> usize {
     let (queue_id, mut queue_offset, mut physical_offset) = first;
     let mut at = 0_usize;

@@ -23,6 +23,7 @@ from halfmoon.events.context import Status, active_transactions
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection, provider
 from tests.events.databases import plain
 from tests.events.hearing import Heard
+from tests.events.savepoints import Savepoints
 from tests.events.shops import Order, Shop
 
 INSIDE = st.lists(
@@ -43,13 +44,13 @@ def agree(heard: dict[int, Heard], rows: set[int]) -> None:
     assert not active_transactions()
 
 
-class Sessions:
+class Sessions(Savepoints):
     """Takes the steps with a session; SQLAlchemy's refusals of a step that is not possible now are part of a history."""
 
     def __init__(self, shop: Shop) -> None:
+        super().__init__()
         self._shop = shop
         self._session: Session = shop.Session()
-        self._savepoints: list[Any] = []
         self.heard: dict[int, Heard] = {}
 
     def take(self, step: str) -> None:
@@ -74,21 +75,6 @@ class Sessions:
         """A statement fails, and the user goes on as if nothing had been."""
         with pytest.raises(SQLAlchemyError):
             self._session.execute(text("SELECT * FROM nowhere"))
-
-    def savepoint(self) -> None:
-        self._savepoints.append(self._session.begin_nested())
-
-    def release(self) -> None:
-        if self._savepoints:
-            self._savepoints.pop().commit()
-
-    def undo(self) -> None:
-        if self._savepoints:
-            self._savepoints.pop().rollback()
-
-    def commit(self) -> None:
-        self._savepoints.clear()
-        self._session.commit()
 
     def rollback(self) -> None:
         if self._savepoints:

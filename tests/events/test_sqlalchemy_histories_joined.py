@@ -21,6 +21,7 @@ from halfmoon.events import Publisher
 from halfmoon.events.context import Status
 from halfmoon.events.sqlalchemy.endings import decided
 from halfmoon.events.testing import MemoryBus
+from tests.events.savepoints import Savepoints
 
 T, C = "TP_ORDER", "EC_PAID"
 MODES = ("conditional_savepoint", "rollback_only", "control_fully", "create_savepoint")
@@ -34,20 +35,20 @@ PARTS = st.tuples(
 _numbers = iter(range(1, 10**9))
 
 
-class Joined:
+class Joined(Savepoints):
     """Takes the steps of one outer transaction; refusals of a step that is not possible now are part of a history."""
 
-    def __init__(self, engine: Engine, made: Any, events: Publisher, bus: MemoryBus, mode: str) -> None:
+    def __init__(self, engine: Engine, made: sessionmaker[Session], events: Publisher, bus: MemoryBus, mode: str) -> None:
+        super().__init__()
         self._made, self._events, self._bus, self._mode = made, events, bus, mode
         self._connection = engine.connect()
         self._outer = self._connection.begin()
         self._around: list[Any] = []
-        self._savepoints: list[Any] = []
         self._session = self._join()
         self.published: set[int] = set()
 
     def _join(self) -> Session:
-        return self._made(bind=self._connection, join_transaction_mode=self._mode)  # type: ignore[no-any-return]
+        return self._made(bind=self._connection, join_transaction_mode=self._mode)
 
     def take(self, step: str) -> None:
         try:
@@ -66,21 +67,6 @@ class Joined:
         self._session.execute(text("insert into orders values (:id)"), {"id": number})
         self._events.publish(T, C, number, transactional=True, session=self._session)
         self.published.add(number)
-
-    def savepoint(self) -> None:
-        self._savepoints.append(self._session.begin_nested())
-
-    def release(self) -> None:
-        if self._savepoints:
-            self._savepoints.pop().commit()
-
-    def undo(self) -> None:
-        if self._savepoints:
-            self._savepoints.pop().rollback()
-
-    def commit(self) -> None:
-        self._savepoints.clear()
-        self._session.commit()
 
     def rollback(self) -> None:
         self._savepoints.clear()

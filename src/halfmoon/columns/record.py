@@ -93,7 +93,7 @@ def whole_records(
     """Return how many of the records that lie one behind another are whole, up to the first that is not.
 
     A record is whole when its magic is one, its parts take as many bytes as it says and its queue entry says, in ``sizes``, and it
-    names its place: ``queue_id``, and the offsets of the first or those that follow. Its CRC is not looked at: a reader that steps
+    names its own place: the queue, and offsets that count on from those of the first. Its CRC is not looked at: a reader that steps
     from record to record finds the next one, and goes on where its offset says.
     """
     at = count = 0

@@ -40,9 +40,9 @@ class ConsumeQueue:
         self.born = 0
         """Physical offset below which the log has nothing of this queue."""
         self.noted: tuple[int, int] | None = None
+        """Where the first and the last file begin that halfmoon.store.inventory knows of."""
         self.damage_said = False
         """Whether a damaged record of it was logged."""
-        """Where the first and the last file begin that halfmoon.store.inventory knows of."""
         self.held = False
         """What is written is not seen until it is released."""
         self.changed = False

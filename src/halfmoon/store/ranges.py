@@ -1,8 +1,7 @@
 """Reading much of one queue at once: whole stretches of entries, and the records that they point at. Answers no consumer's pull.
 
-`halfmoon.store.reading` has the rules of those. Of what records say, a
-filter by properties alone is told, and their lengths are proved. Reading needs numpy
-(`halfmoon.store.arrays`).
+`halfmoon.store.reading` has the rules of those. Of what records say a filter by properties alone is told; their lengths and places
+are proved. Reading needs numpy (`halfmoon.store.arrays`).
 """
 
 from __future__ import annotations

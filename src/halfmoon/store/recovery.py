@@ -272,7 +272,7 @@ def _settle_end(log: CommitLog, facts: Recovered, aside: Aside, *, ours: bool) -
             else:
                 segments.remove_after(base - 1)
         stopped_cleanly = facts.clean and ours and facts.records == 0
-        cleared = not facts.lost and segments.is_clear(end, 64 * 1024)
+        cleared = not (facts.lost or _something_behind(log, facts))
         if not stopped_cleanly and not cleared:
             aside.rest(segments, end, f"the log ends at {end}")
             if end == segments.base(end):

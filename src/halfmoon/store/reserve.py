@@ -239,5 +239,6 @@ class Reserve:
         row.granted = row.last
         try:
             self._write_row(key, row)
-        except OSError:
-            row.last = row.granted  # no room for a second slot: it stands in one, as it did
+        except OSError as exc:
+            row.last = row.granted  # it stands in one slot until it grows
+            self._health.write_failed("the second copy of a reservation of queue offsets", exc)

@@ -460,7 +460,7 @@ class Store:
         self._making.forget(topic)
         if queues:
             try:
-                self._reserve.sync()
+                self._reserve.sync()  # first: a reservation that comes back without a row would make the queue anew
                 self._inventory.forget(topic, self._log.end)
             except OSError as exc:
                 self.health.sync_failed(exc)

@@ -85,9 +85,9 @@ class _History:
         self.problems: list[str] = []
 
     def run(self, weeks: int) -> list[str]:
-        for number in range(len(self.cluster.brokers)):
-            made = [self.cluster.create_topic(topic, queues=QUEUES, broker=number) for topic in (TOPIC, FILLER)]
-            assert self.cluster.world.run_until(lambda made=made: all(task.done for task in made), 30_000)  # type: ignore[misc]
+        brokers = range(len(self.cluster.brokers))
+        made = [self.cluster.create_topic(topic, queues=QUEUES, broker=one) for one in brokers for topic in (TOPIC, FILLER)]
+        assert self.cluster.world.run_until(lambda: all(task.done for task in made), 30_000)
         for _ in range(weeks):
             for _ in range(self.chance.randint(0, 2)):
                 self._new_job()
@@ -131,17 +131,21 @@ class _History:
     def _finish(self, job: Query) -> None:
         """Run a job until it is done or fails; as who looks after it tries again, a few times."""
         for _ in range(3):
-            driver = BatchDriver(self.cluster, job, tidy=True)
-            if not self.cluster.world.run_until(lambda driver=driver: driver.ended, RUN_MS):  # type: ignore[misc]
-                self.problems.append(f"hangs: {driver.name}")
-                driver.kill()
-            elif driver.task.error is None:
+            if self._ran(job):
                 self.cluster.run(ms=500)
                 return
-            else:
-                self.cluster.world.note(driver.name, f"fails: {driver.task.error}")
             self.cluster.run(ms=1000)
         self.verdict.refused += 1
+
+    def _ran(self, job: Query) -> bool:
+        driver = BatchDriver(self.cluster, job, tidy=True)
+        if not self.cluster.world.run_until(lambda: driver.ended, RUN_MS):
+            self.problems.append(f"hangs: {driver.name}")
+            driver.kill()
+            return False
+        if driver.task.error is not None:
+            self.cluster.world.note(driver.name, f"fails: {driver.task.error}")
+        return driver.task.error is None
 
     def _there(self, job: Query) -> Counter[str]:
         places = [Place(name, TOPIC, queue_id) for name in self.brokers for queue_id in range(QUEUES)]

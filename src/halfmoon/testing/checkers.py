@@ -81,8 +81,10 @@ def foreign(ledger: Ledger, contents: Contents) -> list[str]:
 
 
 def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
-    """An offset is given to one message only; a queue has no holes, unless a loss of power left one, or a queue
-    was made anew from a log whose last record was cut short."""
+    """An offset is given to one message only; a queue has no holes.
+
+    Unless a loss of power left one, or damage of its own, or it was made anew from a log that was damaged or cut short.
+    """
     problems = []
     owners: dict[tuple[Place, int], Acked] = {}
     for ack in ledger.acked:
@@ -95,10 +97,10 @@ def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
         if present and not (present[0] >= expected.start and present[-1] < expected.stop):
             problems.append(f"{place} holds offsets {present[0]} to {present[-1]} outside [{expected.start}, {expected.stop})")
         holes = [offset for offset in expected if offset not in queue.messages]
-        if any(spoilt.broker == place.broker for spoilt, _ in ledger.spoilt):
-            continue  # what was reserved for it may be left out
-        remade = ledger.faults_of(place.broker, "vanish") and ledger.faults_of(place.broker, "torn")
-        if holes and not (remade or ledger.faults_of(place.broker, "power")):
+        spoilt = {hit for hit, _ in ledger.spoilt}
+        cut = place.broker in {hit.broker for hit in spoilt} or ledger.faults_of(place.broker, "torn")
+        remade = cut and ledger.faults_of(place.broker, "vanish")
+        if holes and not (place in spoilt or remade or ledger.faults_of(place.broker, "power")):
             problems.append(f"{place} has {len(holes)} holes, the first at {holes[0]}")
     return problems
 
