@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from halfmoon.store import FoundStatus, Store
+from halfmoon.errors import CorruptRecord
+from halfmoon.store import FoundStatus, Store, reading
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, draft, facts_of, open_store
 
@@ -178,3 +179,36 @@ class Everything:
 
     def matching(self, blocks):
         return list(range(len(blocks))), len(blocks)
+
+
+# ---------------------------------------------------------------- search by time over damaged records
+
+
+@pytest.mark.parametrize(
+    "damage_of", [(4, b"\0"), (0, bytes(60)), (2, b"\x01"), (30, b"\x01")], ids=["magic", "zeros", "size", "place"]
+)
+@pytest.mark.parametrize("first", [0, 3, 15, 19, 20, 36, 39])
+def test_a_search_by_time_steps_over_damaged_records_wherever_they_lie(store: Store, first: int, damage_of, caplog):
+    places = [store.append("t", 0, [draft()], NOW + 10 * number).physical_offsets[0] for number in range(40)]
+    hit = range(first, min(first + 3, 40))
+    for number in hit:
+        damage(store, places[number] + damage_of[0], damage_of[1])
+    left = [number for number in range(40) if number not in hit]
+
+    for wanted in range(-5, 405, 5):
+        near = min(left, key=lambda number: (abs(10 * number - wanted), number))
+        assert store.offset_at("t", 0, NOW + wanted) == near, wanted
+        later = [number for number in left if 10 * number >= wanted]
+        assert store.bound_at("t", 0, NOW + wanted, upper=False) == (later[0] if later else 40), wanted
+        earlier = [number for number in left if 10 * number <= wanted]
+        assert store.bound_at("t", 0, NOW + wanted, upper=True) == (earlier[-1] if earlier else 0), wanted
+    assert len([each for each in caplog.records if "is damaged" in each.getMessage()]) == 1
+
+
+def test_a_search_by_time_among_too_many_damaged_records_says_so(store: Store, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reading, "DAMAGED_MAX", 8)
+    for number in range(40):
+        (place,) = store.append("t", 0, [draft()], NOW + number).physical_offsets
+        damage(store, place + 4, b"\0")
+    with pytest.raises(CorruptRecord, match="damaged"):
+        store.offset_at("t", 0, NOW + 20)

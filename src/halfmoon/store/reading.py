@@ -16,11 +16,13 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from halfmoon.hot import ENTRY, ENTRY_BYTES, whole_records
+from halfmoon.errors import CorruptRecord
+from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN, whole_records
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.matching import PropertyTest, selector
+from halfmoon.store.records import store_time_at
 from halfmoon.store.settings import StoreSettings
 
 Wanted = frozenset[int] | PropertyTest | None
@@ -277,63 +279,96 @@ def outside(offset: int, low: int, high: int) -> Found:
 NO_QUEUE = Found(FoundStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
 
 
-def bound_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool) -> int:
+DAMAGED_MAX = 4096
+"""Damaged records that one search by time steps over: about 10 ms."""
+
+
+class _Times:
+    """When messages of one queue were stored, for one search. Steps over damaged records, and says it."""
+
+    def __init__(self, log: CommitLog, queue: ConsumeQueue, damaged: Doubt) -> None:
+        self._log, self._queue, self._damaged = log, queue, damaged
+        self._left = DAMAGED_MAX
+
+    def at(self, offset: int, stop: int) -> tuple[int, int] | None:
+        """Return offset and store time of the first message at or behind an offset and before ``stop``; None: there is none."""
+        while (real := self._queue.real_entry(offset, stop)) is not None:
+            offset, (physical_offset, size, _) = real
+            if (stored_ms := self._stored_ms(offset, physical_offset, size)) is not None:
+                return offset, stored_ms
+            offset += 1
+        return None
+
+    def before(self, offset: int, start: int) -> tuple[int, int] | None:
+        """Return offset and store time of the last message before an offset, from ``start`` on; None: there is none."""
+        while (offset := self._queue.real_before(offset, start)) >= start:
+            physical_offset, size, _ = self._queue.entry(offset)
+            if (stored_ms := self._stored_ms(offset, physical_offset, size)) is not None:
+                return offset, stored_ms
+        return None
+
+    def _stored_ms(self, offset: int, physical_offset: int, size: int) -> int | None:
+        record = self._log.view(physical_offset, size) if size >= RECORD_BYTES_MIN else None
+        if record is not None and whole_records(record, (size,), self._queue.queue_id, offset, physical_offset):
+            return store_time_at(record)
+        if record is not None:
+            self._damaged(self._queue, offset)
+        self._left -= 1
+        if self._left < 0:
+            raise CorruptRecord(physical_offset, f"more than {DAMAGED_MAX} damaged records lie where a search by time looks")
+        return None
+
+
+def bound_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: Doubt, *, upper: bool) -> int:
     """Return the queue offset of the first message stored at a time or later; ``upper``: of the last stored at it or earlier.
 
-    Where there is none, the queue's end, or its first offset. Reads about log2(n) heads of records, also where the clock stepped
-    and times are not in order: then it is one of the offsets that have such a neighbour.
+    Where there is none, the queue's end, or its first offset. Reads about log2(n) records, also where the clock stepped and times
+    are not in order: then it is one of the offsets that have such a neighbour. ``damaged`` is told of what is stepped over.
 
     Raises CorruptRecord as `offset_at` does. Follows ConsumeQueue.binarySearchInQueueByTime (RocketMQ 5.3).
     """
     start, low, high = queue.min_offset, queue.min_offset, queue.max_offset
+    times = _Times(log, queue, damaged)
     while low < high:
         middle = (low + high) // 2
-        real = queue.real_entry(middle, high)
-        if real is None:
-            high = middle
-            continue
-        stored_ms = log.store_ms(real[1][0])
-        if stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
-            low = real[0] + 1
+        found = times.at(middle, high)
+        if found is not None and (found[1] < timestamp_ms or (upper and found[1] == timestamp_ms)):
+            low = found[0] + 1
         else:
             high = middle
     if upper:
-        return max(start, queue.real_before(low, start))
-    found = queue.real_entry(low, queue.max_offset)
+        before = times.before(low, start)
+        return start if before is None else before[0]
+    found = times.at(low, queue.max_offset)
     return queue.max_offset if found is None else found[0]
 
 
-def offset_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int) -> int:
+def offset_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: Doubt) -> int:
     """Return the queue offset of the message stored nearest to a time.
 
     Between two messages the nearer one wins, and a tie goes to the earlier; several stored in that very millisecond give the
-    first. An empty queue gives 0; a time before all gives the first, one behind all the last message. Reads about log2(n) heads
-    of records.
+    first. An empty queue gives 0; a time before all gives the first, one behind all the last message. Reads about log2(n) records;
+    ``damaged`` is told of those that are stepped over.
 
     Raises:
-        CorruptRecord: an entry points at bytes that are not a message.
+        CorruptRecord: more than `DAMAGED_MAX` damaged records lie where it looks.
 
     Follows DefaultMessageStore.getOffsetInQueueByTime (RocketMQ 4.9.8).
     Differs: the original answers any of several messages of the same millisecond, and picks the index file by its modification
     time, which a copied directory has not.
     """
-    low, high = queue.min_offset, queue.max_offset
-    start = low
+    start, low, high = queue.min_offset, queue.min_offset, queue.max_offset
+    times = _Times(log, queue, damaged)
     while low < high:
         middle = (low + high) // 2
-        real = queue.real_entry(middle, high)
-        if real is None:
-            high = middle
-            continue
-        if log.store_ms(real[1][0]) < timestamp_ms:
-            low = real[0] + 1
+        found = times.at(middle, high)
+        if found is not None and found[1] < timestamp_ms:
+            low = found[0] + 1
         else:
             high = middle
-    after = queue.real_entry(low, queue.max_offset)
-    before = queue.real_before(low, start)
-    if before < start:
+    after, before = times.at(low, queue.max_offset), times.before(low, start)
+    if before is None:
         return after[0] if after else 0
     if after is None:
-        return before
-    after_ms, before_ms = log.store_ms(after[1][0]), log.store_ms(queue.entry(before)[0])
-    return before if timestamp_ms - before_ms <= after_ms - timestamp_ms and after_ms != timestamp_ms else after[0]
+        return before[0]
+    return before[0] if timestamp_ms - before[1] <= after[1] - timestamp_ms and after[1] != timestamp_ms else after[0]

@@ -79,9 +79,9 @@ class Store:
         self.health = Health(self._failed_for_good)
         self._reserve = Reserve(disk, self.health)
         self._inventory = Inventory(disk)
-        damaged = DamagedRecords(self._log.segments).found
-        self._reader = Reader(self._log, settings, self._inventory.distrust, damaged)
-        self.ranges = RangeReader(self._log, self._queues, damaged)
+        self._damaged = DamagedRecords(self._log.segments).found
+        self._reader = Reader(self._log, settings, self._inventory.distrust, self._damaged)
+        self.ranges = RangeReader(self._log, self._queues, self._damaged)
         self._flush = Flush(disk, self._log, self._inventory, self.health)
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()
@@ -307,12 +307,12 @@ class Store:
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Queue offset of the message stored nearest to a time; 0 for an empty or unknown queue. See `reading.offset_at`."""
         queue = self._queues.get((topic, queue_id))
-        return 0 if queue is None else offset_at(self._log, queue, timestamp_ms)
+        return 0 if queue is None else offset_at(self._log, queue, timestamp_ms, self._damaged)
 
     def bound_at(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool) -> int:
         """Queue offset of the first message stored at a time or later, or of the last at it or earlier. See `reading.bound_at`."""
         queue = self._queues.get((topic, queue_id))
-        return 0 if queue is None else bound_at(self._log, queue, timestamp_ms, upper=upper)
+        return 0 if queue is None else bound_at(self._log, queue, timestamp_ms, self._damaged, upper=upper)
 
     def store_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When the message at a queue offset was stored; -1 when there is none."""
