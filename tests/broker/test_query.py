@@ -67,6 +67,21 @@ def test_an_id_where_no_message_begins_is_refused(filled, offset):
     assert (reply.code, reply.remark) == (1, f"can not find message by the offset, {offset}")
 
 
+@pytest.mark.parametrize(
+    ("at", "data"), [(2, b"\x01"), (8, b"\xff"), (86, b"\x01"), (88, b"\xff")], ids=["size", "crc", "lengths", "body"]
+)
+def test_a_damaged_message_is_refused_by_its_id_and_named_as_damaged(talk, at, data):
+    place = parse_offset_msg_id(talk.send(T, b"hello").header(SendMessageReply).msg_id).physical_offset
+    talk.send(T, bytes(100_000))
+    talk.broker.store._log.segments.write(place + at, data)
+
+    reply = talk.ask(ViewMessageById(offset=place))
+
+    assert reply.code == 1
+    assert f"record at {place}: " in reply.remark
+    assert not reply.body
+
+
 @pytest.mark.parametrize(("after_ms", "offset"), [(-5000, 0), (0, 0), (1400, 1), (1500, 1), (1600, 2), (4000, 4), (99_000, 4)])
 def test_the_offset_of_a_time_is_the_nearest_messages(filled, after_ms, offset):
     reply = filled.ask(SearchOffsetByTimestamp(topic=T, queue_id=0, timestamp=START_MS + after_ms))
