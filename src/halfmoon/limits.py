@@ -29,5 +29,8 @@ BODY_BYTES_MAX = 4 * 1024 * 1024
 CONNECTION_IDLE_MS = 120_000
 """Both sides close a connection that was silent this long."""
 
+RECONSUME_MAX = 16
+"""Redeliveries before the dead letters, where nobody says how many. Follows maxReconsumeTimes."""
+
 REASON_LENGTH_MAX = 512
 """Characters kept of the reason why a message could not be consumed: the name of an error and what it says."""

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from halfmoon.errors import MessageIllegal, UsageError
+from halfmoon.limits import REASON_LENGTH_MAX
 
 KEYS, TAGS, WAIT, DELAY, UNIQ_KEY = "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY"
 RECONSUME_REASON = "RECONSUME_REASON"
@@ -39,6 +40,12 @@ RESERVED_PROPERTIES = frozenset({
     "POP_CK_OFFSET", "1ST_POP_TIME", "DUP_INFO", "__CRC32#", REPEAT,
 })  # fmt: skip
 """Property names that belong to the protocol. Follows MessageConst.STRING_HASH_SET (4.9.8), with names of 5.x and one of ours."""
+
+
+def one_line(text: str, length_max: int = REASON_LENGTH_MAX) -> str:
+    """Return any text as a property can hold it: one line of what can be printed, cut where it is too long."""
+    shown = "".join(each if each.isprintable() else " " for each in text[: 4 * length_max])
+    return " ".join(shown.split())[:length_max].rstrip()
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from halfmoon.events.codec import Codecs
 from halfmoon.events.envelope import message_of
@@ -34,7 +35,7 @@ def half(transport: MemoryTransport, number: int = 1, attempt: int = 1) -> Prepa
 class Reader:
     """A consumer that keeps what it gets and answers what it is told to."""
 
-    def __init__(self, bus: MemoryBus, group: str = "S_mail", codes: str = "*", **options: bool) -> None:
+    def __init__(self, bus: MemoryBus, group: str = "S_mail", codes: str = "*", **options: Any) -> None:
         self.got: list[tuple[str, int, str | None]] = []
         self.answers: list[tuple[bool, str] | Exception] = []
         self.leave = bus.subscribe(group, {"TP_ORDER": codes}, self.deliver, **options)

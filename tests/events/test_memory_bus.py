@@ -44,11 +44,11 @@ def test_a_group_of_which_nobody_is_there_gets_what_was_published_meanwhile_or_n
     bus = MemoryBus()
     transport = member(bus)
     transport.send(message(1), attempt=1, timeout_ms=1)
-    kept, fresh = Reader(bus, "S_kept"), Reader(bus, "S_fresh", from_end=True)
+    kept, fresh = Reader(bus, "S_kept"), Reader(bus, "S_fresh", from_end=["TP_ORDER"])
     kept.leave()
     fresh.leave()
     transport.send(message(2), attempt=1, timeout_ms=1)
-    kept, fresh = Reader(bus, "S_kept"), Reader(bus, "S_fresh", from_end=True)
+    kept, fresh = Reader(bus, "S_kept"), Reader(bus, "S_fresh", from_end=["TP_ORDER"])
     transport.send(message(3), attempt=1, timeout_ms=1)
 
     bus.deliver()
@@ -223,7 +223,7 @@ def test_a_repeat_of_what_was_rolled_back_is_refused():
     transport = member(bus)
     transport.decide(half(transport), commit=False)
 
-    with pytest.raises(BrokerError, match="rolled back already"):
+    with pytest.raises(BrokerError, match="was rolled back: send it under a new id"):
         half(transport, attempt=2)
 
 
@@ -276,9 +276,9 @@ def test_after_so_many_checks_a_message_is_given_up_and_can_be_resumed():
     transport = member(bus, lambda stored: answers.pop(0))
     prepared = half(transport)
     transport.leave(prepared)
-    bus.advance(6 + 2 * 30)
+    bus.advance(6 + 2 * 60)
     assert (bus.pending[0].checks, bus.checks_sent) == (3, 3)
-    bus.advance(30)
+    bus.advance(60)
     assert ids(bus.given_up) == ["1"]
 
     bus.resume(bus.given_up[0])
@@ -296,7 +296,7 @@ def test_a_commit_that_comes_after_giving_up_is_honoured_once(resumed: bool):
     transport = member(bus)
     prepared = half(transport)
     transport.leave(prepared)
-    bus.advance(6 + 30)
+    bus.advance(6 + 60)
     assert ids(bus.given_up) == ["1"]
     if resumed:
         bus.resume(bus.given_up[0])
@@ -316,7 +316,7 @@ def test_a_rollback_that_comes_after_giving_up_is_final():
     transport = member(bus)
     prepared = half(transport)
     transport.leave(prepared)
-    bus.advance(6 + 30)
+    bus.advance(6 + 60)
     transport.decide(prepared, commit=False)
     transport.decide(prepared, commit=True)
 
@@ -331,7 +331,7 @@ def test_a_transaction_that_is_open_for_hours_is_not_given_up():
     prepared = half(running)
 
     bus.advance(10 * 3600)
-    assert bus.checks_sent > 1000
+    assert bus.checks_sent == 600
     assert ids(bus.pending) == ["1"]
     running.decide(prepared, commit=True)
     assert ids(bus.committed) == ["1"]

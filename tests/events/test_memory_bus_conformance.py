@@ -61,7 +61,7 @@ class OnBus:
     """On a MemoryBus: time passes when somebody waits."""
 
     def __init__(self) -> None:
-        self.bus = MemoryBus(checks_max=CHECKS_MAX)
+        self.bus = MemoryBus(checks_max=CHECKS_MAX, check_interval_s=30)
 
     def publisher(self, group: str, **options: Any) -> Publisher:
         return Publisher(group, transport=self.bus, **options)

@@ -38,7 +38,7 @@ from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, GroupNotFound, MessageRefused, NoPermission
 from halfmoon.hot import Draft, Parts, tag_hash
 from halfmoon.limits import TOPIC_LENGTH_MAX
-from halfmoon.model import RECONSUME_REASON
+from halfmoon.model import RECONSUME_REASON, one_line
 from halfmoon.store.records import whole_record
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import SubscriptionGroupConfig
@@ -214,7 +214,7 @@ def _properties(parts: Parts, message_id: str, origin: str, reason: str | None) 
     kept = without(parts.properties, _OF_THE_LAST_WAIT)
     first_id = (wire_properties.value_of(kept, b"ORIGIN_MESSAGE_ID") or message_id.encode()).decode(errors="replace")
     pairs = {"RETRY_TOPIC": origin, "ORIGIN_MESSAGE_ID": first_id}
-    told = wire_properties.one_line(reason or "")
+    told = one_line(reason or "")
     if told:
         pairs[RECONSUME_REASON] = told
     found = with_pairs(kept, pairs)

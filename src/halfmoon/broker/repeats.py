@@ -22,7 +22,7 @@ from halfmoon.broker.late import Late
 from halfmoon.broker.names import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX
 from halfmoon.broker.request import Request
 from halfmoon.broker.send import SendHeaderOf, Sends, may_be_delayed, sender_of
-from halfmoon.errors import BrokerError, ResponseCode, SystemBusy
+from halfmoon.errors import BrokerError, SystemBusy, settled_already
 from halfmoon.hot import Messages
 from halfmoon.model import REPEAT, UNIQ_KEY, StoredMessage
 from halfmoon.store.transactions import State, TransactionIndex
@@ -126,12 +126,7 @@ class Repeats:
             if half.state == State.ROLLED_BACK and (copy is None or not self._late.committed(copy)):
                 self.refused += 1
                 log.info("repeat refused, it was settled: msg_id=%.80r group=%s topic=%s", key, group, topic)
-                what = (
-                    f"the half message {key} was given up: resume it"
-                    if copy is not None and self._late.committed(copy) is None
-                    else f"the transaction of message {key} was rolled back: send it under a new id"
-                )
-                raise BrokerError(what, code=int(ResponseCode.TRANSACTION_FAILED))
+                raise settled_already(key, given_up=copy is not None and self._late.committed(copy) is None)
             queue = properties.get(REAL_QUEUE, "")
             return message, int(queue) if queue.isdigit() and len(queue) < 10 else 0
         return None

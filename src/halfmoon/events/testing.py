@@ -11,17 +11,19 @@ import contextvars
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.codec import Codecs
 from halfmoon.events.envelope import event_of
 from halfmoon.events.event import Event
-from halfmoon.events.memory.broker import FOREVER, MemoryBroker
+from halfmoon.events.memory.broker import CHECK_TIMES, FOREVER, MemoryBroker
 from halfmoon.events.memory.groups import Deliver, Job, Waiting
 from halfmoon.events.memory.records import KEEP_MS, Decision, Record, State, Verdict
 from halfmoon.events.memory.transport import MemoryTransport
-from halfmoon.model import LocalTransactionState
+from halfmoon.limits import RECONSUME_MAX
+from halfmoon.model import LocalTransactionState, StoredMessage
 
 T = TypeVar("T")
 
@@ -55,7 +57,7 @@ class MemoryBus:
     """
 
     def __init__(
-        self, *, check_after_s: float = 6, check_interval_s: float = 30, checks_max: int = 15, codecs: Codecs | None = None
+        self, *, check_after_s: float = 6, check_interval_s: float = 60, checks_max: int = 15, codecs: Codecs | None = None
     ) -> None:
         if check_after_s < 0 or check_interval_s < 0.001 or checks_max < 1:
             raise UsageError("check_after_s is 0 or more, check_interval_s at least 0.001, checks_max at least 1")
@@ -96,17 +98,23 @@ class MemoryBus:
             return member
 
     def subscribe(
-        self, group: str, topics: Mapping[str, Collection[str] | str], deliver: Deliver, *, from_end: bool = False
+        self,
+        group: str,
+        topics: Mapping[str, Collection[str] | str],
+        deliver: Deliver,
+        *,
+        from_end: Collection[str] = (),
+        reconsume_max: int = RECONSUME_MAX,
     ) -> Callable[[], None]:
         """Have a member of a consumer group given messages; returns what ends it.
 
         ``topics`` gives for each topic the codes that are wanted, ``*`` for all. ``deliver(stored, attempt)`` returns whether the
-        message is consumed, and the reason when it is not; raising is not. ``from_end``: a group of which nobody is there begins
-        with what is published from now on.
+        message is consumed, and the reason when it is not; raising is not. ``from_end``: topics of which a group is
+        given only what is published from now on, if nobody of it is there. ``reconsume_max``: how often a message comes again.
         """
         with self._lock:
-            position = len(self._broker.visible) if from_end else 0
-            return self._broker.groups.join(group, topics, deliver, position=position)
+            join, end = self._broker.groups.join, len(self._broker.visible)
+            return join(group, topics, deliver, skip=from_end, end=end, times_max=reconsume_max)
 
     def kill(self, publisher: Any) -> None:
         """Let a publisher's process die: what it has not said is never said, and it answers no checks.
@@ -152,7 +160,7 @@ class MemoryBus:
             if count > DELIVERIES_MAX:
                 raise UsageError(f"{DELIVERIES_MAX} deliveries without an end: does a consumer publish what it consumes?")
             try:
-                consumed, reason = _apart(job.deliver, job.message, job.attempt)
+                consumed, reason = _apart(job.deliver, _own(job.message), job.attempt)
             except Exception as exc:
                 log.exception("a consumer failed: event=%s group=%s", job.message.msg_id, job.group)
                 consumed, reason = False, f"{type(exc).__name__}: {exc}"
@@ -220,7 +228,7 @@ class MemoryBus:
                 return 0
             record.checks, record.counted = record.checks + 1, record.counted + 1
             self.checks_sent += 1
-            record.stored.properties["TRANSACTION_CHECK_TIMES"] = str(record.checks)
+            record.stored.properties[CHECK_TIMES] = str(record.checks)
         try:
             said = _apart(member.ask, record)
         except Exception:
@@ -270,7 +278,7 @@ class MemoryBus:
 
     @property
     def dead_letters(self) -> tuple[Waiting, ...]:
-        """What was not consumed in 17 attempts and does not come again."""
+        """What was not consumed in 17 attempts, or one more than ``reconsume_max``, and does not come again."""
         with self._lock:
             return tuple(self._broker.groups.dead())
 
@@ -293,6 +301,11 @@ class MemoryBus:
 
     def _in(self, state: State) -> tuple[Record, ...]:
         return tuple(self._broker.in_state(state))
+
+
+def _own(message: StoredMessage) -> StoredMessage:
+    """Return a message of the receiver's own: what it does to it, nobody else sees."""
+    return replace(message, properties=dict(message.properties))
 
 
 def _apart(function: Callable[..., T], *arguments: Any) -> T:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from halfmoon.errors import MessageIllegal
-from halfmoon.limits import REASON_LENGTH_MAX
 
 Buffer = bytes | bytearray | memoryview
 
@@ -60,9 +59,3 @@ def value_of(data: bytes, name: bytes) -> bytes | None:
                 return value
         end = at + len(mark) - 1
     return None
-
-
-def one_line(text: str, length_max: int = REASON_LENGTH_MAX) -> str:
-    """Return any text as a property can hold it: one line of what can be printed, cut where it is too long."""
-    shown = "".join(each if each.isprintable() else " " for each in text[: 4 * length_max])
-    return " ".join(shown.split())[:length_max].rstrip()

@@ -28,11 +28,10 @@ from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.settings import PushSettings
 from halfmoon.effects import Op, gather, now, sleep, spawn, steady
 from halfmoon.errors import HalfmoonError, TopicMadeAnew
-from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage
+from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage, one_line
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo, LockBatchReply, LockBatchRequest, from_json, to_json
 from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq
 from halfmoon.wire.ids import UniqueIds
-from halfmoon.wire.properties import one_line
 
 SUSPEND_MS = (10, 30_000)
 """Shortest and longest pause of a queue after a failure. Follows ConsumeMessageOrderlyService.submitConsumeRequestLater."""

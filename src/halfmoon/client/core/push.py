@@ -26,12 +26,12 @@ from halfmoon.client.core.tracing import Tracer
 from halfmoon.client.settings import ProducerSettings, PushSettings
 from halfmoon.effects import Now, Op, Run, Signal, Steady, aside, now, run, sleep, spawn, steady, wait
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
-from halfmoon.model import RECONSUME_REASON, ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription
+from halfmoon.limits import RECONSUME_MAX
+from halfmoon.model import RECONSUME_REASON, ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription, one_line
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo
 from halfmoon.wire.flags import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
 from halfmoon.wire.ids import UniqueIds
-from halfmoon.wire.properties import one_line
 from halfmoon.wire.traces import ConsumeCode
 
 REDELIVER_MS = 5_000
@@ -367,7 +367,7 @@ class PushCore(Puller):
         takes nothing back. Follows DefaultMQPushConsumerImpl.sendMessageBack (RocketMQ 4.9.8).
         """
         told = one_line(reason)
-        times_max = 16 if self.settings.reconsume_max < 0 else self.settings.reconsume_max
+        times_max = RECONSUME_MAX if self.settings.reconsume_max < 0 else self.settings.reconsume_max
         request = ConsumerSendMsgBack(
             offset=message.physical_offset,
             group=self.group,

@@ -10,12 +10,12 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, Self, TypeVar
 
-from halfmoon.client.aio import AsyncPushConsumer, ConsumeContext
+from halfmoon.client.aio import AsyncPushConsumer, ConsumeContext, PushSettings
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.codec import Codecs, make_payload_known
 from halfmoon.events.consuming.beginning import skip_what_was_missed
@@ -24,7 +24,8 @@ from halfmoon.events.consuming.loop import LoopThread
 from halfmoon.events.consuming.on import Handler, handlers_of
 from halfmoon.events.dedup import KEEP_S, Ledger, create_tables, ledger_of, require_table
 from halfmoon.events.dedup.cleaning import keep_purging
-from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageQueue, StoredMessage
+from halfmoon.limits import RECONSUME_MAX
+from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageModel, MessageQueue, StoredMessage
 
 T = TypeVar("T")
 
@@ -43,11 +44,18 @@ class Bus(Protocol):
     """Carries events in memory instead of a broker (`halfmoon.events.testing.MemoryBus`)."""
 
     def subscribe(
-        self, group: str, topics: Mapping[str, list[str]], deliver: Deliver, *, from_end: bool = False
+        self,
+        group: str,
+        topics: Mapping[str, list[str]],
+        deliver: Deliver,
+        *,
+        from_end: Collection[str] = (),
+        reconsume_max: int = RECONSUME_MAX,
     ) -> Callable[[], None]:
         """Have a group's events handed to ``deliver``, until what is returned is called. ``topics`` has codes, ``*`` for all.
 
-        ``from_end``: a group of which nobody is there begins with what is published from now on.
+        ``from_end``: topics of which a group is given only what is published from now on, if nobody of it is there.
+        ``reconsume_max``: how often a message comes again.
         """
 
 
@@ -62,8 +70,8 @@ class Consumers:
     ``what``: modules, functions, classes, objects, `Handler`s or lists of them; nothing: all that `@on` decorated in modules that
     are imported. ``settings`` are those of `halfmoon.client.settings.PushSettings`, by keyword, for every group; ``groups`` has
     more, by group. A group that has no progress begins with the oldest events (``consume_from``). ``bus``: a `MemoryBus` in place
-    of a broker. ``around``: gives a block in which each plain function is called. ``dedup_keep_s``: how long ids of processed
-    events are kept, in seconds.
+    of a broker; settings are checked all the same, those of threads, pulling and connections then do nothing. ``around``: gives a
+    block in which each plain function is called. ``dedup_keep_s``: how long ids of processed events are kept, in seconds.
 
     Plain functions run in threads, ``threads`` of them a group; coroutine functions on the event loop that `start_async` was
     called on, or on one in a thread of its own after `start`. Closing finishes what is in hand, for at most ``close_wait_ms``;
@@ -233,11 +241,14 @@ class _Member:
         self._leave: Callable[[], None] | None = None
         self._consumer: AsyncPushConsumer | None = None
         self._pool: ThreadPoolExecutor | None = None
-        if not with_broker:
-            return
-        self._consumer = AsyncPushConsumer(**{"group": self.group, "consume_from": ConsumeFrom.FIRST_OFFSET, **settings})
+        consumer = AsyncPushConsumer(**{"group": self.group, "consume_from": ConsumeFrom.FIRST_OFFSET, **settings})
         for topic, codes in dispatch.codes().items():
-            self._consumer.subscribe(topic, " || ".join(codes))
+            consumer.subscribe(topic, " || ".join(codes))
+        self._settings = consumer.settings
+        if not with_broker:  # what is wrong with settings and names is said all the same; it is never started
+            _check_for_bus(self._settings)
+            return
+        self._consumer = consumer
         self._consumer.on_message(self._listen)
         self._pool = ThreadPoolExecutor(self._consumer.settings.threads, thread_name_prefix=f"halfmoon-{self.group}")
 
@@ -304,7 +315,8 @@ class _Member:
             self.group,
             codes,
             lambda message, attempt: self._deliver(message, attempt, loop),
-            from_end=set(self._fleeting) == set(codes),
+            from_end=self._fleeting,
+            reconsume_max=RECONSUME_MAX if self._settings.reconsume_max < 0 else self._settings.reconsume_max,
         )
 
     def _deliver(self, message: StoredMessage, attempt: int, loop: LoopThread) -> tuple[bool, str]:
@@ -315,6 +327,13 @@ class _Member:
         if outcome.error is not None:
             log.error("a consumer failed: group=%s event=%s", self.group, message.msg_id, exc_info=outcome.error)
         return outcome.consumed, outcome.reason
+
+
+def _check_for_bus(settings: PushSettings) -> None:
+    """Raise UsageError for what a bus in memory cannot do as a broker does."""
+    if settings.orderly or settings.model is not MessageModel.CLUSTERING:
+        what = "orderly=True" if settings.orderly else f"model={settings.model.name}"
+        raise UsageError(f"{what}: a bus in memory has neither orderly consumption nor broadcasting; test it with halfmoon_broker")
 
 
 def _ledgers(handlers: list[Handler]) -> dict[int, Ledger]:

@@ -5,11 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
+from dataclasses import replace
 
-from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, RequestTimeout, SystemBusy, UsageError
+from halfmoon.errors import ConnectFailed, HalfmoonError, RequestTimeout, SystemBusy, UsageError, settled_already
 from halfmoon.events.memory.groups import Groups
 from halfmoon.events.memory.records import Decision, Record, State, Verdict, decide
-from halfmoon.model import UNIQ_KEY, Message, MessageQueue, SendResult, SendStatus, StoredMessage
+from halfmoon.model import (
+    UNIQ_KEY,
+    WAIT,
+    LocalTransactionState,
+    Message,
+    MessageQueue,
+    SendResult,
+    SendStatus,
+    StoredMessage,
+)
 
 MESSAGES_MAX = 100_000
 """On one bus; a test that needs more clears it in between."""
@@ -17,6 +28,8 @@ MESSAGES_MAX = 100_000
 FOREVER = 1_000_000_000
 
 BROKER_NAME = "memory"
+
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 
 log = logging.getLogger("halfmoon.events")
 
@@ -33,7 +46,13 @@ class MemoryBroker:
         self.groups = Groups()
         self.contradictions = self.repeats = 0
         self.down = False
-        self._of_id: dict[tuple[str, str], Record] = {}
+        self._halves: dict[tuple[str, str, str], Record] = {}
+        """By topic, id and producer group."""
+        self._seen: dict[tuple[str, str], Record] = {}
+        """Those that consumers may see, by topic and id: the first of each."""
+        self._ends: Counter[str] = Counter()
+        """How many messages each topic holds."""
+        self._places = 0
         self._faults: dict[str, list[tuple[bool, HalfmoonError]]] = {"send": [], "prepare": []}
         self._losing = 0
 
@@ -76,7 +95,8 @@ class MemoryBroker:
             stored, error = self._faults[phase].pop(0) if self._faults[phase] else (True, None)
             if error is not None and not stored:
                 raise error
-            record = self._merged(message, properties, attempt) or self._new(message, properties, group, transactional)
+            record = self._merged(message, properties, group if transactional else None, attempt)
+            record = record or self._new(message, properties, group, transactional)
             if transactional and not record.repeats:
                 after_ms = self.check_after_ms if check_after_s is None else check_after_s * 1000
                 record.next_check_ms = self.now_ms + after_ms
@@ -84,11 +104,18 @@ class MemoryBroker:
                 raise error
             return record
 
-    def _merged(self, message: Message, properties: dict[str, str], attempt: int) -> Record | None:
-        record = self._of_id.get((message.topic, properties.get(UNIQ_KEY, ""))) if attempt > 1 else None
+    def _merged(self, message: Message, properties: dict[str, str], group: str | None, attempt: int) -> Record | None:
+        """Return what a repeat repeats. ``group``: that of a half message, which repeats half messages only; None for others.
+
+        Follows `halfmoon.broker.repeats`.
+        """
+        if attempt == 1:
+            return None
+        key = message.topic, properties.get(UNIQ_KEY, "")
+        record = self._seen.get(key) if group is None else self._halves.get((*key, group))
         if record is not None:
-            if record.state in (State.ROLLED_BACK, State.GIVEN_UP):
-                raise BrokerError(f"message {record.id} was {record.state.value} already")
+            if group is not None and record.state in (State.ROLLED_BACK, State.GIVEN_UP):
+                raise settled_already(record.id, given_up=record.state is State.GIVEN_UP, address=BROKER_NAME)
             record.repeats += 1
             self.repeats += 1
         return record
@@ -98,17 +125,43 @@ class MemoryBroker:
         if index >= MESSAGES_MAX:
             raise SystemBusy(f"{MESSAGES_MAX} messages are on this bus: call clear() in between")
         if transactional:
-            properties |= {"TRAN_MSG": "true", "PGROUP": group}
-        stored = _stored(message, properties, index, self.now_ms)
+            properties |= {"TRAN_MSG": "true", "PGROUP": group, "REAL_TOPIC": message.topic, "REAL_QID": "0"}
+        else:
+            properties.pop(WAIT, None)
+        offset = len(self._halves) if transactional else self._ends[message.topic]
+        stored = _stored(message, properties, offset, self._place(), self.now_ms)
         queue = MessageQueue(message.topic, BROKER_NAME, 0)
-        result = SendResult(SendStatus.SEND_OK, stored.msg_id, stored.offset_msg_id, queue, index, stored.msg_id)
+        result = SendResult(SendStatus.SEND_OK, stored.msg_id, stored.offset_msg_id, queue, offset)
         state = State.UNKNOWN if transactional else State.COMMITTED
         record = Record(index, group, message, stored, result, transactional, state, self.now_ms)
         self.records.append(record)
-        self._of_id[message.topic, stored.msg_id] = record
-        if not transactional:
-            self.visible.append(stored)
+        if transactional:
+            self._halves[message.topic, stored.msg_id, group] = record
+        else:
+            self._show(record, stored)
         return record
+
+    def _place(self) -> int:
+        """Return the place of the next message that is stored."""
+        self._places += 1
+        return self._places - 1
+
+    def _show(self, record: Record, stored: StoredMessage) -> None:
+        """Let consumers see a message."""
+        self.visible.append(stored)
+        self._ends[stored.topic] += 1
+        self._seen.setdefault((stored.topic, stored.msg_id), record)
+
+    def _commit(self, record: Record) -> None:
+        """Store a half message once more, where consumers see it. Follows `halfmoon.broker.halfrecord`."""
+        half = record.stored
+        properties = {name: text for name, text in half.properties.items() if name != CHECK_TIMES}
+        place = self._place()
+        self._show(record, replace(
+            half, properties=properties, queue_offset=self._ends[half.topic], physical_offset=place,
+            offset_msg_id=_offset_id(place), sys_flag=int(LocalTransactionState.COMMIT), store_ms=self.now_ms,
+            prepared_transaction_offset=half.physical_offset,
+        ))  # fmt: skip
 
     def told(self, number: int, *, commit: bool) -> None:
         """Take a decision that a publisher sent about a record, unless it is to be lost on the way."""
@@ -124,7 +177,7 @@ class MemoryBroker:
         with self.lock:
             was, verdict = record.state, decide(record, decision)
             if verdict is Verdict.TAKEN and decision is Decision.COMMIT:
-                self.visible.append(record.stored)
+                self._commit(record)
             elif verdict is Verdict.REPEATED:
                 self.repeats += 1
             elif verdict is Verdict.CONTRADICTED:
@@ -141,17 +194,25 @@ class MemoryBroker:
         """Forget every message; who consumes stays."""
         with self.lock:
             self.records, self.visible = [], []
-            self._of_id.clear()
+            self._halves.clear()
+            self._seen.clear()
+            self._ends.clear()
             self.groups.clear()
 
 
-def _stored(message: Message, properties: dict[str, str], index: int, now_ms: int) -> StoredMessage:
-    """Return a message as a consumer gets it. The broker's id is a number that no real broker gives."""
-    offset_id = f"{0:016X}{index:016X}"
+def _offset_id(place: int) -> str:
+    """Return the broker's id of a message: a number that no real broker gives."""
+    return f"{0:016X}{place:016X}"
+
+
+def _stored(message: Message, properties: dict[str, str], offset: int, place: int, now_ms: int) -> StoredMessage:
+    """Return a message as it is stored first."""
+    offset_id = _offset_id(place)
     properties.setdefault(UNIQ_KEY, offset_id)
     return StoredMessage(
-        topic=message.topic, queue_id=0, queue_offset=index, physical_offset=index, body=bytes(message.body), properties=properties,
-        flag=message.flag, sys_flag=0, born_ms=now_ms, born_host="127.0.0.1:0", store_ms=now_ms, store_host="127.0.0.1:0",
+        topic=message.topic, queue_id=0, queue_offset=offset, physical_offset=place, body=bytes(message.body),
+        properties=properties, flag=message.flag, sys_flag=0,
+        born_ms=now_ms, born_host="127.0.0.1:0", store_ms=now_ms, store_host="127.0.0.1:0",
         reconsume_times=0, prepared_transaction_offset=0, body_crc=0, size_bytes=len(message.body), offset_msg_id=offset_id,
         broker_name=BROKER_NAME,
     )  # fmt: skip

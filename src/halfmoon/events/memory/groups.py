@@ -1,7 +1,8 @@
 """What consumer groups have still to be given, in memory: new messages in order, and those that come again later.
 
 Pure: `next_job` says what to hand to whom, `ended` is told how it went. Each group gets every message that it subscribes to; its
-members take turns.
+members take turns. A group's progress is kept for each topic, as a broker keeps it: a topic that it asks for later begins with its
+oldest message.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from halfmoon.errors import UsageError
-from halfmoon.model import RECONSUME_REASON, StoredMessage
+from halfmoon.limits import RECONSUME_MAX
+from halfmoon.model import DELAY, RECONSUME_REASON, WAIT, LocalTransactionState, StoredMessage, one_line
 
 Deliver = Callable[[StoredMessage, int], tuple[bool, str]]
 """Is given a message and which attempt it is, from 1; returns whether it is consumed, and the reason when it is not."""
@@ -20,8 +22,10 @@ Deliver = Callable[[StoredMessage, int], tuple[bool, str]]
 DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """After how long a message comes again that failed for the n-th time. Follows the levels 3 to 18 of RocketMQ."""
 
+FIRST_LEVEL = 3
+
 GROUPS_MAX, MEMBERS_MAX = 1_000, 1_000
-REASON_LENGTH_MAX = 512
+_OF_THE_LAST_WAIT = frozenset({DELAY, "REAL_TOPIC", "REAL_QID", WAIT})
 
 
 class Waiting(NamedTuple):
@@ -36,29 +40,48 @@ class Waiting(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A message to hand to one member of a group."""
+    """A message to hand to one member of a group, which has it come again at most ``times_max`` times."""
 
     group: str
     deliver: Deliver
     message: StoredMessage
     attempt: int
+    times_max: int = RECONSUME_MAX
 
 
 class _Member:
     """One subscriber. ``wants`` gives the codes of each topic; None: all of them."""
 
-    def __init__(self, wants: Mapping[str, Collection[str] | str], deliver: Deliver) -> None:
+    def __init__(self, wants: Mapping[str, Collection[str] | str], deliver: Deliver, times_max: int) -> None:
         self.wants = {topic: _codes(codes) for topic, codes in wants.items()}
         self.deliver = deliver
+        self.times_max = times_max
 
 
 class _Group:
+    """``begins`` says of each topic with which visible message the group goes on; before ``position`` there is nothing for it."""
+
     def __init__(self) -> None:
         self.members: list[_Member] = []
+        self.begins: dict[str, int] = {}
         self.position = 0
         self.turn = 0
+        self.again = 0
+        """How many messages came again."""
         self.consumed: list[StoredMessage] = []
         self.dead: list[Waiting] = []
+
+    def next_new(self, visible: list[StoredMessage]) -> tuple[StoredMessage, _Member] | None:
+        """Take out the next new message that a member wants, with the member whose turn it is."""
+        while self.members and self.position < len(visible):
+            at, message = self.position, visible[self.position]
+            self.position += 1
+            if at < self.begins.get(message.topic, 0) or not any(message.topic in one.wants for one in self.members):
+                continue
+            self.begins[message.topic] = at + 1
+            if (member := self.taker(message)) is not None:
+                return message, member
+        return None
 
     def taker(self, message: StoredMessage) -> _Member | None:
         """Return the member whose turn it is with a message; None when nobody wants it."""
@@ -80,18 +103,26 @@ class Groups:
         self._number = 0
 
     def join(
-        self, group: str, wants: Mapping[str, Collection[str] | str], deliver: Deliver, *, position: int
+        self,
+        group: str,
+        wants: Mapping[str, Collection[str] | str],
+        deliver: Deliver,
+        *,
+        skip: Collection[str] = (),
+        end: int = 0,
+        times_max: int = RECONSUME_MAX,
     ) -> Callable[[], None]:
-        """Add a member; returns what takes it out again. ``position``: where a group begins of which nobody is there."""
+        """Add a member; returns what takes it out again. A group of which nobody is there begins topics of ``skip`` at ``end``."""
         if group not in self._groups and len(self._groups) >= GROUPS_MAX:
             raise UsageError(f"more than {GROUPS_MAX} consumer groups on one bus")
         found = self._groups.setdefault(group, _Group())
         if len(found.members) >= MEMBERS_MAX:
             raise UsageError(f"more than {MEMBERS_MAX} members of {group}")
         if not found.members:
-            found.position = max(found.position, position)
-        member = _Member(wants, deliver)
+            found.begins.update(dict.fromkeys(skip, end))
+        member = _Member(wants, deliver, times_max)
         found.members.append(member)
+        found.position = 0  # a topic that is new to the group may lie anywhere
         return lambda: found.members.remove(member) if member in found.members else None
 
     def next_job(self, visible: list[StoredMessage], now_ms: int) -> Job | None:
@@ -99,11 +130,9 @@ class Groups:
         if (again := self._again(now_ms)) is not None:
             return again
         for name, group in self._groups.items():
-            while group.members and group.position < len(visible):
-                message = visible[group.position]
-                group.position += 1
-                if (member := group.taker(message)) is not None:
-                    return Job(name, member.deliver, message, 1)
+            if (found := group.next_new(visible)) is not None:
+                message, member = found
+                return Job(name, member.deliver, message, 1, member.times_max)
         return None
 
     def _again(self, now_ms: int) -> Job | None:
@@ -114,7 +143,10 @@ class Groups:
             if (member := self._groups[one.group].taker(one.message)) is None:
                 left.append(one)
             else:
-                found = Job(one.group, member.deliver, one.message, one.attempt)
+                group = self._groups[one.group]
+                message = replace(one.message, store_ms=one.due_ms, queue_offset=group.again)
+                group.again += 1
+                found = Job(one.group, member.deliver, message, one.attempt, member.times_max)
         for one in left:
             heapq.heappush(self._waiting, one)
         return found
@@ -125,15 +157,15 @@ class Groups:
         if consumed:
             group.consumed.append(job.message)
             return None
-        reason = " ".join(reason.split())[:REASON_LENGTH_MAX]
-        properties = {**job.message.properties, **({RECONSUME_REASON: reason} if reason else {})}
-        again = replace(job.message, properties=properties, reconsume_times=job.attempt)
+        reason = one_line(reason)
         self._number += 1
-        if job.attempt > len(DELAYS_S):
-            group.dead.append(Waiting(now_ms, self._number, job.group, again, job.attempt, reason))
+        copy = _copy(job, reason, self._number)
+        if job.attempt > job.times_max:
+            group.dead.append(Waiting(now_ms, self._number, job.group, copy, job.attempt, reason))
             return None
-        due = now_ms + DELAYS_S[job.attempt - 1] * 1000
-        waiting = Waiting(due, self._number, job.group, again, job.attempt + 1, reason)
+        level = min(job.attempt, len(DELAYS_S))
+        copy.properties.update({DELAY: str(FIRST_LEVEL - 1 + level), "REAL_TOPIC": f"%RETRY%{job.group}", "REAL_QID": "0"})
+        waiting = Waiting(now_ms + DELAYS_S[level - 1] * 1000, self._number, job.group, copy, job.attempt + 1, reason)
         heapq.heappush(self._waiting, waiting)
         return waiting
 
@@ -147,7 +179,7 @@ class Groups:
         """Forget what was and what comes again; the members stay."""
         self._waiting = []
         for group in self._groups.values():
-            group.position, group.consumed, group.dead = 0, [], []
+            group.begins, group.position, group.again, group.consumed, group.dead = {}, 0, 0, [], []
 
     def due_ms(self, after_ms: int) -> int | None:
         """When something comes again next, later than ``after_ms``; None for nothing."""
@@ -164,6 +196,20 @@ class Groups:
     def dead(self) -> list[Waiting]:
         """What groups have given up."""
         return [one for group in self._groups.values() for one in group.dead]
+
+
+def _copy(job: Job, reason: str, number: int) -> StoredMessage:
+    """Return the message as it is stored again, under an id of its own. Follows `halfmoon.broker.redelivery`."""
+    message = job.message
+    properties = {name: value for name, value in message.properties.items() if name not in _OF_THE_LAST_WAIT}
+    properties.setdefault("RETRY_TOPIC", message.topic)
+    properties.setdefault("ORIGIN_MESSAGE_ID", message.offset_msg_id)
+    if reason:
+        properties[RECONSUME_REASON] = reason
+    return replace(
+        message, properties=properties, reconsume_times=job.attempt, offset_msg_id=f"{1:016X}{number:016X}",
+        sys_flag=message.sys_flag & ~LocalTransactionState.ROLLBACK, prepared_transaction_offset=0,
+    )  # fmt: skip
 
 
 def _codes(codes: Collection[str] | str) -> frozenset[str] | None:

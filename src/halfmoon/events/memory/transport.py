@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from dataclasses import replace
 
 from halfmoon.errors import ConnectionLost, NotRunning
 from halfmoon.events.memory.broker import BROKER_NAME, MemoryBroker
@@ -58,7 +59,12 @@ class MemoryTransport:
             return LocalTransactionState.OPEN
         if self._answer is None:
             return LocalTransactionState.UNKNOWN
-        return self._answer(record.stored)
+        return self._answer(replace(record.stored, properties=dict(record.stored.properties)))
+
+    def _check_open(self) -> None:
+        self._check_alive()
+        if self._answer is None:
+            raise NotRunning("the transport is not started: call start()")
 
     def _check_alive(self) -> None:
         if self.dead:
@@ -69,12 +75,13 @@ class MemoryTransport:
     # ------------------------------------------------------------ messages
 
     def new_id(self) -> str:
-        """Return a new message id."""
+        """Return a new message id. Raises NotRunning unless it was started and is not closed."""
+        self._check_open()
         return secrets.token_hex(16).upper()
 
     def send(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
         """Send a message that consumers see at the bus's next `deliver`."""
-        self._check_alive()
+        self._check_open()
         return self._broker.store(message, self.group, attempt=attempt, phase="send").result
 
     async def send_async(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
@@ -83,7 +90,7 @@ class MemoryTransport:
 
     def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         """Store a half message."""
-        self._check_alive()
+        self._check_open()
         record = self._broker.store(message, self.group, attempt=attempt, phase="prepare", check_after_s=check_after_s)
         with self._lock:
             if len(self._open) < OPEN_MAX:
