@@ -67,8 +67,22 @@ def test_an_id_where_no_message_begins_is_refused(filled, offset):
     assert (reply.code, reply.remark) == (1, f"can not find message by the offset, {offset}")
 
 
+def test_the_earliest_time_is_that_of_the_first_message_that_is_whole(talk):
+    place = parse_offset_msg_id(talk.send(T, b"hello").header(SendMessageReply).msg_id).physical_offset
+    talk.now += 5000
+    talk.send(T, b"second")
+    talk.broker.store._log.segments.write(place + 4, b"\0")
+
+    reply = talk.ask(GetEarliestMsgStoretime(topic=T, queue_id=0))
+
+    assert reply.header(GetEarliestMsgStoretimeReply).timestamp == talk.now
+    assert talk.broker.store.earliest_ms() == talk.now
+
+
 @pytest.mark.parametrize(
-    ("at", "data"), [(2, b"\x01"), (8, b"\xff"), (86, b"\x01"), (88, b"\xff")], ids=["size", "crc", "lengths", "body"]
+    ("at", "data"),
+    [(2, b"\x01"), (8, b"\xff"), (86, b"\x01"), (88, b"\xff")],
+    ids=["size", "crc", "lengths", "body"],
 )
 def test_a_damaged_message_is_refused_by_its_id_and_named_as_damaged(talk, at, data):
     place = parse_offset_msg_id(talk.send(T, b"hello").header(SendMessageReply).msg_id).physical_offset

@@ -94,5 +94,5 @@ class Queries:
     def earliest_ms(self, request: Request) -> Reply:
         """Return when the oldest message was stored (32); -1 for none."""
         header = request.header(GetEarliestMsgStoretime)
-        lowest = self._store.queue_min(header.topic, header.queue_id)
+        lowest = self._store.bound_at(header.topic, header.queue_id, 0, upper=False)  # steps over damaged records
         return Reply(header=GetEarliestMsgStoretimeReply(timestamp=self._store.store_ms(header.topic, header.queue_id, lowest)))

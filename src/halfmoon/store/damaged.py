@@ -1,4 +1,4 @@
-"""`DamagedRecords`: says which stored records readers step over, once for each queue. Looks at no record and decides nothing."""
+"""`DamagedRecords`: says which records readers step over, once for each queue, and once for the key index. Decides nothing."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class DamagedRecords:
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
+        self._passed = False
 
     def found(self, queue: ConsumeQueue, queue_offset: int) -> None:
         """Say that the record at an offset of a queue is damaged."""
@@ -28,4 +29,16 @@ class DamagedRecords:
             " and over others like it in that queue, and fsck lists them all",
             self._segments.path(base), physical_offset - base, physical_offset - base + size, physical_offset, queue_offset,
             queue.queue_id, queue.topic,
+        )  # fmt: skip
+
+    def passed(self, physical_offset: int, size: int) -> None:
+        """Say that the key index, which knows no queue, steps over bytes of the log; once."""
+        if self._passed:
+            return
+        self._passed = True
+        base = self._segments.base(physical_offset)
+        log.error(
+            "%s, bytes %d to %d (physical offset %d): no record is there; the key index steps over it and over others like it, and"
+            " fsck lists them all",
+            self._segments.path(base), physical_offset - base, physical_offset - base + size, physical_offset,
         )  # fmt: skip

@@ -20,6 +20,7 @@ from halfmoon.ports import Disk
 from halfmoon.store import arrays
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog
+from halfmoon.store.damaged import DamagedRecords
 from halfmoon.store.hashing import index_hash, index_hashes
 from halfmoon.store.inventory import Inventory
 from halfmoon.store.keyindex import Header, IndexFile, KeyIndex
@@ -58,6 +59,7 @@ class Indexing:
 
     def __init__(self, log: CommitLog, index: KeyIndex, *, enabled: bool) -> None:
         self._log, self.index, self.enabled = log, index, enabled
+        self._damaged = DamagedRecords(log.segments)
         self.position = 0
         self.safe_offset = self.safe_ms = 0
         """Offset and store time of the last record in the files that are full and synced, and whose records are synced too; its
@@ -254,6 +256,7 @@ class Indexing:
             found = check_at(full, at, position)
         except CorruptRecord:
             _, damaged = next(log.scan(position, visible, known_to=visible))
+            self._damaged.passed(position, damaged.size_bytes)
             return position + damaged.size_bytes
         if not isinstance(found, RecordFacts):
             return base + log.file_bytes

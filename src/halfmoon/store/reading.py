@@ -280,7 +280,7 @@ NO_QUEUE = Found(FoundStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
 
 
 DAMAGED_MAX = 4096
-"""Damaged records that one search by time steps over: about 10 ms."""
+"""Damaged records that one search by time steps over: the broker serves nobody else meanwhile, tens of milliseconds."""
 
 
 class _Times:

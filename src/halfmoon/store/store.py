@@ -30,7 +30,7 @@ from halfmoon.store.missing import Queues
 from halfmoon.store.opening import Opening, carry_out
 from halfmoon.store.ranges import RangeReader
 from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, Wanted, bound_at, offset_at
-from halfmoon.store.records import TagCode, tag_hash_of
+from halfmoon.store.records import RecordFacts, TagCode, tag_hash_of
 from halfmoon.store.recovery import Recovered
 from halfmoon.store.reserve import Reserve
 from halfmoon.store.settings import StoreSettings
@@ -189,8 +189,10 @@ class Store:
         return self.health.failure
 
     def earliest_ms(self) -> int:
-        """When the oldest record of the log was stored; -1: there is none."""
-        return self._log.store_ms(self._log.first) if self._log.record(self._log.first) is not None else -1
+        """When the oldest record of the log that is whole was stored; -1: there is none."""
+        end = self._visible.end
+        found = self._log.scan(self._log.first, end, known_to=end)
+        return next((facts.store_ms for _, facts in found if isinstance(facts, RecordFacts)), -1)
 
     def in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether a message is near enough to the end of the log to be taken as still in memory; True when there is none."""

@@ -22,6 +22,7 @@ from halfmoon.testing.drive import Task
 from halfmoon.testing.faults import SLOW_US, STUCK_US, Faults
 from halfmoon.testing.ledger import Contents, Ledger, Place, Queue, Seen
 from halfmoon.testing.rebuild import indexes_differ
+from halfmoon.testing.searches import searches_differ
 from halfmoon.testing.verdict import Verdict, judging
 from halfmoon.testing.workload import QUEUES, Plan, consumer, producer, puller
 from halfmoon.wire.bodies import ClusterInfo, from_json
@@ -122,6 +123,7 @@ class _History:
         problems = check(self.ledger, contents, offsets)
         problems += [f"refusing: {problem}" for problem in refusing(cluster)]
         problems += [f"silence: {problem}" for problem in called_silent(cluster)]
+        problems += [f"searches: {problem}" for problem in searches_differ(cluster, self.plan, contents, self.ledger)]
         problems += self._after_a_clean_stop(contents, offsets)
         cluster.run(ms=REGISTER_MS + 5_000)
         return problems + [f"routes: {problem}" for problem in routes_agree(self._routes(), dict(self.plan.brokers))]
