@@ -75,7 +75,7 @@ def test_the_table_grows_and_keeps_what_is_in_it():
 
 @pytest.mark.slow
 def test_a_table_that_grows_moves_nothing_that_was_granted():
-    for seed in range(30):
+    for seed in range(12):
         disk = SimDisk(Random(seed), write_back=0.2)
         reserve = loaded(disk)
         for number in range(250):
