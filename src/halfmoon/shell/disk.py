@@ -35,6 +35,8 @@ _STEP_MIN = 16 * 1024
 """The first step, doubled with each: most queues stay small."""
 _STEP_MAX = 32 * 1024 * 1024
 _PWRITE_MIN = 4096
+_NEAR_BYTES = 16 * 1024
+"""Numbers that lie so near to each other are asked for at once, whether the file takes them."""
 _DIRECT_BYTES, _COMPARED_BYTES = 1024 * 1024, 64 * 1024
 _HOLES_MAX = 1024 * 1024
 """Bytes of a view that the file system is asked for, where it may not have them."""
@@ -107,17 +109,19 @@ class RealFile:
         """Copy big-endian 32-bit numbers in, each at its own place. Raises as `write` does."""
         if not len(places):
             return
-        end = int(max(places)) + 4
+        start, end = int(min(places)), int(max(places)) + 4
         if end > self._reserved:
             self._reserve(end)
         assert self._view is not None, "what is reserved is mapped"
         array: Any = places
-        if not self._kind.keeps:
+        near = end - start <= _NEAR_BYTES
+        if not self._kind.keeps or (near and not self._mapping.may_write(start, end - start)):  # type: ignore[union-attr]
             for place, number in zip(places, numbers):
                 self._write_large(int(place), _NUMBER.pack(int(number)))
             return
-        with _opened(self._full, os.O_RDWR):
-            pass  # what may not be opened for writing takes none through the mapping either; too many places to ask for each
+        if not near:
+            with _opened(self._full, os.O_RDWR):
+                pass  # what may not be opened for writing takes none through the mapping either; too many pages to ask for each
         if not hasattr(array, "dtype"):
             for place, number in zip(places, numbers):
                 _NUMBER.pack_into(self._view, place, number)
