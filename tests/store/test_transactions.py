@@ -11,6 +11,7 @@ import pytest
 from halfmoon.errors import StoreNotWritable
 from halfmoon.model import java_hash
 from halfmoon.shell.disk import RealDisk
+from halfmoon.store.redolog import RedoLog
 from halfmoon.store.transactions import Check, Half, State
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, draft, run
@@ -191,6 +192,23 @@ def test_the_milestone_waits_for_the_log_and_never_passes_what_is_durable():
     carry_out_both(store, index, NOW + 2000)
     index.tick(NOW + 2000)
     assert index._files.milestone.last.position == store.durable_offset == store.end_offset
+
+
+def test_units_that_cannot_be_written_before_a_sync_stop_the_index_and_leave_the_milestone(monkeypatch: pytest.MonkeyPatch):
+    store, index = open_both(disk_of())
+    now = save_all(store, index, NOW)
+    was = index._files.milestone.last
+    add_halves(store, index, ["a"])
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(RedoLog, "write", fail)
+    index.tick(now + 60_000)
+    assert index.failure == "the transaction index cannot be written: [Errno 5] Input/output error"
+    assert (index._files.milestone.last, index.work()) == (was, [])
+    with pytest.raises(StoreNotWritable):
+        index.make_room(1, 0)
 
 
 def test_the_milestone_follows_a_log_without_transactions_and_syncs_nothing_else():

@@ -23,6 +23,8 @@ from halfmoon.store.segments import Segments
 
 PREPARED_TAG = -1
 _AT_ONCE = 64 * 1024
+_WAITING_BYTES = 16 * 1024
+"""Bytes of units that wait in memory at most: nobody reads those that no milestone counts, and a milestone has them written."""
 
 
 def decided_tag(half_offset: int, *, committed: bool) -> int:
@@ -43,6 +45,8 @@ class RedoLog:
         self.per_file = file_units
         self.end = 0
         self._room = 0
+        self._waiting = bytearray()
+        """Units that `append` took and `write` has not written: the last ones before ``end``."""
 
     @property
     def first(self) -> int:
@@ -50,31 +54,42 @@ class RedoLog:
         return self.end if self.segments.last is None else self.segments.first // UNIT_BYTES
 
     def append(self, units: Sequence[tuple[int, int, int]]) -> None:
-        """Write units (physical offset, size, tag) behind the last.
+        """Take units (physical offset, size, tag) behind the last. They are written by `write`, or once they are many.
 
         Raises ValueError for numbers that do not fit, and OSError when the disk is full.
         """
-        segments, done = self.segments, 0
         try:
             pack = UNIT.pack
-            data = b"".join([pack(physical_offset, size, tag) for physical_offset, size, tag in units])
+            self._waiting += b"".join([pack(physical_offset, size, tag) for physical_offset, size, tag in units])
         except struct_error as exc:
             raise ValueError(f"a unit does not fit the redo log: {exc}") from None
-        while done < len(units):
-            at = self.end * UNIT_BYTES
+        self.end += len(units)
+        if len(self._waiting) >= _WAITING_BYTES:
+            self.write()
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something was taken or written since the last sync began."""
+        return bool(self._waiting or self.segments.dirty)
+
+    def write(self) -> None:
+        """Write what `append` took. Raises OSError when the disk is full; what is not written stays to be written."""
+        segments, waiting = self.segments, self._waiting
+        while waiting:
+            at = self.end * UNIT_BYTES - len(waiting)
             if segments.last is None or at >= segments.end:
                 segments.extend(at)
-            count = min(len(units) - done, self.per_file - self.end % self.per_file)
-            segments.write(at, data[done * UNIT_BYTES : (done + count) * UNIT_BYTES])
-            done += count
-            self.end += count
+            count = min(len(waiting), segments.file_bytes - at % segments.file_bytes)
+            segments.write(at, waiting[:count])
+            del waiting[:count]
 
     def make_room(self, count: int) -> None:
         """Take the disk's space for so many more units. Raises OSError when the disk is full."""
         self._room = take_room(self.segments, max(self._room, self.end * UNIT_BYTES), (self.end + count) * UNIT_BYTES)
 
     def units(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the units (physical offset, size, tag) from one number to before another."""
+        """Yield the units (physical offset, size, tag) from one number to before another. Raises what `write` does."""
+        self.write()
         while start < stop:
             end = min(stop, start + _AT_ONCE, start - start % self.per_file + self.per_file)
             yield from UNIT.iter_unpack(self.segments.view(start * UNIT_BYTES, (end - start) * UNIT_BYTES))
@@ -84,9 +99,11 @@ class RedoLog:
         """Forget everything: the files are gone."""
         self.segments.remove_after(-1)
         self.segments.first = self.end = self._room = 0
+        self._waiting.clear()
 
     def cut(self, end: int, *, thorough: bool) -> None:
         """Forget the units from a number on, so that they never come back."""
+        self.write()
         if self.segments.last is not None and end * UNIT_BYTES <= self.segments.first:
             self.segments.remove_after(-1)
         else:

@@ -56,13 +56,15 @@ class TransactionFiles:
     @property
     def dirty(self) -> bool:
         """Whether something was written since the last sync began."""
-        return bool(self._owed[0] or self.table.segments.dirty or self.redo.segments.dirty or self.slots.dirty)
+        return bool(self._owed[0] or self.table.segments.dirty or self.redo.dirty or self.slots.dirty)
 
     def take_sync(self) -> Callable[[], None]:
         """Return what waits until everything written so far is on the device; it may run in another thread.
 
-        When it fails before it began (`halfmoon.store.health.untried`), `put_back` leaves it to the next.
+        When it fails before it began (`halfmoon.store.health.untried`), `put_back` leaves it to the next. Raises OSError when units
+        of the redo log that wait in memory cannot be written.
         """
+        self.redo.write()
         (files, directories), self._owed = self._owed, ([], [])
         for segments in (self.table.segments, self.redo.segments):
             files += segments.take_dirty()

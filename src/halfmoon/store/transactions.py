@@ -331,8 +331,12 @@ class TransactionIndex:
             self._reached = snapshot
             self._settle_milestone()
             return
+        try:
+            sync = files.take_sync()
+        except OSError as exc:
+            self.failure = f"the transaction index cannot be written: {exc}"
+            return
         self._syncing = True
-        sync = files.take_sync()
 
         def run() -> None:
             sync()
