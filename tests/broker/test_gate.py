@@ -66,7 +66,7 @@ def test_a_send_is_refused_alike_in_a_group_and_alone(make_talk, monkeypatch, wh
     before = len(stored(talk, TOPIC, 3)), len(stored(talk, HALF_TOPIC))
     sends, taken = talk.broker.sends, []
     monkeypatch.setattr(
-        sends, "_store_group", lambda group, now, store=sends._store_group: (taken.append(group), store(group, now))
+        sends, "_store_groups", lambda groups, now, store=sends._store_groups: (taken.extend(groups), store(groups, now))
     )
     quick = talk.ask(*kind(topic, body, queue_id))
     assert len(taken) == (queue_id == 3 and topic == TOPIC and why != "too large")  # the size is looked at before

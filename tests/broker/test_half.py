@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
+from halfmoon.model import java_hash
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.offset import GetMaxOffset
 from halfmoon.wire.headers.send import SendMessage, SendMessageReply
@@ -48,6 +49,32 @@ def test_half_messages_of_a_turn_go_through_the_same_store_together_each_answere
         assert halves[sent.queue_offset].body == b"%d" % k
         assert halves[sent.queue_offset].offset_msg_id == sent.msg_id
     assert [half.queue_offset for half in halves] == list(range(30))
+
+
+def test_of_the_half_messages_of_a_turn_only_the_one_that_cannot_be_stored_is_refused(make_talk):
+    talk = make_talk(store={"commit_log_file_bytes": 65_536})
+    for queue_id in range(3):
+        prepare(talk, f"first{queue_id}", queue_id=queue_id)
+    sizes = {k: 65_500 if k == 4 else 100 + k for k in range(9)}
+    opaques = {
+        k: talk.post(send_header(TOPIC, queue_id=k % 3, properties=half_properties(f"u{k}", f"group-{k % 2}")), bytes(size))
+        for k, size in sizes.items()
+    }
+    talk.turn()
+    answers = {k: talk.answer(opaque) for k, opaque in opaques.items()}
+    assert [k for k, answer in answers.items() if answer.code] == [4]
+    assert answers[4].code == 13
+    halves = stored(talk, HALF_TOPIC)
+    assert len(halves) == 3 + 8
+    index = talk.broker.transactions.index
+    for k in sizes.keys() - {4}:
+        sent = answers[k].header(SendMessageReply)
+        half = halves[sent.queue_offset]
+        assert (sent.queue_id, len(half.body), half.offset_msg_id) == (k % 3, sizes[k], sent.msg_id)
+        entered = index.half(sent.queue_offset)
+        assert (entered.physical_offset, entered.size) == (half.physical_offset, half.size_bytes)
+        assert (half.properties["PGROUP"], entered.group_hash) == (f"group-{k % 2}", java_hash(f"group-{k % 2}"))
+    assert index.pending_count == 11
 
 
 @pytest.mark.mission("003-15")

@@ -99,15 +99,19 @@ def forgetful(*arguments: Any) -> Any:
     halves, chance = broker.transactions.halves, Random(1)
     store = halves.store
 
-    def stored(half: Group, now: int) -> None:
-        _, queue_id, _, messages = half
-        if chance.random() < 0.03:
-            nowhere = Messages.lying_at([10**9 + number for number in range(len(messages))])
-            for sender in messages.senders:
-                nowhere.sent(*sender)
-            broker.sends.acknowledge(Stored(nowhere, queue_id, 10**6 + chance.randrange(10**6)), now)
-        else:
-            store(half, now)
+    def stored(groups: list[Group], now: int) -> None:
+        kept = []
+        for half in groups:
+            _, queue_id, _, messages = half
+            if chance.random() < 0.03:
+                nowhere = Messages.lying_at([10**9 + number for number in range(len(messages))])
+                for sender in messages.senders:
+                    nowhere.sent(*sender)
+                broker.sends.acknowledge(Stored(nowhere, queue_id, 10**6 + chance.randrange(10**6)), now)
+            else:
+                kept.append(half)
+        if kept:
+            store(kept, now)
 
     halves.store = broker.sends.on_halves = stored  # type: ignore[method-assign]
     return broker

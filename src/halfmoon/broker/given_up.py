@@ -37,7 +37,7 @@ from halfmoon.broker.recent import HalfMessage
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
 from halfmoon.errors import BrokerError, CorruptRecord, StoreNotWritable, UsageError
-from halfmoon.hot import Draft, Messages, Parts, tag_hash
+from halfmoon.hot import Draft, Parts, tag_hash
 from halfmoon.model import StoredMessage
 from halfmoon.store.records import whole_record
 from halfmoon.store.transactions import Check, Half, State, TransactionIndex
@@ -153,9 +153,8 @@ class GivenUp:
         self._late.check_room()
         kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
         group, draft = found.get(PRODUCER_GROUP, ""), _draft(parts, kept, 0)
-        half = Messages([draft])
-        index = self._halves.append(half, group, request.now)
-        resumed = half.places[0]
+        appended = self._halves.append([(group, [draft])], request.now)
+        index, resumed = appended.queue_offset, appended.physical_offsets[0]
         self._halves.recent.add(index, HalfMessage(resumed, group, *real_queue(kept), draft))  # to be decided before it is durable
         if (copy := message_of(self._store.record(place))) is not None:
             self._late.resumed(copy.prepared_transaction_offset, index, resumed)

@@ -13,7 +13,8 @@ REAL_QID and counts of checks that a sender made up are dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 from halfmoon.broker.acks import Stored
 from halfmoon.broker.names import HALF_TOPIC, check_group
@@ -23,6 +24,7 @@ from halfmoon.broker.send import Sends, sender_of
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import Draft, Group, Messages, Parts, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.store.store import Appended
 from halfmoon.store.transactions import TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.flags import TRANSACTION_MASK
@@ -64,33 +66,38 @@ class Halves:
         messages = Messages([draft])
         messages.sent(*sender_of(request, wait=wait), 1)
         self._sends.reader.open_halves(header.topic, queue_id, suffix)
-        self.store(Group(header.topic, queue_id, group, messages), request.now)
+        self.store([Group(header.topic, queue_id, group, messages)], request.now)
 
-    def store(self, half: Group, now: int) -> None:
-        """Store half messages of one producer group for one queue, and have them answered. Raises what `append` does."""
-        topic, queue_id, group, messages = half
-        index = self.append(messages, group, now)
-        add = self.recent.add
-        for at, (place, draft) in enumerate(zip(messages.places, messages.drafts), index):
-            add(at, HalfMessage(place, group, topic, queue_id, draft))
-        self._sends.acknowledge(Stored(messages, queue_id, index), now)
+    def store(self, halves: list[Group], now: int) -> None:
+        """Store groups of half messages together, and have them answered. Raises what `append` does."""
+        drafts = [group.messages.drafts for group in halves]
+        appended = self.append(zip([group.producer_group for group in halves], drafts), now)
+        index, places, add = appended.queue_offset, iter(appended.physical_offsets), self.recent.add
+        for (topic, queue_id, producer_group, messages), of_group in zip(halves, drafts):
+            stored = Messages.lying_at(list(islice(places, len(of_group))))
+            for sender in messages.senders:
+                stored.sent(*sender)
+            for at, (place, draft) in enumerate(zip(stored.places, of_group), index):
+                add(at, HalfMessage(place, producer_group, topic, queue_id, draft))
+            self._sends.acknowledge(Stored(stored, queue_id, index), now)
+            index += len(of_group)
 
-    def append(self, messages: Messages | Iterable[Draft], group: str, now: int) -> int:
-        """Append half messages of one producer group and enter them into the index; return the first queue offset.
-
-        Raises what `Sends.append` does.
-        """
-        messages = messages if isinstance(messages, Messages) else Messages(messages)
+    def append(self, halves: Iterable[tuple[str, Sequence[Draft]]], now: int) -> Appended:
+        """Append half messages by producer group, all at once, and enter them into the index. Raises what `Sends.append` does."""
+        found: list[Draft] = []
+        hashes: list[int] = []
+        for producer_group, drafts in halves:
+            found += drafts
+            hashes += [tag_hash(producer_group.encode())] * len(drafts)
         try:
-            self._index.make_room(len(messages), 0)
+            self._index.make_room(len(found), 0)
         except StoreNotWritable as exc:
             raise ServiceNotAvailable(f"service not available now: {exc}") from exc
-        appended = self._sends.append(HALF_TOPIC, 0, messages, now)
-        store_s, code = now // 1000, tag_hash(group.encode())
-        places = zip(appended.physical_offsets, appended.sizes)
-        self._index.prepared(appended.queue_offset, [(place, size, store_s, code) for place, size in places])
-        self.stored += len(messages)
-        return appended.queue_offset
+        appended = self._sends.append(HALF_TOPIC, 0, found, now)
+        places, store_s = zip(appended.physical_offsets, appended.sizes, hashes), now // 1000
+        self._index.prepared(appended.queue_offset, [(place, size, store_s, code) for place, size, code in places])
+        self.stored += len(found)
+        return appended
 
     # ------------------------------------------------------------ properties
 

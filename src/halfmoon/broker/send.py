@@ -94,7 +94,7 @@ class Sends:
         """Parks messages that are to be delivered later; returns False for one that is not."""
         self.cluster_pair = wire_properties.encode({"CLUSTER": settings.cluster})
         self.message_bytes_max: int = store.settings.message_bytes_max
-        self.on_halves: Callable[[Group, int], None]
+        self.on_halves: Callable[[list[Group], int], None]
         """Where groups of half messages go."""
         self._sync_flush = store.sync_flush
         self.reader = Reader(self.cluster_pair, self.message_bytes_max)
@@ -119,25 +119,36 @@ class Sends:
 
     def turn(self, now: int) -> None:
         """Store what was read in this turn, a group at a time, and have it answered."""
+        halves: list[Group] = []
         for taken in self.reader.take():
-            self._store_group(Group(*taken), now)
+            group = Group(*taken)
+            if group.producer_group:
+                halves.append(group)
+            else:
+                self._store_groups([group], now)
+        if halves:
+            self._store_groups(halves, now)
 
-    def _store_group(self, group: Group, now: int) -> None:
-        topic, queue_id, producer_group, messages = group
+    def _store_groups(self, groups: list[Group], now: int) -> None:
+        """Store one group, or all those of half messages, which go to one queue, and have them answered."""
+        topic, queue_id, producer_group, messages = groups[0]
         try:
             self.check_open(now)
             if producer_group:
-                self.on_halves(group, now)
+                self.on_halves(groups, now)
             else:
                 self.store(topic, queue_id, messages, now)
         except MessageRefused as exc:
-            if len(messages.senders) == 1:
+            if len(groups) == len(messages.senders) == 1:
                 self._acks.refuse(messages, exc)
-            else:  # one of them cannot be stored, and so none was: find out which
-                for one in messages.apart():
-                    self._store_group(group._replace(messages=one), now)
+                return
+            # one of them cannot be stored, and so none was: find out which
+            apart = groups if len(groups) > 1 else [groups[0]._replace(messages=one) for one in messages.apart()]
+            for group in apart:
+                self._store_groups([group], now)
         except Exception as exc:  # these sends fail, those of other groups do not feel it
-            self._acks.refuse(messages, refusal_of(exc, f"{len(messages)} sends to queue {queue_id} of {topic}"))
+            for topic, queue_id, _, messages in groups:
+                self._acks.refuse(messages, refusal_of(exc, f"{len(messages)} sends to queue {queue_id} of {topic}"))
 
     # ------------------------------------------------------------ one send
 
