@@ -9,6 +9,7 @@ import pytest
 from halfmoon.store import Store, indexing
 from halfmoon.store.fsck import fsck
 from halfmoon.store.reading import Found, FoundStatus
+from halfmoon.store.resync import next_record
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, facts_of, open_store, run, small
 
@@ -223,6 +224,22 @@ def test_marks_are_found_behind_a_damaged_record(monkeypatch: pytest.MonkeyPatch
     store._indexing._marks.clear()  # as after a start
     assert store.query("t", "U2999", 32, *ALWAYS).records
     assert len(store._indexing._marks) > 7
+
+
+def test_a_query_looks_only_at_the_newest_bytes_behind_the_index_and_finds_records_only_there(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(indexing, "_CATCH_UP_SLICES", 0)
+    monkeypatch.setattr(indexing, "_SEARCH_BYTES", 3 * 1024 * 1024)
+    probed: list[int] = []
+    monkeypatch.setattr(indexing, "next_record", lambda segments, at, stop: probed.append(at) or next_record(segments, at, stop))
+    store = open_store(SimDisk(Random(1)), commit_log_file_bytes=16 * 1024 * 1024)
+    for number in range(3000):
+        store.append("t", 0, [keyed(bytes(3000), f"U{number}")], NOW + number)
+    store._indexing._marks.clear()  # as after a start
+    assert store.query("t", "U2999", 32, *ALWAYS).records
+    assert store.query("t", "U2500", 32, *ALWAYS).records
+    assert not store.query("t", "U100", 32, *ALWAYS).records  # until the index has reached it
+    assert len(probed) <= 10
+    assert min(probed) >= store.end_offset - 3 * 1024 * 1024
 
 
 def test_an_index_file_whose_last_record_is_lost_is_not_trusted():

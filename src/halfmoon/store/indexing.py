@@ -15,7 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import BadMessage, CorruptRecord, StoreError
-from halfmoon.hot import BORN_V6, MAGIC, MAGIC_V2, STORE_V6, parts_at
+from halfmoon.hot import BORN_V6, MAGIC, STORE_V6, parts_at
 from halfmoon.ports import Disk
 from halfmoon.store import arrays
 from halfmoon.store.checkpoint import Checkpoint
@@ -323,36 +323,24 @@ class Indexing:
         searched = 0
         self._mark_from(start, visible)
         for begin, end in self._windows(start, visible):
-            if len(found) >= count_max or searched >= _SEARCH_BYTES:
-                return
             searched += end - begin
+            if len(found) >= count_max or searched > _SEARCH_BYTES:
+                return
             for place in reversed(_records_with(self._log, begin, end, key)):
                 record = self._matching(place, topic, key, begin_ms, end_ms, visible)
                 if record is not None and len(found) < count_max:
                     found[place] = record
 
     def _mark_from(self, start: int, end: int) -> None:
-        """Find record starts between an offset and the first mark, from size to size; after a start of the store there are none."""
+        """Find a record about each megabyte between an offset and the first mark, of what one query searches; after a start of the
+        store there are no marks.
+        """
         stop = min((mark for mark in self._marks if mark > start), default=end)
         if stop - start <= 4 * _WINDOW_BYTES:
             return
-        segments, marks = self._log.segments, [start]
-        while start < stop:
-            base = segments.base(start)
-            view = segments.view(base, min(segments.file_bytes, stop - base))
-            at, before, last = start - base, start - base, len(view)
-            while at + 8 <= last:
-                size, magic = _SIZE.unpack_from(view, at)
-                if size < 91 or magic not in (MAGIC, MAGIC_V2):
-                    found = None if magic == BLANK_MAGIC else next_record(segments, base + before + 1, base + last)
-                    if found is None:
-                        break
-                    before = at = found - base
-                    continue
-                if base + at - marks[-1] >= _WINDOW_BYTES:
-                    marks.append(base + at)
-                before, at = at, at + size
-            start = base + segments.file_bytes
+        marks = [start]
+        while (found := next_record(self._log.segments, max(marks[-1] + _WINDOW_BYTES, end - _SEARCH_BYTES), stop)) is not None:
+            marks.append(found)
         self._marks = deque([*marks, *(mark for mark in self._marks if mark >= stop)], maxlen=_MARKS_MAX)
 
     def _windows(self, start: int, end: int) -> Iterator[tuple[int, int]]:
