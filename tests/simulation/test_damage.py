@@ -26,6 +26,7 @@ def test_every_promise_holds_when_files_are_removed_or_damaged_between_runs(seed
     ("seed", "flush", "kinds"),
     [
         *[(6, "sync", "damage,power"), (35, "sync", "damage,power"), (12, "async", "damage,power"), (53, "async", "damage,power")],
+        (23, "async", "damage,power"),
         *[(13, "sync", "vanish,power"), (5, "async", "damage,power,vanish"), (11, "sync", "damage,vanish,torn,stop")],
         *[(8, "sync", "flip,damage"), (20, "async", "flip,power"), (61, "async", "flip,power")],
     ],

@@ -3,8 +3,9 @@
 Recovery finds out what is there; here it is made *durable* before anything is built on it. After an unclean stop nobody knows which
 pages the device has: a process may have seen a sync fail and died of it, and the kernel counts those pages as clean ever after.
 So everything behind the checkpoint is written again in place, which is bounded by what was recovered, and then synced like any
-other write: at once in sync flush, and after a loss; else with the next sync. Where the checkpoint is another broker's that can be
-whole files: what the device has of them is compared, not written.
+other write: at once in sync flush, after a loss, and where a start wrote entries anew that the checkpoint calls durable; else with
+the next sync. Where the checkpoint is another broker's that can be whole files: what the device has of them is compared, not
+written.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class Opening:
             self._distrust(facts, from_offset=flush.durable_offset if ours else facts.start, ours=ours)
         changed = [queue for queue in self._queues.values() if queue.changed]
         rebuilt = bool(rebuild.rows) or rebuild.everything
-        synced = lost or facts.rolled or rebuilt or (self._settings.sync_flush and flush.durable_offset < log.end)
+        again = facts.start < flush.durable_offset  # as a file of the log was cut short; the checkpoint calls those entries durable
+        synced = lost or facts.rolled or rebuilt or again or (self._settings.sync_flush and flush.durable_offset < log.end)
         if synced:
             self._sync(changed, now)
             changed = []
