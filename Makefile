@@ -64,13 +64,13 @@ quick: $(INSTALLED)
 AGAIN = test $$? = 1 && echo "what failed, once more and alone:" && \
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -rap
 
-# Seven processes on two cores: most tests of events, Spark and Apache's brokers wait for others more than they work.
+# Five processes on two cores: most tests of events, Spark and Apache's brokers wait for others more than they work.
 # With halfmoon-native, what stores, sends and reads runs once more without it.
 test: databases lint $(NATIVE)  ## everything: style, types, all tests, simulation, Apache's clients and brokers
 	@rm -f build/mission.json
 	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -qq >/dev/null || true  # compiled once, not five times at once
 	@! test -e $(NATIVE) || cargo test --manifest-path native/Cargo.toml --no-default-features
-	$(BIN)/python -m pytest -n 7 --dist loadgroup --no-loadscope-reorder $(ARGS) || { $(AGAIN) $(ARGS); }
+	$(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(ARGS) || { $(AGAIN) $(ARGS); }
 	@! test -e $(NATIVE) || { echo "once more, without halfmoon-native:" && export HALFMOON_NATIVE=0 \
 		&& { $(BIN)/python -m pytest -n 2 -m "not slow and not interop" $(PURE) || { $(AGAIN) $(PURE); }; }; }
 
