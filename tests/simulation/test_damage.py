@@ -74,6 +74,20 @@ def test_a_pull_that_looks_at_no_record_is_found_in_every_seed(monkeypatch: pyte
     assert any("brought what is no message" in problem for problem in simulate(seed, steps=8, kinds=("damage",)).problems)
 
 
+@pytest.mark.parametrize(
+    ("fault", "planted"),
+    [
+        ("halfmoon.store.store.offset_at", lambda *asked: 0),
+        ("halfmoon.store.store.bound_at", lambda *asked, upper: 1),
+        ("halfmoon.store.commitlog.CommitLog.record", nothing),
+    ],
+    ids=["by time", "the earliest", "by id"],
+)
+def test_a_search_that_answers_something_else_is_found(monkeypatch: pytest.MonkeyPatch, fault: str, planted: Any) -> None:
+    monkeypatch.setattr(fault, planted)
+    assert found(1, "kill", "searches")
+
+
 @pytest.mark.parametrize("seed", [3, 5])
 def test_a_row_that_is_believed_though_it_is_damaged_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr("halfmoon.store.inventory.crc32", lambda data: 7)
