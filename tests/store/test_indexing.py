@@ -215,6 +215,18 @@ def test_messages_behind_a_damaged_record_are_found_by_key(monkeypatch: pytest.M
     assert (store._indexing.position == store.end_offset) == indexed
 
 
+def test_the_key_index_says_once_what_it_steps_over(caplog: pytest.LogCaptureFixture):
+    store = open_store(SimDisk(Random(1)))
+    some(store, 40)
+    for number in (10, 20):
+        physical_offset = int.from_bytes(store.read("t", 0, number, 1).pieces[0][28:36], "big")
+        store._log.segments.write(physical_offset + 4, b"\0")
+    store.query("t", "U30", 32, *ALWAYS)
+
+    (said,) = [each.getMessage() for each in caplog.records if "the key index steps over it" in each.getMessage()]
+    assert said.startswith("commitlog/00000000000000000000, bytes ")
+
+
 def test_marks_are_found_behind_a_damaged_record(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(indexing, "_CATCH_UP_SLICES", 0)
     store = open_store(SimDisk(Random(1)), commit_log_file_bytes=16 * 1024 * 1024)

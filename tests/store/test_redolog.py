@@ -47,6 +47,17 @@ def test_units_go_over_files_and_come_back_in_order():
     assert (redo.first, redo.end, len(disk.list("transaction/redolog"))) == (0, 50, 4)
 
 
+def test_units_that_wait_are_16_kib_at_most_and_none_of_them_counts_as_missing():
+    disk = SimDisk(Random(1))
+    redo = RedoLog(disk, 10_000)
+    for number in range(3000):
+        redo.append([(number, 100, PREPARED_TAG)])
+        assert redo.first == 0
+        assert redo.end == number + 1
+        assert len(redo._waiting) < 16 * 1024
+    assert disk.list("transaction/redolog")
+
+
 def test_files_before_a_unit_go_and_the_rest_stays():
     redo = RedoLog(SimDisk(Random(1)), 16)
     redo.append(units(50))

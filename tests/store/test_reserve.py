@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from errno import ENOSPC
 from random import Random
 
 import pytest
@@ -71,6 +72,26 @@ def test_the_table_grows_and_keeps_what_is_in_it():
     assert {name: disk.file_size(f"config/{name}") // 256 for name in disk.list("config")} == {
         "queueReserve": 256, "queueReserve.1": 256, "queueReserve.2": 512,
     }  # fmt: skip
+
+
+def test_a_second_copy_that_cannot_be_written_is_said_and_the_reservation_stands(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    disk = SimDisk(Random(1))
+    reserve, queue = loaded(disk), queue_of(disk)
+    extension = reserve.extend(queue, 1)
+    reserve.sync()
+
+    def full(*_: object) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reserve._slots, "write", full)
+        reserve.granted(extension)
+    assert "the second copy of a reservation of queue offsets cannot be written: [Errno 28]" in caplog.text
+    assert queue.reserved == extension.reserved
+    disk.crash(power=True)
+    assert loaded(disk).reserved("t", 0) == extension.reserved
 
 
 @pytest.mark.slow

@@ -194,7 +194,9 @@ def test_the_milestone_waits_for_the_log_and_never_passes_what_is_durable():
     assert index._files.milestone.last.position == store.durable_offset == store.end_offset
 
 
-def test_units_that_cannot_be_written_before_a_sync_stop_the_index_and_leave_the_milestone(monkeypatch: pytest.MonkeyPatch):
+def test_units_that_cannot_be_written_before_a_sync_stop_the_index_and_leave_the_milestone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     store, index = open_both(disk_of())
     now = save_all(store, index, NOW)
     was = index._files.milestone.last
@@ -206,6 +208,7 @@ def test_units_that_cannot_be_written_before_a_sync_stop_the_index_and_leave_the
     monkeypatch.setattr(RedoLog, "write", fail)
     index.tick(now + 60_000)
     assert index.failure == "the transaction index cannot be written: [Errno 5] Input/output error"
+    assert f"refused until the broker is started anew: {index.failure}" in caplog.text
     assert (index._files.milestone.last, index.work()) == (was, [])
     with pytest.raises(StoreNotWritable):
         index.make_room(1, 0)

@@ -118,7 +118,7 @@ class Sends:
         return self.reader.read(peer.number, peer.host, data)
 
     def turn(self, now: int) -> None:
-        """Store what was read in this turn, a group at a time, and have it answered."""
+        """Store what was read in this turn, a group at a time and all half messages at once, and have it answered."""
         halves: list[Group] = []
         for taken in self.reader.take():
             group = Group(*taken)

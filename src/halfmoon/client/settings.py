@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from halfmoon.errors import SettingError
+from halfmoon.limits import RECONSUME_MAX
 from halfmoon.model import ConsumeFrom, MessageModel, split_addresses
 from halfmoon.settings import forms, setting
 
@@ -172,6 +173,11 @@ class PushSettings(ConsumerSettings):
         why="Wait at close for running calls, so that their progress is stored.",
         low=0,
     )
+
+    @property
+    def redeliveries(self) -> int:
+        """``reconsume_max`` as a number, where messages come in no order."""
+        return RECONSUME_MAX if self.reconsume_max < 0 else self.reconsume_max
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ import contextvars
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from halfmoon.errors import HalfmoonError, UsageError
@@ -20,10 +19,10 @@ from halfmoon.events.envelope import event_of
 from halfmoon.events.event import Event
 from halfmoon.events.memory.broker import CHECK_TIMES, FOREVER, MemoryBroker
 from halfmoon.events.memory.groups import Deliver, Job, Waiting
-from halfmoon.events.memory.records import KEEP_MS, Decision, Record, State, Verdict
+from halfmoon.events.memory.records import KEEP_MS, Decision, Record, State, Verdict, own_copy
 from halfmoon.events.memory.transport import MemoryTransport
 from halfmoon.limits import RECONSUME_MAX
-from halfmoon.model import LocalTransactionState, StoredMessage
+from halfmoon.model import LocalTransactionState
 
 T = TypeVar("T")
 
@@ -160,7 +159,7 @@ class MemoryBus:
             if count > DELIVERIES_MAX:
                 raise UsageError(f"{DELIVERIES_MAX} deliveries without an end: does a consumer publish what it consumes?")
             try:
-                consumed, reason = _apart(job.deliver, _own(job.message), job.attempt)
+                consumed, reason = _apart(job.deliver, own_copy(job.message), job.attempt)
             except Exception as exc:
                 log.exception("a consumer failed: event=%s group=%s", job.message.msg_id, job.group)
                 consumed, reason = False, f"{type(exc).__name__}: {exc}"
@@ -301,11 +300,6 @@ class MemoryBus:
 
     def _in(self, state: State) -> tuple[Record, ...]:
         return tuple(self._broker.in_state(state))
-
-
-def _own(message: StoredMessage) -> StoredMessage:
-    """Return a message of the receiver's own: what it does to it, nobody else sees."""
-    return replace(message, properties=dict(message.properties))
 
 
 def _apart(function: Callable[..., T], *arguments: Any) -> T:

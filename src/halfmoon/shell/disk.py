@@ -114,20 +114,24 @@ class RealFile:
             self._reserve(end)
         assert self._view is not None, "what is reserved is mapped"
         array: Any = places
-        near = end - start <= _NEAR_BYTES
-        if not self._kind.keeps or (near and not self._mapping.may_write(start, end - start)):  # type: ignore[union-attr]
+        if not self._kind.keeps or not self._takes(start, end):
             for place, number in zip(places, numbers):
                 self._write_large(int(place), _NUMBER.pack(int(number)))
             return
-        if not near:
-            with _opened(self._full, os.O_RDWR):
-                pass  # what may not be opened for writing takes none through the mapping either; too many pages to ask for each
         if not hasattr(array, "dtype"):
             for place, number in zip(places, numbers):
                 _NUMBER.pack_into(self._view, place, number)
         else:  # an array, so numpy is there; nobody else waits for it at the start
             table: Any = sys.modules["numpy"].frombuffer(self._view, dtype=">i4")
             table[array // 4] = numbers
+
+    def _takes(self, start: int, end: int) -> bool:
+        """Whether numbers between two places may be written through the mapping. Raises OSError where that is known already."""
+        assert self._mapping is not None
+        if end - start <= _NEAR_BYTES:
+            return self._mapping.may_write(start, end - start)
+        with _opened(self._full, os.O_RDWR):
+            return True  # too many pages to ask for each; what may not be opened for writing takes none through the mapping either
 
     def _write_large(self, at: int, data: Buffer) -> None:
         with _writing:

@@ -23,12 +23,10 @@ class DamagedRecords:
             return
         queue.damage_said = True
         physical_offset, size, _ = queue.entry(queue_offset)
-        base = self._segments.base(physical_offset)
         log.error(
-            "%s, bytes %d to %d (physical offset %d): the record of offset %d of queue %d of %s is damaged; readers step over it"
-            " and over others like it in that queue, and fsck lists them all",
-            self._segments.path(base), physical_offset - base, physical_offset - base + size, physical_offset, queue_offset,
-            queue.queue_id, queue.topic,
+            "%s: the record of offset %d of queue %d of %s is damaged; readers step over it and over others like it in that queue,"
+            " and fsck lists them all",
+            self._where(physical_offset, size), queue_offset, queue.queue_id, queue.topic,
         )  # fmt: skip
 
     def passed(self, physical_offset: int, size: int) -> None:
@@ -36,9 +34,12 @@ class DamagedRecords:
         if self._passed:
             return
         self._passed = True
-        base = self._segments.base(physical_offset)
         log.error(
-            "%s, bytes %d to %d (physical offset %d): no record is there; the key index steps over it and over others like it, and"
-            " fsck lists them all",
-            self._segments.path(base), physical_offset - base, physical_offset - base + size, physical_offset,
-        )  # fmt: skip
+            "%s: no record is there; the key index steps over it and over others like it, and fsck lists them all",
+            self._where(physical_offset, size),
+        )
+
+    def _where(self, physical_offset: int, size: int) -> str:
+        base = self._segments.base(physical_offset)
+        begin = physical_offset - base
+        return f"{self._segments.path(base)}, bytes {begin} to {begin + size} (physical offset {physical_offset})"

@@ -51,7 +51,9 @@ class RedoLog:
     @property
     def first(self) -> int:
         """Number of the first unit that is there; ``end`` when there is none."""
-        return self.end if self.segments.last is None else self.segments.first // UNIT_BYTES
+        if self.segments.last is None:
+            return self.end - len(self._waiting) // UNIT_BYTES
+        return self.segments.first // UNIT_BYTES
 
     def append(self, units: Sequence[tuple[int, int, int]]) -> None:
         """Take units (physical offset, size, tag) behind the last. They are written by `write`, or once they are many.

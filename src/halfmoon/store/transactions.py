@@ -211,8 +211,13 @@ class TransactionIndex:
 
     def _fail(self, exc: OSError) -> NoReturn:
         """What the log holds did not get into the files: only a start makes them whole."""
+        raise StoreNotWritable(self._stop(exc)) from exc
+
+    def _stop(self, exc: OSError) -> str:
+        """Take nothing more, and say so; return the reason."""
         self.failure = f"the transaction index cannot be written: {exc}"
-        raise StoreNotWritable(self.failure) from exc
+        log.warning("half messages and decisions are refused until the broker is started anew: %s", self.failure)
+        return self.failure
 
     # ------------------------------------------------------------ checks
 
@@ -334,7 +339,7 @@ class TransactionIndex:
         try:
             sync = files.take_sync()
         except OSError as exc:
-            self.failure = f"the transaction index cannot be written: {exc}"
+            self._stop(exc)
             return
         self._syncing = True
 

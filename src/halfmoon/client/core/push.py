@@ -26,7 +26,6 @@ from halfmoon.client.core.tracing import Tracer
 from halfmoon.client.settings import ProducerSettings, PushSettings
 from halfmoon.effects import Now, Op, Run, Signal, Steady, aside, now, run, sleep, spawn, steady, wait
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
-from halfmoon.limits import RECONSUME_MAX
 from halfmoon.model import RECONSUME_REASON, ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription, one_line
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo
 from halfmoon.wire.flags import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -367,7 +366,7 @@ class PushCore(Puller):
         takes nothing back. Follows DefaultMQPushConsumerImpl.sendMessageBack (RocketMQ 4.9.8).
         """
         told = one_line(reason)
-        times_max = RECONSUME_MAX if self.settings.reconsume_max < 0 else self.settings.reconsume_max
+        times_max = self.settings.redeliveries
         request = ConsumerSendMsgBack(
             offset=message.physical_offset,
             group=self.group,

@@ -316,7 +316,7 @@ class _Member:
             codes,
             lambda message, attempt: self._deliver(message, attempt, loop),
             from_end=self._fleeting,
-            reconsume_max=RECONSUME_MAX if self._settings.reconsume_max < 0 else self._settings.reconsume_max,
+            reconsume_max=self._settings.redeliveries,
         )
 
     def _deliver(self, message: StoredMessage, attempt: int, loop: LoopThread) -> tuple[bool, str]:

@@ -5,6 +5,7 @@ The states and what leads from one to another stand in `NEXT`; a pair that is no
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 
 import msgspec
@@ -39,6 +40,11 @@ class Verdict(Enum):
     TAKEN = "taken"
     REPEATED = "repeated"
     CONTRADICTED = "contradicted"
+
+
+def own_copy(message: StoredMessage) -> StoredMessage:
+    """Return a message for one receiver: what that one does to it, nobody else sees."""
+    return replace(message, properties=dict(message.properties))
 
 
 NEXT = {

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import secrets
 import threading
-from dataclasses import replace
 
 from halfmoon.errors import ConnectionLost, NotRunning
 from halfmoon.events.memory.broker import BROKER_NAME, MemoryBroker
-from halfmoon.events.memory.records import Record
+from halfmoon.events.memory.records import Record, own_copy
 from halfmoon.events.transport import Answer, Prepared, Told
 from halfmoon.model import LocalTransactionState, Message, SendResult
 
@@ -59,7 +58,7 @@ class MemoryTransport:
             return LocalTransactionState.OPEN
         if self._answer is None:
             return LocalTransactionState.UNKNOWN
-        return self._answer(replace(record.stored, properties=dict(record.stored.properties)))
+        return self._answer(own_copy(record.stored))
 
     def _check_open(self) -> None:
         self._check_alive()
