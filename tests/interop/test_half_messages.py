@@ -18,15 +18,20 @@ from tests.interop.apache import Cluster
 TOPIC, HALF = "HalfMessages", "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
-def until_there(client: Ranges) -> QueueEnds:
-    """Return the ends of the half topic, whose route 4.9 tells from its first round of checks on."""
+def until_there(client: Ranges, count: int) -> QueueEnds:
+    """Return the ends of the half topic once it has so many messages: 4.9 tells its route from its first round of checks on, and
+    puts what it answered into queues a little later.
+    """
     end = time.monotonic() + 90
     while True:
         try:
-            return client.bounds(HALF)
+            found = client.bounds(HALF)
         except NoRoute:
-            assert time.monotonic() < end
-            time.sleep(0.2)
+            found = {}
+        if sum(high - low for low, high in found.values()) >= count:
+            return found
+        assert time.monotonic() < end
+        time.sleep(0.2)
 
 
 @pytest.mark.interop
@@ -44,7 +49,7 @@ def test_an_audit_reads_half_messages_by_pulls(apache: Callable[..., Cluster], v
                 ids.append(half.message_id)
 
     with Ranges(nameserver=cluster.nameserver, half_messages=True) as client:
-        ((broker, queue), (low, high)) = until_there(client).popitem()
+        ((broker, queue), (low, high)) = until_there(client, len(ids)).popitem()
         found = [message for raw in client.read(broker, HALF, queue, low, high) for message in decode_records(raw)]
         begin = client.offsets_at(HALF, found[3].store_ms)[broker, queue]
 
