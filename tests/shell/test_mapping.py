@@ -29,26 +29,46 @@ def maps_of(path: Path) -> int:
     return Path("/proc/self/maps").read_text().count(str(path))
 
 
-def test_files_of_a_store_that_are_read_and_written_keep_no_descriptor(tmp_path: Path):
+def test_files_of_a_store_that_are_read_and_seldom_written_keep_no_descriptor(tmp_path: Path):
     disk = RealDisk(tmp_path)
     files = [disk.create(f"queue{number}", 6_000_000) for number in range(3 * WRITING_MAX)]
+    for at in range(5):
+        for file in files:
+            file.write(at * 5, b"entry")
     for file in files:
-        file.write(0, b"entry")
-        assert bytes(file.view(0, 5)) == b"entry"
+        file.write(100_000, bytes(5_000))
+        assert bytes(file.view(20, 5)) == b"entry"
     assert descriptors(tmp_path) == 0
 
 
-def test_few_files_keep_one_for_large_writes_and_all_of_them_take_more(tmp_path: Path):
+@pytest.mark.parametrize("size", [20, 5_000])
+def test_files_written_often_keep_one_up_to_a_bound_and_all_of_them_take_more(tmp_path: Path, size: int):
     disk = RealDisk(tmp_path)
-    files = [disk.create(f"log{number}", 100_000) for number in range(2 * WRITING_MAX)]
-    for at in range(0, 20_000, 5_000):
+    files = [disk.create(f"log{number}", 40 * size) for number in range(2 * WRITING_MAX)]
+    for at in range(0, 40 * size, size):
         for number, file in enumerate(files):
-            file.write(at, bytes([number]) * 5_000)
-    assert descriptors(tmp_path) <= WRITING_MAX
-    assert [bytes(file.view(0, 20_000)) for file in files] == [bytes([number]) * 20_000 for number in range(len(files))]
+            file.write(at, number.to_bytes(4, "big") * (size // 4))
+    assert 0 < descriptors(tmp_path) <= WRITING_MAX
+    assert all(bytes(file.view(0, 40 * size)) == number.to_bytes(4, "big") * (10 * size) for number, file in enumerate(files))
     for file in files:
         file.close()
     assert descriptors(tmp_path) == 0
+
+
+def test_files_that_take_turns_are_seldom_opened_though_more_than_may_keep_a_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    disk = RealDisk(tmp_path)
+    files = [disk.create(f"queue{number}", 100_000) for number in range(WRITING_MAX + 100)]
+    for file in files:
+        file.write(0, b"entry")
+    opened = []
+    system = os.open
+    monkeypatch.setattr(os, "open", lambda *arguments: opened.append(arguments) or system(*arguments))
+    for at in range(100):
+        for file in files:
+            file.write(at * 20, b"entry")
+    assert len(opened) < len(files) * 100 / 10
 
 
 def test_the_memory_stays_while_anybody_looks_and_no_longer(tmp_path: Path):

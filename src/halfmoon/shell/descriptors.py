@@ -23,8 +23,9 @@ KEPT_MAX = 1024
 HELD_MAX = 64
 """Of these, so many are held open: each file that a turn may have to open, several times over. Fewer where few are kept."""
 
-WRITING_MAX = 64
-"""Files of the store that keep theirs: the log's, and those of the queues that large batches go to."""
+WRITING_MAX = 512
+"""Files of the store that keep theirs, as they are written often: half of what connections leave, and of each queue that is sent to
+at most one. With 64, sends over 256 queues cost 3 % more."""
 
 ENDLESS = 1 << 20
 """In place of a bound that does not exist: a number that no process reaches."""
@@ -72,7 +73,7 @@ def for_connections(allowed: int) -> int:
 
 
 def for_writing() -> int:
-    """Return how many files of the store may keep a descriptor for their next large write."""
+    """Return how many files of the store may keep a descriptor for their next write."""
     return min(WRITING_MAX, allowed_descriptors() // 16)
 
 

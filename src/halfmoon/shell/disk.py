@@ -1,12 +1,12 @@
 """`RealDisk`: the directory of a store on a real file system. The only place of Halfmoon that opens files of a store.
 
-Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Small writes
-are copied into the mapping too, at half the price of a ``pwrite``; large ones are a ``pwrite``, at a third of the price of the
-page faults that a copy into fresh pages takes (measured: 13 against 44 us for 19 KiB). Space is asked from the file system in
-steps of whole pages *before* it is written to, so that a full disk is an `OSError` and never a signal; see
-`halfmoon.shell.filesystems` for those where that is not enough. No file keeps a descriptor (`halfmoon.shell.mapping`), but for the
-few that large writes go to, and some are held for the moments in which one is needed (`halfmoon.shell.descriptors`). Nothing here
-knows what the bytes mean.
+Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Most writes are a
+``pwrite``: it costs half of asking the mapping whether it takes them and copying (measured: 1.2 against 2.7 us for 20 bytes), and a
+third of the page faults of fresh pages (13 against 44 us for 19 KiB). That needs a descriptor, and there are more files than those:
+a file is given one when it is written often (`halfmoon.shell.descriptors` bounds how many), and until then small writes go through
+the mapping. Space is asked from the file system in steps of whole pages *before* it is written to, so that a full disk is an
+`OSError` and never a signal; see `halfmoon.shell.filesystems` for those where that is not enough. Nothing here knows what the
+bytes mean.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ _DIRECT_BYTES, _COMPARED_BYTES = 1024 * 1024, 64 * 1024
 _HOLES_MAX = 1024 * 1024
 """Bytes of a view that the file system is asked for, where it may not have them."""
 _UNMAPPED = Kind(keeps=True, reads_holes=True)
-_UNUSED, _CLOSED = -2, -1
-"""In place of a descriptor: it is kept from the second large write on, as the files of most queues see no second one."""
+_NONE = -1
+"""In place of a descriptor."""
+_WRITES_OFTEN, _LARGE_WRITE = 16, 8
+"""Writes after which a file is given a descriptor, and as how many of them a large one counts. What was taken from it must be
+earned again: files that take turns, more than may keep one, cost an open each so many writes, and not each write."""
 
 _writing = Lock()
 _kept: dict[RealFile, None] = {}
-"""Files that keep a descriptor, the latest last; `for_writing` says how many may. Behind the lock, as a number that another
+"""Files that keep a descriptor, in the order in which they were given one; `for_writing` says how many may. Behind the lock, as a number that another
 thread's file was given meanwhile must not be written to."""
 
 
@@ -80,7 +83,7 @@ def _named(path: Path) -> Iterator[None]:
 class RealFile:
     """A file of fixed size, mapped when first touched."""
 
-    __slots__ = ("_fd", "_full", "_given_back", "_kind", "_mapping", "_pwrite_min", "_reserved", "_view", "path", "size")
+    __slots__ = ("_fd", "_full", "_given_back", "_kind", "_mapping", "_pwrite_min", "_reserved", "_view", "_writes", "path", "size")
 
     def __init__(self, path: str, full: Path, size: int) -> None:
         self.path, self.size = path, size
@@ -92,7 +95,9 @@ class RealFile:
         """Bytes below have their blocks, in whole pages."""
         self._kind = _UNMAPPED
         self._pwrite_min = _PWRITE_MIN
-        self._fd = _UNUSED
+        self._fd = _NONE
+        self._writes = 0
+        """Since it last had a descriptor."""
         self._given_back = False
 
     def write(self, at: int, data: Buffer) -> None:
@@ -100,10 +105,12 @@ class RealFile:
         end = at + len(data)
         if end > self._reserved:
             self._reserve(end)
-        if end - at >= self._pwrite_min or not self._mapping.may_write(at, end - at):  # type: ignore[union-attr]
-            self._write_large(at, data)  # which gets the system's reason, and no signal
-            return
-        self._view[at:end] = data  # type: ignore[index]  # _reserve has mapped it
+        if self._fd < 0 and end - at < self._pwrite_min:
+            self._writes += 1
+            if self._writes < _WRITES_OFTEN and self._mapping.may_write(at, end - at):  # type: ignore[union-attr]
+                self._view[at:end] = data  # type: ignore[index]  # _reserve has mapped it
+                return
+        self._pwrite(at, data)  # which gets the system's reason, and no signal
 
     def write_numbers(self, places: Sequence[int], numbers: Sequence[int]) -> None:
         """Copy big-endian 32-bit numbers in, each at its own place. Raises as `write` does."""
@@ -116,7 +123,7 @@ class RealFile:
         array: Any = places
         if not self._kind.keeps or not self._takes(start, end):
             for place, number in zip(places, numbers):
-                self._write_large(int(place), _NUMBER.pack(int(number)))
+                self._pwrite(int(place), _NUMBER.pack(int(number)))
             return
         if not hasattr(array, "dtype"):
             for place, number in zip(places, numbers):
@@ -133,29 +140,38 @@ class RealFile:
         with _opened(self._full, os.O_RDWR):
             return True  # too many pages to ask for each; what may not be opened for writing takes none through the mapping either
 
-    def _write_large(self, at: int, data: Buffer) -> None:
+    def _pwrite(self, at: int, data: Buffer) -> None:
         with _writing:
+            if self._fd >= 0:
+                self._pwrite_all(self._fd, at, data)
+                return
             try:
-                fd = self._fd if self._fd >= 0 else reserved(lambda: os.open(self._full, os.O_RDWR | os.O_CLOEXEC))
+                fd = reserved(lambda: os.open(self._full, os.O_RDWR | os.O_CLOEXEC))
             except OSError as exc:
                 if exc.errno not in (EMFILE, ENFILE) or not self._mapping.may_write(at, len(data)):  # type: ignore[union-attr]
                     raise
                 self._view[at : at + len(data)] = data  # type: ignore[index]  # slower, and needs no descriptor
                 return
             try:
-                with _named(self._full):
-                    written = os.pwrite(fd, data, at)
-                    while written < len(data):  # a signal may cut a write short
-                        written += os.pwrite(fd, memoryview(data)[written:], at + written)
+                self._pwrite_all(fd, at, data)
             finally:
-                if self._fd == _UNUSED:
-                    os.close(fd)
-                    self._fd = _CLOSED
-                elif self._fd == _CLOSED:
-                    self._keep(fd)
+                self._keep_or_close(fd, len(data))
 
-    def _keep(self, fd: int) -> None:
-        """Keep a descriptor for the next large write; the one that was kept first is closed where they are too many."""
+    def _pwrite_all(self, fd: int, at: int, data: Buffer) -> None:
+        try:
+            written = os.pwrite(fd, data, at)
+            while written < len(data):  # a signal may cut a write short
+                written += os.pwrite(fd, memoryview(data)[written:], at + written)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, str(self._full)) from None
+
+    def _keep_or_close(self, fd: int, written_bytes: int) -> None:
+        """Keep a descriptor of a file that is written often; that of the file that was given one first is closed for it."""
+        if written_bytes >= _PWRITE_MIN:
+            self._writes += _LARGE_WRITE
+        if self._writes < _WRITES_OFTEN:
+            os.close(fd)
+            return
         self._fd = fd
         _kept[self] = None
         while len(_kept) > for_writing():
@@ -165,7 +181,7 @@ class RealFile:
         _kept.pop(self, None)
         if self._fd >= 0:
             os.close(self._fd)
-            self._fd = _CLOSED
+        self._fd, self._writes = _NONE, 0
 
     def view(self, at: int, size: int) -> memoryview:
         """Return bytes without copying; shorter at the file's end."""
@@ -248,7 +264,6 @@ class RealFile:
         self._reserved = 0
         with _writing:
             self._close_fd()
-            self._fd = _UNUSED
 
     def _open_map(self) -> None:
         with _opened(self._full, os.O_RDWR) as fd:
