@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from halfmoon import arrays
 from halfmoon.shell.disk import RealDisk
-from halfmoon.store import Draft, Store, StoreSettings, arrays
+from halfmoon.store import Draft, Store, StoreSettings
 from halfmoon.store.indexing import SLICE_RECORDS
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])

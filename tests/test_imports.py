@@ -33,7 +33,7 @@ LAYERS = {
             "ports",
             "hot",
             "columns",
-            "java_keys",
+            "arrays",
             "sql92",
         )
     },
@@ -113,7 +113,7 @@ LAZY = {
     ("halfmoon.cli.spark", "halfmoon.cli.spark_lake"): "as above",
     ("halfmoon.cli.spark_upkeep", "halfmoon.cli.spark_tables"): "as above",
     ("halfmoon.cli.spark", "halfmoon.spark.jobs.plots"): "matplotlib is an extra, and half a second",
-    ("halfmoon.store.arrays", "numpy"): "a start without keys to index need not wait 60 ms for it; it is optional besides",
+    ("halfmoon.arrays", "numpy"): "a start without keys to index need not wait 60 ms for it; it is optional besides",
 }
 """Imports inside functions that save time for many and dodge nothing, each with its reason."""
 

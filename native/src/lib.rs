@@ -8,6 +8,7 @@ pub mod batch;
 pub mod frames;
 pub mod headers;
 mod json;
+pub mod keys;
 pub mod messages;
 pub mod properties;
 #[cfg(feature = "python")]

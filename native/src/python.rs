@@ -2,8 +2,8 @@
 //!
 //! Nothing here lets go of the interpreter: a turn's work takes microseconds, and another thread would cost more than it brings.
 
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyIndexError, PyKeyError, PyUnicodeDecodeError, PyValueError};
+use pyo3::buffer::{PyBuffer, ReadOnlyCell};
+use pyo3::exceptions::{PyBufferError, PyIndexError, PyKeyError, PyUnicodeDecodeError, PyValueError, PyZeroDivisionError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyList, PyType};
@@ -11,6 +11,7 @@ use pyo3::types::{PyBytes, PyList, PyType};
 use crate::answers::Form;
 use crate::batch;
 use crate::frames::{self, Rest};
+use crate::keys::{self, Bytes};
 use crate::messages::{self as columns, Illegal, Numbers, Sender, Source, Target};
 use crate::properties;
 use crate::reader;
@@ -19,7 +20,7 @@ use crate::record;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 3;
+const INTERFACE: i64 = 4;
 
 impl From<Illegal> for PyErr {
     fn from(illegal: Illegal) -> Self {
@@ -380,11 +381,64 @@ fn whole_records(
     Ok(record::whole_records(&copy, &sizes, (queue_id, queue_offset, physical_offset)))
 }
 
+/// Bytes of Python's that others may write meanwhile.
+struct Shared<'a> {
+    cells: &'a [ReadOnlyCell<u8>],
+}
+
+impl Bytes for Shared<'_> {
+    fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    fn copy(&self, at: usize, into: &mut [u8]) -> Option<()> {
+        let cells = self.cells.get(at..at.checked_add(into.len())?)?;
+        into.iter_mut().zip(cells).for_each(|(byte, cell)| *byte = cell.get());
+        Some(())
+    }
+}
+
+fn shared<'a>(buffer: &'a PyBuffer<u8>, py: Python<'a>) -> PyResult<Shared<'a>> {
+    let cells = buffer.as_slice(py).ok_or_else(|| PyBufferError::new_err("the bytes do not lie side by side"))?;
+    Ok(Shared { cells })
+}
+
+type Keys = (usize, usize, Vec<i32>, Vec<i64>, Vec<i64>);
+
+/// Return what the records are found by that lie one behind another from `at` on; `data` begins at the offset `first`.
+#[pyfunction]
+fn record_keys(data: &Bound<'_, PyAny>, at: usize, first: i64, records_max: usize) -> PyResult<Keys> {
+    let buffer = PyBuffer::<u8>::get(data)?;
+    let found = keys::record_keys(&shared(&buffer, data.py())?, at, first, records_max);
+    Ok((found.count, found.at, found.hashes, found.offsets, found.times))
+}
+
+type Entries<'py> = (Bound<'py, PyBytes>, Vec<i64>, Vec<i32>, usize);
+
+/// Return the entries of keys that are entered from number `count` on, the slots that change, rising, the newest entry of each,
+/// and how many of those had none.
+#[pyfunction]
+fn index_entries<'py>(
+    slots: &Bound<'py, PyAny>,
+    count: i32,
+    begin_ms: i64,
+    hashes: Vec<i32>,
+    offsets: Vec<i64>,
+    times: Vec<i64>,
+) -> PyResult<Entries<'py>> {
+    let (py, buffer) = (slots.py(), PyBuffer::<u8>::get(slots)?);
+    let keys = hashes.into_iter().zip(offsets).zip(times).map(|((hash, offset), time)| (hash, offset, time));
+    let found = keys::index_entries(&shared(&buffer, py)?, count, begin_ms, keys);
+    let found = found.ok_or_else(|| PyZeroDivisionError::new_err("there are no slots"))?;
+    Ok((PyBytes::new(py, &found.entries), found.slots, found.numbers, found.fresh))
+}
+
 #[pymodule]
 mod halfmoon_native {
     #[pymodule_export]
     use super::{
-        Messages, Reader, batch_drafts, batch_items, crc32, cut, half_properties, stored_properties, tag_hash, whole_records,
+        Messages, Reader, batch_drafts, batch_items, crc32, cut, half_properties, index_entries, record_keys, stored_properties, tag_hash,
+        whole_records,
     };
 
     #[pymodule_export]

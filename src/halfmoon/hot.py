@@ -14,6 +14,7 @@ from halfmoon.columns import INTERFACE
 from halfmoon.columns.batch import BATCH_MAX, Draft
 from halfmoon.columns.frames import Frame
 from halfmoon.columns.headers import EndHeader, PullHeader, end_header_json, pull_header_json
+from halfmoon.columns.keys import INDEX_ENTRY, index_hash, keys_of, property_of
 from halfmoon.columns.messages import ALL, AT_ONCE, DURABLE, NO_ANSWER
 from halfmoon.columns.reading import Group
 from halfmoon.columns.record import (
@@ -41,6 +42,7 @@ __all__ = [
     "ENTRY_BYTES",
     "HEAD",
     "HEADS",
+    "INDEX_ENTRY",
     "MAGIC",
     "MAGIC_V2",
     "NATIVE",
@@ -60,9 +62,14 @@ __all__ = [
     "crc32",
     "cut",
     "end_header_json",
+    "index_entries",
+    "index_hash",
+    "keys_of",
     "parts_at",
     "parts_of",
+    "property_of",
     "pull_header_json",
+    "record_keys",
     "stored_properties",
     "tag_hash",
     "whole_records",
@@ -93,6 +100,7 @@ NATIVE: str | None = None if _found is None else _found.VERSION
 if TYPE_CHECKING or _found is None:
     from halfmoon.columns.batch import batch_drafts, batch_items
     from halfmoon.columns.frames import cut
+    from halfmoon.columns.keys import index_entries, record_keys
     from halfmoon.columns.messages import Messages, crc32
     from halfmoon.columns.properties import stored_properties, tag_hash
     from halfmoon.columns.reading import Reader
@@ -101,4 +109,4 @@ else:
     Messages, Reader = _found.Messages, _found.Reader
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
     stored_properties, tag_hash = _found.stored_properties, _found.tag_hash
-    whole_records = _found.whole_records
+    index_entries, record_keys, whole_records = _found.index_entries, _found.record_keys, _found.whole_records

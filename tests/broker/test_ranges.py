@@ -2,9 +2,9 @@
 
 import pytest
 
+from halfmoon import arrays
 from halfmoon.broker import ranges as ranges_module
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
-from halfmoon.store import arrays
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply, WeighRanges
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic

@@ -350,3 +350,42 @@ def test_records_are_found_to_be_whole_alike(twins, data):
     at = sum(given_sizes[:count])
     next_one = seen[at:], given_sizes[count : count + 1], 0, place[1] + count, place[2] + at
     assert count == len(given_sizes) or not python.whole_records(*next_one)
+
+
+KEYS = [
+    b"UNIQ_KEY\x01K1\x02", b"KEYS\x01a b\x02", b"KEYS\x01 a\tb\x0b\x02", b"KEYS\x01\xc3\xa9 \xff\xed\xa0\x80\x02",
+    b"MYKEYS\x01a\x02", b"UNIQ_KEY\x01\x02", b"", b"K\x01v\x02",
+]  # fmt: skip
+
+
+@given(st.data())
+def test_records_are_found_by_the_same_keys(twins, data):
+    python, native = twins
+    texts = st.lists(st.sampled_from(KEYS), max_size=3).map(b"".join)
+    kinds = data.draw(st.lists(st.tuples(st.binary(max_size=30), texts, st.booleans(), st.sampled_from([0, 8, 12])), max_size=40))
+    drafts = [(body, text, 0, 0x10 * wide | bits, 1, HOSTS[1] if wide else HOSTS[0], 0, 0, 0) for body, text, wide, bits in kinds]
+    host = data.draw(st.sampled_from([b"\x7f\0\0\1\0\0\x2a\x9f", b"\0" * 20]))
+    topic = data.draw(st.sampled_from(["T", "t" * 127, "é"]))
+    records, _ = python.Messages(drafts).encode(topic, 0, 0, 50, 1 << 30, 1 << 30, 1, host)
+    seen = damaged(bytes(records), data.draw)
+    at, most = data.draw(st.sampled_from([0, 0, 0, 3, len(seen), len(seen) + 1])), data.draw(st.sampled_from([0, 1, 100]))
+
+    found = python.record_keys(seen, at, 50, most)
+    assert native.record_keys(memoryview(seen), at, 50, most) == found
+    if seen == bytes(records) and not at and most == 100:
+        assert found[:2] == (len(drafts), len(records))
+
+
+@given(
+    st.binary(min_size=4, max_size=90),
+    st.integers(-5, 2**31 - 1),
+    st.integers(0, 2**62),
+    st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**62), st.integers(0, 2**62)), max_size=30),
+)
+def test_keys_are_entered_alike(twins, slots, count, begin_ms, keys):
+    python, native = twins
+    count = min(count, 2**31 - 1 - len(keys))
+    columns = [list(column) for column in zip(*keys, strict=True)] or [[], [], []]
+
+    found = python.index_entries(slots, count, begin_ms, *columns)
+    assert native.index_entries(bytearray(slots), count, begin_ms, *columns) == found

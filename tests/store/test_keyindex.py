@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
+from typing import NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from halfmoon.store import arrays
-from halfmoon.store.hashing import index_hash, index_hashes
-from halfmoon.store.keyindex import HEADER, INDEX_ENTRY, SLOT, Key, KeyIndex
+from halfmoon.hot import INDEX_ENTRY
+from halfmoon.store.keyindex import HEADER, SLOT, KeyIndex
 from halfmoon.testing.disk import SimDisk, Stopped
 
 NOW = 1_700_000_000_000
@@ -23,32 +22,20 @@ def index_on(disk: SimDisk, slots: int = 8, entries_max: int = 20) -> KeyIndex:
     return index
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [(b"T#k1", 2539445), (b"TopicTest#order-1", 1829193424), (b"polygenelubricants", 0), (b"", 0)],
-)
-def test_hashes_are_the_absolute_java_hashes(text: bytes, expected: int):
-    assert index_hash(text) == expected
+class Key(NamedTuple):
+    hash: int
+    physical_offset: int
+    store_ms: int
 
 
-@given(st.lists(st.one_of(st.binary(max_size=40), st.text(max_size=12).map(str.encode)), max_size=60))
-def test_hashes_of_many_are_the_hashes_of_each(texts: list[bytes]):
-    arrays.load()
-    assert index_hashes(texts) == [index_hash(text) for text in texts]
-
-
-def test_hashes_of_one_length_are_computed_together(monkeypatch: pytest.MonkeyPatch):
-    texts = [b"topic#%08d" % number for number in range(1000)] + [b"polygenelubricants"] * 20
-    arrays.load()
-    together = index_hashes(texts)
-    monkeypatch.setattr(arrays, "np", None)
-    assert together == index_hashes(texts)
+def add(index: KeyIndex, keys: Sequence[Key]) -> None:
+    index.add(*(list(column) for column in zip(*keys, strict=True)), NOW)
 
 
 def test_an_entry_lies_as_the_original_lays_it():
     disk = SimDisk(Random(1))
     index = index_on(disk, 5, 10)
-    index.add([Key(12, 1000, NOW), Key(7, 2000, NOW + 2500)], NOW)
+    add(index, [Key(12, 1000, NOW), Key(7, 2000, NOW + 2500)])
     assert index.files[0].file.path == "index/20231114221320000"
     data = disk.read("index/20231114221320000")
     assert len(data) == 40 + 4 * 5 + 20 * 10
@@ -62,7 +49,7 @@ def test_keys_are_found_newest_first_over_files():
     disk = SimDisk(Random(1))
     index = index_on(disk)
     for number in range(100):
-        index.add([Key(number % 3, number * 10, NOW + number)], NOW)
+        add(index, [Key(number % 3, number * 10, NOW + number)])
     assert len(index.files) == 6
     assert list(index.find(1, 0, 2**62)) == [number * 10 for number in range(99, -1, -1) if number % 3 == 1]
     again = index_on(disk)
@@ -71,7 +58,7 @@ def test_keys_are_found_newest_first_over_files():
 
 def test_a_search_is_bound_to_a_span_of_time_to_the_second():
     index = index_on(SimDisk(Random(1)))
-    index.add([Key(1, number, NOW + number * 1000) for number in range(10)], NOW)
+    add(index, [Key(1, number, NOW + number * 1000) for number in range(10)])
     assert list(index.find(1, NOW + 3000, NOW + 5000)) == [5, 4, 3]
     assert list(index.find(1, NOW + 60_000, NOW + 70_000)) == []
 
@@ -79,7 +66,7 @@ def test_a_search_is_bound_to_a_span_of_time_to_the_second():
 def test_files_that_point_only_below_the_log_are_dropped_but_never_the_last():
     disk = SimDisk(Random(1))
     index = index_on(disk)
-    index.add([Key(1, number, NOW) for number in range(60)], NOW)
+    add(index, [Key(1, number, NOW) for number in range(60)])
     paths = index.drop_before(40)
     assert len(paths) == 2
     assert len(index.drop_before(10**9)) == len(disk.list("index")) - 2 - 1
@@ -91,25 +78,25 @@ def test_what_was_added_after_a_count_can_be_taken_back(seed: int):
     disk = SimDisk(Random(seed))
     index = index_on(disk, 8, 200)
     keys = [Key(random.randrange(40), number * 100, NOW + number) for number in range(120)]
-    index.add(keys[:70], NOW)
+    add(index, keys[:70])
     count = index.count
     expected = {key.hash: list(index.find(key.hash, 0, 2**62)) for key in keys}
     disk.stop_after_writes = random.randrange(12)
     with suppress(Stopped):
-        index.add(keys[70:], NOW)
+        add(index, keys[70:])
     disk.crash(power=False)
     again = index_on(disk, 8, 200)
     again.files[-1].undo(count)
     assert again.count == count
     assert {key.hash: list(again.find(key.hash, 0, 2**62)) for key in keys} == expected
-    again.add(keys[70:], NOW)
+    add(again, keys[70:])
     assert list(again.find(keys[0].hash, 0, 2**62)) == [key.physical_offset for key in reversed(keys) if key.hash == keys[0].hash]
 
 
 def test_damaged_chains_end_instead_of_going_round():
     disk = SimDisk(Random(1))
     index = index_on(disk, 1, 20)
-    index.add([Key(3, number, NOW) for number in range(5)], NOW)
+    add(index, [Key(3, number, NOW) for number in range(5)])
     index.files[0].file.write(44 + 20 * 2 + 16, SLOT.pack(5))
     assert list(index.find(3, 0, 2**62)) == [4, 3, 2, 1]
 

@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
+from halfmoon import arrays
 from halfmoon.hot import ENTRY
-from halfmoon.store import FoundStatus, Store, arrays
+from halfmoon.store import FoundStatus, Store
 from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.matching import property_blocks, selector
 from halfmoon.store.segments import Segments

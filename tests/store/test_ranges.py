@@ -4,7 +4,8 @@ from random import Random
 
 import pytest
 
-from halfmoon.store import FoundStatus, Store, arrays
+from halfmoon import arrays
+from halfmoon.store import FoundStatus, Store
 from halfmoon.store import ranges as ranges_module
 from halfmoon.testing.disk import SimDisk
 from halfmoon.wire.record import decode_records

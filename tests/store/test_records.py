@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.errors import CorruptRecord
+from halfmoon.hot import keys_of, property_of
 from halfmoon.model import java_hash
-from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at, keys_of, property_of, store_time_at, tag_hash_of
+from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at, store_time_at, tag_hash_of
 
 VECTOR = bytes.fromhex(
     "00000073 daa320a7 3610a686 00000003 00000000 0000000000000007 0000000000000400"

@@ -17,8 +17,8 @@ from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, UsageError
-from halfmoon.hot import Draft, Parts
-from halfmoon.store.records import property_of, tag_hash_of, whole_record
+from halfmoon.hot import Draft, Parts, property_of
+from halfmoon.store.records import tag_hash_of, whole_record
 from halfmoon.store.store import Store
 from halfmoon.store.timer import Parked
 from halfmoon.wire.flags import TRANSACTION_MASK

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 from halfmoon.errors import SettingError
-from halfmoon.store.records import property_of, tag_hash_of
+from halfmoon.hot import property_of
+from halfmoon.store.records import tag_hash_of
 from halfmoon.store.timer import SCHEDULE_TOPIC, TIMER_TOPIC, timer_code
 
 DEFAULT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"

@@ -19,8 +19,8 @@ from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.broker.send import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused
-from halfmoon.hot import Draft, Parts
-from halfmoon.store.records import property_of, whole_record
+from halfmoon.hot import Draft, Parts, property_of
+from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended, Store
 from halfmoon.store.timer import CANCELS, LOOK_MS, OUT_MS, Parked, parked
 from halfmoon.store.timerindex import TimerIndex

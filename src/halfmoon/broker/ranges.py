@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from struct import Struct
 
+from halfmoon import arrays
 from halfmoon.broker.context import Context
 from halfmoon.broker.filters import Wanted
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.pull import ANSWER_BYTES_MAX, CODES, EMPTY_QUEUE, Pulls
 from halfmoon.broker.request import Handlers, Reply, Request, reply_to
 from halfmoon.errors import BrokerError, InvalidParameter
-from halfmoon.store import arrays
 from halfmoon.store.store import Found, FoundStatus
 from halfmoon.wire.command import encode_header
 from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply, WeighRanges

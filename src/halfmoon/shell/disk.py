@@ -14,14 +14,12 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from errno import EMFILE, ENFILE, ENXIO
 from pathlib import Path
 from struct import Struct
 from threading import Lock
-from typing import Any
 
 from halfmoon.errors import StoreLocked
 from halfmoon.ports import Buffer, DiskUsage
@@ -49,8 +47,8 @@ earned again: files that take turns, more than may keep one, cost an open each s
 
 _writing = Lock()
 _kept: dict[RealFile, None] = {}
-"""Files that keep a descriptor, in the order in which they were given one; `for_writing` says how many may. Behind the lock, as a number that another
-thread's file was given meanwhile must not be written to."""
+"""Files that keep a descriptor, in the order in which they were given one; `for_writing` says how many may. Behind the lock, as a
+number that another thread's file was given meanwhile must not be written to."""
 
 
 @contextmanager
@@ -114,23 +112,17 @@ class RealFile:
 
     def write_numbers(self, places: Sequence[int], numbers: Sequence[int]) -> None:
         """Copy big-endian 32-bit numbers in, each at its own place. Raises as `write` does."""
-        if not len(places):
+        if not places:
             return
-        start, end = int(min(places)), int(max(places)) + 4
+        start, end = min(places), max(places) + 4
         if end > self._reserved:
             self._reserve(end)
-        assert self._view is not None, "what is reserved is mapped"
-        array: Any = places
-        if not self._kind.keeps or not self._takes(start, end):
+        if self._kind.keeps and self._takes(start, end):
             for place, number in zip(places, numbers):
-                self._pwrite(int(place), _NUMBER.pack(int(number)))
-            return
-        if not hasattr(array, "dtype"):
+                _NUMBER.pack_into(self._view, place, number)  # type: ignore[arg-type]  # _reserve has mapped it
+        else:
             for place, number in zip(places, numbers):
-                _NUMBER.pack_into(self._view, place, number)
-        else:  # an array, so numpy is there; nobody else waits for it at the start
-            table: Any = sys.modules["numpy"].frombuffer(self._view, dtype=">i4")
-            table[array // 4] = numbers
+                self._pwrite(place, _NUMBER.pack(number))
 
     def _takes(self, start: int, end: int) -> bool:
         """Whether numbers between two places may be written through the mapping. Raises OSError where that is known already."""

@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from halfmoon.errors import CorruptRecord, StoreError
-from halfmoon.hot import ENTRY_BYTES
+from halfmoon.hot import ENTRY_BYTES, index_hash, keys_of
 from halfmoon.ports import Disk
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.commitlog import CommitLog, Damaged
 from halfmoon.store.fscktables import TableCheck
 from halfmoon.store.fscktransactions import Finding, TransactionCheck
-from halfmoon.store.hashing import index_hash
 from halfmoon.store.inventory import Inventory, Key
 from halfmoon.store.keyindex import HEADER_BYTES, SLOT, SLOT_BYTES, IndexFile, KeyIndex
 from halfmoon.store.layout import (
@@ -40,7 +39,7 @@ from halfmoon.store.layout import (
     queue_directory,
 )
 from halfmoon.store.missing import FoundQueues, find_queues
-from halfmoon.store.records import RecordFacts, check_at, keys_of, tag_hash_of
+from halfmoon.store.records import RecordFacts, check_at, tag_hash_of
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.timer import SCHEDULE_TOPIC, TIMER_TOPIC
 

@@ -15,17 +15,15 @@ from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import BadMessage, CorruptRecord, StoreError
-from halfmoon.hot import BORN_V6, MAGIC, STORE_V6, parts_at
+from halfmoon.hot import index_hash, keys_of, parts_at, record_keys
 from halfmoon.ports import Disk
-from halfmoon.store import arrays
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.damaged import DamagedRecords
-from halfmoon.store.hashing import index_hash, index_hashes
 from halfmoon.store.inventory import Inventory
 from halfmoon.store.keyindex import Header, IndexFile, KeyIndex
-from halfmoon.store.layout import BLANK_MAGIC, INDEX, OP_PROPERTIES, OP_TOPIC
-from halfmoon.store.records import RecordFacts, check_at, keys_of
+from halfmoon.store.layout import BLANK_MAGIC, INDEX
+from halfmoon.store.records import RecordFacts, check_at
 from halfmoon.store.resync import next_record
 
 lines = logging.getLogger("halfmoon.store")
@@ -36,14 +34,18 @@ _CATCH_UP_SLICES = 4
 """Slices that a query does first: most often that is all there is."""
 _WINDOW_BYTES = 1024 * 1024
 _MARKS_MAX = 65_536
-_TOPICS_MAX = 1024
 _SEARCH_BYTES = 512 * 1024 * 1024
 """Bytes behind the index that one query searches, the newest first: about a tenth of a second."""
 
 _SIZE = Struct(">ii")  # size, magic
-OP_TEXT = bytes((len(OP_TOPIC),)) + OP_TOPIC.encode() + len(OP_PROPERTIES).to_bytes(2, "big") + OP_PROPERTIES
-"""An op record behind its body; it is found by no key."""
-_HEAD = Struct(">ii28xi16xq20xi")  # size, magic, sysFlag, store time, body length of a record with two IPv4 hosts
+
+
+class _Keys(NamedTuple):
+    """Keys, one place each."""
+
+    hashes: list[int]
+    offsets: list[int]
+    times: list[int]
 
 
 class KeyFound(NamedTuple):
@@ -68,15 +70,11 @@ class Indexing:
         """Files that became full and wait for a sync."""
         self._synced: deque[IndexFile] = deque()
         """Files whose sync is done and that wait for that of their records."""
-        self.loading = False
-        """Somebody loads numpy meanwhile: keys are entered one by one."""
         self._entered = 0
         """How many keys of the record at ``position`` are in the index already."""
         self._marks: deque[int] = deque(maxlen=_MARKS_MAX)
         """Where some record begins, about each megabyte, behind ``position``."""
         self.next_mark = 0
-        self._topics: dict[bytes, bytes] = {}
-        """How records go on behind the body that begin their properties with a unique key: topic and lengths, to the topic."""
 
     # ------------------------------------------------------------ start
 
@@ -174,20 +172,15 @@ class Indexing:
         if not self.enabled:
             self.position = visible
             return 0
-        if not self.loading:
-            arrays.load()
-        texts: list[bytes] = []
-        offsets: list[int] = []
-        times: list[int] = []
+        keys = _Keys([], [], [])
         count, start = 0, self.position
         while count < records_max and self.position < visible:
-            taken, self.position = self._gather(visible, records_max - count, texts, offsets, times)
-            count += taken
-        entered = self._entered
-        del texts[:entered], offsets[:entered], times[:entered]
-        if texts:
+            count += self._gather(visible, records_max - count, keys)
+        for column in keys:
+            del column[: self._entered]
+        if keys.hashes:
             try:
-                self.index.add_columns(index_hashes(texts), offsets, times, now)
+                self.index.add(*keys, now)
             except OSError:
                 self.position = start  # some may be entered twice then, which a query does not show
                 raise
@@ -197,76 +190,30 @@ class Indexing:
             self._entered = 0
         return count
 
-    def _gather(self, visible: int, records_max: int, texts: list[bytes], offsets: list[int], times: list[int]) -> tuple[int, int]:
-        """Collect the keys of records of one file; return how many records, and the offset behind them."""
+    def _gather(self, visible: int, records_max: int, keys: _Keys) -> int:
+        """Collect the keys of records of one file; return how many records, and have ``position`` be behind them."""
         log, position = self._log, max(self.position, self._log.first)
         base = log.segments.base(position)
         view = log.segments.view(base, min(log.file_bytes, visible - base))
-        at, end, count = position - base, len(view), 0
-        topics = self._topics
-        while at < end and count < records_max:
-            if end - at < 91:
-                return count, self._behind_odd(view, at, base, visible)
-            size, magic, sys_flag, store_ms, body_bytes = _HEAD.unpack_from(view, at)
-            if (
-                magic != MAGIC
-                or sys_flag & (BORN_V6 | STORE_V6 | 0x4)
-                or not 91 <= size <= end - at
-                or not 0 <= body_bytes <= size - 91
-            ):
-                return count, self._behind_odd(view, at, base, visible, texts, offsets, times)
-            text = bytes(view[at + 88 + body_bytes : at + size])  # topic's length, topic, length of the properties, properties
-            if text == OP_TEXT:  # a third of what transactions write, and found by no key
-                at += size
-                count += 1
-                continue
-            key_at = 12 + text[0]
-            if len(text) < key_at - 9 or len(text) != key_at - 9 + int.from_bytes(text[key_at - 11 : key_at - 9], "big"):
-                return count, self._behind_odd(view, at, base, visible, texts, offsets, times)
-            topic, key_end = topics.get(text[:key_at]), text.find(b"\x02", key_at)
-            if topic is not None and key_end > key_at and text.find(b"KEYS\x01", key_end) < 0:  # a unique key is all there is
-                keys = [text[key_at:key_end]]
-            else:
-                topic, keys = self._topic(text, key_at), keys_of(text[key_at - 9 :])
-            for key in keys:
-                texts.append(topic + key)
-                offsets.append(base + at)
-                times.append(store_ms)
-            at += size
-            count += 1
-        return count, base + at
+        count, at, *columns = record_keys(view, position - base, base, records_max)
+        for column, found in zip(keys, columns):
+            column += found
+        if count < records_max and at < len(view):
+            self.position = self._behind_odd(base, at, visible)
+        else:
+            self.position = base + at
+        return count
 
-    def _topic(self, text: bytes, key_at: int) -> bytes:
-        """Return a topic as texts of keys begin with it, and remember it when a unique key is the first property."""
-        topic = text[1 : key_at - 11] + b"#"
-        if text.startswith(b"UNIQ_KEY\x01", key_at - 9):
-            if len(self._topics) >= _TOPICS_MAX:
-                self._topics.clear()
-            self._topics[text[:key_at]] = topic
-        return topic
-
-    def _behind_odd(
-        self, view: memoryview, at: int, base: int, visible: int,
-        texts: list[bytes] | None = None, offsets: list[int] | None = None, times: list[int] | None = None,
-    ) -> int:  # fmt: skip
-        """Handle what is not an ordinary record; return the offset to go on at."""
+    def _behind_odd(self, base: int, at: int, visible: int) -> int:
+        """Return the offset to go on at behind what is no record."""
         log, position = self._log, base + at
-        full = log.segments.view(base, log.file_bytes)
         try:
-            found = check_at(full, at, position)
+            check_at(log.segments.view(base, log.file_bytes), at, position)
         except CorruptRecord:
             _, damaged = next(log.scan(position, visible, known_to=visible))
             self._damaged.passed(position, damaged.size_bytes)
             return position + damaged.size_bytes
-        if not isinstance(found, RecordFacts):
-            return base + log.file_bytes
-        wanted = found.transaction != 0xC  # ROLLBACK records have no keys
-        if wanted and texts is not None and offsets is not None and times is not None:
-            for key in keys_of(found.properties):
-                texts.append(found.topic.encode() + b"#" + key)
-                offsets.append(position)
-                times.append(found.store_ms)
-        return position + found.size_bytes
+        return base + log.file_bytes
 
     def take_sealed(self) -> list[IndexFile]:
         """Take out files that became full, for a sync."""

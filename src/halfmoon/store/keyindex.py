@@ -17,15 +17,12 @@ from datetime import UTC, datetime
 from struct import Struct
 from typing import NamedTuple
 
+from halfmoon.hot import INDEX_ENTRY, index_entries
 from halfmoon.ports import Disk, File
-from halfmoon.store import arrays
 from halfmoon.store.layout import INDEX
 
 HEADER = Struct(">qqqqii")
 SLOT = Struct(">i")
-INDEX_ENTRY = Struct(">iqii")
-_ENTRY_COLUMNS = [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
-_COLUMNS_MIN = 16
 HEADER_BYTES, SLOT_BYTES, INDEX_ENTRY_BYTES = 40, 4, 20
 assert (HEADER.size, INDEX_ENTRY.size) == (HEADER_BYTES, INDEX_ENTRY_BYTES)
 CHAIN_MAX = 100_000
@@ -46,14 +43,6 @@ class Header(NamedTuple):
     count: int = 1  # type: ignore[assignment]  # hides tuple.count
 
 
-class Key(NamedTuple):
-    """One key of one record."""
-
-    hash: int
-    physical_offset: int
-    store_ms: int
-
-
 class IndexFile:
     """One file."""
 
@@ -69,59 +58,19 @@ class IndexFile:
         """Entries that still fit."""
         return self._entries_max - self.header.count
 
-    def add(self, keys: Sequence[Key]) -> None:
-        """Enter keys, at most as many as there is room for and `UNDO_MAX`. Their records come in the order of the log."""
+    def add(self, hashes: Sequence[int], offsets: Sequence[int], times: Sequence[int]) -> None:
+        """Enter keys: hashes, physical offsets and store times. At most as many as there is room for and `UNDO_MAX`; their records
+        come in the order of the log.
+        """
         header = self.header
-        count, used = header.count, header.slots_used
-        begin_ms, begin_offset = header.begin_ms, header.begin_offset
+        count, begin_ms, begin_offset = header.count, header.begin_ms, header.begin_offset
         if count <= 1:
-            begin_ms, begin_offset = keys[0].store_ms, keys[0].physical_offset
-        heads: dict[int, int] = {}
-        entries = bytearray()
-        pack, slots = INDEX_ENTRY.pack, self.slots
-        newest = SLOT.unpack_from
-        table = self.file.view(HEADER_BYTES, SLOT_BYTES * slots)
-        for number, (key_hash, physical_offset, store_ms) in enumerate(keys, count):
-            slot = key_hash % slots
-            previous = heads.get(slot)
-            if previous is None:
-                (previous,) = newest(table, SLOT_BYTES * slot)
-                if not 0 < previous < count:
-                    previous = 0
-                    used += 1
-            entries += pack(key_hash, physical_offset, max(0, store_ms - begin_ms) // 1000 & 0x7FFFFFFF, previous)
-            heads[slot] = number
+            begin_ms, begin_offset = times[0], offsets[0]
+        table = self.file.view(HEADER_BYTES, SLOT_BYTES * self.slots)
+        entries, slots, numbers, fresh = index_entries(table, count, begin_ms, hashes, offsets, times)
         self.file.write(self._entry_at(count), entries)
-        write, pack_slot = self.file.write, SLOT.pack
-        for slot in sorted(heads):  # as `add_columns` does: a simulated history is the same with numpy and without
-            write(HEADER_BYTES + SLOT_BYTES * slot, pack_slot(heads[slot]))
-        last = keys[-1]
-        self._write_header(Header(begin_ms, last.store_ms, begin_offset, last.physical_offset, used, count + len(keys)))
-
-    def add_columns(self, hashes: Sequence[int], offsets: Sequence[int], times: Sequence[int]) -> None:
-        """The same as `add`, a column at a time: with numpy, for many keys at once, a third of the price."""
-        np = arrays.np
-        if np is None or len(hashes) < _COLUMNS_MIN:
-            self.add([Key._make(row) for row in zip(hashes, offsets, times)])
-            return
-        header, slots = self.header, np.array(hashes, dtype=np.int64) % self.slots
-        count, size = header.count, len(hashes)
-        begin_ms, begin_offset = (times[0], offsets[0]) if count <= 1 else (header.begin_ms, header.begin_offset)
-        heads = np.frombuffer(self.file.view(HEADER_BYTES, SLOT_BYTES * self.slots), dtype=">i4")[slots].astype(np.int64)
-        heads[(heads <= 0) | (heads >= count)] = 0
-        order = np.argsort(slots, kind="stable")  # the keys of one slot side by side, in the order they came
-        follows = slots[order[1:]] == slots[order[:-1]]
-        numbers = np.arange(count, count + size)
-        first, last = order[np.append(True, ~follows)], order[np.append(~follows, True)]
-        previous = heads.copy()
-        previous[order[1:][follows]] = numbers[order[:-1][follows]]
-        entries = np.empty(size, dtype=_ENTRY_COLUMNS)
-        entries["hash"], entries["offset"], entries["previous"] = hashes, offsets, previous
-        entries["seconds"] = np.clip((np.array(times, dtype=np.int64) - begin_ms) // 1000, 0, 2**31 - 1)
-        self.file.write(self._entry_at(count), entries.tobytes())
-        self.file.write_numbers(HEADER_BYTES + SLOT_BYTES * slots[last], numbers[last])
-        used = header.slots_used + int((heads[first] == 0).sum())
-        self._write_header(Header(begin_ms, times[-1], begin_offset, offsets[-1], used, count + size))
+        self.file.write_numbers([HEADER_BYTES + SLOT_BYTES * slot for slot in slots], numbers)
+        self._write_header(Header(begin_ms, times[-1], begin_offset, offsets[-1], header.slots_used + fresh, count + len(hashes)))
 
     def sync(self) -> None:
         """Wait until the file is on the device. May be called from another thread once the file is full."""
@@ -233,19 +182,14 @@ class KeyIndex:
         """Entry count of the last file."""
         return self.files[-1].header.count if self.files else 0
 
-    def add(self, keys: Sequence[Key], now: int) -> None:
-        """Enter keys, making files as they are needed."""
-        if keys:
-            self.add_columns([key.hash for key in keys], [key.physical_offset for key in keys], [key.store_ms for key in keys], now)
-
-    def add_columns(self, hashes: Sequence[int], offsets: Sequence[int], times: Sequence[int], now: int) -> None:
-        """The same for keys that come as columns: hashes, physical offsets and store times."""
+    def add(self, hashes: Sequence[int], offsets: Sequence[int], times: Sequence[int], now: int) -> None:
+        """Enter keys as `IndexFile.add` does, making files as they are needed."""
         done = 0
         while done < len(hashes):
             if not self.files or self.files[-1].room == 0:
                 self._new_file(now)
             end = done + min(self.files[-1].room, UNDO_MAX)
-            self.files[-1].add_columns(hashes[done:end], offsets[done:end], times[done:end])
+            self.files[-1].add(hashes[done:end], offsets[done:end], times[done:end])
             done = end
 
     def _new_file(self, now: int) -> None:

@@ -11,8 +11,8 @@ from heapq import merge
 from struct import Struct
 from typing import Any, Protocol
 
+from halfmoon import arrays
 from halfmoon.hot import ENTRY, ENTRY_BYTES
-from halfmoon.store import arrays
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import FILLER_SIZE

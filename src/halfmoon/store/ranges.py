@@ -1,7 +1,7 @@
 """Reading much of one queue at once: whole stretches of entries, and the records that they point at. Answers no consumer's pull.
 
 `halfmoon.store.reading` has the rules of those. Of what records say a filter by properties alone is told; their lengths and places
-are proved. Reading needs numpy (`halfmoon.store.arrays`).
+are proved. Reading needs numpy (`halfmoon.arrays`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from halfmoon import arrays
 from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN, whole_records
-from halfmoon.store import arrays
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import FILLER_SIZE

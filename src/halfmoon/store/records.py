@@ -9,11 +9,11 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from halfmoon.errors import BadMessage, CorruptRecord
-from halfmoon.hot import BORN_V6, MAGIC, MAGIC_V2, RECORD_BYTES_MIN, STORE_V6, Parts, crc32, parts_of
+from halfmoon.hot import BORN_V6, MAGIC, MAGIC_V2, RECORD_BYTES_MIN, STORE_V6, Parts, crc32, parts_of, property_of
 from halfmoon.model import java_hash
 from halfmoon.store.layout import BLANK_BYTES, BLANK_MAGIC
 
-__all__ = ["BAD", "BLANK_TAIL", "RecordFacts", "check_at", "is_torn", "keys_of", "store_time_at", "tag_hash_of"]
+__all__ = ["BAD", "BLANK_TAIL", "RecordFacts", "check_at", "is_torn", "store_time_at", "tag_hash_of"]
 
 _START = Struct(">iiiiiqqi")  # | size | magic | crc | queueId | flag | queueOffset | physicalOffset | sysFlag | = 40 bytes
 _I64 = Struct(">q")
@@ -150,20 +150,6 @@ def store_time_at(view: memoryview) -> int:
     return int(_I64.unpack_from(view, 68 if sys_flag & BORN_V6 else 56)[0])
 
 
-def property_of(properties: bytes, name: bytes) -> bytes | None:
-    """Return one property's value out of the stored text ``name 0x01 value 0x02 …``, without decoding the others."""
-    mark = name + b"\x01"
-    if properties.startswith(mark):
-        at = len(mark)
-    else:
-        at = properties.find(b"\x02" + mark)
-        if at < 0:
-            return None
-        at += len(mark) + 1
-    end = properties.find(b"\x02", at)
-    return properties[at:] if end < 0 else properties[at:end]
-
-
 _tag_hashes: dict[bytes, int] = {}
 _TAG_HASHES_MAX = 4096
 
@@ -178,16 +164,6 @@ def tag_hash_of(properties: bytes) -> int:
         if len(_tag_hashes) >= _TAG_HASHES_MAX:
             _tag_hashes.clear()
         found = _tag_hashes[tag] = java_hash(tag.decode("utf-8", "replace"))
-    return found
-
-
-def keys_of(properties: bytes) -> list[bytes]:
-    """Return what a message is found by: UNIQ_KEY first, then each of KEYS."""
-    found = []
-    if b"UNIQ_KEY\x01" in properties and (unique := property_of(properties, b"UNIQ_KEY")):
-        found.append(unique)
-    if b"KEYS\x01" in properties and (keys := property_of(properties, b"KEYS")):
-        found += keys.split()
     return found
 
 

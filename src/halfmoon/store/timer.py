@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from halfmoon.hot import ENTRY, ENTRY_BYTES
+from halfmoon.hot import ENTRY, ENTRY_BYTES, property_of
 from halfmoon.store.layout import FILLER_SIZE
-from halfmoon.store.records import property_of
 from halfmoon.store.store import Store
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"

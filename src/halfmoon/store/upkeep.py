@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from halfmoon import arrays
 from halfmoon.effects import Work
 from halfmoon.hot import ENTRY_BYTES
 from halfmoon.ports import Disk
-from halfmoon.store import arrays
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
@@ -115,8 +115,8 @@ class Upkeep:
         if lag <= 0 or (lag < _FULL_BYTES and not idle):
             return False
         if not self._numpy_wanted:
-            self._numpy_wanted = self._indexing.loading = True
-            self._leave(Work(arrays.load, self._loaded, False, "load numpy"))
+            self._numpy_wanted = True
+            self._leave(Work(arrays.load, lambda result, now: None, False, "load numpy"))
         try:
             self._indexing.slice(published, now)
         except OSError as exc:
@@ -125,9 +125,6 @@ class Upkeep:
             return False
         self.index_fault = None
         return True
-
-    def _loaded(self, result: Exception | None, now: int) -> None:
-        self._indexing.loading = False
 
     def _sync_index(self, sealed: list[IndexFile]) -> None:
         """Make index files that became full durable; a restart of the machine keeps those."""

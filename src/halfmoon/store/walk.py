@@ -13,12 +13,12 @@ from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord
-from halfmoon.hot import BORN_V6, ENTRY, ENTRY_BYTES, MAGIC, STORE_V6
+from halfmoon.hot import BORN_V6, ENTRY, ENTRY_BYTES, MAGIC, STORE_V6, property_of
 from halfmoon.model import java_hash
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.layout import COMMIT, HALF_TOPIC, OP_TOPIC
 from halfmoon.store.missing import Queues
-from halfmoon.store.records import RecordFacts, check_at, is_torn, property_of
+from halfmoon.store.records import RecordFacts, check_at, is_torn
 from halfmoon.store.resync import next_record
 from halfmoon.store.store import Store
 

@@ -1,0 +1,176 @@
+"""What messages are found by: the keys of records, their hashes, and the entries of a key index file. Keeps nothing.
+
+An index file's table of slots holds the number of the newest entry of each slot, i32, 0: none; an entry is
+``| key hash i32 | physical offset i64 | seconds since the file's first i32 | previous entry of the slot i32 |``, big endian. The
+hash is that of ``topic#key`` in UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final
+
+from halfmoon import arrays
+from halfmoon.columns.record import HEADS, MAGIC, MAGIC_V2
+from halfmoon.model import java_hash
+
+INDEX_ENTRY: Final = Struct(">iqii")
+_SLOT = Struct(">i")
+_SECONDS_MAX = 2**31 - 1
+_HEAD = Struct(">ii28xi16xq20xi")
+"""Size, magic, sysFlag, store time and body length of a record with IPv4 hosts."""
+_HOSTS, _ROLLBACK = 0x30, 0xC
+_MAGICS = MAGIC, MAGIC_V2
+_UNIQUE = b"UNIQ_KEY\x01"
+
+_HASHED_TOGETHER_MIN = 16
+
+Keys = tuple[int, int, list[int], list[int], list[int]]
+
+
+def record_keys(data: bytes | memoryview, at: int, first: int, records_max: int) -> Keys:
+    """Return what the records are found by that lie one behind another from ``at`` on; ``data`` begins at the offset ``first``.
+
+    The result is (how many records, where the next would begin, hashes, physical offsets, store times in ms), the last three with
+    one place a key. It ends before what is no record whose parts take as many bytes as it says, and at ``records_max``. Records
+    that take a transaction back have no keys. CRCs are not looked at.
+    """
+    texts: list[bytes] = []
+    offsets: list[int] = []
+    times: list[int] = []
+    known: dict[bytes, bytes] = {}
+    count, limit = 0, len(data)
+    try:
+        while count < records_max:
+            size, magic, flag, store_ms, body_bytes = _HEAD.unpack_from(data, at)
+            text_at = at + 88 + body_bytes
+            if flag & _HOSTS:
+                head = HEADS[flag & _HOSTS]
+                facts = head.unpack_from(data, at)
+                text_at, store_ms = at + head.size + facts[14], facts[10]
+            if at + size > limit or not at < text_at < at + size:
+                break
+            text = bytes(data[text_at : at + size])  # topic's length, topic, length of the properties, properties
+            wide = 1 if magic == MAGIC else 2
+            begin = wide + (text[0] if wide == 1 else text[0] << 8 | text[1]) + 2
+            if len(text) != begin + (text[begin - 2] << 8 | text[begin - 1]) or magic not in _MAGICS:
+                break
+            if flag & _ROLLBACK != _ROLLBACK:
+                found = _texts(text, wide, begin, known)
+                texts += found
+                offsets += [first + at] * len(found)
+                times += [store_ms] * len(found)
+            at += size
+            count += 1
+    except (struct_error, IndexError):
+        pass
+    return count, at, _hashes(texts), offsets, times
+
+
+def _texts(text: bytes, wide: int, begin: int, known: dict[bytes, bytes]) -> list[bytes]:
+    """Return ``topic#key`` of each key. ``known`` maps how texts begin up to a unique key, which is most often all there is."""
+    key_at = begin + len(_UNIQUE)
+    topic, key_end = known.get(text[:key_at]), text.find(b"\x02", key_at)
+    if topic is not None and key_end > key_at and text.find(b"KEYS\x01", key_end) < 0:
+        return [topic + text[key_at:key_end]]
+    topic = text[wide : begin - 2] + b"#"
+    if text.startswith(_UNIQUE, begin):
+        known[text[:key_at]] = topic
+    return [topic + key for key in keys_of(text[begin:])]
+
+
+def keys_of(properties: bytes) -> list[bytes]:
+    """Return what a message is found by: UNIQ_KEY first, then each of KEYS."""
+    found = []
+    if b"UNIQ_KEY\x01" in properties and (unique := property_of(properties, b"UNIQ_KEY")):
+        found.append(unique)
+    if b"KEYS\x01" in properties and (keys := property_of(properties, b"KEYS")):
+        found += keys.split()
+    return found
+
+
+def property_of(properties: bytes, name: bytes) -> bytes | None:
+    """Return one property's value out of the stored text ``name 0x01 value 0x02 …``, without decoding the others."""
+    mark = name + b"\x01"
+    if properties.startswith(mark):
+        at = len(mark)
+    else:
+        at = properties.find(b"\x02" + mark)
+        if at < 0:
+            return None
+        at += len(mark) + 1
+    end = properties.find(b"\x02", at)
+    return properties[at:] if end < 0 else properties[at:end]
+
+
+def index_hash(text: bytes) -> int:
+    """Return the hash that a key index file keeps: the absolute value of Java's hash, 0 for the one that has none.
+
+    Follows IndexFile.indexKeyHashMethod (RocketMQ 4.9.8). `topic#key` in UTF-8.
+    """
+    value = abs(java_hash(text.decode("utf-8", "replace")))
+    return 0 if value == 2**31 else value
+
+
+def index_entries(
+    slots: bytes | memoryview, count: int, begin_ms: int, hashes: Sequence[int], offsets: Sequence[int], times: Sequence[int]
+) -> tuple[bytes, list[int], list[int], int]:
+    """Return the entries of keys that are entered from number ``count`` on, the slots that change, rising, the newest entry of
+    each, and how many of those had none.
+
+    ``slots`` is the file's table; ``begin_ms`` is the store time of its first entry.
+    """
+    heads: dict[int, int] = {}
+    entries = bytearray()
+    number_of, table, fresh = _SLOT.unpack_from, len(slots) // 4, 0
+    for number, (key_hash, physical_offset, store_ms) in enumerate(zip(hashes, offsets, times), count):
+        slot = key_hash % table
+        previous = heads.get(slot)
+        if previous is None:
+            (previous,) = number_of(slots, 4 * slot)
+            if not 0 < previous < count:
+                previous = 0
+                fresh += 1
+        seconds = min(max(0, store_ms - begin_ms) // 1000, _SECONDS_MAX)
+        entries += INDEX_ENTRY.pack(key_hash, physical_offset, seconds, previous)
+        heads[slot] = number
+    changed = sorted(heads)
+    return bytes(entries), changed, [heads[slot] for slot in changed], fresh
+
+
+def _hashes(texts: list[bytes]) -> list[int]:
+    """Return `index_hash` of each text: with numpy a column at a time for those of one length, else one by one."""
+    if arrays.np is None or len(texts) < _HASHED_TOGETHER_MIN:
+        return [index_hash(text) for text in texts]
+    if len(set(map(len, texts))) == 1 and (joined := b"".join(texts)).isascii() and 0 < len(texts[0]) <= 1024:
+        return _hash_columns(joined, len(texts[0]))
+    found = [0] * len(texts)
+    by_length: dict[int, list[int]] = {}
+    for number, text in enumerate(texts):
+        by_length.setdefault(len(text), []).append(number)
+    for length, numbers in by_length.items():
+        joined = b"".join([texts[number] for number in numbers])
+        if len(numbers) >= 8 and 0 < length <= 1024 and joined.isascii():
+            values = _hash_columns(joined, length)
+        else:
+            values = [index_hash(texts[number]) for number in numbers]
+        for number, value in zip(numbers, values):
+            found[number] = value
+    return found
+
+
+_powers: dict[int, Any] = {}
+
+
+def _hash_columns(joined: bytes, length: int) -> list[int]:
+    """Return the hashes of ASCII texts of one length, joined. 32-bit arithmetic wraps as Java's does."""
+    np, powers = arrays.np, _powers.get(length)
+    if powers is None:
+        powers = _powers[length] = np.array([pow(31, length - 1 - i, 2**32) for i in range(length)], dtype=np.uint32)
+    table = np.frombuffer(joined, dtype=np.uint8).reshape(-1, length)
+    sums = (table * powers).sum(axis=1, dtype=np.uint32)
+    values = np.abs(sums.view(np.int32).astype(np.int64))
+    values[values == 2**31] = 0
+    return list(values.tolist())
