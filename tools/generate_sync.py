@@ -18,8 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 CLIENT = ROOT / "src" / "halfmoon" / "client"
-HERE = {("AsyncProducer", "send")}
-"""Coroutines that are nothing but ``return await self._run(operation)`` of one ``message``, and that any thread may run."""
+HERE = {("AsyncProducer", "send"): "message", ("AsyncProducer", "send_batch"): "messages[0] if messages else None"}
+"""Coroutines that are nothing but ``return await self._run(operation)``, and that any thread may run; and the message that tells
+whose route must be known for that."""
 HANDED = {("AsyncPullConsumer", "poll")}
 """Coroutines that hand out messages, by a coroutine ``_hand_out`` of the same arguments: what an interrupt keeps from the caller is
 taken back."""
@@ -79,7 +80,7 @@ def _class(node: ast.ClassDef) -> str:
             pieces.append(_ITERATION)
         elif not item.name.startswith("_"):
             key = (node.name, item.name)
-            pieces.append(_method(item, here=key in HERE, handed=key in HANDED))
+            pieces.append(_method(item, here=HERE.get(key), handed=key in HANDED))
     return "".join(pieces)
 
 
@@ -104,13 +105,13 @@ def _constructor(item: ast.FunctionDef | ast.AsyncFunctionDef, cls: str) -> str:
     )
 
 
-def _method(item: ast.FunctionDef | ast.AsyncFunctionDef, *, here: bool, handed: bool) -> str:
+def _method(item: ast.FunctionDef | ast.AsyncFunctionDef, *, here: str | None, handed: bool) -> str:
     assert item.returns is not None, f"{item.name} has no return annotation"
     returns = ast.unparse(item.returns)
     passed = _passed(item.args)
     call = f"self._client.{item.name}({passed})"
-    if here:
-        body = f"self._here({_operation(item)}, message)"
+    if here is not None:
+        body = f"self._here({_operation(item)}, {here})"
     elif handed:
         body = f"self._loop.hand_over(self._client._hand_out, self._client._core.take_back, {passed}).messages"
     elif isinstance(item, ast.AsyncFunctionDef):

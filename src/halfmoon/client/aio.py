@@ -36,7 +36,7 @@ from halfmoon.effects import Op, run
 from halfmoon.errors import NotRunning, TooManyRequests
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
 from halfmoon.shell.drive import Driver
-from halfmoon.wire.headers.send import SendMessageV2
+from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
 from halfmoon.wire.headers.transaction import EndTransaction
 
 __all__ = [
@@ -87,7 +87,7 @@ class AsyncProducer(Client[ProducerSettings]):
         self._tracer = Tracer(found, self._instance, self._ids) if found.trace else None
         self._sender.tracer = self._tracer
         if self._tracer is None and not found.latency_avoidance and not found.linger_ms:  # what these remember belongs to the loop
-            self.straight = frozenset((SendMessageV2, EndTransaction))
+            self.straight = frozenset((SendMessageV2, SendBatchMessage, EndTransaction))
         self._pending = 0
 
     async def _begin(self, driver: Driver) -> None:

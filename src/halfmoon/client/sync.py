@@ -95,7 +95,9 @@ class Producer(Blocking):
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> SendResult:
         """Send messages of one topic as one request, at most ``body_bytes_max`` bytes together; one queue takes them all."""
-        return self._loop.call(self._client.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
+        return self._here(
+            self._client._sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms), messages[0] if messages else None
+        )
 
     def recall(self, topic: str, recall_handle: str) -> str:
         """Cancel a message that waits for a point in time, by the handle of its `SendResult`; return its id.

@@ -60,6 +60,12 @@ def check_sendable(topic: str) -> None:
         raise UsageError(f"Sending message to topic[{topic}] is forbidden.")
 
 
+@lru_cache(1024)
+def _check_target(topic: str) -> None:
+    _check_name(topic)
+    check_sendable(topic)
+
+
 def check_group(group: object, forbidden: str = "") -> None:
     """Raise UsageError unless the text may name a group; ``forbidden`` is the default that nobody may keep."""
     if not isinstance(group, str) or not group.strip():
@@ -76,8 +82,9 @@ def check_message(message: Message | None, body_bytes_max: int) -> None:
     """Raise MessageIllegal or UsageError unless the message can be sent. Follows Validators.checkMessage (RocketMQ 4.9.8)."""
     if message is None:
         raise MessageIllegal("the message is null")
-    check_topic(message.topic)
-    check_sendable(message.topic)
+    if not isinstance(message.topic, str):
+        raise UsageError("The specified topic is blank")
+    _check_target(message.topic)
     body = message.body
     if body is None:
         raise MessageIllegal("the message body is null")

@@ -214,7 +214,8 @@ class Sender:
 
     def _properties(self, message: Message, born_ms: int) -> dict[str, str]:
         found = message.wire_properties()
-        found.setdefault(UNIQ_KEY, self.ids.next(born_ms))
+        if UNIQ_KEY not in found:
+            found[UNIQ_KEY] = self.ids.next(born_ms)
         if self.settings.namespace:
             found["INSTANCE_ID"] = self.settings.namespace
         return found
@@ -408,7 +409,8 @@ class Sender:
         """Raise NotRunning, MessageIllegal or UsageError unless the message may be sent now."""
         self._check_running()
         check_message(message, self.settings.body_bytes_max)
-        check_sendable(wrap(message.topic, self.settings.namespace))
+        if self.settings.namespace:
+            check_sendable(wrap(message.topic, self.settings.namespace))
 
 
 # ---------------------------------------------------------------- pure
