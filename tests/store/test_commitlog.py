@@ -29,9 +29,16 @@ class Block(NamedTuple):
     end_offset: int
 
 
+def gathered(log: CommitLog, topic: str, queue_id: int, queue_offset: int, messages: Messages, now: int) -> bytes:
+    """Append messages of one queue; return their queue entries."""
+    entries = log.gather(topic, queue_id, queue_offset, messages, now)
+    log.write()
+    return entries
+
+
 def append(log: CommitLog, topic: str, queue_id: int, queue_offset: int, drafts: list[Draft], now: int = NOW) -> Block:
     messages = Messages(drafts)
-    entries = log.append(topic, queue_id, queue_offset, messages, now)
+    entries = gathered(log, topic, queue_id, queue_offset, messages, now)
     return Block(messages.places, entries, log.end)
 
 
@@ -122,7 +129,7 @@ def test_what_one_request_brought_lies_in_one_file(host: bytes):
     messages = Messages([draft(bytes(number)) for number in range(60)])
     for number, count in enumerate((10, 30, 20)):
         messages.sent(7, number, 0, DURABLE, count)
-    entries = log.append("t", 0, 40, messages, NOW)
+    entries = gathered(log, "t", 0, 40, messages, NOW)
     files = [place // 4096 for place in messages.places]
     assert [len(set(files[start:stop])) for start, stop in ((0, 10), (10, 40), (40, 60))] == [1, 1, 1]
     assert len(set(files)) > 1
@@ -137,7 +144,7 @@ def test_a_request_that_is_larger_than_a_file_is_refused_and_nothing_is_written(
     end, messages = log.end, Messages([draft(bytes(2000)), draft(bytes(2000))])
     messages.sent(7, 0, 0, DURABLE, 2)
     with pytest.raises(MessageIllegal, match="a batch of 41"):
-        log.append("t", 0, 1, messages, NOW)
+        gathered(log, "t", 0, 1, messages, NOW)
     assert log.end == end
     assert len(list(log.scan(0))) == 1
 

@@ -66,12 +66,12 @@ class Halves:
         messages = Messages([draft])
         messages.sent(*sender_of(request, wait=wait), 1)
         self._sends.reader.open_halves(header.topic, queue_id, suffix)
-        self.store([Group(header.topic, queue_id, group, messages)], request.now)
+        self.store([(header.topic, queue_id, group, messages)], request.now)
 
     def store(self, halves: list[Group], now: int) -> None:
         """Store groups of half messages together, and have them answered. Raises what `append` does."""
-        drafts = [group.messages.drafts for group in halves]
-        appended = self.append(zip([group.producer_group for group in halves], drafts), now)
+        drafts = [messages.drafts for _, _, _, messages in halves]
+        appended = self.append(zip([group for _, _, group, _ in halves], drafts), now)
         index, places, add = appended.queue_offset, iter(appended.physical_offsets), self.recent.add
         for (topic, queue_id, producer_group, messages), of_group in zip(halves, drafts):
             stored = Messages.lying_at(list(islice(places, len(of_group))))

@@ -118,37 +118,56 @@ class Sends:
         return self.reader.read(peer.number, peer.host, data)
 
     def turn(self, now: int) -> None:
-        """Store what was read in this turn, a group at a time and all half messages at once, and have it answered."""
+        """Store what was read in this turn, with one write to the log, and half messages with one more; and have it answered."""
+        plain: list[Group] = []
         halves: list[Group] = []
-        for taken in self.reader.take():
-            group = Group(*taken)
-            if group.producer_group:
-                halves.append(group)
-            else:
-                self._store_groups([group], now)
+        for group in self.reader.take():
+            (halves if group[2] else plain).append(group)
+        if plain:
+            self._store_groups(plain, now)
         if halves:
-            self._store_groups(halves, now)
+            self._store_halves(halves, now)
 
     def _store_groups(self, groups: list[Group], now: int) -> None:
-        """Store one group, or all those of half messages, which go to one queue, and have them answered."""
-        topic, queue_id, producer_group, messages = groups[0]
+        """Store groups and have them answered. When one cannot be stored, none of its requests was: find out which."""
         try:
             self.check_open(now)
-            if producer_group:
-                self.on_halves(groups, now)
+        except BrokerError as exc:
+            for group in groups:
+                self._acks.refuse(group[3], exc)
+            return
+        for group, appended in zip(groups, self.append_all(groups, now)):
+            topic, queue_id, _, messages = group
+            if isinstance(appended, Appended):
+                try:
+                    self.acknowledge(Stored(messages, queue_id, appended.queue_offset), now)
+                except Exception as exc:  # other groups do not feel it
+                    self._refuse_group(group, exc)
+            elif isinstance(appended, MessageRefused) and len(messages.senders) > 1:
+                for one in messages.apart():
+                    self._store_groups([(topic, queue_id, "", one)], now)
             else:
-                self.store(topic, queue_id, messages, now)
+                self._refuse_group(group, appended)
+
+    def _store_halves(self, groups: list[Group], now: int) -> None:
+        """Store half messages, which go to one queue, and have them answered; as `_store_groups` does."""
+        try:
+            self.check_open(now)
+            self.on_halves(groups, now)
         except MessageRefused as exc:
-            if len(groups) == len(messages.senders) == 1:
-                self._acks.refuse(messages, exc)
+            if len(groups) == len(groups[0][3].senders) == 1:
+                self._acks.refuse(groups[0][3], exc)
                 return
-            # one of them cannot be stored, and so none was: find out which
-            apart = groups if len(groups) > 1 else [groups[0]._replace(messages=one) for one in messages.apart()]
+            apart = groups if len(groups) > 1 else [(*groups[0][:3], one) for one in groups[0][3].apart()]
             for group in apart:
-                self._store_groups([group], now)
+                self._store_halves([group], now)
         except Exception as exc:  # these sends fail, those of other groups do not feel it
-            for topic, queue_id, _, messages in groups:
-                self._acks.refuse(messages, refusal_of(exc, f"{len(messages)} sends to queue {queue_id} of {topic}"))
+            for group in groups:
+                self._refuse_group(group, exc)
+
+    def _refuse_group(self, group: Group, exc: Exception) -> None:
+        topic, queue_id, _, messages = group
+        self._acks.refuse(messages, refusal_of(exc, f"{len(messages)} sends to queue {queue_id} of {topic}"))
 
     # ------------------------------------------------------------ one send
 
@@ -248,20 +267,38 @@ class Sends:
 
     def append(self, topic: str, queue_id: int, messages: Messages | Iterable[Draft], now: int) -> Appended:
         """Append messages of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
-        store = self._store
-        if self._sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
-            raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
         messages = messages if isinstance(messages, Messages) else Messages(messages)
-        try:
-            appended = store.append(topic, queue_id, messages, now)
-        except (StoreNotWritable, OSError) as exc:
-            self._stats.puts_failed += len(messages)
-            raise ServiceNotAvailable(f"service not available now: {exc}") from exc
-        except MessageIllegal as exc:
-            self._stats.puts_failed += len(messages)
-            raise MessageRefused(f"the message is illegal: {exc}") from exc
-        self._stats.put(topic, len(messages), appended.end_offset - appended.physical_offsets[0])
+        [appended] = self.append_all([(topic, queue_id, "", messages)], now)
+        if isinstance(appended, Exception):
+            raise appended
         return appended
+
+    def append_all(self, groups: list[Group], now: int) -> list[Appended | Exception]:
+        """Append groups of messages, each of one queue; return for each where it lies, or what `append` would raise."""
+        store, stats = self._store, self._stats
+        if self._sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
+            busy = SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
+            return [busy] * len(groups)
+        stored = store.append_all(groups, now)
+        for index, appended in enumerate(stored):
+            topic, _, _, messages = groups[index]
+            if isinstance(appended, Appended):
+                stats.put(topic, len(messages), appended.end_offset - appended.physical_offsets[0])
+            else:
+                stored[index] = self._not_stored(appended, messages)
+        return stored
+
+    def _not_stored(self, exc: Exception, messages: Messages) -> Exception:
+        """Return how messages are refused that the store did not take."""
+        if isinstance(exc, StoreNotWritable | OSError):
+            refusal: Exception = ServiceNotAvailable(f"service not available now: {exc}")
+        elif isinstance(exc, MessageIllegal):
+            refusal = MessageRefused(f"the message is illegal: {exc}")
+        else:
+            return exc
+        self._stats.puts_failed += len(messages)
+        refusal.__cause__ = exc
+        return refusal
 
     def acknowledge(self, stored: Stored, now: int) -> None:
         """Answer at once, or when the log is durable: with sync flush and senders who wait for it."""

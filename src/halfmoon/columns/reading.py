@@ -6,8 +6,6 @@ else is given back as frames, for the general decoder.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from halfmoon.columns.batch import batch_drafts
 from halfmoon.columns.frames import Frame, cut
 from halfmoon.columns.headers import SendHeader, send_header_json, send_header_rocketmq
@@ -22,13 +20,9 @@ _OPEN_MAX = 65_536
 """Queues that are open at most; beyond them all are closed, and open again as they are used."""
 
 
-class Group(NamedTuple):
-    """Messages of one queue that came in one turn; half messages are those of one producer group, which is "" for all others."""
-
-    topic: str
-    queue_id: int
-    producer_group: str
-    messages: Messages
+Group = tuple[str, int, str, Messages]
+"""Topic, queue id, producer group and messages of one queue that came in one turn; half messages are those of one producer group,
+which is "" for all others."""
 
 
 class Reader:
@@ -149,7 +143,7 @@ class Reader:
         messages.senders.append((peer, opaque, serialization, how, len(drafts)))
         return True
 
-    def take(self) -> list[tuple[str, int, str, Messages]]:
-        """Take out what was read since the last call: of each `Group` its fields."""
+    def take(self) -> list[Group]:
+        """Take out what was read since the last call: a `Group` each."""
         groups, self._groups = self._groups, {}
         return [(*key, messages) for key, messages in groups.items()]

@@ -134,37 +134,37 @@ class RealFile:
 
     def _pwrite(self, at: int, data: Buffer) -> None:
         with _writing:
-            if self._fd >= 0:
-                self._pwrite_all(self._fd, at, data)
+            if self._fd < 0 and not self._open_fd(at, data):
                 return
             try:
-                fd = reserved(lambda: os.open(self._full, os.O_RDWR | os.O_CLOEXEC))
+                written = os.pwrite(self._fd, data, at)
+                while written < len(data):  # a signal may cut a write short
+                    written += os.pwrite(self._fd, memoryview(data)[written:], at + written)
             except OSError as exc:
-                if exc.errno not in (EMFILE, ENFILE) or not self._mapping.may_write(at, len(data)):  # type: ignore[union-attr]
-                    raise
-                self._view[at : at + len(data)] = data  # type: ignore[index]  # slower, and needs no descriptor
-                return
-            try:
-                self._pwrite_all(fd, at, data)
+                raise OSError(exc.errno, exc.strerror, str(self._full)) from None
             finally:
-                self._keep_or_close(fd, len(data))
+                if self not in _kept:
+                    self._keep_or_close(len(data))
 
-    def _pwrite_all(self, fd: int, at: int, data: Buffer) -> None:
+    def _open_fd(self, at: int, data: Buffer) -> bool:
+        """Open the file for a write, whose ``data`` is copied where there is no descriptor left, and False returned."""
         try:
-            written = os.pwrite(fd, data, at)
-            while written < len(data):  # a signal may cut a write short
-                written += os.pwrite(fd, memoryview(data)[written:], at + written)
+            self._fd = reserved(lambda: os.open(self._full, os.O_RDWR | os.O_CLOEXEC))
         except OSError as exc:
-            raise OSError(exc.errno, exc.strerror, str(self._full)) from None
+            if exc.errno not in (EMFILE, ENFILE) or not self._mapping.may_write(at, len(data)):  # type: ignore[union-attr]
+                raise
+            self._view[at : at + len(data)] = data  # type: ignore[index]  # slower, and needs no descriptor
+            return False
+        return True
 
-    def _keep_or_close(self, fd: int, written_bytes: int) -> None:
-        """Keep a descriptor of a file that is written often; that of the file that was given one first is closed for it."""
+    def _keep_or_close(self, written_bytes: int) -> None:
+        """Keep the descriptor of a file that is written often; that of the file that was given one first is closed for it."""
         if written_bytes >= _PWRITE_MIN:
             self._writes += _LARGE_WRITE
         if self._writes < _WRITES_OFTEN:
-            os.close(fd)
+            os.close(self._fd)
+            self._fd = _NONE
             return
-        self._fd = fd
         _kept[self] = None
         while len(_kept) > for_writing():
             next(iter(_kept))._close_fd()

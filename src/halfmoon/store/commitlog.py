@@ -35,6 +35,8 @@ class CommitLog:
         self.host = host
         self.end = 0
         self.last_store_ms = 0
+        self._gathered: list[bytes] = []
+        """Records that lie in one file, one behind another up to ``end``, and are not written yet."""
         self._size_max = min(message_bytes_max + 64 * 1024, file_bytes - BLANK_BYTES)
         self._limit = 0  # end of the current file, less the 8 bytes of a blank tail
 
@@ -45,19 +47,24 @@ class CommitLog:
 
     # ------------------------------------------------------------ append
 
-    def append(self, topic: str, queue_id: int, queue_offset: int, messages: Messages, now: int) -> bytes:
-        """Write the records of one queue, each with the next queue offset, and return their queue entries.
+    def gather(self, topic: str, queue_id: int, queue_offset: int, messages: Messages, now: int) -> bytes:
+        """Encode the records of one queue, each with the next queue offset, and return their queue entries. `write` writes what
+        was gathered; ``end`` is behind it already.
 
-        What one request brought lies in one file. Each file is written once.
+        What one request brought lies in one file. What does not fit into the current file is written at once, each file once.
 
         Raises:
-            MessageIllegal: a message is larger than a record may be, or a request than a file; nothing was written.
-            OSError: the disk is full; nothing was written.
+            MessageIllegal: a message is larger than a record may be, or a request than a file; nothing of it is gathered.
+            OSError: the disk is full; ``end`` is behind what was written, and nothing of it was, nor what was gathered behind that.
         """
         start = self.end
         place = topic, queue_id, queue_offset, start, self._limit - start
         records, entries = messages.encode(*place, self._size_max, now, self.host)
-        if messages.left:
+        if not messages.left:
+            self._gathered.append(records)
+            self.end = start + len(records)
+        else:
+            self.write()
             try:
                 entries = self._append_over_files(topic, queue_id, queue_offset, messages, now, records, entries)
             except OSError:  # no room for the next file
@@ -65,11 +72,22 @@ class CommitLog:
                 self.segments.clear_from(start, thorough=False)
                 self.set_end(start)
                 raise
-        else:
-            self.segments.write(start, records)
-            self.end = start + len(records)
         self.last_store_ms = now
         return entries
+
+    def write(self) -> None:
+        """Write what was gathered, at once. Raises OSError when the disk is full; ``end`` is before it then."""
+        gathered = self._gathered
+        if not gathered:
+            return
+        records = gathered[0] if len(gathered) == 1 else b"".join(gathered)
+        gathered.clear()
+        start = self.end - len(records)
+        try:
+            self.segments.write(start, records)
+        except OSError:
+            self.end = start
+            raise
 
     def _append_over_files(
         self, topic: str, queue_id: int, queue_offset: int, messages: Messages, now: int, records: bytes, entries: bytes

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
-from halfmoon.hot import ENTRY, ENTRY_BYTES, Draft, Messages
+from halfmoon.hot import ENTRY, ENTRY_BYTES, Draft, Group, Messages
 from halfmoon.ports import Disk, Lock
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog
@@ -219,10 +219,44 @@ class Store:
             MessageIllegal: a message is too large; nothing was stored.
             UsageError: the topic cannot be a topic.
         """
+        messages = messages if isinstance(messages, Messages) else Messages(messages)
+        [appended] = self.append_all([(topic, queue_id, "", messages)], now)
+        if isinstance(appended, Exception):
+            raise appended
+        return appended
+
+    def append_all(self, groups: Iterable[Group], now: int) -> list[Appended | Exception]:
+        """Store messages of several queues, each group as `append` does, but with one write to the log for all.
+
+        Returns for each group where it lies, or what `append` would raise: the others do not feel that.
+        """
         self._now = self.health.now = now
+        found: list[Appended | Exception] = []
+        gathered: list[tuple[int, ConsumeQueue, Appended]] = []
+        for topic, queue_id, _, messages in groups:
+            try:
+                queue, appended = self._gather(topic, queue_id, messages, now)
+            except Exception as exc:
+                found.append(exc)
+                self._take_back(gathered, found, exc)
+            else:
+                gathered.append((len(found), queue, appended))
+                found.append(appended)
+        try:
+            self._log.write()
+        except OSError as exc:
+            self._take_back(gathered, found, StoreNotWritable(self.health.write_failed("the log", exc)))
+        for index, queue, appended in gathered:
+            try:
+                self._publish(queue, appended, now)
+            except StoreNotWritable as exc:
+                found[index] = exc
+        return found
+
+    def _gather(self, topic: str, queue_id: int, messages: Messages, now: int) -> tuple[ConsumeQueue, Appended]:
+        """Give messages their places, and the log their records to write. Raises what `append` does."""
         if self.health.failure or self._stopping or self._upkeep.disk_full:
             raise StoreNotWritable(str(self.refusal))
-        messages = messages if isinstance(messages, Messages) else Messages(messages)
         queue = self._queues.get((topic, queue_id)) or self._making.now(topic, queue_id)
         first, count = queue.next_offset, len(messages)
         if first + count > queue.low_water:
@@ -231,21 +265,33 @@ class Store:
             self._visible.make_room(queue, first, count)
             self._inventory.note([queue], self._log.end)
         try:
-            entries = self._log.append(topic, queue_id, first, messages, now)
+            entries = self._log.gather(topic, queue_id, first, messages, now)
         except OSError as exc:
             raise StoreNotWritable(self.health.write_failed("the log", exc)) from exc
-        end = self._log.end
+        queue.next_offset = first + len(entries) // ENTRY_BYTES
+        return queue, Appended(first if entries else 0, messages.places, self._log.end, entries)
+
+    def _take_back(
+        self, gathered: list[tuple[int, ConsumeQueue, Appended]], found: list[Appended | Exception], exc: Exception
+    ) -> None:
+        """The log does not have what lies behind its end: those messages are as if they never came."""
+        while gathered and gathered[-1][2].end_offset > self._log.end:
+            index, queue, appended = gathered.pop()
+            queue.next_offset -= len(appended.entries) // ENTRY_BYTES
+            found[index] = exc
+
+    def _publish(self, queue: ConsumeQueue, appended: Appended, now: int) -> None:
+        """Let consumers see what was written, or see to it that they do once it is durable. Raises StoreNotWritable."""
+        first, places, end, entries = appended
         if end >= self._indexing.next_mark:
-            self._indexing.mark(messages.places[0])
-        if entries:
-            queue.next_offset = first + len(entries) // ENTRY_BYTES
-            if self._sync_flush:
+            self._indexing.mark(places[0])
+        if self._sync_flush:
+            if entries:
                 self._visible.wait(end, queue, first, entries)
-            else:
-                self._visible.publish(queue, first, entries)
-        if not self._sync_flush:
-            self._visible.end, self._visible.end_ms = end, now
-        return Appended(first if entries else 0, messages.places, end, entries)
+            return
+        if entries:
+            self._visible.publish(queue, first, entries)
+        self._visible.end, self._visible.end_ms = end, now
 
     def ready(self, topic: str, queue_id: int) -> bool:
         """Whether an append to the queue waits for nothing; else `make_ready` has it made in the background."""
