@@ -13,6 +13,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any, cast
 
 from halfmoon.errors import ConnectFailed, ConnectionLost, HalfmoonError, NotRunning, RequestTimeout, TooManyRequests
@@ -35,6 +36,11 @@ SERVED_MAX = 256
 """Requests of one server that are being answered; more are dropped, as a server that asks so much is broken."""
 SILENT_MS = 10_000
 """A peer that sent nothing for this long while a request timed out is given up: the connection may be a black hole."""
+
+TIMER_S = 0.001
+"""Timers may ring so much too early: loops count milliseconds."""
+LOOK_S = 4e-6
+"""Time to let pass for each waiting request between two looks at all of them, which cost a twentieth of it."""
 
 log = logging.getLogger("halfmoon.shell")
 
@@ -84,16 +90,12 @@ class Connections:
         if link is None or link.blocked or self.in_flight >= self._in_flight_max:
             link = await self._ready(address, deadline, timeout_ms)
         opaque = self._next_opaque()
-        future: asyncio.Future[Command] = loop.create_future()
         data = encode(request_command(request, body, opaque=opaque, serialization=self.serialization))
-        link.waiting[opaque] = future
+        future = link.ask(opaque, data, deadline, timeout_ms)
         self.in_flight += 1
-        link.send(data)
-        timer = loop.call_at(deadline, link.expire, opaque, timeout_ms)
         try:
             return await future
         finally:
-            timer.cancel()
             link.waiting.pop(opaque, None)
             self._released()
 
@@ -251,7 +253,8 @@ class _Link(asyncio.Protocol):
 
     def __init__(self, owner: Connections, address: str) -> None:
         self.address = address
-        self.waiting: dict[int, asyncio.Future[Command]] = {}
+        self.waiting: dict[int, tuple[asyncio.Future[Command], float, int]] = {}
+        """By opaque: who waits, until when by the loop's clock, and how long that was (ms)."""
         self.blocked = False
         self.lost = False
         self._owner = owner
@@ -262,6 +265,8 @@ class _Link(asyncio.Protocol):
         self._unblock: list[asyncio.Future[None]] = []
         self._read_at = self._active_at = self._loop.time()
         self._idle: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None  # one for all that wait
+        self._look_at = inf
         self._reason = "closed by the peer"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -271,6 +276,15 @@ class _Link(asyncio.Protocol):
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._idle = self._loop.call_later(self._owner.idle_ms / 1000, self._look_idle)
+
+    def ask(self, opaque: int, data: bytes, deadline: float, timeout_ms: int) -> asyncio.Future[Command]:
+        """Send a request; its answer, or what became of it, is the future's. Who asked takes it out of ``waiting``."""
+        future: asyncio.Future[Command] = self._loop.create_future()
+        self.waiting[opaque] = future, deadline, timeout_ms
+        if deadline < self._look_at:
+            self._look_again(deadline)
+        self.send(data)
+        return future
 
     def send(self, data: bytes) -> None:
         """Write with everything else of this turn."""
@@ -292,9 +306,9 @@ class _Link(asyncio.Protocol):
             for frame in self._inbox.frames():
                 command = decode(frame.header, frame.body, frame.serialization)
                 if command.flag & 1:
-                    future = self.waiting.get(command.opaque)
-                    if future is not None and not future.done():
-                        future.set_result(command)
+                    asked = self.waiting.get(command.opaque)
+                    if asked is not None and not asked[0].done():
+                        asked[0].set_result(command)
                 else:
                     self._owner.serve(self, command)
             if self._inbox.fault is not None:
@@ -303,15 +317,28 @@ class _Link(asyncio.Protocol):
             log.warning("connection closed: peer=%s reason=%s", self.address, exc)
             self.abort(f"it sent bytes that are no frame: {exc}")
 
-    def expire(self, opaque: int, timeout_ms: int) -> None:
-        """The time of one request is over."""
-        future = self.waiting.get(opaque)
-        if future is None or future.done():
-            return
-        future.set_exception(
-            RequestTimeout(f"wait response on the channel <{self.address}> timeout, {timeout_ms}(ms)", self.address)
-        )
-        if (self._loop.time() - self._read_at) * 1000 >= max(SILENT_MS, timeout_ms):
+    def _look_again(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._look_at = at
+        self._timer = self._loop.call_at(at, self._expire)
+
+    def _expire(self) -> None:
+        """Fail the requests whose time is over, and look again when that of the next one is."""
+        at, soonest, silent = self._loop.time(), inf, False
+        for future, deadline, timeout_ms in self.waiting.values():
+            if future.done():
+                continue
+            if deadline > at + TIMER_S:
+                soonest = min(soonest, deadline)
+                continue
+            late = RequestTimeout(f"wait response on the channel <{self.address}> timeout, {timeout_ms}(ms)", self.address)
+            future.set_exception(late)
+            silent |= (at - self._read_at) * 1000 >= max(SILENT_MS, timeout_ms)
+        self._timer, self._look_at = None, inf
+        if soonest < inf:
+            self._look_again(max(soonest, at + len(self.waiting) * LOOK_S))
+        if silent:
             self.abort("it is silent")
 
     def pause_writing(self) -> None:
@@ -372,9 +399,10 @@ class _Link(asyncio.Protocol):
             return
         self.lost, self.blocked = True, False
         self._owner.forget(self)
-        if self._idle is not None:
-            self._idle.cancel()
-        for future in self.waiting.values():
+        for timer in (self._idle, self._timer):
+            if timer is not None:
+                timer.cancel()
+        for future, _, _ in self.waiting.values():
             _fail(future, ConnectionLost(f"connection to {self.address} lost: {self._reason}", self.address))
         self._wake()
 
