@@ -18,6 +18,20 @@ pub struct Item {
     pub flag: i32,
 }
 
+/// Write one message of a batch behind `out`. `None`: a length does not fit.
+pub fn encode_item(body: &[u8], properties: &[u8], flag: i32, out: &mut Vec<u8>) -> Option<()> {
+    let total = ITEM_BYTES_MIN.checked_add(body.len())?.checked_add(properties.len())?;
+    let (total, size) = (i32::try_from(total).ok()?, i32::try_from(body.len()).ok()?);
+    out.extend_from_slice(&total.to_be_bytes());
+    out.extend_from_slice(&[0; 8]);
+    out.extend_from_slice(&flag.to_be_bytes());
+    out.extend_from_slice(&size.to_be_bytes());
+    out.extend_from_slice(body);
+    out.extend_from_slice(&i16::try_from(properties.len()).ok()?.to_be_bytes());
+    out.extend_from_slice(properties);
+    Some(())
+}
+
 /// Split a batch body into its messages. The error says which length does not fit.
 pub fn batch_items(body: &[u8]) -> Result<Vec<Item>, String> {
     let mut items = Vec::new();

@@ -15,3 +15,4 @@ pub mod properties;
 mod python;
 pub mod reader;
 pub mod record;
+pub mod requests;

@@ -13,6 +13,20 @@ pub fn tag_hash(tag: &[u8]) -> Option<i32> {
     Some(std::str::from_utf8(tag).ok()?.encode_utf16().fold(0, step))
 }
 
+/// Write a property behind `out` as it travels; one with an empty name or value is left out. Returns whether that can be.
+pub fn encode_property(name: &str, value: &str, out: &mut Vec<u8>) -> bool {
+    if name.is_empty() || value.is_empty() {
+        return true;
+    }
+    let begin = out.len();
+    out.extend_from_slice(name.as_bytes());
+    out.push(1);
+    out.extend_from_slice(value.as_bytes());
+    out.push(2);
+    let separators = out.get(begin..).map_or(0, |pair| pair.iter().filter(|b| matches!(b, 1 | 2)).count());
+    separators == 2
+}
+
 /// What stored properties say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepared {

@@ -6,7 +6,7 @@ use pyo3::buffer::{PyBuffer, ReadOnlyCell};
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyKeyError, PyUnicodeDecodeError, PyValueError, PyZeroDivisionError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyBytes, PyList, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::answers::Form;
 use crate::batch;
@@ -16,11 +16,12 @@ use crate::messages::{self as columns, Illegal, Numbers, Sender, Source, Target}
 use crate::properties;
 use crate::reader;
 use crate::record;
+use crate::requests::{Frame as RequestFrame, Head};
 
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 4;
+const INTERFACE: i64 = 5;
 
 impl From<Illegal> for PyErr {
     fn from(illegal: Illegal) -> Self {
@@ -291,6 +292,89 @@ fn cut(data: &[u8], frame_max: i64, header_max: i64) -> Found {
 
 type Item<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, i32);
 
+const PROPERTIES_BYTES_MAX: usize = 32_767;
+
+/// Return the body of a batch of (body, properties, flag).
+#[pyfunction]
+fn encode_batch<'py>(items: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let mut out = Vec::new();
+    for item in items.try_iter()? {
+        let (body, text, flag): (PyBackedBytes, PyBackedBytes, Bound<'py, PyAny>) = item?.extract()?;
+        if text.len() > PROPERTIES_BYTES_MAX {
+            let found = format!("the properties have {} bytes, more than {PROPERTIES_BYTES_MAX}", text.len());
+            return Err(MessageIllegal::new_err(found));
+        }
+        let mut fits = true;
+        let flag = i32::try_from(number(&flag, &mut fits)?).ok().filter(|_| fits);
+        flag.and_then(|flag| batch::encode_item(&body, &text, flag, &mut out))
+            .ok_or_else(|| MessageIllegal::new_err("a number of the message is out of range"))?;
+    }
+    Ok(PyBytes::new(items.py(), &out))
+}
+
+/// Return properties as they travel and are stored, with a separator after the last pair too.
+#[pyfunction]
+fn encode_properties<'py>(properties: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let (mut out, mut plain, mut text) = (Vec::with_capacity(128), true, true);
+    let mut add = |name: &Bound<'py, PyString>, value: &Bound<'py, PyString>| {
+        if let (Ok(name), Ok(value)) = (name.to_str(), value.to_str()) {
+            plain &= properties::encode_property(name, value, &mut out);
+            return;
+        }
+        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+        text &= name.is_empty() || value.is_empty();
+        plain &= properties::encode_property(&name, &value, &mut out);
+    };
+    if let Ok(properties) = properties.cast::<PyDict>() {
+        for (name, value) in properties {
+            add(name.cast()?, value.cast()?);
+        }
+    } else {
+        for pair in properties.call_method0("items")?.try_iter()? {
+            let (name, value): (Bound<'py, PyString>, Bound<'py, PyString>) = pair?.extract()?;
+            add(&name, &value);
+        }
+    }
+    match (plain, text) {
+        (true, true) => Ok(PyBytes::new(properties.py(), &out)),
+        (true, false) => Err(MessageIllegal::new_err("a property contains half of a surrogate pair")),
+        (false, _) => Err(MessageIllegal::new_err("a property contains a separator (0x01 or 0x02)")),
+    }
+}
+
+/// Return the whole frame of a request of ours whose header has these fields.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+fn request_frame<'py>(
+    code: i32,
+    flag: i32,
+    opaque: i32,
+    version: i16,
+    names: &Bound<'py, PyTuple>,
+    values: &Bound<'py, PyTuple>,
+    body: PyBackedBytes,
+    serialization: i64,
+    remark: Option<PyBackedStr>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let head = Head { code, flag, opaque, version, remark: remark.as_deref(), json: serialization == 0 };
+    let mut frame = RequestFrame::new(&head, body.len().saturating_add(640));
+    for (name, value) in names.iter().zip(values.iter()) {
+        let name = name.cast::<PyString>()?.to_str()?;
+        let written = if let Ok(text) = value.cast::<PyString>() {
+            frame.field(name, text.to_str()?)
+        } else if let Ok(truth) = value.cast::<PyBool>() {
+            frame.field(name, if truth.is_true() { "true" } else { "false" })
+        } else if value.is_none() {
+            Some(())
+        } else {
+            frame.field(name, &value.extract::<i64>()?.to_string())
+        };
+        written.ok_or_else(|| PyValueError::new_err("the name of a field is too long"))?;
+    }
+    let frame = frame.end(&body).ok_or_else(|| PyValueError::new_err("the frame is too long"))?;
+    Ok(PyBytes::new(values.py(), &frame))
+}
+
 /// Split a batch body into (body, properties, flag) of each message.
 #[pyfunction]
 fn batch_items<'py>(py: Python<'py>, body: &[u8]) -> PyResult<Vec<Item<'py>>> {
@@ -437,8 +521,8 @@ fn index_entries<'py>(
 mod halfmoon_native {
     #[pymodule_export]
     use super::{
-        Messages, Reader, batch_drafts, batch_items, crc32, cut, half_properties, index_entries, record_keys, stored_properties, tag_hash,
-        whole_records,
+        Messages, Reader, batch_drafts, batch_items, crc32, cut, encode_batch, encode_properties, half_properties, index_entries,
+        record_keys, request_frame, stored_properties, tag_hash, whole_records,
     };
 
     #[pymodule_export]

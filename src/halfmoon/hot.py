@@ -11,7 +11,7 @@ from os import environ
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.columns import INTERFACE
-from halfmoon.columns.batch import BATCH_MAX, Draft
+from halfmoon.columns.batch import BATCH_MAX, ITEM_BYTES_MIN, Draft
 from halfmoon.columns.frames import Frame
 from halfmoon.columns.headers import EndHeader, PullHeader, end_header_json, pull_header_json
 from halfmoon.columns.keys import INDEX_ENTRY, index_hash, keys_of, property_of
@@ -43,6 +43,7 @@ __all__ = [
     "HEAD",
     "HEADS",
     "INDEX_ENTRY",
+    "ITEM_BYTES_MIN",
     "MAGIC",
     "MAGIC_V2",
     "NATIVE",
@@ -61,6 +62,8 @@ __all__ = [
     "batch_items",
     "crc32",
     "cut",
+    "encode_batch",
+    "encode_properties",
     "end_header_json",
     "index_entries",
     "index_hash",
@@ -70,6 +73,7 @@ __all__ = [
     "property_of",
     "pull_header_json",
     "record_keys",
+    "request_frame",
     "stored_properties",
     "tag_hash",
     "whole_records",
@@ -98,15 +102,17 @@ NATIVE: str | None = None if _found is None else _found.VERSION
 """Version of ``halfmoon-native`` that is used; None: what it does is done in Python."""
 
 if TYPE_CHECKING or _found is None:
-    from halfmoon.columns.batch import batch_drafts, batch_items
+    from halfmoon.columns.batch import batch_drafts, batch_items, encode_batch
     from halfmoon.columns.frames import cut
     from halfmoon.columns.keys import index_entries, record_keys
     from halfmoon.columns.messages import Messages, crc32
-    from halfmoon.columns.properties import stored_properties, tag_hash
+    from halfmoon.columns.properties import encode_properties, stored_properties, tag_hash
     from halfmoon.columns.reading import Reader
     from halfmoon.columns.record import whole_records
+    from halfmoon.columns.requests import request_frame
 else:
     Messages, Reader = _found.Messages, _found.Reader
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
+    encode_batch, encode_properties, request_frame = _found.encode_batch, _found.encode_properties, _found.request_frame
     stored_properties, tag_hash = _found.stored_properties, _found.tag_hash
     index_entries, record_keys, whole_records = _found.index_entries, _found.record_keys, _found.whole_records

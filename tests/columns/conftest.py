@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halfmoon import columns
-from halfmoon.columns import batch, frames, keys, messages, properties, reading, record
+from halfmoon.columns import batch, frames, keys, messages, properties, reading, record, requests
 
 try:
     import halfmoon_native
@@ -33,7 +33,7 @@ class Twin:
         raise AttributeError(name)
 
 
-PYTHON = Twin("python", reading, messages, batch, frames, properties, record, keys)
+PYTHON = Twin("python", reading, messages, batch, frames, properties, record, keys, requests)
 
 
 def native() -> Twin:

@@ -46,8 +46,49 @@ def outcome(function, *arguments):
         return function(*arguments)
     except UnicodeDecodeError as error:  # in words of its own
         return "UnicodeDecodeError", error.start
+    except UnicodeEncodeError:
+        return "UnicodeEncodeError"
     except (ValueError, MessageIllegal) as error:
         return type(error).__name__, str(error)
+
+
+TEXTS = st.one_of(
+    st.text(max_size=20),
+    st.text(st.characters(min_codepoint=0, max_codepoint=0x7F), max_size=20),
+    st.sampled_from(["", "\x01", "a\x02", "\ud800", "\ud800\x01", '\x7f"\\\x1f/é', "\U0001f600"]),
+)
+
+
+@given(st.dictionaries(TEXTS, TEXTS, max_size=5))
+def test_properties_are_encoded_alike(twins, found):
+    python, native = twins
+
+    assert outcome(native.encode_properties, found) == outcome(python.encode_properties, found)
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=50), st.binary(max_size=30), st.integers(-(2**31) - 1, 2**31))),
+    st.sampled_from([0, 0, 0, 0, PROPERTIES_BYTES_MAX, PROPERTIES_BYTES_MAX + 1]),
+)
+def test_batches_are_encoded_alike(twins, items, longest):
+    python, native = twins
+    items = [*items, (b"x", bytes(longest), 7)]
+
+    assert outcome(native.encode_batch, items) == outcome(python.encode_batch, items)
+
+
+NUMBERS = st.integers(-(2**31), 2**31 - 1)
+
+
+@given(
+    st.dictionaries(TEXTS, TEXTS | NUMBERS | st.booleans() | st.none(), max_size=6),
+    NUMBERS, NUMBERS, NUMBERS, st.binary(max_size=20), st.sampled_from([JSON, ROCKETMQ]), st.none() | TEXTS,
+)  # fmt: skip
+def test_requests_become_the_same_frames(twins, fields, code, flag, opaque, body, serialization, remark):
+    python, native = twins
+    arguments = code, flag, opaque, 409, tuple(fields), tuple(fields.values()), body, serialization, remark
+
+    assert outcome(native.request_frame, *arguments) == outcome(python.request_frame, *arguments)
 
 
 @given(properties, st.sampled_from([b"", CLUSTER, HALF_SUFFIX]))

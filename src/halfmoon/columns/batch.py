@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
+from struct import error as struct_error
 
 from halfmoon.columns.properties import stored_properties
+from halfmoon.errors import MessageIllegal
+from halfmoon.limits import PROPERTIES_BYTES_MAX
 
 Draft = tuple[bytes, bytes, int, int, int, bytes, int, int, int]
 """A message as it is stored: body, properties, flag, sys flag, born ms, born host, reconsume times, prepared offset, tag code."""
@@ -12,8 +16,27 @@ Draft = tuple[bytes, bytes, int, int, int, bytes, int, int, int]
 BATCH_MAX = 30_000
 """Messages of one batch: its answer names each by 32 letters and a comma in a header, which ends at `HEADER_BYTES_MAX`."""
 
+_I16 = Struct(">h")
 _ITEM = Struct(">i8xii")  # | size i32 | magic i32 = 0 | crc i32 = 0 | flag i32 | body length i32 |
 ITEM_BYTES_MIN = 22
+
+
+def encode_batch(items: Iterable[tuple[bytes, bytes, int]]) -> bytes:
+    """Return the body of a batch of (body, properties, flag).
+
+    Raises:
+        MessageIllegal: properties over 32,767 bytes, or a number that does not fit.
+    """
+    pieces: list[bytes] = []
+    for body, properties, flag in items:
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise MessageIllegal(f"the properties have {len(properties)} bytes, more than {PROPERTIES_BYTES_MAX}")
+        try:
+            head = _ITEM.pack(ITEM_BYTES_MIN + len(body) + len(properties), flag, len(body))
+        except struct_error:
+            raise MessageIllegal("a number of the message is out of range") from None
+        pieces += (head, body, _I16.pack(len(properties)), properties)
+    return b"".join(pieces)
 
 
 def batch_items(body: bytes) -> list[tuple[bytes, bytes, int]]:

@@ -21,7 +21,7 @@ from halfmoon.limits import CONNECTION_IDLE_MS
 from halfmoon.model import split_address
 from halfmoon.shell.unreached import unreached
 from halfmoon.wire.codes import JSON, Language
-from halfmoon.wire.command import Command, decode, encode, reply_command, request_command
+from halfmoon.wire.command import Command, decode, encode, reply_command, request_bytes
 from halfmoon.wire.frame import Inbox
 
 Handler = Callable[[str, Command], "Command | Awaitable[Command | None] | None"]
@@ -90,7 +90,7 @@ class Connections:
         if link is None or link.blocked or self.in_flight >= self._in_flight_max:
             link = await self._ready(address, deadline, timeout_ms)
         opaque = self._next_opaque()
-        data = encode(request_command(request, body, opaque=opaque, serialization=self.serialization))
+        data = request_bytes(request, body, opaque, self.serialization)
         future = link.ask(opaque, data, deadline, timeout_ms)
         self.in_flight += 1
         try:
@@ -106,8 +106,7 @@ class Connections:
         link = self._links.get(address)
         if link is None or link.blocked:
             link = await self._ready(address, asyncio.get_running_loop().time() + timeout_ms / 1000, timeout_ms, permit=False)
-        opaque, kind = self._next_opaque(), self.serialization
-        link.send(encode(request_command(request, body, opaque=opaque, oneway=True, serialization=kind, remark=remark)))
+        link.send(request_bytes(request, body, self._next_opaque(), self.serialization, oneway=True, remark=remark))
 
     def connected(self, address: str) -> bool:
         """Whether a connection to the address is open."""

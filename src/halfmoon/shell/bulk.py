@@ -16,7 +16,7 @@ from halfmoon.errors import BadHeader, ConnectFailed, ConnectionLost, NetworkErr
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from halfmoon.model import split_address
 from halfmoon.wire.codes import JSON
-from halfmoon.wire.command import Command, decode, encode, request_command
+from halfmoon.wire.command import Command, decode, request_bytes
 
 CONNECT_TIMEOUT_MS = 3_000
 RECEIVE_BYTES = 4 * 1024 * 1024
@@ -57,7 +57,7 @@ class Bulk:
     def ask(self, request: Any) -> int:
         """Queue a request; return its opaque. `flush` sends it."""
         opaque = next(self._opaque) & 0x7FFFFFFF
-        self._unsent.append(encode(request_command(request, opaque=opaque, serialization=self._serialization)))
+        self._unsent.append(request_bytes(request, b"", opaque, self._serialization))
         return opaque
 
     def flush(self) -> None:

@@ -21,7 +21,7 @@ from halfmoon.limits import CONNECTION_IDLE_MS
 from halfmoon.model import split_address
 from halfmoon.shell.unreached import unreached
 from halfmoon.wire.codes import JSON
-from halfmoon.wire.command import Command, decode, encode, request_command
+from halfmoon.wire.command import Command, decode, request_bytes
 from halfmoon.wire.frame import Inbox
 
 CONNECT_TIMEOUT_MS = 3000
@@ -68,9 +68,7 @@ class Direct:
             return None
         opaque = next(self._opaque) & 0x7FFFFFFF
         try:
-            reply = link.ask(
-                encode(request_command(request, body, opaque=opaque, serialization=self._serialization)), opaque, until, timeout_ms
-            )
+            reply = link.ask(request_bytes(request, body, opaque, self._serialization), opaque, until, timeout_ms)
         except BaseException as exc:
             self._drop(link)
             if isinstance(exc, ConnectionLost):
@@ -85,9 +83,9 @@ class Direct:
         link = self._take(address)
         if link is None:
             return False
-        opaque, kind = next(self._opaque) & 0x7FFFFFFF, self._serialization
+        opaque = next(self._opaque) & 0x7FFFFFFF
         try:
-            sent = link.tell(encode(request_command(request, body, opaque=opaque, oneway=True, serialization=kind, remark=remark)))
+            sent = link.tell(request_bytes(request, body, opaque, self._serialization, oneway=True, remark=remark))
         except BaseException:
             self._drop(link)
             raise

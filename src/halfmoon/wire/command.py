@@ -12,20 +12,21 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as struct_error
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
+from halfmoon.columns.requests import PREFIX, header_json, header_rocketmq
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import BadHeader
+from halfmoon.hot import request_frame
 from halfmoon.limits import HEADER_FIELDS_MAX
 from halfmoon.wire.codes import JSON, ONEWAY, RESPONSE, ROCKETMQ, VERSION, Language
 from halfmoon.wire.json import BadBody, standard
 from halfmoon.wire.table import Header, fields_of, parse, request_type
 
 H = TypeVar("H", bound=Header)
-
-PREFIX = Struct(">ii")  # | total i32 | serialisation u8, header length u24 |
 
 
 class Command(msgspec.Struct):
@@ -113,7 +114,20 @@ def encode(command: Command) -> bytes:
 
 def encode_header(command: Command) -> bytes:
     """Return the header's bytes in the command's own serialisation."""
-    return _encode_rocketmq(command) if command.serialization == ROCKETMQ else _encode_json(command)
+    c = command
+    if c.serialization == ROCKETMQ:
+        return header_rocketmq(c.code, c.language, c.version, c.opaque, c.flag, c.remark, c.fields)
+    return header_json(c.code, c.fields, c.flag, _LANGUAGE_NAMES.get(c.language, "OTHER"), c.opaque, c.remark, c.version)
+
+
+def request_bytes(
+    header: Header, body: bytes, opaque: int, serialization: int, *, oneway: bool = False, remark: str | None = None
+) -> bytes:  # fmt: skip
+    """Return the whole frame of the command that `request_command` makes."""
+    return request_frame(
+        request_type(header).code, ONEWAY if oneway else 0, opaque, VERSION, header.__struct_encode_fields__, astuple(header), body,
+        serialization, remark,
+    )  # fmt: skip
 
 
 _LANGUAGE_NAMES = {int(member): member.name for member in Language}
@@ -121,42 +135,9 @@ _LANGUAGE_CODES = {member.name: int(member) for member in Language}
 _OTHER = int(Language.OTHER)
 
 
-def _encode_json(command: Command) -> bytes:
-    head: dict[str, Any] = {"code": command.code}
-    if command.fields:
-        head["extFields"] = command.fields
-    head["flag"] = command.flag
-    head["language"] = _LANGUAGE_NAMES.get(command.language, "OTHER")
-    head["opaque"] = command.opaque
-    if command.remark is not None:
-        head["remark"] = command.remark
-    head["serializeTypeCurrentRPC"] = "JSON"
-    head["version"] = command.version
-    return msgspec.json.encode(head)
-
-
 _FIXED = Struct(">hbhii")  # | code i16 | language i8 | version i16 | opaque i32 | flag i32 |
 _I16 = Struct(">h")
 _I32 = Struct(">i")
-
-
-def _encode_rocketmq(command: Command) -> bytes:
-    remark = command.remark.encode() if command.remark else b""
-    pieces: list[bytes] = []
-    for name, value in command.fields.items():
-        n, v = name.encode(), value.encode()
-        pieces += (_I16.pack(len(n)), n, _I32.pack(len(v)), v)
-    ext = b"".join(pieces)
-    code = (command.code + 0x8000 & 0xFFFF) - 0x8000  # codes above 32767 truncate, as in the original
-    return b"".join(
-        (
-            _FIXED.pack(code, command.language, command.version, command.opaque, command.flag),
-            _I32.pack(len(remark)),
-            remark,
-            _I32.pack(len(ext)),
-            ext,
-        )
-    )
 
 
 # ---------------------------------------------------------------- decode

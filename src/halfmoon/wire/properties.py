@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from halfmoon.errors import MessageIllegal
+from halfmoon import hot
 
 Buffer = bytes | bytearray | memoryview
 
 
-def encode(properties: Mapping[str, str]) -> bytes:
-    """Return properties as they travel and are stored, with a separator after the last pair too.
-
-    A pair with an empty name or value is left out, for no reader sees it.
-
-    Raises:
-        MessageIllegal: a name or value contains a separator (0x01 or 0x02), or is not text that UTF-8 can hold.
-
-    Follows MessageDecoder.messageProperties2String (RocketMQ 4.7.1 and 5.3.3).
-    Differs: 4.9.8 drops the last separator, on which other versions then fail when they append.
-    """
-    pairs = [f"{name}\x01{value}\x02" for name, value in properties.items() if name and value]
-    text = "".join(pairs)
-    if text.count("\x01") != len(pairs) or text.count("\x02") != len(pairs):
-        raise MessageIllegal("a property contains a separator (0x01 or 0x02)")
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise MessageIllegal("a property contains half of a surrogate pair") from None
+encode = hot.encode_properties
+"""Return properties as they travel and are stored. Raises MessageIllegal for what they cannot hold."""
 
 
 def decode(data: Buffer) -> dict[str, str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
+from halfmoon import hot
 from halfmoon.columns.messages import Messages
-from halfmoon.errors import BadMessage, MessageIllegal
+from halfmoon.errors import BadMessage
 from halfmoon.hot import batch_items, parts_at
-from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import StoredMessage
 from halfmoon.wire import properties as props
 from halfmoon.wire.ids import host_hex, host_text
@@ -206,23 +207,8 @@ class BatchItem(NamedTuple):
     flag: int = 0
 
 
-_ITEM = Struct(">iiiii")  # | size i32 | magic i32 = 0 | crc i32 = 0 | flag i32 | body length i32 |
-ITEM_BYTES_MIN = 22
-
-
-def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """Return the body of a batch: ``| size | 0 | 0 | flag | body length | body | properties length i16 | properties |`` each.
-
-    Raises:
-        MessageIllegal: properties over 32,767 bytes.
-    """
-    pieces: list[Any] = []
-    for body, properties, flag in items:
-        if len(properties) > PROPERTIES_BYTES_MAX:
-            raise MessageIllegal(f"the properties have {len(properties)} bytes, more than {PROPERTIES_BYTES_MAX}")
-        size = ITEM_BYTES_MIN + len(body) + len(properties)
-        pieces += (_ITEM.pack(size, 0, 0, flag, len(body)), body, _I16.pack(len(properties)), properties)
-    return b"".join(pieces)
+encode_batch = hot.encode_batch
+"""Return the body of a batch of items. Raises MessageIllegal for what they cannot hold."""
 
 
 def decode_batch(body: Buffer) -> list[BatchItem]:

@@ -20,6 +20,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import astuple
 
+from halfmoon.columns.requests import texts_of
 from halfmoon.conversion import from_texts
 from halfmoon.errors import BadHeader
 
@@ -99,12 +100,4 @@ def parse(cls: type[H], fields: dict[str, str]) -> H:
 
 def fields_of(header: Header) -> dict[str, str]:
     """Return a header's fields as they travel: text, None left out, booleans ``true`` and ``false``."""
-    fields: dict[str, str] = {}
-    for wire_name, value in zip(header.__struct_encode_fields__, astuple(header)):
-        if type(value) is str:
-            fields[wire_name] = value
-        elif value is True or value is False:
-            fields[wire_name] = "true" if value else "false"
-        elif value is not None:
-            fields[wire_name] = str(value)
-    return fields
+    return texts_of(header.__struct_encode_fields__, astuple(header))

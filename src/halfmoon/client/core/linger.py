@@ -15,9 +15,10 @@ from halfmoon.client.core.send import Selector, Sender
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Op, Signal, now, spawn, steady, wait
 from halfmoon.errors import NotRunning
+from halfmoon.hot import ITEM_BYTES_MIN
 from halfmoon.model import Message, MessageQueue, SendResult
 from halfmoon.wire.ids import UniqueIds
-from halfmoon.wire.record import ITEM_BYTES_MIN, BatchItem
+from halfmoon.wire.record import BatchItem
 
 BATCH_BYTES_MAX = 128 * 1024
 """A batch of this size leaves at once."""
