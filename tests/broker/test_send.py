@@ -357,14 +357,14 @@ def test_names_that_are_no_topics_are_not_remembered(talk):
 
 def test_a_failure_in_one_queue_is_answered_and_the_others_do_not_feel_it(talk, monkeypatch):
     talk.send("T", queue_id=0)
-    gather = talk.broker.store._gather
+    gather = talk.broker.store._appending._gather
 
     def fail(topic, queue_id, *rest, **kw):
         if queue_id == 1:
             raise KeyError("planted")
         return gather(topic, queue_id, *rest, **kw)
 
-    monkeypatch.setattr(talk.broker.store, "_gather", fail)
+    monkeypatch.setattr(talk.broker.store._appending, "_gather", fail)
     posts = [talk.post(send_header("T", queue_id=queue_id), b"x") for queue_id in (1, 2)]
     talk.turn()
 
@@ -375,7 +375,7 @@ def test_a_disk_that_cannot_take_a_new_queue_refuses_the_send(talk, monkeypatch)
     def fail(*_arguments, **_kw):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(talk.broker.store, "_gather", fail)
+    monkeypatch.setattr(talk.broker.store._appending, "_gather", fail)
 
     assert talk.send("BenchmarkTest").code == 14
 

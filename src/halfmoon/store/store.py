@@ -7,14 +7,15 @@ What passes (`halfmoon.store.health`) is refused and tried again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
-from halfmoon.hot import ENTRY, ENTRY_BYTES, Draft, Group, Messages
+from halfmoon.hot import Draft, Group, Messages
 from halfmoon.ports import Disk, Lock
+from halfmoon.store.appending import Appended, Appending
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
@@ -39,21 +40,6 @@ from halfmoon.store.upkeep import Upkeep
 from halfmoon.store.visible import Arrival, Visible
 
 __all__ = ["Appended", "Arrival", "Draft", "Found", "FoundStatus", "Store"]
-
-
-class Appended(NamedTuple):
-    """Where messages went; durable once ``store.durable_offset >= end_offset``."""
-
-    queue_offset: int
-    physical_offsets: list[int]
-    end_offset: int
-    entries: bytes
-    """Their queue entries."""
-
-    @property
-    def sizes(self) -> list[int]:
-        """Size of each record, in bytes."""
-        return [size for _, size, _ in ENTRY.iter_unpack(self.entries)]
 
 
 def _tag_code(topic: str, properties: bytes, store_ms: int) -> int:
@@ -99,6 +85,10 @@ class Store:
         self._making = Making(
             disk, self._log, self._queues, self._reserve, self._inventory, settings.queue_file_bytes,
             health=self.health, remove=self._upkeep.remove_queues,
+        )  # fmt: skip
+        self._appending = Appending(
+            self._log, self._queues, self._making, self._reserve, self._visible, self._inventory, self._indexing, self.health,
+            sync_flush=settings.sync_flush,
         )  # fmt: skip
         self._grown: dict[ConsumeQueue, None] = {}
         """Queues that were written since the inventory was told how far they go."""
@@ -225,73 +215,15 @@ class Store:
             raise appended
         return appended
 
-    def append_all(self, groups: Iterable[Group], now: int) -> list[Appended | Exception]:
+    def append_all(self, groups: Sequence[Group], now: int) -> list[Appended | Exception]:
         """Store messages of several queues, each group as `append` does, but with one write to the log for all.
 
         Returns for each group where it lies, or what `append` would raise: the others do not feel that.
         """
         self._now = self.health.now = now
-        found: list[Appended | Exception] = []
-        gathered: list[tuple[int, ConsumeQueue, Appended]] = []
-        for topic, queue_id, _, messages in groups:
-            try:
-                queue, appended = self._gather(topic, queue_id, messages, now)
-            except Exception as exc:
-                found.append(exc)
-                self._take_back(gathered, found, exc)
-            else:
-                gathered.append((len(found), queue, appended))
-                found.append(appended)
-        try:
-            self._log.write()
-        except OSError as exc:
-            self._take_back(gathered, found, StoreNotWritable(self.health.write_failed("the log", exc)))
-        for index, queue, appended in gathered:
-            try:
-                self._publish(queue, appended, now)
-            except StoreNotWritable as exc:
-                found[index] = exc
-        return found
-
-    def _gather(self, topic: str, queue_id: int, messages: Messages, now: int) -> tuple[ConsumeQueue, Appended]:
-        """Give messages their places, and the log their records to write. Raises what `append` does."""
         if self.health.failure or self._stopping or self._upkeep.disk_full:
-            raise StoreNotWritable(str(self.refusal))
-        queue = self._queues.get((topic, queue_id)) or self._making.now(topic, queue_id)
-        first, count = queue.next_offset, len(messages)
-        if first + count > queue.low_water:
-            self._reserve.more(queue, first + count)
-        if first + count > queue.room:
-            self._visible.make_room(queue, first, count)
-            self._inventory.note([queue], self._log.end)
-        try:
-            entries = self._log.gather(topic, queue_id, first, messages, now)
-        except OSError as exc:
-            raise StoreNotWritable(self.health.write_failed("the log", exc)) from exc
-        queue.next_offset = first + len(entries) // ENTRY_BYTES
-        return queue, Appended(first if entries else 0, messages.places, self._log.end, entries)
-
-    def _take_back(
-        self, gathered: list[tuple[int, ConsumeQueue, Appended]], found: list[Appended | Exception], exc: Exception
-    ) -> None:
-        """The log does not have what lies behind its end: those messages are as if they never came."""
-        while gathered and gathered[-1][2].end_offset > self._log.end:
-            index, queue, appended = gathered.pop()
-            queue.next_offset -= len(appended.entries) // ENTRY_BYTES
-            found[index] = exc
-
-    def _publish(self, queue: ConsumeQueue, appended: Appended, now: int) -> None:
-        """Let consumers see what was written, or see to it that they do once it is durable. Raises StoreNotWritable."""
-        first, places, end, entries = appended
-        if end >= self._indexing.next_mark:
-            self._indexing.mark(places[0])
-        if self._sync_flush:
-            if entries:
-                self._visible.wait(end, queue, first, entries)
-            return
-        if entries:
-            self._visible.publish(queue, first, entries)
-        self._visible.end, self._visible.end_ms = end, now
+            return [StoreNotWritable(str(self.refusal))] * len(groups)
+        return self._appending.all(groups, now)
 
     def ready(self, topic: str, queue_id: int) -> bool:
         """Whether an append to the queue waits for nothing; else `make_ready` has it made in the background."""
