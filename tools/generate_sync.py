@@ -22,8 +22,8 @@ HERE = {("AsyncProducer", "send"): "message", ("AsyncProducer", "send_batch"): "
 """Coroutines that are nothing but ``return await self._run(operation)``, and that any thread may run; and the message that tells
 whose route must be known for that."""
 HANDED = {("AsyncPullConsumer", "poll")}
-"""Coroutines that hand out messages, by a coroutine ``_hand_out`` of the same arguments: what an interrupt keeps from the caller is
-taken back."""
+"""Coroutines that hand out messages: by ``_take`` in the caller's thread, or where that gives none by a coroutine ``_hand_out`` of
+the same arguments. What an interrupt keeps from the caller is taken back."""
 FILES = {"aio.py": "sync.py", "aio_admin.py": "sync_admin.py"}
 
 HEAD = '''"""The blocking API. Generated from `halfmoon.client.NAME`; do not edit.
@@ -113,7 +113,8 @@ def _method(item: ast.FunctionDef | ast.AsyncFunctionDef, *, here: str | None, h
     if here is not None:
         body = f"self._here({_operation(item)}, {here})"
     elif handed:
-        body = f"self._loop.hand_over(self._client._hand_out, self._client._core.take_back, {passed}).messages"
+        client = "self._client"
+        body = f"self._loop.hand_over({client}._hand_out, {client}._core.take_back, {passed}, take={client}._take).messages"
     elif isinstance(item, ast.AsyncFunctionDef):
         body = f"self._loop.call({call})"
     elif returns.startswith("asyncio.Future["):

@@ -8,9 +8,10 @@ from typing import Any
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.orderly import push_core
-from halfmoon.client.core.poll import PollCore
+from halfmoon.client.core.poll import HandedOut, PollCore
 from halfmoon.client.core.push import PushCore
 from halfmoon.client.settings import PullSettings, PushSettings, settings_of
+from halfmoon.effects import Op, steady
 from halfmoon.wire.bodies import ConsumerIdList, to_json
 from halfmoon.wire.headers.client import GetConsumerListByGroup, HeartBeat, UnregisterClient
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, QueryConsumerOffset, SearchOffsetByTimestamp
@@ -83,11 +84,25 @@ def push(script: Scripted, file: Any = None, allocate: Any = None, **values: Any
     return core
 
 
+class Taking(PollCore):
+    """A pull consumer that is asked as the blocking one asks: it takes what is there, and polls where that is nothing."""
+
+    def hand_out(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[HandedOut]:
+        place: list[HandedOut | None] = [None]
+        if count_max is None:
+            self.take((yield from steady()), place)
+        return place[0] or (yield from super().hand_out(timeout_ms, count_max=count_max))
+
+
+POLLS: type[PollCore] = PollCore
+"""What kind of pull consumers `poll` makes."""
+
+
 def poll(script: Scripted, **values: Any) -> PollCore:
     """Return a pull consumer of group C."""
     settings = settings_of(PullSettings, {"group": "C", "nameserver": "ns:1", **values})
     instance = Instance(settings, ME, Random(1))
-    return PollCore(settings, instance, RemoteOffsets("C", instance.routes))
+    return POLLS(settings, instance, RemoteOffsets("C", instance.routes))
 
 
 def started(script: Scripted, core: PushCore | PollCore) -> Any:

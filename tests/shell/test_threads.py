@@ -160,6 +160,31 @@ def test_what_an_interrupt_keeps_from_the_caller_is_taken_back_and_nothing_else(
     assert len(given) >= 20
 
 
+def test_what_an_interrupt_keeps_from_the_caller_of_what_was_there_is_taken_back_too(interrupting):
+    loop, taken, given, back = background(), [], [], []
+
+    async def never():
+        raise AssertionError("something was there")
+
+    for number in range(1, 31):
+
+        def take(place, number=number):
+            if number % 3 == 0:
+                interrupting()
+            taken.append(number)
+            place[0] = number
+            if number % 3 == 1:
+                interrupting()
+
+        try:
+            given.append(loop.hand_over(never, back.append, take=take))
+        except Interrupted:
+            loop.plain(list)
+
+    assert sorted(given + back) == taken
+    assert (len(given), len(back)) == (10, 10)
+
+
 def test_what_is_interrupted_before_it_began_never_begins(interrupting):
     loop, began = background(), []
 

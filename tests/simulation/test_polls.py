@@ -14,6 +14,7 @@ from halfmoon.client.core.pull import max_offset
 from halfmoon.effects import Op
 from halfmoon.model import MessageQueue, StoredMessage
 from halfmoon.testing.pollhistory import PollVerdict, simulate_polls
+from tests.client.queue_of import Taking
 
 SEEDS = range(1, 13)
 BITE = range(1, 9)
@@ -28,6 +29,12 @@ def history(seed: int) -> PollVerdict:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_an_application_has_not_confirmed_is_given_again_and_nothing_else_whatever_happens(seed: int) -> None:
     verdict = history(seed)
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_so_it_is_where_polls_take_what_is_there(seed: int) -> None:
+    verdict = simulate_polls(seed, make_core=Taking)
     assert verdict.problems == [], verdict.summary()
 
 
@@ -138,6 +145,14 @@ class Heir(Held):
         super().__init__(old.queue, old.next_offset)
 
 
+class TakenIsDone(Taking):
+    """Takes for consumed what was taken."""
+
+    def _settle(self) -> None:
+        super()._settle()
+        self._confirm()
+
+
 class GivesTwice(PollCore):
     """Hands out the last message of what it hands out once more, now and then."""
 
@@ -192,6 +207,10 @@ class SkipsTheFirst(PollCore):
 
 def test_a_consumer_that_takes_what_it_gives_for_consumed_is_found() -> None:
     assert found("ahead", GivesIsDone)
+
+
+def test_a_consumer_that_takes_what_is_taken_for_consumed_is_found() -> None:
+    assert found("ahead", TakenIsDone)
 
 
 def test_an_iteration_that_takes_a_whole_poll_is_found() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from threading import RLock
 from typing import Any
 
 from halfmoon.client.aio_admin import AsyncAdmin
@@ -285,7 +286,7 @@ class AsyncPullConsumer(Client[PullSettings]):
         found = settings_of(PullSettings, {**(values_of(settings) if settings else {}), **values})
         check_group(found.group, "DEFAULT_CONSUMER")
         super().__init__(found, stable_id=found.model is MessageModel.BROADCASTING)
-        self._core = PollCore(found, self._instance, _offsets(found, self._instance), allocate)
+        self._core = PollCore(found, self._instance, _offsets(found, self._instance), allocate, RLock())
 
     async def _begin(self, driver: Driver) -> None:
         await driver.run(self._core.start())
@@ -393,6 +394,9 @@ class AsyncPullConsumer(Client[PullSettings]):
 
     async def _hand_out(self, timeout_ms: int | None) -> HandedOut:
         return await self._run(self._core.hand_out(timeout_ms))
+
+    def _take(self, place: list[HandedOut | None]) -> None:
+        self._core.take(self._clock.steady(), place)
 
     async def _hand_out_next(self) -> HandedOut:
         while self._state == "running":

@@ -239,7 +239,9 @@ class PullConsumer(Blocking):
         Confirms what was returned before: it may be committed from now on. A poll that is cancelled or interrupted (Ctrl-C) gives
         nothing: what it had found comes with the next one.
         """
-        return self._loop.hand_over(self._client._hand_out, self._client._core.take_back, timeout_ms).messages
+        return self._loop.hand_over(
+            self._client._hand_out, self._client._core.take_back, timeout_ms, take=self._client._take
+        ).messages
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> None:
         """Confirm and commit what `poll` and the iteration returned, or commit these offsets (each the next one to read).

@@ -63,24 +63,39 @@ class BackgroundLoop:
         except asyncio.CancelledError:
             raise CancelledError from None
 
-    def hand_over(self, make: Callable[..., Coroutine[Any, Any, T]], take_back: Callable[[T], None], *arguments: Any) -> T:
+    def hand_over(
+        self,
+        make: Callable[..., Coroutine[Any, Any, T]],
+        take_back: Callable[[T], None],
+        *arguments: Any,
+        take: Callable[[list[T | None]], None] | None = None,
+    ) -> T:
         """Run the coroutine that ``make`` makes, as `call` does; a result that an interrupt of the caller keeps from it is not
-        dropped, but given to ``take_back`` in the loop's thread.
+        dropped, but given to ``take_back`` in the loop's thread. What ``take`` puts into its list, in the caller's thread, is the
+        result without that.
 
         Once this has a result nothing in here looks at signals any more, nor does ``return self.hand_over(...)``, so that an
         interrupt comes before, or when the caller has it.
         """
         self.check_caller()
-        handing = _Handing(make, take_back, arguments)
+        handing = None
+        place: list[T | None] = [None]
         taken = False
         try:
-            self._loop.call_soon_threadsafe(handing.begin)
-            result = handing.future.result()
+            if take is not None:
+                take(place)
+            result = place[0]
+            if result is None:
+                handing = _Handing(make, take_back, arguments)
+                self._loop.call_soon_threadsafe(handing.begin)
+                result = handing.future.result()
             taken = True
             return result
         finally:
-            if not taken:
+            if not taken and handing is not None:
                 self._loop.call_soon_threadsafe(handing.forsake)
+            elif not taken and place[0] is not None:
+                self._loop.call_soon_threadsafe(take_back, place[0])
 
     def check_caller(self) -> None:
         """Raise UsageError unless the calling thread may wait: it is not the loop's own, and of the process that made it."""

@@ -6,18 +6,26 @@ import logging
 
 import pytest
 
+from halfmoon.client.core.poll import PollCore
 from halfmoon.errors import NotRunning, OffsetIllegal, UsageError
 from halfmoon.model import ConsumeFrom, MessageQueue
 from halfmoon.wire.bodies import HeartbeatData, from_json
 from halfmoon.wire.headers.client import HeartBeat
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, TopicBirth, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage
+from tests.client import queue_of
 from tests.client.messages import at, record
-from tests.client.queue_of import ME, Queues, poll, started
+from tests.client.queue_of import ME, Queues, Taking, poll, started
 from tests.client.scripted import Reply, Scripted
 
 ONE, TWO = (MessageQueue("orders", "broker-a", i) for i in range(2))
 FIRST = ConsumeFrom.FIRST_OFFSET
+
+
+@pytest.fixture(autouse=True, params=[PollCore, Taking], ids=["asked", "taken"])
+def face(request, monkeypatch):
+    """Every test runs for pull consumers that are asked, and for those of which is taken what is there."""
+    monkeypatch.setattr(queue_of, "POLLS", request.param)
 
 
 def assigned(script, *queues, **values):

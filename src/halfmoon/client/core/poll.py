@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from halfmoon.client.core.instance import Instance
@@ -49,9 +50,17 @@ class PollCore(Puller):
     settings: PullSettings
 
     def __init__(
-        self, settings: PullSettings, instance: Instance, offsets: RemoteOffsets | LocalOffsets, allocate: Strategy | None = None
+        self,
+        settings: PullSettings,
+        instance: Instance,
+        offsets: RemoteOffsets | LocalOffsets,
+        allocate: Strategy | None = None,
+        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
+        """``lock`` can be entered again by who has it; without one, `take` is for the thread of everything else."""
         super().__init__(settings, instance, offsets, allocate)
+        self._lock = nullcontext() if lock is None else lock
+        self._taken = 0  # so many of the first in `_ready` were taken, and are not accounted for yet
         self.paused: set[MessageQueue] = set()
         self._manual: dict[str, set[MessageQueue]] | None = None
         self._manual_wanted: dict[str, Subscription] = {}
@@ -125,6 +134,7 @@ class PollCore(Puller):
         """Return the offset behind what was handed out of a queue of ours, and behind what its filter left out there; -1 when it
         could not be begun yet."""
         self._check_running()
+        self._settle()
         held = self._must_hold(self.wire_queue(queue))
         if held is None:
             return -1
@@ -182,6 +192,7 @@ class PollCore(Puller):
         return Subscription(wanted.topic, wanted.expression, wanted.expression_type, wanted.tags, wanted.codes, 0)
 
     def _full(self, held: Held) -> bool:
+        self._settle()
         return self._cached > self.settings.cached_total_max or super()._full(held)
 
     def _pull_once(self, held: Held, wanted: Subscription) -> Op[None]:
@@ -191,6 +202,7 @@ class PollCore(Puller):
         if result.status is PullStatus.OFFSET_ILLEGAL and result.next_offset < held.next_offset:
             yield from self._queue_ends_before(held, result.next_offset)
             return
+        self._settle()
         moved, held.next_offset = result.next_offset != held.next_offset, result.next_offset
         if result.messages and (fresh := held.window.add(result.messages)):
             self._cached += len(fresh)
@@ -233,6 +245,7 @@ class PollCore(Puller):
     def hand_out(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[HandedOut]:
         """As `poll`, for callers that may not get what they are handed: they give it to `take_back`."""
         self._check_running()
+        self._settle()
         self._confirm()
         at = yield from steady()
         over = at + (self.settings.poll_timeout_ms if timeout_ms is None else timeout_ms)
@@ -250,35 +263,73 @@ class PollCore(Puller):
     def take_back(self, handed: HandedOut) -> None:
         """The application never got these: they are not given, and come next, unless the queue is not ours any more."""
         held, messages = handed
-        if held is None or held.window.dropped:
-            return
-        again = held.window.add(messages)
-        self._cached += len(again)
-        self._ready.appendleft((held, deque(again)))
+        with self._lock:
+            self._settle()
+            if held is None or held.window.dropped:
+                return
+            again = held.window.add(messages)
+            self._cached += len(again)
+            self._ready.appendleft((held, deque(again)))
         held.handed = messages[0].queue_offset
         held.consumed = min(held.consumed, held.handed)
         self._arrived.fire()
+
+    def take(self, at: int, place: list[HandedOut | None]) -> None:
+        """Do as `hand_out` where that needs no more than to give what is there, and put that into ``place``. Where nothing comes
+        there, `hand_out` must be asked. ``at`` is now (steady).
+
+        For any thread. An interrupt comes before anything is taken, or when it lies there.
+        """
+        with self._lock:
+            number = self._taken
+            if number >= len(self._ready) or (self.settings.auto_commit and at >= self._commit_at_ms):
+                return
+            held, messages = self._ready[number]
+            if held.window.dropped or held.queue in self.paused or self.settings.namespace or not self.running:
+                return
+            found = HandedOut(held, list(messages))
+            if self._taken == number:  # else a handler of a signal has taken it
+                place[0] = found  # no call from here on: an interrupt could come between
+                self._taken = number + 1
+
+    def _settle(self) -> None:
+        """Account for what was taken since the last time, as if it had been handed out now, in that order."""
+        if not self._taken:
+            return
+        with self._lock:
+            for _ in range(self._taken):
+                self._confirm()
+                held, messages = self._ready.popleft()
+                self._given(held, messages)
+            self._taken = 0
+
+    def _given(self, held: Held, messages: Collection[StoredMessage]) -> None:
+        self._cached -= len(messages)
+        if held.window.dropped:
+            return
+        held.handed = held.window.remove(messages)
+        if not len(held.window):  # what was looked at behind these was left out by the filter
+            held.handed = max(held.handed, held.next_offset)
+        self._unconfirmed.add(held)
 
     def _next_ready(self, count_max: int | None) -> HandedOut:
         waiting: list[tuple[Held, deque[StoredMessage]]] = []
         found: list[StoredMessage] = []
         giver = None
-        while self._ready and not found:
-            held, messages = self._ready.popleft()
-            if held.window.dropped:
-                self._cached -= len(messages)
-            elif held.queue in self.paused:
-                waiting.append((held, messages))
-            else:
-                giver, found = held, [messages.popleft() for _ in range(min(len(messages), count_max or len(messages)))]
-                self._cached -= len(found)
-                held.handed = held.window.remove(found)
-                if not len(held.window):  # what was looked at behind these was left out by the filter
-                    held.handed = max(held.handed, held.next_offset)
-                self._unconfirmed.add(held)
-                if messages:
-                    self._ready.appendleft((held, messages))
-        self._ready.extendleft(reversed(waiting))
+        with self._lock:
+            self._settle()
+            while self._ready and not found:
+                held, messages = self._ready.popleft()
+                if held.window.dropped:
+                    self._cached -= len(messages)
+                elif held.queue in self.paused:
+                    waiting.append((held, messages))
+                else:
+                    giver, found = held, [messages.popleft() for _ in range(min(len(messages), count_max or len(messages)))]
+                    self._given(held, found)
+                    if messages:
+                        self._ready.appendleft((held, messages))
+            self._ready.extendleft(reversed(waiting))
         if self.settings.namespace:
             for message in found:
                 message.topic = unwrap(message.topic, self.settings.namespace)
@@ -294,6 +345,7 @@ class PollCore(Puller):
         Differs: the original's commit without arguments tells the broker at the next 5 s tick.
         """
         self._check_running()
+        self._settle()
         if offsets is None:
             self._confirm()
             self._note_consumed()
@@ -316,6 +368,7 @@ class PollCore(Puller):
         self._unconfirmed.clear()
 
     def _note_consumed(self) -> None:
+        self._settle()
         for queue, held in self.held.items():
             if held.consumed >= 0 and not held.window.dropped:
                 self.offsets.update(queue, held.consumed, only_forward=False)
@@ -407,15 +460,18 @@ class PollCore(Puller):
         yield from super().stop()
 
     def _remove(self, held: Held) -> Op[None]:
+        self._settle()
         if self.settings.auto_commit and held.consumed >= 0 and not held.window.dropped:
             self.offsets.update(held.queue, held.consumed, only_forward=False)
         yield from super()._remove(held)
 
     def _let_go(self, held: Held) -> None:
-        super()._let_go(held)
-        self._unconfirmed.discard(held)
-        self._cached -= sum(len(messages) for one, messages in self._ready if one is held)
-        self._ready = deque((one, messages) for one, messages in self._ready if one is not held)
+        with self._lock:
+            self._settle()
+            super()._let_go(held)
+            self._unconfirmed.discard(held)
+            self._cached -= sum(len(messages) for one, messages in self._ready if one is held)
+            self._ready = deque((one, messages) for one, messages in self._ready if one is not held)
 
     def _may_begin(self, queue: MessageQueue) -> bool:
         return super()._may_begin(queue) and (self._manual is None or queue in self._manual[queue.topic])
@@ -439,4 +495,5 @@ class PollCore(Puller):
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return how this consumer is, for operators."""
+        self._settle()
         return running_info(self, {"PROP_CONSUMEORDERLY": "false", "SKIPPED_RECORDS": str(self.skipped_count)})
