@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from halfmoon.wire.bodies import HeartbeatData, ProducerData, to_json
+from halfmoon.wire.codes import JSON
 from halfmoon.wire.headers.client import HeartBeat
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.headers.transaction import (
@@ -28,15 +29,19 @@ def prepare(talk, key="u1", *, body=b"order", group=GROUP, queue_id=3, more="", 
     return reply.header(SendMessageReply)
 
 
-def end(talk, sent, decision, *, group=GROUP, oneway=False, check=False, index=None, place=None, open=None, key="u1", **kw):
+def end(talk, sent, decision, *, oneway=False, peer=1, serialization=JSON, **changes):
     """Send the second phase of a half message; return the answer, None for a one-way."""
-    header = EndTransaction(
+    return talk.ask(end_header(sent, decision, **changes), oneway=oneway, peer=peer, serialization=serialization)
+
+
+def end_header(sent, decision, *, group=GROUP, check=False, index=None, place=None, open=None, key="u1"):
+    """Return the request of the second phase of a half message."""
+    return EndTransaction(
         producer_group=group, tran_state_table_offset=sent.queue_offset if index is None else index,
         commit_log_offset=parse_offset_msg_id(sent.msg_id).physical_offset if place is None else place,
         commit_or_rollback=decision, msg_id=key, from_transaction_check=check,
         still_open=open,
     )  # fmt: skip
-    return talk.ask(header, oneway=oneway, **kw)
 
 
 def stored(talk, topic, queue_id=0):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Close, Work, Write
+from halfmoon.errors import StoreNotWritable
 from halfmoon.model import ConsumeType, MessageModel, subscription
 from halfmoon.shell.disk import RealDisk
 from halfmoon.store.settings import StoreSettings
@@ -171,3 +174,17 @@ def pull_header(topic="T", *, offset=0, queue_id=0, group="G", wait_ms=0, expres
         commit_offset=commit or 0, suspend_timeout_millis=wait_ms, sub_version=version, subscription=expression,
         expression_type=None if expression is None else "TAG",
     )  # fmt: skip
+
+
+def full_for(talk: Talk, topic: str) -> Callable[[], None]:
+    """From now on nothing can be stored in a topic, until the broker starts again or the returned function is called."""
+    appending = talk.broker.store._appending
+    gather = appending._gather
+
+    def full(wanted: str, *others: Any) -> Any:
+        if wanted == topic:
+            raise StoreNotWritable("full")
+        return gather(wanted, *others)
+
+    appending._gather = full  # type: ignore[method-assign]
+    return lambda: setattr(appending, "_gather", gather)

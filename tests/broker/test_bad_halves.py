@@ -9,12 +9,24 @@ import pytest
 from halfmoon.broker import decisions, durable
 from halfmoon.broker.half import with_pairs, without
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
-from halfmoon.errors import ServiceNotAvailable
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
 from halfmoon.wire.record import decode_records
-from tests.broker.half import CHECKS, COMMIT, GROUP, ROLLBACK, TOPIC, checks, end, half_properties, prepare, produce, stored
-from tests.broker.talk import send_header
+from tests.broker.half import (
+    CHECKS,
+    COMMIT,
+    GROUP,
+    ROLLBACK,
+    TOPIC,
+    checks,
+    end,
+    end_header,
+    half_properties,
+    prepare,
+    produce,
+    stored,
+)
+from tests.broker.talk import full_for, send_header
 
 
 @pytest.mark.parametrize("length", [32_100, 32_500, 32_590, 32_615, 32_630])
@@ -86,18 +98,11 @@ def test_while_no_op_record_can_be_written_a_half_message_is_copied_once_and_giv
     talk = make_talk(transaction_check_max=1, **CHECKS)
     produce(talk, GROUP)
     prepare(talk)
-    sends, append = talk.broker.sends, talk.broker.sends.append
-
-    def full_for_ops(topic, *others, **kw):
-        if topic == OP_TOPIC:
-            raise ServiceNotAvailable("full")
-        return append(topic, *others, **kw)
-
-    monkeypatch.setattr(sends, "append", full_for_ops)
+    go_on = full_for(talk, OP_TOPIC)
     talk.wait(30_000)
     given_up = talk.broker.transactions.given_up
     assert (len(stored(talk, GIVEN_UP_TOPIC)), given_up.given_up, talk.broker.transactions.index.pending_count) == (1, 0, 1)
-    monkeypatch.undo()
+    go_on()
     talk.wait(5000)
     assert (len(stored(talk, GIVEN_UP_TOPIC)), given_up.given_up, talk.broker.transactions.index.pending_count) == (1, 1, 0)
 
@@ -106,16 +111,9 @@ def test_what_was_committed_after_its_copy_was_stored_cannot_be_resumed(make_tal
     talk = make_talk(transaction_check_max=1, **CHECKS)
     produce(talk, GROUP)
     sent = prepare(talk)
-    sends, append = talk.broker.sends, talk.broker.sends.append
-
-    def full_for_ops(topic, *others, **kw):
-        if topic == OP_TOPIC:
-            raise ServiceNotAvailable("full")
-        return append(topic, *others, **kw)
-
-    monkeypatch.setattr(sends, "append", full_for_ops)
+    go_on = full_for(talk, OP_TOPIC)
     talk.wait(12_000)
-    monkeypatch.undo()
+    go_on()
     assert end(talk, sent, COMMIT).code == 0
 
     [copy] = stored(talk, GIVEN_UP_TOPIC)
@@ -155,19 +153,14 @@ def test_op_records_that_are_owed_are_paid_some_at_a_time(make_talk, monkeypatch
     monkeypatch.setattr(decisions, "OPS_AT_ONCE", 4)
     talk = make_talk(**CHECKS)
     sent = [prepare(talk, f"u{k}") for k in range(10)]
-    sends, append = talk.broker.sends, talk.broker.sends.append
-
-    def full_for_ops(topic, *others, **kw):
-        if topic == OP_TOPIC:
-            raise ServiceNotAvailable("full")
-        return append(topic, *others, **kw)
-
-    monkeypatch.setattr(sends, "append", full_for_ops)
+    go_on = full_for(talk, OP_TOPIC)
     for each in sent:
         assert end(talk, each, COMMIT).code == 0
     talk.wait(3000)
     assert stored(talk, OP_TOPIC) == []
+    go_on()
     sizes = []
+    sends, append = talk.broker.sends, talk.broker.sends.append
 
     def recorded(topic, queue_id, drafts, *others, **kw):
         sizes.append(len(drafts))
@@ -221,3 +214,28 @@ def topic_fields(topic, count):
         "topic": topic, "default_topic": "TBW102", "read_queue_nums": count, "write_queue_nums": count, "perm": 6,
         "topic_filter_type": "SINGLE_TAG", "topic_sys_flag": 0, "order": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("full", [TOPIC, OP_TOPIC, None])
+@pytest.mark.parametrize("large", [None, 1, 3])
+def test_decisions_of_one_turn_share_its_fate_only_where_they_must(make_talk, monkeypatch, full, large):
+    """Commits to three queues and a rollback: what can be stored is, with its op record, and the rest is refused and stays open."""
+    talk = make_talk(**CHECKS)
+    sent = [prepare(talk, f"u{k}", body=b"large" if k == large else b"small", queue_id=k % 3) for k in range(6)]
+    go_on = full_for(talk, full)
+    draft = decisions.visible_draft
+    monkeypatch.setattr(  # a record that the log does not take though it took the half message
+        decisions, "visible_draft", lambda half: (bytes(5_000_000), *draft(half)[1:]) if half.draft[0] == b"large" else draft(half)
+    )
+    kinds = [COMMIT] * 5 + [ROLLBACK]
+    posts = [talk.post(end_header(one, kind, key=f"u{k}")) for k, (one, kind) in enumerate(zip(sent, kinds))]
+    talk.turn()
+    go_on()
+    codes = [talk.answer(opaque).code for opaque in posts]
+
+    refused = {k for k in range(6) if (full == TOPIC and k < 5) or (full == OP_TOPIC and k == 5) or k == large}
+    assert {k for k, code in enumerate(codes) if code} == refused
+    assert sum(len(stored(talk, TOPIC, queue_id)) for queue_id in range(3)) == len(set(range(5)) - refused)
+    talk.wait(3000)
+    assert sorted(int(op.body) for op in stored(talk, OP_TOPIC)) == sorted(sent[k].queue_offset for k in set(range(6)) - refused)
+    assert talk.broker.transactions.index.pending_count == len(refused)

@@ -10,23 +10,10 @@ from halfmoon.errors import ServiceNotAvailable
 from halfmoon.ports import DiskUsage
 from halfmoon.wire.ids import parse_offset_msg_id
 from tests.broker.half import CHECKS, COMMIT, GROUP, TOPIC, checks, end, prepare, produce, stored
-from tests.broker.talk import START_MS
+from tests.broker.talk import START_MS, full_for
 
 HOUR = 3_600_000
 ONCE = {**CHECKS, "transaction_check_max": 1}
-
-
-def no_ops(talk):
-    """From now on no op record can be written, until the broker starts again or the returned function is called."""
-    sends, append = talk.broker.sends, talk.broker.sends.append
-
-    def full_for_ops(topic, *others, **kw):
-        if topic == OP_TOPIC:
-            raise ServiceNotAvailable("full")
-        return append(topic, *others, **kw)
-
-    sends.append = full_for_ops
-    return lambda: setattr(sends, "append", append)
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -36,7 +23,7 @@ def test_after_an_end_between_a_copy_and_its_op_record_no_second_copy_is_made(ma
         talk.send(TOPIC)  # so that no half message lies at the begin of the log
     produce(talk, GROUP)
     sent = [prepare(talk, f"u{k}") for k in range(3)]
-    no_ops(talk)
+    full_for(talk, OP_TOPIC)
     talk.wait(12_000)
     copies = stored(talk, GIVEN_UP_TOPIC)
     places = [parse_offset_msg_id(each.msg_id).physical_offset for each in sent]
@@ -74,7 +61,7 @@ def test_copies_that_wait_for_their_op_records_are_bounded(make_talk, monkeypatc
     produce(talk, GROUP)
     for k in range(5):
         prepare(talk, f"u{k}")
-    go_on = no_ops(talk)
+    go_on = full_for(talk, OP_TOPIC)
     talk.wait(60_000)
     assert len(stored(talk, GIVEN_UP_TOPIC)) == 2
     go_on()

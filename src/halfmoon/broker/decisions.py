@@ -13,7 +13,6 @@ says that it does not know. The record must be a half message, and whole.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from itertools import islice
@@ -32,7 +31,7 @@ from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Reply, Request, refusal_of, reply_to
 from halfmoon.broker.send import Sends
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import Draft, EndHeader, Frame, Parts, end_header_json, tag_hash
+from halfmoon.hot import EndHeader, Frame, Group, Messages, Parts, end_header_json, tag_hash
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
@@ -101,6 +100,14 @@ class Decided(msgspec.Struct, gc=False):
     index: int
     half: HalfMessage | None = None
     ending: Ending | None = None
+
+
+OfQueue = tuple[tuple[str, int], list[Decided]]
+"""Commits to one queue."""
+Visible = tuple[Decided, int, int]
+"""A commit whose visible record is stored, with place and size of that."""
+Left = tuple[list[OfQueue], list[Decided]]
+"""Commits and rollbacks that are to be tried again."""
 
 
 class Decisions:
@@ -335,10 +342,9 @@ class Decisions:
                 queues[queue] = [each]
             else:
                 group.append(each)
-        committed: list[tuple[Decided, int, int]] = []
-        for (topic, queue_id), group in queues.items():
-            committed += self._publish(topic, queue_id, group, now)
-        self._write_ops(committed, rolled_back, now, by)
+        left = list(queues.items())
+        while left or rolled_back:
+            left, rolled_back = self._store_in_order(left, rolled_back, now, by)
 
     def _room(self, decided: list[Decided]) -> bool:
         """Whether the index has room for these decisions; if not, they are refused."""
@@ -349,21 +355,39 @@ class Decisions:
             return False
         return True
 
-    def _publish(self, topic: str, queue_id: int, group: list[Decided], now: int) -> list[tuple[Decided, int, int]]:
-        """Append visible messages of one queue; return each with place and size."""
-        drafts = [visible_draft(each.half) for each in group if each.half is not None]
-        try:
-            self._make_readable(topic, queue_id, now)
-            appended = self._sends.append(topic, queue_id, drafts, now)
-        except MessageRefused as exc:
-            if len(group) > 1:  # one of them cannot be stored, and so none was
-                return [found for each in group for found in self._publish(topic, queue_id, [each], now)]
-            self._fail(group, exc)
-            return []
-        except BrokerError as exc:
-            self._fail(group, exc)
-            return []
-        return list(zip(group, appended.physical_offsets, appended.sizes))
+    def _store_in_order(self, queues: list[OfQueue], rolled_back: list[Decided], now: int, by: bytes) -> Left:
+        """Store visible records a queue at a time, and behind them all op records, with one write to the log. Return what is to be
+        tried again, since something before it could not be stored.
+        """
+        groups: list[Group] = []
+        readable: list[OfQueue] = []
+        for (topic, queue_id), group in queues:
+            try:
+                self._make_readable(topic, queue_id, now)
+            except BrokerError as exc:
+                self._fail(group, exc)
+            else:
+                drafts = [visible_draft(each.half) for each in group if each.half is not None]
+                groups.append((topic, queue_id, "", Messages(drafts)))
+                readable.append(((topic, queue_id), group))
+        ended = [each for _, group in readable for each in group] + rolled_back
+        if not ended:
+            return [], []
+        groups.append((OP_TOPIC, 0, "", self._ops(ended, now, by)))
+        stored = self._sends.append_all(groups, now, in_order=True)
+        visible: list[Visible] = []
+        for number, ((queue, group), appended) in enumerate(zip(readable, stored)):
+            if isinstance(appended, Exception):
+                if visible:
+                    ops = self._ops([each for each, _, _ in visible], now, by)
+                    self._ended(visible, [], self._sends.append_all([(OP_TOPIC, 0, "", ops)], now)[0])
+                apart = isinstance(appended, MessageRefused) and len(group) > 1  # one of them cannot be stored, so none was
+                if not apart:
+                    self._fail(group, refusal_of(appended, f"{len(group)} commits to queue {queue[1]} of {queue[0]}"))
+                return [(queue, [each]) for each in group if apart] + readable[number + 1 :], rolled_back
+            visible += zip(group, appended.physical_offsets, appended.sizes)
+        self._ended(visible, rolled_back, stored[-1])
+        return [], []
 
     def _make_readable(self, topic: str, queue_id: int, now: int) -> None:
         """See to it that consumers see the queue: the topic may have been deleted or made smaller since the first phase.
@@ -378,21 +402,17 @@ class Decisions:
             self._topics.put(structs.replace(config, read_queue_nums=queue_id + 1), now)
             self._warn("topic %s has %d queues to read again: a transaction of the last is committed", topic, queue_id + 1)
 
-    def _write_ops(self, committed: list[tuple[Decided, int, int]], rolled_back: list[Decided], now: int, by: bytes) -> None:
-        if not committed and not rolled_back:
-            return
-        indexes = [each.index for each, _, _ in committed] + [each.index for each in rolled_back]
-        try:
-            ops = self._append_ops(indexes, now, by)
-        except BrokerError as exc:  # what is visible stays decided, its op record follows later; nothing was rolled back
+    def _ended(self, committed: list[Visible], rolled_back: list[Decided], ops: Appended | Exception) -> None:
+        """Enter decisions whose records are stored, but for op records that could not be."""
+        if isinstance(ops, Exception):  # what is visible stays decided, its op record follows later; nothing was rolled back
             for each, place, _ in committed:
                 self.owed_ops[each.index] = place
             if (first := min(self.owed_ops.values(), default=-1)) >= 0:  # else the index holds a lower one by itself
                 self._index.hold(first)
-            self._fail(rolled_back, exc)
+            self._fail(rolled_back, refusal_of(ops, f"{len(rolled_back)} rollbacks"))
             rolled_back = []
         decisions = [(each.index, place, size, True) for each, place, size in committed]
-        if rolled_back:
+        if rolled_back and isinstance(ops, Appended):
             places, sizes = ops.physical_offsets[len(committed) :], ops.sizes[len(committed) :]
             decisions += [(each.index, place, size, False) for each, place, size in zip(rolled_back, places, sizes)]
         self._index.decided(decisions)
@@ -407,16 +427,21 @@ class Decisions:
             return
         self._recent.take([each.index for each in decided])
         endings = [each.ending for each in decided if each.ending is not None]
-        for group, count in Counter([ending.group for ending in endings]).items():
+        counts: dict[str, int] = {}
+        for ending in endings:
+            counts[ending.group] = counts.get(ending.group, 0) + 1
+        for group, count in counts.items():
             self._stats.add(name, group, count)
         self._succeed([ending.sender for ending in endings])
 
-    def _append_ops(self, indexes: list[int], now: int, by: bytes) -> Appended:
-        """Append op records. Raises BrokerError when the store takes none."""
+    def _ops(self, decided: Iterable[Decided], now: int, by: bytes = b"") -> Messages:
+        """Return op records."""
+        return self._op_records([each.index for each in decided], now, by)
+
+    def _op_records(self, indexes: list[int], now: int, by: bytes = b"") -> Messages:
         properties = OP_PROPERTIES + (b"\x02" + by if by else b"")
         host = self._host
-        drafts: list[Draft] = [(b"%d" % index, properties, 0, 0, now, host, 0, 0, _OP_TAG) for index in indexes]
-        return self._sends.append(OP_TOPIC, 0, drafts, now)
+        return Messages([(b"%d" % index, properties, 0, 0, now, host, 0, 0, _OP_TAG) for index in indexes])
 
     def pay(self, now: int) -> bool:
         """Write op records that are owed, some of them: a crash or a full disk came between a visible record and its op record.
@@ -426,7 +451,7 @@ class Decisions:
         indexes = list(islice(self.owed_ops, OPS_AT_ONCE))
         if indexes:
             try:
-                self._append_ops(indexes, now, b"")
+                self._sends.append(OP_TOPIC, 0, self._op_records(indexes, now), now)
             except BrokerError:
                 return False
             for index in indexes:

@@ -273,13 +273,15 @@ class Sends:
             raise appended
         return appended
 
-    def append_all(self, groups: list[Group], now: int) -> list[Appended | Exception]:
-        """Append groups of messages, each of one queue; return for each where it lies, or what `append` would raise."""
+    def append_all(self, groups: list[Group], now: int, *, in_order: bool = False) -> list[Appended | Exception]:
+        """Append groups of messages, each of one queue; return for each where it lies, or what `append` would raise. ``in_order``:
+        none is stored behind one that is not, see `Store.append_all`.
+        """
         store, stats = self._store, self._stats
         if self._sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
             busy = SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
             return [busy] * len(groups)
-        stored = store.append_all(groups, now)
+        stored = store.append_all(groups, now, in_order=in_order)
         for index, appended in enumerate(stored):
             topic, _, _, messages = groups[index]
             if isinstance(appended, Appended):

@@ -36,6 +36,8 @@ _PWRITE_MIN = 4096
 _NEAR_BYTES = 16 * 1024
 """Numbers that lie so near to each other are asked for at once, whether the file takes them."""
 _DIRECT_BYTES, _COMPARED_BYTES = 1024 * 1024, 64 * 1024
+_PWRITES_MAX = 2
+"""Numbers, up to which writing each costs less than to ask the mapping whether it takes them."""
 _HOLES_MAX = 1024 * 1024
 """Bytes of a view that the file system is asked for, where it may not have them."""
 _UNMAPPED = Kind(keeps=True, reads_holes=True)
@@ -117,7 +119,7 @@ class RealFile:
         start, end = min(places), max(places) + 4
         if end > self._reserved:
             self._reserve(end)
-        if self._kind.keeps and self._takes(start, end):
+        if self._kind.keeps and not (self._fd >= 0 and len(places) <= _PWRITES_MAX) and self._takes(start, end):
             for place, number in zip(places, numbers):
                 _NUMBER.pack_into(self._view, place, number)  # type: ignore[arg-type]  # _reserve has mapped it
         else:

@@ -49,8 +49,10 @@ class Appending:
         self._visible, self._inventory, self._indexing, self._health = visible, inventory, indexing, health
         self._sync_flush = sync_flush
 
-    def all(self, groups: Sequence[Group], now: int) -> list[Appended | Exception]:
-        """Store groups; return for each where it lies, or why nothing of it is stored."""
+    def all(self, groups: Sequence[Group], now: int, *, in_order: bool) -> list[Appended | Exception]:
+        """Store groups; return for each where it lies, or why nothing of it is stored. ``in_order``: it ends with the first that is
+        not, and what is behind that has no place in the result.
+        """
         found: list[Appended | Exception] = []
         gathered: list[tuple[int, ConsumeQueue, Appended]] = []
         for topic, queue_id, _, messages in groups:
@@ -59,6 +61,8 @@ class Appending:
             except Exception as exc:
                 found.append(exc)
                 self._take_back(gathered, found, exc)
+                if in_order:
+                    break
             else:
                 gathered.append((len(found), queue, appended))
                 found.append(appended)

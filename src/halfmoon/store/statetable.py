@@ -112,8 +112,8 @@ class StateTable:
             count = min(len(halves) - done, self.per_file - at % self.per_file)
             segments.write(at * STATE_BYTES, data[done * STATE_BYTES : (done + count) * STATE_BYTES])
             self._count(at, count)
-            for group, number in Counter([half[3] for half in halves[done : done + count]]).items():
-                self.by_group[group] = self.by_group.get(group, 0) + number
+            for _, _, _, group in halves[done : done + count]:
+                self.by_group[group] = self.by_group.get(group, 0) + 1
             done += count
             self.end = at + count
 
@@ -154,8 +154,8 @@ class StateTable:
             if not left:
                 self._some[block] = 0
         self.pending_count -= len(indexes)
-        for group_hash, count in Counter(group_hashes).items():
-            self._uncount_group(group_hash, count)
+        for group_hash in group_hashes:
+            self._uncount_group(group_hash, 1)
 
     def _blocks_of(self, indexes: Sequence[int]) -> Iterable[tuple[int, int]]:
         """Return the blocks of some records, and how many of these each has."""

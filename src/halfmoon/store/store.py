@@ -215,15 +215,16 @@ class Store:
             raise appended
         return appended
 
-    def append_all(self, groups: Sequence[Group], now: int) -> list[Appended | Exception]:
+    def append_all(self, groups: Sequence[Group], now: int, *, in_order: bool = False) -> list[Appended | Exception]:
         """Store messages of several queues, each group as `append` does, but with one write to the log for all.
 
-        Returns for each group where it lies, or what `append` would raise: the others do not feel that.
+        Returns for each group where it lies, or what `append` would raise: the others do not feel that. ``in_order``: none is
+        stored behind one that is not, and the result ends with that one.
         """
         self._now = self.health.now = now
         if self.health.failure or self._stopping or self._upkeep.disk_full:
             return [StoreNotWritable(str(self.refusal))] * len(groups)
-        return self._appending.all(groups, now)
+        return self._appending.all(groups, now, in_order=in_order)
 
     def ready(self, topic: str, queue_id: int) -> bool:
         """Whether an append to the queue waits for nothing; else `make_ready` has it made in the background."""
