@@ -307,18 +307,20 @@ class OrderlyCore(PushCore):
         """Call the listener with messages of one queue, one call after the other, for as long as the queue is ours for sure. Ends
         with a call of which something failed or is not committed yet, and returns it."""
         size, begin = self.settings.consume_batch_max, (yield from steady())
+        ahead, over = (yield from now()) - begin, begin
         for at in range(0, len(messages), size):
             if held.window.dropped or held in self._leaving or self._closing or self.listener is not listener:
                 break
             some = messages[at : at + size]
-            said = yield from self._call(held, some, listener)
+            said = yield from self._call(held, some, listener, over, ahead)
+            over = said.over
             if said.good < len(some) or not said.context.auto_commit:
                 return some, said
-            self._over.append((held, some, said.over - said.start))
+            self._over.append((held, some, over - said.start))
             lock = self._locks.get(held.queue)
-            if self.clustering and (lock is None or said.over - lock.asked_ms >= self.settings.lock_valid_ms):
+            if self.clustering and (lock is None or over - lock.asked_ms >= self.settings.lock_valid_ms):
                 break
-            if said.over - begin >= RUN_MS:
+            if over - begin >= RUN_MS:
                 break
         return None
 

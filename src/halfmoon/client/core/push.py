@@ -226,6 +226,7 @@ class PushCore(Puller):
         """Call the listener with what waits, one call after the other. Ends with a call that failed, and returns it."""
         count = late = 0
         begin: int = yield _STEADY
+        ahead, at = (yield _NOW) - begin, begin
         while count < RUN_CALLS and self.listener is listener:
             try:
                 held, messages = self._todo.popleft()
@@ -233,21 +234,23 @@ class PushCore(Puller):
                 break
             if held.window.dropped:
                 continue  # whoever has the queue now gets them again
-            said = yield from self._call(held, messages, listener)
-            count, late = count + 1, late + (said.over > said.start)
+            said = yield from self._call(held, messages, listener, at, ahead)
+            at, count, late = said.over, count + 1, late + (said.over > said.start)
             if said.good < len(messages):
                 return held, messages, said
             self._over.append((held, messages, said.over - said.start))
-            if said.over - begin >= RUN_MS:
+            if at - begin >= RUN_MS:
                 break
         if count:
             self._slow = late * QUICK_CALLS > count
         return None
 
-    def _call(self, held: Held, messages: list[StoredMessage], listener: Listener) -> Op[Said]:
-        """Hand messages to the listener once; return what came of it. Nothing that it raises goes further."""
-        begin: int = yield _NOW
-        start: int = yield _STEADY
+    def _call(self, held: Held, messages: list[StoredMessage], listener: Listener, start: int, ahead: int) -> Op[Said]:
+        """Hand messages to the listener once; return what came of it. Nothing that it raises goes further.
+
+        ``start`` is now (steady): the end of the call before, or the begin of the run; so much is the date ``ahead`` of it.
+        """
+        begin = start + ahead
         held.window.started(messages, begin, start)
         for message in messages:
             self._show(message, held.queue.topic, begin)
