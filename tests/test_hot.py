@@ -17,7 +17,7 @@ FAKE = """
 INTERFACE, VERSION = {interface}, "9.9"
 Messages = Reader = type("Made", (), {{"__module__": "fake"}})
 batch_drafts = batch_items = crc32 = cut = encode_batch = encode_properties = index_entries = record_keys = lambda *_: 7
-request_frame = stored_properties = tag_hash = whole_records = crc32
+record_rows = request_frame = stored_properties = tag_hash = whole_records = crc32
 """
 
 

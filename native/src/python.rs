@@ -21,7 +21,7 @@ use crate::requests::{Frame as RequestFrame, Head};
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 5;
+const INTERFACE: i64 = 6;
 
 impl From<Illegal> for PyErr {
     fn from(illegal: Illegal) -> Self {
@@ -465,6 +465,54 @@ fn whole_records(
     Ok(record::whole_records(&copy, &sizes, (queue_id, queue_offset, physical_offset)))
 }
 
+type Row<'py> = (Bound<'py, PyTuple>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, usize);
+
+/// Return head, body, what stands behind it, and the length of the topic, of each record from `at` on that is whole, and where the
+/// first begins that is not.
+#[pyfunction]
+fn record_rows<'py>(data: &Bound<'py, PyBytes>, at: usize) -> PyResult<(Vec<Row<'py>>, usize)> {
+    let (py, bytes, mut at, mut rows) = (data.py(), data.as_bytes(), at, Vec::new());
+    while let Some((row, end)) = row_at(py, bytes, at)? {
+        rows.push(row);
+        at = end;
+    }
+    Ok((rows, at))
+}
+
+fn row_at<'py>(py: Python<'py>, data: &[u8], at: usize) -> PyResult<Option<(Row<'py>, usize)>> {
+    let Some(parts) = record::parts_at(data, at) else { return Ok(None) };
+    let Some(head) = record::head_at(data, at, parts.hosts) else { return Ok(None) };
+    let bytes = |at: usize, size: usize| PyBytes::new(py, data.get(at..at.saturating_add(size)).unwrap_or(&[]));
+    let born_at = at.saturating_add(48);
+    let store_at = born_at.saturating_add(parts.hosts.0).saturating_add(8);
+    let ([size, magic, crc, queue_id, flag], [offset, place]) = (head.first, head.offsets);
+    let [born_ms, store_ms] = head.times;
+    let small = |number: i32| number.into_pyobject(py).map(Bound::into_any);
+    let large = |number: i64| number.into_pyobject(py).map(Bound::into_any);
+    let made = PyTuple::new(
+        py,
+        [
+            small(size)?,
+            small(magic)?,
+            small(crc)?,
+            small(queue_id)?,
+            small(flag)?,
+            large(offset)?,
+            large(place)?,
+            small(head.sys_flag)?,
+            large(born_ms)?,
+            bytes(born_at, parts.hosts.0).into_any(),
+            large(store_ms)?,
+            bytes(store_at, parts.hosts.1).into_any(),
+            small(head.reconsume)?,
+            large(head.prepared)?,
+            parts.body.into_pyobject(py)?.into_any(),
+        ],
+    )?;
+    let tail = bytes(parts.topic_at, parts.end.saturating_sub(parts.topic_at));
+    Ok(Some(((made, bytes(parts.body_at, parts.body), tail, parts.topic), parts.end)))
+}
+
 /// Bytes of Python's that others may write meanwhile.
 struct Shared<'a> {
     cells: &'a [ReadOnlyCell<u8>],
@@ -522,7 +570,7 @@ mod halfmoon_native {
     #[pymodule_export]
     use super::{
         Messages, Reader, batch_drafts, batch_items, crc32, cut, encode_batch, encode_properties, half_properties, index_entries,
-        record_keys, request_frame, stored_properties, tag_hash, whole_records,
+        record_keys, record_rows, request_frame, stored_properties, tag_hash, whole_records,
     };
 
     #[pymodule_export]

@@ -382,6 +382,8 @@ def test_records_are_found_to_be_whole_alike(twins, data):
     given_sizes = sizes + data.draw(st.lists(st.integers(-5, 200), max_size=2))
 
     seen = damaged(bytes(records), data.draw)
+    begin = data.draw(st.sampled_from([0, 0, 0, 1, *sizes[:1]]))
+    assert native.record_rows(seen, begin) == python.record_rows(seen, begin)
 
     place = 0, data.draw(st.sampled_from([0, 0, 0, 1])), data.draw(st.sampled_from([0, 0, 0, 1, 1 << 40]))
     count = python.whole_records(seen, given_sizes, *place)

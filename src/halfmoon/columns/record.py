@@ -87,6 +87,27 @@ def parts_at(data: bytes, at: int) -> tuple[Head, int, int, int, int]:
     return head, body_at, topic_at, topic_size, end
 
 
+Row = tuple[Head, bytes, bytes, int]
+"""A record: its head, its body, what stands behind that from the topic on, and how long the topic is."""
+
+
+def record_rows(data: bytes, at: int) -> tuple[list[Row], int]:
+    """Return the records from ``at`` on that are whole, one behind another, and where the first begins that is not, or they end.
+
+    `parts_at` says what is wrong there.
+    """
+    rows: list[Row] = []
+    end = len(data)
+    try:
+        while at < end:
+            head, body_at, topic_at, topic_size, after = parts_at(data, at)
+            rows.append((head, data[body_at : body_at + head[14]], data[topic_at:after], topic_size))
+            at = after
+    except BadMessage:
+        pass
+    return rows, at
+
+
 def whole_records(
     data: bytes | memoryview, sizes: Sequence[int], queue_id: int, queue_offset: int, physical_offset: int
 ) -> int:  # fmt: skip

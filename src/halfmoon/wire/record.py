@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from halfmoon import hot
 from halfmoon.columns.messages import Messages
 from halfmoon.errors import BadMessage
-from halfmoon.hot import batch_items, parts_at
+from halfmoon.hot import Head, batch_items, parts_at, record_rows
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import StoredMessage
 from halfmoon.wire import properties as props
@@ -153,7 +153,8 @@ def decode_record(view: Buffer, at: int = 0) -> StoredMessage:
     if not isinstance(view, bytes):
         size = _I32.unpack_from(view, at)[0] if len(view) - at >= 4 else 0
         view, at = bytes(view[at : at + max(0, size)]), 0
-    return _decode(view, at)
+    head, body_at, topic_at, topic_size, end = parts_at(view, at)
+    return _record(head, view[body_at : body_at + head[14]], view[topic_at:end], topic_size)
 
 
 def decode_records(body: Buffer) -> list[StoredMessage]:
@@ -174,25 +175,22 @@ def decode_run(data: bytes, at: int = 0) -> tuple[list[StoredMessage], int, BadM
 
     Their lengths are checked here, once. Each message has the bytes of its own record only, and keeps no others in memory.
     """
-    found: list[StoredMessage] = []
-    end = len(data)
-    try:
-        while at < end:
-            message = _decode(data, at)
-            found.append(message)
-            at += message._head[0]
-    except BadMessage as fault:
-        return found, at, fault
+    rows, at = record_rows(data, at)
+    found: list[StoredMessage] = [_record(*row) for row in rows]
+    if at < len(data):
+        try:
+            parts_at(data, at)
+        except BadMessage as fault:
+            return found, at, fault
     return found, at, None
 
 
-def _decode(data: bytes, at: int) -> Record:
-    head, body_at, topic_at, topic_size, end = parts_at(data, at)
+def _record(head: Head, body: bytes, tail: bytes, topic_size: int) -> Record:
     record: Record = _blank(Record)
-    record._head, record._tail, record._topic_size = head, data[topic_at:end], topic_size
+    record._head, record._tail, record._topic_size = head, tail, topic_size
     record._more, record._unpack = _NOTHING, None
     record.queue_offset, record.sys_flag, record.broker_name = head[5], head[7], ""
-    record.body = data[body_at : body_at + head[14]]
+    record.body = body
     return record
 
 
