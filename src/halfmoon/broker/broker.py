@@ -73,6 +73,7 @@ class Broker:
         self.clients = Clients()
         self.stats = Stats(settings.cluster, now)
         self.peers = Peers(idle_ms=settings.client_expiry_ms)
+        self.feed = self.peers.feed
         self.durable = Durable(self.store, self.peers, now)
         self.stale = StaleOffsets(self.peers)
         self.topics.on_made_anew = self.stale.made_anew
@@ -127,10 +128,6 @@ class Broker:
     def connected(self, peer: int, remote: str, now: int) -> None:
         """A connection was accepted."""
         self.peers.connected(peer, remote, now)
-
-    def feed(self, peer: int, data: bytes) -> None:
-        """Bytes arrived."""
-        self.peers.feed(peer, data)
 
     def stepped(self, by_ms: int) -> None:
         """The clock was set: what lasts so long lasts so long, and nobody was silent by it."""

@@ -373,13 +373,13 @@ class Decisions:
         ended = [each for _, group in readable for each in group] + rolled_back
         if not ended:
             return [], []
-        groups.append((OP_TOPIC, 0, "", self._ops(ended, now, by)))
+        groups.append((OP_TOPIC, 0, "", self._ops([each.index for each in ended], now, by)))
         stored = self._sends.append_all(groups, now, in_order=True)
         visible: list[Visible] = []
         for number, ((queue, group), appended) in enumerate(zip(readable, stored)):
             if isinstance(appended, Exception):
                 if visible:
-                    ops = self._ops([each for each, _, _ in visible], now, by)
+                    ops = self._ops([each.index for each, _, _ in visible], now, by)
                     self._ended(visible, [], self._sends.append_all([(OP_TOPIC, 0, "", ops)], now)[0])
                 apart = isinstance(appended, MessageRefused) and len(group) > 1  # one of them cannot be stored, so none was
                 if not apart:
@@ -434,11 +434,8 @@ class Decisions:
             self._stats.add(name, group, count)
         self._succeed([ending.sender for ending in endings])
 
-    def _ops(self, decided: Iterable[Decided], now: int, by: bytes = b"") -> Messages:
-        """Return op records."""
-        return self._op_records([each.index for each in decided], now, by)
-
-    def _op_records(self, indexes: list[int], now: int, by: bytes = b"") -> Messages:
+    def _ops(self, indexes: Iterable[int], now: int, by: bytes = b"") -> Messages:
+        """Return the op records of decided half messages."""
         properties = OP_PROPERTIES + (b"\x02" + by if by else b"")
         host = self._host
         return Messages([(b"%d" % index, properties, 0, 0, now, host, 0, 0, _OP_TAG) for index in indexes])
@@ -451,7 +448,7 @@ class Decisions:
         indexes = list(islice(self.owed_ops, OPS_AT_ONCE))
         if indexes:
             try:
-                self._sends.append(OP_TOPIC, 0, self._op_records(indexes, now), now)
+                self._sends.append(OP_TOPIC, 0, self._ops(indexes, now), now)
             except BrokerError:
                 return False
             for index in indexes:

@@ -39,6 +39,7 @@ class Durable:
 
     def __init__(self, store: Store, peers: Peers, now: int) -> None:
         self._store, self._peers, self.now = store, peers, now
+        self._sync_flush = store.sync_flush
         self._waiting: deque[Waiting] = deque()
         self._deadlines: deque[Waiting] = deque()
         self._bytes = 0
@@ -58,7 +59,7 @@ class Durable:
     @property
     def is_promised(self) -> bool:
         """Whether all that is stored is as durable as the flush mode promises."""
-        return not self._store.sync_flush or self._store.durable_offset >= self._store.end_offset
+        return not self._sync_flush or self._store.durable_offset >= self._store.end_offset
 
     def promised(self, then: Then, size_bytes: int = 0) -> None:
         """Do something once all that is stored until now is as durable as the flush mode promises: in async flush at once."""
