@@ -359,13 +359,14 @@ fn request_frame<'py>(
     let head = Head { code, flag, opaque, version, remark: remark.as_deref(), json: serialization == 0 };
     let mut frame = RequestFrame::new(&head, body.len().saturating_add(640));
     for (name, value) in names.iter().zip(values.iter()) {
+        if value.is_none() {
+            continue;
+        }
         let name = name.cast::<PyString>()?.to_str()?;
         let written = if let Ok(text) = value.cast::<PyString>() {
             frame.field(name, text.to_str()?)
         } else if let Ok(truth) = value.cast::<PyBool>() {
             frame.field(name, if truth.is_true() { "true" } else { "false" })
-        } else if value.is_none() {
-            Some(())
         } else {
             frame.field(name, &value.extract::<i64>()?.to_string())
         };

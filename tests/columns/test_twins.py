@@ -8,7 +8,7 @@ import re
 from itertools import groupby
 
 import pytest
-from hypothesis import assume, event, given
+from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 
 from halfmoon.errors import MessageIllegal
@@ -80,6 +80,7 @@ def test_batches_are_encoded_alike(twins, items, longest):
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 
 
+@example(fields={"\ud800": None}, code=0, flag=0, opaque=0, body=b"", serialization=JSON, remark=None)
 @given(
     st.dictionaries(TEXTS, TEXTS | NUMBERS | st.booleans() | st.none(), max_size=6),
     NUMBERS, NUMBERS, NUMBERS, st.binary(max_size=20), st.sampled_from([JSON, ROCKETMQ]), st.none() | TEXTS,
