@@ -5,6 +5,7 @@ The recent ones are bounded by number and bytes; the oldest goes. Everything her
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 
 import msgspec
@@ -29,7 +30,7 @@ class Recent:
     """Pending half messages by half queue offset. One that is here is pending: whoever decides it takes it out."""
 
     def __init__(self) -> None:
-        self._halves: dict[int, HalfMessage] = {}
+        self._halves: OrderedDict[int, HalfMessage] = OrderedDict()  # whose first is found at once, however many went before it
         self._bytes = 0
         self.get = self._halves.get
 
