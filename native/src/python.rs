@@ -6,7 +6,7 @@ use pyo3::buffer::{PyBuffer, ReadOnlyCell};
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyKeyError, PyUnicodeDecodeError, PyValueError, PyZeroDivisionError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyString, PyTuple, PyType};
 
 use crate::answers::Form;
 use crate::batch;
@@ -21,7 +21,7 @@ use crate::requests::{Frame as RequestFrame, Head};
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 6;
+const INTERFACE: i64 = 7;
 
 impl From<Illegal> for PyErr {
     fn from(illegal: Illegal) -> Self {
@@ -461,9 +461,43 @@ fn whole_records(
     queue_offset: i64,
     physical_offset: i64,
 ) -> PyResult<usize> {
-    // A copy, since the bindings have no sound way to look into a buffer that others may write.
-    let copy = PyBuffer::<u8>::get(data)?.to_vec(data.py())?;
-    Ok(record::whole_records(&copy, &sizes, (queue_id, queue_offset, physical_offset)))
+    let buffer = PyBuffer::<u8>::get(data)?;
+    Ok(record::whole_records(&shared(&buffer, data.py())?, &sizes, (queue_id, queue_offset, physical_offset)))
+}
+
+/// Return how many records are taken, how many bytes they have, and these bytes, where neighbours are one piece.
+#[pyfunction]
+fn gather<'py>(
+    area: &Bound<'py, PyAny>,
+    base: i64,
+    entries: &Bound<'py, PyAny>,
+    chosen: Option<Vec<usize>>,
+    queue_id: i32,
+    queue_offset: i64,
+    bytes_max: i64,
+) -> PyResult<(usize, usize, Vec<Bound<'py, PyAny>>)> {
+    let py = area.py();
+    let (buffer, entries) = (PyBuffer::<u8>::get(area)?, PyBuffer::<u8>::get(entries)?);
+    let (cells, entries) = (shared(&buffer, py)?, shared(&entries, py)?);
+    let place = (queue_id, queue_offset);
+    let found = match chosen {
+        Some(chosen) => record::gather(&cells, base, &entries, chosen.into_iter(), place, bytes_max),
+        None => record::gather(&cells, base, &entries, 0..entries.len() / record::ENTRY_BYTES, place, bytes_max),
+    };
+    let pieces = if found.runs.len() > 1 && found.size <= record::JOINED_MAX {
+        let mut joined = Vec::with_capacity(found.size);
+        for (begin, end) in &found.runs {
+            joined.extend(cells.cells.get(*begin..*end).unwrap_or_default().iter().map(ReadOnlyCell::get));
+        }
+        vec![PyMemoryView::from(&PyBytes::new(py, &joined))?.into_any()]
+    } else {
+        let piece = |(begin, end): &(usize, usize)| {
+            let [begin, end] = [*begin, *end].map(|at| isize::try_from(at).unwrap_or(isize::MAX));
+            area.get_item(PySlice::new(py, begin, end, 1))
+        };
+        found.runs.iter().map(piece).collect::<PyResult<_>>()?
+    };
+    Ok((found.count, found.size, pieces))
 }
 
 type Row<'py> = (Bound<'py, PyTuple>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, usize);
@@ -481,7 +515,7 @@ fn record_rows<'py>(data: &Bound<'py, PyBytes>, at: usize) -> PyResult<(Vec<Row<
 }
 
 fn row_at<'py>(py: Python<'py>, data: &[u8], at: usize) -> PyResult<Option<(Row<'py>, usize)>> {
-    let Some(parts) = record::parts_at(data, at) else { return Ok(None) };
+    let Some(parts) = record::parts_at(&data, at) else { return Ok(None) };
     let Some(head) = record::head_at(data, at, parts.hosts) else { return Ok(None) };
     let bytes = |at: usize, size: usize| PyBytes::new(py, data.get(at..at.saturating_add(size)).unwrap_or(&[]));
     let born_at = at.saturating_add(48);
@@ -570,8 +604,8 @@ fn index_entries<'py>(
 mod halfmoon_native {
     #[pymodule_export]
     use super::{
-        Messages, Reader, batch_drafts, batch_items, crc32, cut, encode_batch, encode_properties, half_properties, index_entries,
-        record_keys, record_rows, request_frame, stored_properties, tag_hash, whole_records,
+        Messages, Reader, batch_drafts, batch_items, crc32, cut, encode_batch, encode_properties, gather, half_properties,
+        index_entries, record_keys, record_rows, request_frame, stored_properties, tag_hash, whole_records,
     };
 
     #[pymodule_export]

@@ -1,13 +1,15 @@
 //! Stored records: whether bytes are what their queue entries say.
 
+use crate::keys::Bytes;
+
 /// A stored record.
 pub const MAGIC: i32 = -626_843_481;
 /// A stored record with a topic length of two bytes.
 pub const MAGIC_V2: i32 = -626_843_477;
-
-fn u16_at(data: &[u8], at: usize) -> Option<usize> {
-    Some(usize::from(u16::from_be_bytes(*data.get(at..)?.first_chunk()?)))
-}
+/// Bytes of records that lie apart, up to which a copy costs less than to hand them on one by one.
+pub const JOINED_MAX: usize = 64 * 1024;
+/// A queue entry has so many.
+pub const ENTRY_BYTES: usize = 20;
 
 fn i32_at(data: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_be_bytes(*data.get(at..)?.first_chunk()?))
@@ -20,9 +22,9 @@ fn i64_at(data: &[u8], at: usize) -> Option<i64> {
 /// Where a record says that it lies: queue id, queue offset, physical offset.
 type Place = (i32, i64, i64);
 
-fn place_at(data: &[u8], at: usize) -> Option<Place> {
-    let place = data.get(at..)?;
-    Some((i32_at(place, 12)?, i64_at(place, 20)?, i64_at(place, 28)?))
+fn place_at(data: &impl Bytes, at: usize) -> Option<Place> {
+    let place: [u8; 24] = data.array(at.checked_add(12)?)?;
+    Some((i32_at(&place, 0)?, i64_at(&place, 8)?, i64_at(&place, 16)?))
 }
 
 /// Where the parts of a record lie.
@@ -42,23 +44,39 @@ pub struct Parts {
     pub end: usize,
 }
 
+fn u16_of(data: &impl Bytes, at: usize) -> Option<usize> {
+    Some(usize::from(u16::from_be_bytes(data.array(at)?)))
+}
+
+fn i32_of(data: &impl Bytes, at: usize) -> Option<i32> {
+    Some(i32::from_be_bytes(data.array(at)?))
+}
+
 /// Return the parts of the record that begins at a place, if they take as many bytes as it says.
-pub fn parts_at(data: &[u8], at: usize) -> Option<Parts> {
-    let magic = i32_at(data, at.checked_add(4)?)?;
-    let flag = data.get(at.checked_add(39)?)?;
+pub fn parts_at(data: &impl Bytes, at: usize) -> Option<Parts> {
+    let magic = i32_of(data, at.checked_add(4)?)?;
+    let [flag] = data.array(at.checked_add(39)?)?;
     let hosts = (if flag & 0x10 == 0 { 8_usize } else { 20 }, if flag & 0x20 == 0 { 8_usize } else { 20 });
     let body_at = at.checked_add(72)?.checked_add(hosts.0)?.checked_add(hosts.1)?;
-    let body = usize::try_from(i32_at(data, body_at.checked_sub(4)?)?).ok()?;
+    let body = usize::try_from(i32_of(data, body_at.checked_sub(4)?)?).ok()?;
     let behind = body_at.checked_add(body)?;
     let (topic_at, topic) = match magic {
-        MAGIC => (behind.checked_add(1)?, usize::from(*data.get(behind)?)),
-        MAGIC_V2 => (behind.checked_add(2)?, u16_at(data, behind)?),
+        MAGIC => {
+            let [size] = data.array(behind)?;
+            (behind.checked_add(1)?, usize::from(size))
+        }
+        MAGIC_V2 => (behind.checked_add(2)?, u16_of(data, behind)?),
         _ => return None,
     };
     let properties_at = topic_at.checked_add(topic)?;
-    let end = properties_at.checked_add(2)?.checked_add(u16_at(data, properties_at)?)?;
-    let size = usize::try_from(i32_at(data, at)?).ok()?;
+    let end = properties_at.checked_add(2)?.checked_add(u16_of(data, properties_at)?)?;
+    let size = usize::try_from(i32_of(data, at)?).ok()?;
     (end == at.checked_add(size)? && end <= data.len()).then_some(Parts { hosts, body_at, body, topic_at, topic, end })
+}
+
+/// Return where the record ends that begins at a place, if it names its own and its parts take as many bytes as it says.
+fn end_of(data: &impl Bytes, at: usize, place: Place) -> Option<usize> {
+    (place_at(data, at)? == place).then_some(parts_at(data, at)?.end)
 }
 
 /// What stands before a record's body, without its hosts.
@@ -94,13 +112,12 @@ pub fn head_at(data: &[u8], at: usize, hosts: (usize, usize)) -> Option<Head> {
 }
 
 /// Return how many of the records that lie one behind another are whole and name their own place, up to the first that does not.
-pub fn whole_records(data: &[u8], sizes: &[i64], first: Place) -> usize {
+pub fn whole_records(data: &impl Bytes, sizes: &[i64], first: Place) -> usize {
     let (queue_id, mut queue_offset, mut physical_offset) = first;
     let mut at = 0_usize;
     for (index, size) in sizes.iter().enumerate() {
-        let Some(Parts { end, .. }) = parts_at(data, at) else { return index };
-        let place = Some((queue_id, queue_offset, physical_offset));
-        if i64::try_from(end.saturating_sub(at)) != Ok(*size) || place_at(data, at) != place {
+        let Some(end) = end_of(data, at, (queue_id, queue_offset, physical_offset)) else { return index };
+        if i64::try_from(end.saturating_sub(at)) != Ok(*size) {
             return index;
         }
         at = end;
@@ -108,6 +125,51 @@ pub fn whole_records(data: &[u8], sizes: &[i64], first: Place) -> usize {
         physical_offset = physical_offset.wrapping_add(*size);
     }
     sizes.len()
+}
+
+/// Records that are taken: how many, their bytes, and where those are that lie one behind another.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Gathered {
+    /// How many records.
+    pub count: usize,
+    /// How many bytes.
+    pub size: usize,
+    /// Where neighbours begin and end.
+    pub runs: Vec<(usize, usize)>,
+}
+
+/// Take the records of some entries, up to the first that does not fit or is not whole. `area` begins at the offset `base` of the
+/// log, `entries` at the offset `first` of the queue.
+pub fn gather(
+    area: &impl Bytes,
+    base: i64,
+    entries: &impl Bytes,
+    chosen: impl Iterator<Item = usize>,
+    (queue_id, first): (i32, i64),
+    size_max: i64,
+) -> Gathered {
+    let mut found = Gathered::default();
+    for index in chosen {
+        let taken = || -> Option<(usize, usize, usize)> {
+            let entry: [u8; 12] = entries.array(index.checked_mul(ENTRY_BYTES)?)?;
+            let place = i64_at(&entry, 0)?;
+            let size = usize::try_from(i32::from_be_bytes(*entry.last_chunk()?)).ok()?;
+            let all = found.size.checked_add(size)?;
+            let at = usize::try_from(place.checked_sub(base)?).ok()?;
+            let number = first.checked_add(i64::try_from(index).ok()?)?;
+            let fits = i64::try_from(all).is_ok_and(|all| all <= size_max);
+            let end = if fits { end_of(area, at, (queue_id, number, place))? } else { return None };
+            (end == at.checked_add(size)?).then_some((at, end, all))
+        };
+        let Some((at, end, all)) = taken() else { break };
+        match found.runs.last_mut() {
+            Some(run) if run.1 == at => run.1 = end,
+            _ => found.runs.push((at, end)),
+        }
+        found.count = found.count.saturating_add(1);
+        found.size = all;
+    }
+    found
 }
 
 #[cfg(test)]
@@ -126,7 +188,12 @@ mod tests {
             if let Some(place) = data.get_mut(4..8) {
                 place.copy_from_slice(&(if v2 { MAGIC_V2 } else { MAGIC }).to_be_bytes());
             }
-            prop_assert!(whole_records(&data, &sizes, place_at(&data, 0).unwrap_or_default()) <= sizes.len());
+            let place = place_at(&data.as_slice(), 0).unwrap_or_default();
+            prop_assert!(whole_records(&data.as_slice(), &sizes, place) <= sizes.len());
+            let mut entry = place.2.to_be_bytes().to_vec();
+            entry.extend_from_slice(data.get(..4).unwrap_or_default());
+            let found = gather(&data.as_slice(), place.2, &entry.as_slice(), 0..2, (place.0, place.1), i64::MAX);
+            prop_assert!(found.size <= data.len() && found.count <= 1);
         }
     }
 }

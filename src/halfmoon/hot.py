@@ -67,6 +67,7 @@ __all__ = [
     "encode_batch",
     "encode_properties",
     "end_header_json",
+    "gather",
     "index_entries",
     "index_hash",
     "keys_of",
@@ -111,12 +112,12 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.messages import Messages, crc32
     from halfmoon.columns.properties import encode_properties, stored_properties, tag_hash
     from halfmoon.columns.reading import Reader
-    from halfmoon.columns.record import record_rows, whole_records
+    from halfmoon.columns.record import gather, record_rows, whole_records
     from halfmoon.columns.requests import request_frame
 else:
     Messages, Reader = _found.Messages, _found.Reader
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
-    record_rows = _found.record_rows
+    gather, record_rows = _found.gather, _found.record_rows
     encode_batch, encode_properties, request_frame = _found.encode_batch, _found.encode_properties, _found.request_frame
     stored_properties, tag_hash = _found.stored_properties, _found.tag_hash
     index_entries, record_keys, whole_records = _found.index_entries, _found.record_keys, _found.whole_records

@@ -396,6 +396,29 @@ def test_records_are_found_to_be_whole_alike(twins, data):
     assert count == len(given_sizes) or not python.whole_records(*next_one)
 
 
+@given(st.data())
+def test_the_same_records_are_gathered(twins, data):
+    python, native = twins
+    drafts = [
+        (body, b"K\x01v\x02", 0, 0x10 * wide, 1, HOSTS[1] if wide else HOSTS[0], 0, 0, 0)
+        for body, wide in data.draw(st.lists(st.tuples(st.binary(max_size=30), st.booleans()), max_size=9))
+    ]
+    records, entries = python.Messages(drafts).encode("T", 0, 0, 50, 1 << 30, 1 << 30, 1, b"\x7f\0\0\1\0\0\x2a\x9f")
+    seen, pointers = damaged(bytes(records), data.draw), damaged(bytes(entries), data.draw)
+    chosen = data.draw(st.none() | st.lists(st.integers(0, max(0, len(pointers) // 20 - 1)), unique=True).map(sorted))
+    chosen = [] if len(pointers) < 20 else chosen
+    base, first = data.draw(st.sampled_from([50, 50, 50, 49])), data.draw(st.sampled_from([0, 0, 0, 1]))
+    arguments = memoryview(seen), base, memoryview(pointers), chosen, 0, first, data.draw(st.sampled_from([0, 300, 1 << 30]))
+
+    count, size, pieces = python.gather(*arguments)
+    found = native.gather(*arguments)
+
+    assert (*found[:2], list(map(bytes, found[2]))) == (count, size, list(map(bytes, pieces)))
+    assert sum(map(len, pieces)) == size
+    if (seen, pointers, base, first, chosen, arguments[-1]) == (bytes(records), bytes(entries), 50, 0, None, 1 << 30):
+        assert (count, pieces) == (len(drafts), [seen][:count])
+
+
 KEYS = [
     b"UNIQ_KEY\x01K1\x02", b"KEYS\x01a b\x02", b"KEYS\x01 a\tb\x0b\x02", b"KEYS\x01\xc3\xa9 \xff\xed\xa0\x80\x02",
     b"MYKEYS\x01a\x02", b"UNIQ_KEY\x01\x02", b"", b"K\x01v\x02",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from halfmoon.columns import record
 from halfmoon.store.missing import Rebuild
 from halfmoon.testing.history import simulate
 
@@ -70,7 +71,8 @@ def test_a_key_index_that_is_gone_and_not_noticed_is_found_in_every_seed(monkeyp
 
 @pytest.mark.parametrize("seed", [1, 5, 9])
 def test_a_pull_that_looks_at_no_record_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr("halfmoon.store.reading.whole_records", lambda data, sizes, *place: len(sizes))
+    monkeypatch.setattr("halfmoon.store.reading.gather", record.gather)
+    monkeypatch.setattr("halfmoon.columns.record._is_whole", lambda data, at, size, *place: 0 < size <= len(data) - at)
     assert any("brought what is no message" in problem for problem in simulate(seed, steps=8, kinds=("damage",)).problems)
 
 

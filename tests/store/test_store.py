@@ -39,14 +39,17 @@ def test_what_is_appended_is_read_back_with_its_numbers(disk: SimDisk):
     assert records[0][1].properties == b"TAGS\x01a\x02"
 
 
-def test_neighbours_of_the_log_come_as_one_piece_and_others_as_several(disk: SimDisk):
-    store = open_store(disk)
-    store.append("t", 0, [draft(), draft()], NOW)
-    store.append("t", 1, [draft()], NOW)
-    store.append("t", 0, [draft()], NOW)
+@pytest.mark.parametrize("body_bytes", [0, 32 * 1024])
+def test_neighbours_of_the_log_come_as_one_piece_and_others_as_several_where_they_are_long(disk: SimDisk, body_bytes: int):
+    store, body = open_store(disk, commit_log_file_bytes=256 * 1024), bytes(body_bytes)
+    store.append("t", 0, [draft(body), draft(body)], NOW)
+    store.append("t", 1, [draft(body)], NOW)
+    store.append("t", 0, [draft(body)], NOW)
+    size = store._queues["t", 0].entry(0)[1]
     found = store.read("t", 0, 0, 32)
-    assert [len(piece) for piece in found.pieces] == [2 * 97, 97]
-    assert found.size_bytes == sum(map(len, found.pieces)) == 3 * 97
+    assert [len(piece) for piece in found.pieces] == ([2 * size, size] if body_bytes else [3 * size])
+    assert found.size_bytes == sum(map(len, found.pieces)) == 3 * size
+    assert b"".join(found.pieces) == b"".join(store.read("t", 0, offset, 1).pieces[0] for offset in range(3))
 
 
 def test_arrivals_tell_what_became_visible_once(disk: SimDisk):

@@ -39,8 +39,8 @@ RECORD_BYTES_MIN: Final = 91
 _SHAPE = Struct(">ii4xi4xqqi44xi")
 """Size, magic, queue id, queue offset, physical offset, sysFlag and, with IPv4 hosts, body length."""
 _I32 = Struct(">i")
-_COPIED_MAX = 4096
-"""Bytes a record, up to which several are copied to be looked into."""
+JOINED_MAX: Final = 64 * 1024
+"""Bytes of records that lie apart, up to which a copy costs less than to hand them on one by one."""
 
 ENTRY = Struct(">qiq")
 ENTRY_BYTES: Final = 20
@@ -117,36 +117,64 @@ def whole_records(
     names its own place: the queue, and offsets that count on from those of the first. Its CRC is not looked at: a reader that steps
     from record to record finds the next one, and goes on where its offset says.
     """
-    at = count = 0
-    limit = len(data)
-    if limit <= _COPIED_MAX * len(sizes):
-        data = bytes(data)  # quicker to look into than a view
-    shape = _SHAPE.unpack_from
+    at = 0
+    for count, size in enumerate(sizes):
+        if not _is_whole(data, at, size, queue_id, queue_offset + count, physical_offset + at):
+            return count
+        at += size
+    return len(sizes)
+
+
+def gather(
+    area: memoryview, base: int, entries: memoryview, chosen: Sequence[int] | None, queue_id: int, queue_offset: int, bytes_max: int
+) -> tuple[int, int, list[memoryview]]:  # fmt: skip
+    """Return how many records are taken, how many bytes they have, and these bytes, where neighbours are one piece.
+
+    ``area`` are bytes of one file of the log from the offset ``base`` on, ``entries`` those of a queue from ``queue_offset`` on,
+    ``chosen`` the indexes, rising, of those that are wanted; None: all. Ends before a record that does not fit into ``bytes_max``,
+    or that is not whole in the area (see `whole_records`). Up to `JOINED_MAX` bytes are one piece, a copy, where they lie apart.
+    """
+    runs: list[tuple[int, int]] = []
+    count = size_bytes = begin = end = 0
+    for index in range(len(entries) // ENTRY_BYTES) if chosen is None else chosen:
+        place, size, _ = ENTRY.unpack_from(entries, index * ENTRY_BYTES)
+        at = place - base
+        if size_bytes + size > bytes_max or at < 0 or not _is_whole(area, at, size, queue_id, queue_offset + index, place):
+            break
+        if at != end:
+            runs.append((begin, end))
+            begin = at
+        end = at + size
+        count += 1
+        size_bytes += size
+    runs.append((begin, end))
+    pieces = [area[begin:end] for begin, end in runs if begin < end]
+    if len(pieces) > 1 and size_bytes <= JOINED_MAX:
+        pieces = [memoryview(b"".join(pieces))]
+    return count, size_bytes, pieces
+
+
+def _is_whole(data: bytes | memoryview, at: int, size: int, queue_id: int, queue_offset: int, physical_offset: int) -> bool:
+    """Whether a record of this size and place, as `whole_records` says, begins at ``at``, which is not negative."""
+    end = at + size
     try:
-        for size in sizes:
-            stored, magic, queue, number, place, flag, body = shape(data, at)
-            topic_at = at + 88 + body
-            if magic == MAGIC and not flag & 0x30:
-                properties_at = topic_at + 1 + data[topic_at]
-            else:
-                topic_at, properties_at = _topic_and_properties(data, at, magic, flag)
-            end = at + size
-            if (
-                end != properties_at + 2 + (data[properties_at] << 8 | data[properties_at + 1])
-                or stored != size
-                or topic_at < at
-                or end > limit
-                or place != physical_offset + at
-                or number != queue_offset
-                or queue != queue_id
-            ):
-                break
-            at = end
-            count += 1
-            queue_offset += 1
+        stored, magic, queue, number, place, flag, body = _SHAPE.unpack_from(data, at)
+        topic_at = at + 88 + body
+        if magic == MAGIC and not flag & 0x30:
+            properties_at = topic_at + 1 + data[topic_at]
+        else:
+            topic_at, properties_at = _topic_and_properties(data, at, magic, flag)
+        return (
+            end == properties_at + 2 + (data[properties_at] << 8 | data[properties_at + 1])
+            and stored == size
+            and topic_at >= at
+            and end <= len(data)
+            and place == physical_offset
+            and number == queue_offset
+            and queue == queue_id
+        )
     except (struct_error, IndexError):
-        pass
-    return count
+        return False
 
 
 def _topic_and_properties(data: bytes | memoryview, at: int, magic: int, flag: int) -> tuple[int, int]:

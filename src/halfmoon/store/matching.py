@@ -6,7 +6,7 @@ fixed head and the properties are looked at, never the body. Decides nothing abo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from struct import Struct
 from typing import Any, Protocol
@@ -43,7 +43,7 @@ class PropertyTest(Protocol):
         """
 
 
-Select = Callable[[memoryview, int], tuple[Iterator[int], int]]
+Select = Callable[[memoryview, int], tuple[list[int], int]]
 """Gives the indexes, rising, of wanted entries among those in a view, which begins at a queue offset, and how many of them were
 looked at."""
 
@@ -58,13 +58,8 @@ PROPERTY_BYTES_MAX = 256 * 1024
 """Properties taken out of the log at once."""
 
 
-def selector(log: CommitLog, queue: ConsumeQueue, wanted: frozenset[int] | PropertyTest | None) -> Select:
-    """Return what selects entries of a queue; None: all. Fillers are never selected; entries whose record is gone may be."""
-    if wanted is None:
-        return lambda view, _offset: (
-            (index for index, (_, size, _) in enumerate(ENTRY.iter_unpack(view)) if size != FILLER_SIZE),
-            len(view) // ENTRY_BYTES,
-        )
+def selector(log: CommitLog, queue: ConsumeQueue, wanted: frozenset[int] | PropertyTest) -> Select:
+    """Return what selects entries of a queue. Fillers are never selected; entries whose record is gone may be."""
     if not isinstance(wanted, frozenset):
         return lambda view, offset: _by_properties(log, queue, view, offset, wanted)
     if arrays.np is not None:
@@ -73,7 +68,7 @@ def selector(log: CommitLog, queue: ConsumeQueue, wanted: frozenset[int] | Prope
         search = _byte_search([_HASH.pack(code) for code in sorted(wanted)])
     else:
         search = _one_by_one(wanted)
-    return lambda view, _offset: (search(view), len(view) // ENTRY_BYTES)
+    return lambda view, _offset: (list(search(view)), len(view) // ENTRY_BYTES)
 
 
 def _is_real(size: int) -> bool:
@@ -82,7 +77,7 @@ def _is_real(size: int) -> bool:
 
 # ---------------------------------------------------------------- tags
 
-Search = Callable[[memoryview], Iterator[int]]
+Search = Callable[[memoryview], Iterable[int]]
 
 
 def _one_by_one(codes: frozenset[int]) -> Search:
@@ -96,13 +91,13 @@ def _array_search(np: Any, codes: frozenset[int]) -> Search:
     table = np.array(sorted(hashes), dtype=np.int64)
     filler = int.from_bytes(_I32.pack(FILLER_SIZE), "little", signed=True)
 
-    def select(view: memoryview) -> Iterator[int]:
+    def select(view: memoryview) -> list[int]:
         entries = np.frombuffer(view, dtype=entry)
         tags = entries["tag"]
         found = tags == hashes[0] if len(hashes) == 1 else np.isin(tags, table)
         places = found.nonzero()[0]
         sizes = entries["size"][places]
-        return iter(places[(sizes != filler) & (sizes != 0)].tolist())
+        return places[(sizes != filler) & (sizes != 0)].tolist()  # type: ignore[no-any-return]
 
     return select
 
@@ -130,14 +125,14 @@ def _byte_search(patterns: list[bytes]) -> Search:
 
 def _by_properties(
     log: CommitLog, queue: ConsumeQueue, view: memoryview, offset: int, wanted: PropertyTest
-) -> tuple[Iterator[int], int]:
+) -> tuple[list[int], int]:
     """Select the entries whose properties pass, and those whose record is gone: the caller sees what that means."""
     count = len(view) // ENTRY_BYTES
     possible = wanted.possible(queue.topic, queue.queue_id, offset, count)
     if possible is None:
         indexes, blocks, gone = property_blocks(log, view)
     elif not possible:
-        return iter(()), count
+        return [], count
     else:
         some = b"".join(view[index * ENTRY_BYTES : (index + 1) * ENTRY_BYTES] for index in possible)
         places, blocks, missing = property_blocks(log, memoryview(some))
@@ -145,7 +140,7 @@ def _by_properties(
     matching, looked = wanted.matching(blocks) if blocks else ([], 0)
     end = indexes[looked] if looked < len(indexes) else count
     found = [indexes[number] for number in matching]
-    return iter(sorted(found + [index for index in gone if index < end]) if gone else found), end
+    return sorted(found + [index for index in gone if index < end]) if gone else found, end
 
 
 def property_blocks(log: CommitLog, view: memoryview) -> tuple[Sequence[int], list[bytes], list[int]]:

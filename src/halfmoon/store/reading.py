@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from functools import lru_cache
-from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord
-from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN, whole_records
+from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN, gather, whole_records
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import FILLER_SIZE
@@ -64,11 +62,6 @@ _STEP, _STEP_MAX = 128, 512
 _TAGS_STEP_MAX = 16_384
 
 
-@lru_cache(maxsize=128)
-def _flat(count: int) -> Struct:
-    return Struct(">" + "qiq" * count)
-
-
 class Reader:
     """The rules of reading, with the settings taken out once."""
 
@@ -87,29 +80,32 @@ class Reader:
         self._scan_max = settings.scan_entries_max
 
     def read(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: Wanted, max_bytes: int) -> Found:
-        """Return what a consumer that is at ``offset`` gets. ``wanted`` are hashes of tags or a test; None: every message."""
+        """Return what a consumer that is at ``offset`` gets. ``wanted`` are hashes of tags or a test; None: every message.
+
+        Looks at a bounded number of entries, with a filter in steps that grow.
+        """
         low, high = queue.min_offset, queue.max_offset
         if not low <= offset < high:
             return outside(offset, low, high)
-        log = self._log
-        if wanted is not None:
-            return self._pick(queue, offset, max_count, wanted, max_bytes)
-        asked = min(max_count, self._count_memory)
-        if asked > 0:
-            # The common case in one stroke: neighbours of the log, recent, and together small enough.
-            view = queue.entries(offset, asked)
-            count = len(view) // ENTRY_BYTES
-            flat = _flat(count).unpack(view)
-            start, size_bytes = flat[0], sum(flat[1::3])
-            if (
-                flat[-3] + flat[-2] - start == size_bytes <= min(max_bytes, self._bytes_memory)
-                and start >= log.first
-                and log.end - start <= self._in_memory_bytes
-                and (piece := log.view(start, size_bytes)) is not None
-                and whole_records(piece, flat[1::3], queue.queue_id, offset, start) == count
-            ):
-                return Found(FoundStatus.FOUND, offset + count, low, high, [piece], count, size_bytes)
-        return self._walk(queue, offset, max_count, max_bytes)
+        select = None if wanted is None else selector(self._log, queue, wanted)
+        step = _STEP if select else max(1, min(max_count, self._count_memory))
+        step_max = _TAGS_STEP_MAX if isinstance(wanted, frozenset) else _STEP_MAX
+        answer = _Answer(self, queue, max_count, max_bytes)
+        at, stop = offset, min(high, offset + self._scan_max)
+        while at < stop:
+            view = queue.entries(at, min(stop - at, step, queue.per_file - at % queue.per_file))
+            here = len(view) // ENTRY_BYTES
+            if here == 0:
+                break
+            chosen, looked = select(view, at) if select else (None, here)
+            taken = answer.take(view, at, chosen)
+            if taken is not None:
+                return answer.found(at + taken, low, high)
+            at += looked
+            if looked < here:
+                break
+            step = min(step * 4, step_max)
+        return answer.found(at, low, high)
 
     def bounds(self, physical_offset: int, max_count: int, max_bytes: int) -> tuple[int, int]:
         """Return how many records and bytes an answer may have that begins at a place."""
@@ -121,146 +117,84 @@ class Reader:
         """Whether a place is near enough to the end of the log to be taken as still in memory."""
         return self._log.end - physical_offset <= self._in_memory_bytes
 
-    def _walk(self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int) -> Found:
-        """Take entry after entry, whose records prove themselves."""
-        log, log_first, file_bytes = self._log, self._log.first, self._log.file_bytes
-        low, high = queue.min_offset, queue.max_offset
-        disk_below = log.end - self._in_memory_bytes
-        count_max, bytes_max = min(max_count, self._count_memory), min(max_bytes, self._bytes_memory)
-        pieces: list[memoryview] = []
-        run: list[int] = []
-        runs: list[tuple[list[int], int, int]] = []  # of each piece: sizes of its records, queue offset and physical offset
-        count = size_bytes = run_start = run_end = run_limit = 0
-        log_end = log.end
-        next_offset, removed, full, first = offset, False, False, True
-        stop = min(high, offset + self._scan_max)
-        while next_offset < stop and not full:
-            view = queue.entries(next_offset, min(stop - next_offset, 64))
-            here = min(len(view) // ENTRY_BYTES, queue.per_file - next_offset % queue.per_file)
-            for physical_offset, size, _ in ENTRY.iter_unpack(view[: here * ENTRY_BYTES]):
-                if first and 0 < size != FILLER_SIZE:
-                    first = False
-                    if physical_offset < disk_below:
-                        count_max, bytes_max = min(max_count, self._count_disk), min(max_bytes, self._bytes_disk)
-                if count and (count >= count_max or size_bytes + size > bytes_max) and size != FILLER_SIZE:
-                    full = True
-                    break
-                next_offset += 1
-                if physical_offset == run_end and 0 < size <= run_limit - run_end:  # most are: the next record of the same file
-                    run_end += size
-                    run.append(size)
-                else:
-                    if size == FILLER_SIZE:
-                        continue
-                    place = physical_offset % file_bytes
-                    if size <= 0 or not 0 <= physical_offset <= log_end - size or place + size > file_bytes:
-                        self._distrust(queue, next_offset - 1)
-                        removed |= size > 0
-                        continue
-                    if physical_offset < log_first:
-                        removed = True
-                        continue
-                    if run_end > run_start:
-                        pieces.append(log.segments.view(run_start, run_end - run_start))
-                    run = [size]
-                    runs.append((run, next_offset - 1, physical_offset))
-                    run_start, run_end = physical_offset, physical_offset + size
-                    run_limit = min(log_end, physical_offset - place + file_bytes)
-                count += 1
-                size_bytes += size
-            if here == 0:
-                break
-        if run_end > run_start:  # neighbours lie in one file, since at least 8 bytes part the records of two
-            pieces.append(log.segments.view(run_start, run_end - run_start))
-        queue_id = queue.queue_id
-        if not all(whole_records(piece, run, queue_id, *at) == len(run) for piece, (run, *at) in zip(pieces, runs)):
-            return self._pick(queue, offset, max_count, None, max_bytes)
-        if count:
-            return Found(FoundStatus.FOUND, next_offset, low, high, pieces, count, size_bytes)
-        status = FoundStatus.MESSAGE_WAS_REMOVING if removed else FoundStatus.NO_MATCHED_MESSAGE
-        return Found(status, next_offset, low, high, [], 0, 0)
 
-    def _pick(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: Wanted, max_bytes: int) -> Found:
-        """Take what a filter selects, each record for itself. Looks at a bounded number of entries, in steps that grow."""
-        low, high = queue.min_offset, queue.max_offset
-        stop = min(high, offset + self._scan_max)
-        step, step_max = _STEP, _TAGS_STEP_MAX if isinstance(wanted, frozenset) else _STEP_MAX
-        select, taken = selector(self._log, queue, wanted), _Taken(self, max_count, max_bytes)
-        at = offset
-        while at < stop:
-            view = queue.entries(at, min(stop - at, step))
-            here = min(len(view) // ENTRY_BYTES, queue.per_file - at % queue.per_file)
-            if here == 0:
-                break
-            selected, looked = select(view[: here * ENTRY_BYTES], at)
-            for index in selected:
-                physical_offset, size, _ = ENTRY.unpack_from(view, index * ENTRY_BYTES)
-                if not self._is_whole(queue, at + index, physical_offset, size):
-                    size = 0  # it is left out
-                if not taken.take(physical_offset, size):
-                    return taken.found(at + index, low, high)
-                if taken.full:
-                    return taken.found(at + index + 1, low, high)
-            at += looked
-            if looked < here:
-                break
-            step = min(step * 4, step_max)
-        return taken.found(at, low, high)
+class _Answer:
+    """The records of one answer while it is collected. Says of entries and records that make no sense, and leaves them out."""
 
-    def _is_whole(self, queue: ConsumeQueue, offset: int, physical_offset: int, size: int) -> bool:
-        """Whether an entry points at a whole record, or at one that is gone; says it of one that does not."""
-        log = self._log
-        if size <= 0 or not 0 <= physical_offset <= log.end - size or physical_offset % log.file_bytes + size > log.file_bytes:
-            self._distrust(queue, offset)
-            return False
-        if physical_offset < log.first:
-            return True
-        if whole_records(log.segments.view(physical_offset, size), (size,), queue.queue_id, offset, physical_offset):
-            return True
-        self._damaged(queue, offset)
-        return False
+    __slots__ = (
+        "_area", "_base", "_bytes_max", "_count", "_count_max", "_limit", "_log", "_pieces", "_queue", "_reader", "_removed",
+        "_size_bytes",
+    )  # fmt: skip
 
-
-class _Taken:
-    """The records of one answer while it is collected, and whether it is full."""
-
-    __slots__ = ("_bytes_max", "_count_max", "_end", "_pieces", "_reader", "_removed", "_start", "count", "full", "size_bytes")
-
-    def __init__(self, reader: Reader, max_count: int, max_bytes: int) -> None:
-        self._reader = reader
+    def __init__(self, reader: Reader, queue: ConsumeQueue, max_count: int, max_bytes: int) -> None:
+        self._reader, self._queue, self._log = reader, queue, reader._log
         self._count_max, self._bytes_max = max_count, max_bytes
         self._pieces: list[memoryview] = []
-        self._start = self._end = self.count = self.size_bytes = 0
-        self._removed = self.full = False
+        self._count = self._size_bytes = self._base = self._limit = 0
+        self._removed = False
 
-    def take(self, physical_offset: int, size: int) -> bool:
-        """Take a record, or note that it is gone; False when it must wait for the next answer."""
-        log = self._reader._log
-        if size <= 0 or physical_offset < log.first or physical_offset + size > log.end:
-            self._removed = True
+    def take(self, view: memoryview, offset: int, chosen: list[int] | None) -> int | None:
+        """Take the chosen ones (None: all) of entries from a queue offset on. Returns None, or of which on the next answer has to
+        begin, as this one is full.
+        """
+        done, end = 0, len(view) // ENTRY_BYTES if chosen is None else len(chosen)
+        while done < end:
+            index = done if chosen is None else chosen[done]
+            place, size, _ = ENTRY.unpack_from(view, index * ENTRY_BYTES)
+            if self._count and self._size_bytes + size > self._bytes_max and size != FILLER_SIZE:
+                return index
+            if not self._is_there(offset + index, place, size):
+                done += 1
+                continue
+            if self._count == 0:
+                self._count_max, self._bytes_max = self._reader.bounds(place, self._count_max, self._bytes_max)
+            taken = self._gather(view, offset, chosen, done, max(size, self._bytes_max - self._size_bytes))
+            if taken == 0:
+                self._removed = True
+                self._reader._damaged(self._queue, offset + index)
+                done += 1
+                continue
+            done += taken
+            if self._count >= self._count_max:
+                return done if chosen is None else chosen[done - 1] + 1
+        return None
+
+    def _is_there(self, offset: int, place: int, size: int) -> bool:
+        """Whether the log has the bytes that an entry points at; finds the file that they are in."""
+        if self._base <= place and 0 < size <= self._limit - place and size != FILLER_SIZE:
             return True
-        if self.count == 0:
-            self._count_max, self._bytes_max = self._reader.bounds(physical_offset, self._count_max, self._bytes_max)
-        elif self.size_bytes + size > self._bytes_max:
+        if size == FILLER_SIZE:
             return False
-        if physical_offset == self._end and self.count:
-            self._end += size
-        else:
-            self._close()
-            self._start, self._end = physical_offset, physical_offset + size
-        self.count += 1
-        self.size_bytes += size
-        self.full = self.count >= self._count_max
+        log = self._log
+        if size <= 0 or not 0 <= place <= log.end - size or place % log.file_bytes + size > log.file_bytes:
+            self._reader._distrust(self._queue, offset)
+            self._removed |= size > 0
+            return False
+        if place < log.first:
+            self._removed = True
+            return False
+        self._base = log.segments.base(place)
+        self._limit = min(self._base + log.file_bytes, log.end)
+        self._area = log.segments.view(self._base, self._limit - self._base)
         return True
 
-    def _close(self) -> None:
-        if self._end > self._start:  # neighbours lie in one file, since at least 8 bytes part the records of two
-            self._pieces.append(self._reader._log.segments.view(self._start, self._end - self._start))
+    def _gather(self, view: memoryview, offset: int, chosen: list[int] | None, done: int, room: int) -> int:
+        """Take what proves itself, from the entry number ``done`` of the chosen ones on; return how many."""
+        end = done + max(1, self._count_max - self._count)
+        if chosen is None:
+            view, offset = view[done * ENTRY_BYTES : end * ENTRY_BYTES], offset + done
+        else:
+            chosen = chosen[done:end]
+        count, size_bytes, pieces = gather(self._area, self._base, view, chosen, self._queue.queue_id, offset, room)
+        self._count += count
+        self._size_bytes += size_bytes
+        self._pieces += pieces
+        return count
 
     def found(self, next_offset: int, low: int, high: int) -> Found:
-        self._close()
-        if self.count:
-            return Found(FoundStatus.FOUND, next_offset, low, high, self._pieces, self.count, self.size_bytes)
+        """Return the answer."""
+        if self._count:
+            return Found(FoundStatus.FOUND, next_offset, low, high, self._pieces, self._count, self._size_bytes)
         status = FoundStatus.MESSAGE_WAS_REMOVING if self._removed else FoundStatus.NO_MATCHED_MESSAGE
         return Found(status, next_offset, low, high, [], 0, 0)
 
