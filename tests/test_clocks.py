@@ -29,7 +29,7 @@ KEPT: dict[str, str] = {
     "stats.Stats.booted_ms": DATE,
     "topics.Topics.birth_ms": DATE,
     "commitlog.CommitLog.last_store_ms": DATE,
-    "store.Store.end_ms": DATE,
+    "appending.Appending.end_ms": DATE,
     "pace.Bucket.filled_ms": MOVED,
     "broker.Broker.now": TURN,
     "routes.Live.heard_ms": MOVED,

@@ -165,7 +165,8 @@ def hasty(*arguments: Any) -> Any:
 def loose(*arguments: Any) -> Any:
     """A broker that lets consumers read with sync flush before the sync."""
     broker = Broker(*arguments)
-    broker.store._sync_flush = False
+    for each in (broker.store, broker.store._appending, broker.durable, broker.sends):
+        each._sync_flush = False
     return broker
 
 

@@ -11,13 +11,13 @@ import msgspec
 
 from halfmoon.broker.acks import Stored
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.decisions import Decided
 from halfmoon.broker.halfrecord import half_message, visible_draft
 from halfmoon.broker.settings import BrokerSettings
-from halfmoon.hot import Group, Messages
+from halfmoon.hot import ENTRY, Group, Messages
 from halfmoon.ports import Buffer
 from halfmoon.store.records import whole_record
 from halfmoon.store.statetable import State
+from halfmoon.store.store import Appended
 
 from .planted import FaultyDisk, FaultyFile, SimFile
 
@@ -188,52 +188,51 @@ def doubling(*arguments: Any) -> Any:
     """A broker that writes some op records twice."""
     broker = Broker(*arguments)
     decisions = broker.transactions.decisions
-    append = decisions._append_ops
+    ops = decisions._ops
 
-    def appended(indexes: list[int], now: int, by: bytes) -> list[int]:
-        places = append(indexes, now, by)
-        if indexes[0] % 5 == 0:
-            append(indexes[:1], now, by)
-        return places
+    def doubled(indexes: Iterable[int], now: int, by: bytes = b"") -> Messages:
+        indexes = list(indexes)
+        return ops([*indexes, *(index for index in indexes[:1] if index % 5 == 0)], now, by)
 
-    decisions._append_ops = appended  # type: ignore[method-assign]
+    decisions._ops = doubled  # type: ignore[method-assign]
     return broker
 
 
 def opless(*arguments: Any) -> Any:
     """A broker that writes no op records for what was committed."""
     broker = Broker(*arguments)
-    decisions = broker.transactions.decisions
-    write = decisions._write_ops
+    append_all = broker.sends.append_all
 
-    def written(committed: Iterable[tuple[Decided, int, int]], rolled_back: list[Decided], now: int, by: bytes) -> None:
-        committed = list(committed)
-        broker.transactions.index.decided([(each.index, place, size, True) for each, place, size in committed])
-        decisions._done("TRANSACTION_COMMITS", [each for each, _, _ in committed])
-        write([], rolled_back, now, by)
+    def appended(groups: list[Group], now: int, *, in_order: bool = False) -> list[Appended | Exception]:
+        if not in_order:
+            return append_all(groups, now)
+        *visible, (topic, queue_id, _, ops) = groups
+        committed = sum(len(messages) for *_, messages in visible)
+        left = Messages(ops.drafts[committed:])
+        stored = append_all([*visible, *([(topic, queue_id, "", left)] if len(left) else [])], now, in_order=True)
+        if all(isinstance(one, Appended) for one in stored):
+            last = stored.pop() if len(left) else Appended(0, [], broker.store.end_offset, b"")
+            assert isinstance(last, Appended)
+            entries = ENTRY.pack(0, 0, 0) * committed + last.entries
+            stored.append(Appended(0, [0] * committed + last.physical_offsets, last.end_offset, entries))
+        return stored
 
-    decisions._write_ops = written  # type: ignore[method-assign, assignment]
+    broker.sends.append_all = appended  # type: ignore[method-assign]
     return broker
 
 
 def opfirst(*arguments: Any) -> Any:
     """A broker that writes the op record before the visible one: a crash in between loses the message."""
     broker = Broker(*arguments)
-    decisions = broker.transactions.decisions
-    publish, append = decisions._publish, decisions._append_ops
-    places: dict[int, int] = {}
+    append_all = broker.sends.append_all
 
-    def published(topic: str, queue_id: int, group: list[Decided], now: int) -> Any:
-        for each in group:
-            places[each.index] = append([each.index], now, b"")[0]
-        return publish(topic, queue_id, group, now)
+    def appended(groups: list[Group], now: int, *, in_order: bool = False) -> list[Appended | Exception]:
+        if not in_order:
+            return append_all(groups, now)
+        ops = append_all(groups[-1:], now)
+        return append_all(groups[:-1], now, in_order=True) + ops
 
-    def appended(indexes: list[int], now: int, by: bytes) -> list[int]:
-        missing = [index for index in indexes if index not in places]
-        places.update(zip(missing, append(missing, now, by) if missing else []))
-        return [places.pop(index) for index in indexes]
-
-    decisions._publish, decisions._append_ops = published, appended  # type: ignore[method-assign]
+    broker.sends.append_all = appended  # type: ignore[method-assign]
     return broker
 
 

@@ -149,8 +149,8 @@ class TxFaults(Faults):
         self._stop_behind("consumequeue/RMQ_SYS_TRANS_HALF_TOPIC/", (-1, 0, 0, 1, 2))
 
     def between(self) -> None:
-        """Stop a broker behind a visible record: before its op record, in it, or soon after."""
-        self._stop_behind(f"consumequeue/{self._random.choice(self._topics)}/", (-1, 0, 0, 0, 1, 2, 3, 4))
+        """Stop a broker in a write to the log, where visible records and the op records behind them are one, or soon after."""
+        self._stop_behind("commitlog/", (-1, -1, -1, 0, 1, 2, 3, 4))
 
     def mid_round(self) -> None:
         """Stop a broker in the middle of a round of checks."""
