@@ -2,8 +2,11 @@
 //!
 //! Nothing here lets go of the interpreter: a turn's work takes microseconds, and another thread would cost more than it brings.
 
-use pyo3::buffer::{PyBuffer, ReadOnlyCell};
-use pyo3::exceptions::{PyBufferError, PyIndexError, PyKeyError, PyUnicodeDecodeError, PyValueError, PyZeroDivisionError};
+use std::cell::Cell;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyIndexError, PyKeyError, PyUnicodeDecodeError, PyValueError, PyZeroDivisionError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyString, PyTuple, PyType};
@@ -15,13 +18,16 @@ use crate::keys::{self, Bytes};
 use crate::messages::{self as columns, Illegal, Numbers, Sender, Source, Target};
 use crate::properties;
 use crate::reader;
-use crate::record;
+use crate::record::{self, Wanted};
 use crate::requests::{Frame as RequestFrame, Head};
 
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 7;
+const INTERFACE: i64 = 8;
+
+/// Of bytes that others may write so many are copied at once, to look at some.
+const PAGE_BYTES: usize = 4096;
 
 impl From<Illegal> for PyErr {
     fn from(illegal: Illegal) -> Self {
@@ -461,43 +467,61 @@ fn whole_records(
     queue_offset: i64,
     physical_offset: i64,
 ) -> PyResult<usize> {
-    let buffer = PyBuffer::<u8>::get(data)?;
-    Ok(record::whole_records(&shared(&buffer, data.py())?, &sizes, (queue_id, queue_offset, physical_offset)))
+    Ok(record::whole_records(&Shared::of(data)?, &sizes, (queue_id, queue_offset, physical_offset)))
 }
+
+type Pieces<'py> = Vec<Bound<'py, PyAny>>;
 
 /// Return how many records are taken, how many bytes they have, and these bytes, where neighbours are one piece.
 #[pyfunction]
 fn gather<'py>(
     area: &Bound<'py, PyAny>,
     base: i64,
-    entries: &Bound<'py, PyAny>,
+    entries: &[u8],
     chosen: Option<Vec<usize>>,
     queue_id: i32,
     queue_offset: i64,
     bytes_max: i64,
-) -> PyResult<(usize, usize, Vec<Bound<'py, PyAny>>)> {
-    let py = area.py();
-    let (buffer, entries) = (PyBuffer::<u8>::get(area)?, PyBuffer::<u8>::get(entries)?);
-    let (cells, entries) = (shared(&buffer, py)?, shared(&entries, py)?);
+) -> PyResult<(usize, usize, Pieces<'py>)> {
     let place = (queue_id, queue_offset);
-    let found = match chosen {
-        Some(chosen) => record::gather(&cells, base, &entries, chosen.into_iter(), place, bytes_max),
-        None => record::gather(&cells, base, &entries, 0..entries.len() / record::ENTRY_BYTES, place, bytes_max),
+    let wanted = match chosen {
+        Some(chosen) => record::wanted(entries, base, area.len()?, chosen.into_iter(), place, bytes_max),
+        None => record::wanted(entries, base, area.len()?, 0..entries.len() / record::ENTRY_BYTES, place, bytes_max),
     };
-    let pieces = if found.runs.len() > 1 && found.size <= record::JOINED_MAX {
-        let mut joined = Vec::with_capacity(found.size);
-        for (begin, end) in &found.runs {
-            joined.extend(cells.cells.get(*begin..*end).unwrap_or_default().iter().map(ReadOnlyCell::get));
+    let pieces = wanted.runs.iter().map(|(begin, end)| slice_of(area, *begin, *end)).collect::<PyResult<_>>()?;
+    if wanted.size <= record::JOINED_MAX { joined(area.py(), &wanted, pieces) } else { apart(&wanted, pieces) }
+}
+
+/// Copy all at once, and take what is whole of it.
+fn joined<'py>(py: Python<'py>, wanted: &Wanted, pieces: Pieces<'py>) -> PyResult<(usize, usize, Pieces<'py>)> {
+    let data = PyBytes::new(py, b"").call_method1(intern!(py, "join"), (pieces,))?.cast_into::<PyBytes>()?;
+    let (count, size) = record::whole_of(&data.as_bytes(), &wanted.records);
+    let piece = PyMemoryView::from(&data)?.into_any();
+    Ok((count, size, if count == 0 { Vec::new() } else { vec![slice_of(&piece, 0, size)?] }))
+}
+
+/// Take what is whole as it lies.
+fn apart<'py>(wanted: &Wanted, pieces: Pieces<'py>) -> PyResult<(usize, usize, Pieces<'py>)> {
+    let (mut count, mut all, mut taken) = (0_usize, 0_usize, Vec::new());
+    for piece in pieces {
+        let left = wanted.records.get(count..).unwrap_or_default();
+        let (more, size) = record::whole_of(&Shared::of(&piece)?, left);
+        count = count.saturating_add(more);
+        all = all.saturating_add(size);
+        if size < piece.len()? {
+            if size > 0 {
+                taken.push(slice_of(&piece, 0, size)?);
+            }
+            break;
         }
-        vec![PyMemoryView::from(&PyBytes::new(py, &joined))?.into_any()]
-    } else {
-        let piece = |(begin, end): &(usize, usize)| {
-            let [begin, end] = [*begin, *end].map(|at| isize::try_from(at).unwrap_or(isize::MAX));
-            area.get_item(PySlice::new(py, begin, end, 1))
-        };
-        found.runs.iter().map(piece).collect::<PyResult<_>>()?
-    };
-    Ok((found.count, found.size, pieces))
+        taken.push(piece);
+    }
+    Ok((count, all, taken))
+}
+
+fn slice_of<'py>(data: &Bound<'py, PyAny>, begin: usize, end: usize) -> PyResult<Bound<'py, PyAny>> {
+    let [begin, end] = [begin, end].map(|at| isize::try_from(at).unwrap_or(isize::MAX));
+    data.get_item(PySlice::new(data.py(), begin, end, 1))
 }
 
 type Row<'py> = (Bound<'py, PyTuple>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, usize);
@@ -548,26 +572,46 @@ fn row_at<'py>(py: Python<'py>, data: &[u8], at: usize) -> PyResult<Option<(Row<
     Ok(Some(((made, bytes(parts.body_at, parts.body), tail, parts.topic), parts.end)))
 }
 
-/// Bytes of Python's that others may write meanwhile.
-struct Shared<'a> {
-    cells: &'a [ReadOnlyCell<u8>],
+/// Bytes of Python's that others may write meanwhile: what is looked at is copied, a page at a time.
+struct Shared<'py> {
+    data: Bound<'py, PyMemoryView>,
+    len: usize,
+    page: Cell<Option<Page<'py>>>,
+}
+
+/// Where a copy begins, and its bytes.
+type Page<'py> = (usize, Bound<'py, PyBytes>);
+
+impl<'py> Shared<'py> {
+    fn of(data: &Bound<'py, PyAny>) -> PyResult<Self> {
+        let data = PyMemoryView::from(data)?;
+        Ok(Self { len: data.len()?, data, page: Cell::default() })
+    }
+
+    fn page(&self, begin: usize, end: usize) -> PyResult<Page<'py>> {
+        let end = end.max(begin.saturating_add(PAGE_BYTES).min(self.len));
+        let copy = slice_of(&self.data, begin, end)?.call_method0(intern!(self.data.py(), "tobytes"))?;
+        Ok((begin, copy.cast_into()?))
+    }
 }
 
 impl Bytes for Shared<'_> {
     fn len(&self) -> usize {
-        self.cells.len()
+        self.len
     }
 
     fn copy(&self, at: usize, into: &mut [u8]) -> Option<()> {
-        let cells = self.cells.get(at..at.checked_add(into.len())?)?;
-        into.iter_mut().zip(cells).for_each(|(byte, cell)| *byte = cell.get());
+        let end = at.checked_add(into.len()).filter(|end| *end <= self.len)?;
+        let has = |page: &Page<'_>| page.0 <= at && end.saturating_sub(page.0) <= page.1.as_bytes().len();
+        let page = match self.page.take().filter(has) {
+            Some(page) => page,
+            None => self.page(at, end).ok()?,
+        };
+        let at = at.checked_sub(page.0)?;
+        into.copy_from_slice(page.1.as_bytes().get(at..at.checked_add(into.len())?)?);
+        self.page.set(Some(page));
         Some(())
     }
-}
-
-fn shared<'a>(buffer: &'a PyBuffer<u8>, py: Python<'a>) -> PyResult<Shared<'a>> {
-    let cells = buffer.as_slice(py).ok_or_else(|| PyBufferError::new_err("the bytes do not lie side by side"))?;
-    Ok(Shared { cells })
 }
 
 type Keys = (usize, usize, Vec<i32>, Vec<i64>, Vec<i64>);
@@ -575,8 +619,7 @@ type Keys = (usize, usize, Vec<i32>, Vec<i64>, Vec<i64>);
 /// Return what the records are found by that lie one behind another from `at` on; `data` begins at the offset `first`.
 #[pyfunction]
 fn record_keys(data: &Bound<'_, PyAny>, at: usize, first: i64, records_max: usize) -> PyResult<Keys> {
-    let buffer = PyBuffer::<u8>::get(data)?;
-    let found = keys::record_keys(&shared(&buffer, data.py())?, at, first, records_max);
+    let found = keys::record_keys(&Shared::of(data)?, at, first, records_max);
     Ok((found.count, found.at, found.hashes, found.offsets, found.times))
 }
 
@@ -593,11 +636,12 @@ fn index_entries<'py>(
     offsets: Vec<i64>,
     times: Vec<i64>,
 ) -> PyResult<Entries<'py>> {
-    let (py, buffer) = (slots.py(), PyBuffer::<u8>::get(slots)?);
+    let numbers = PyMemoryView::from(slots)?.call_method1(intern!(slots.py(), "cast"), ("i",))?;
+    let newest = |slot: usize| Some(numbers.get_item(slot).ok()?.extract::<i32>().ok()?.to_be());
     let keys = hashes.into_iter().zip(offsets).zip(times).map(|((hash, offset), time)| (hash, offset, time));
-    let found = keys::index_entries(&shared(&buffer, py)?, count, begin_ms, keys);
+    let found = keys::index_entries(numbers.len()?, newest, count, begin_ms, keys);
     let found = found.ok_or_else(|| PyZeroDivisionError::new_err("there are no slots"))?;
-    Ok((PyBytes::new(py, &found.entries), found.slots, found.numbers, found.fresh))
+    Ok((PyBytes::new(slots.py(), &found.entries), found.slots, found.numbers, found.fresh))
 }
 
 #[pymodule]

@@ -20,11 +20,13 @@ fn i64_at(data: &[u8], at: usize) -> Option<i64> {
 }
 
 /// Where a record says that it lies: queue id, queue offset, physical offset.
-type Place = (i32, i64, i64);
+pub type Place = (i32, i64, i64);
 
-fn place_at(data: &impl Bytes, at: usize) -> Option<Place> {
-    let place: [u8; 24] = data.array(at.checked_add(12)?)?;
-    Some((i32_at(&place, 0)?, i64_at(&place, 8)?, i64_at(&place, 16)?))
+/// What stands before the body of a record with IPv4 hosts. Taken once: a look somewhere else may cost a copy.
+type Fixed = [u8; 88];
+
+fn place_of(head: &Fixed) -> Option<Place> {
+    Some((i32_at(head, 12)?, i64_at(head, 20)?, i64_at(head, 28)?))
 }
 
 /// Where the parts of a record lie.
@@ -54,13 +56,16 @@ fn i32_of(data: &impl Bytes, at: usize) -> Option<i32> {
 
 /// Return the parts of the record that begins at a place, if they take as many bytes as it says.
 pub fn parts_at(data: &impl Bytes, at: usize) -> Option<Parts> {
-    let magic = i32_of(data, at.checked_add(4)?)?;
-    let [flag] = data.array(at.checked_add(39)?)?;
+    parts_behind(data, at, &data.array(at)?)
+}
+
+fn parts_behind(data: &impl Bytes, at: usize, head: &Fixed) -> Option<Parts> {
+    let flag = head.get(39)?;
     let hosts = (if flag & 0x10 == 0 { 8_usize } else { 20 }, if flag & 0x20 == 0 { 8_usize } else { 20 });
     let body_at = at.checked_add(72)?.checked_add(hosts.0)?.checked_add(hosts.1)?;
     let body = usize::try_from(i32_of(data, body_at.checked_sub(4)?)?).ok()?;
     let behind = body_at.checked_add(body)?;
-    let (topic_at, topic) = match magic {
+    let (topic_at, topic) = match i32_at(head, 4)? {
         MAGIC => {
             let [size] = data.array(behind)?;
             (behind.checked_add(1)?, usize::from(size))
@@ -70,13 +75,14 @@ pub fn parts_at(data: &impl Bytes, at: usize) -> Option<Parts> {
     };
     let properties_at = topic_at.checked_add(topic)?;
     let end = properties_at.checked_add(2)?.checked_add(u16_of(data, properties_at)?)?;
-    let size = usize::try_from(i32_of(data, at)?).ok()?;
+    let size = usize::try_from(i32_at(head, 0)?).ok()?;
     (end == at.checked_add(size)? && end <= data.len()).then_some(Parts { hosts, body_at, body, topic_at, topic, end })
 }
 
 /// Return where the record ends that begins at a place, if it names its own and its parts take as many bytes as it says.
 fn end_of(data: &impl Bytes, at: usize, place: Place) -> Option<usize> {
-    (place_at(data, at)? == place).then_some(parts_at(data, at)?.end)
+    let head = data.array(at)?;
+    (place_of(&head)? == place).then_some(parts_behind(data, at, &head)?.end)
 }
 
 /// What stands before a record's body, without its hosts.
@@ -127,49 +133,59 @@ pub fn whole_records(data: &impl Bytes, sizes: &[i64], first: Place) -> usize {
     sizes.len()
 }
 
-/// Records that are taken: how many, their bytes, and where those are that lie one behind another.
+/// Records that queue entries name.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Gathered {
-    /// How many records.
-    pub count: usize,
-    /// How many bytes.
+pub struct Wanted {
+    /// Of each its size and where it has to say that it lies.
+    pub records: Vec<(usize, Place)>,
+    /// Their bytes together.
     pub size: usize,
     /// Where neighbours begin and end.
     pub runs: Vec<(usize, usize)>,
 }
 
-/// Take the records of some entries, up to the first that does not fit or is not whole. `area` begins at the offset `base` of the
-/// log, `entries` at the offset `first` of the queue.
-pub fn gather(
-    area: &impl Bytes,
+/// Return the records of some entries, up to the first that does not fit or lies elsewhere. `base` is the offset in the log of the
+/// `area_bytes` that they lie in; `entries` begin at the offset `first` of the queue.
+pub fn wanted(
+    entries: &[u8],
     base: i64,
-    entries: &impl Bytes,
+    area_bytes: usize,
     chosen: impl Iterator<Item = usize>,
     (queue_id, first): (i32, i64),
     size_max: i64,
-) -> Gathered {
-    let mut found = Gathered::default();
+) -> Wanted {
+    let mut found = Wanted::default();
     for index in chosen {
-        let taken = || -> Option<(usize, usize, usize)> {
-            let entry: [u8; 12] = entries.array(index.checked_mul(ENTRY_BYTES)?)?;
-            let place = i64_at(&entry, 0)?;
-            let size = usize::try_from(i32::from_be_bytes(*entry.last_chunk()?)).ok()?;
-            let all = found.size.checked_add(size)?;
-            let at = usize::try_from(place.checked_sub(base)?).ok()?;
-            let number = first.checked_add(i64::try_from(index).ok()?)?;
-            let fits = i64::try_from(all).is_ok_and(|all| all <= size_max);
-            let end = if fits { end_of(area, at, (queue_id, number, place))? } else { return None };
-            (end == at.checked_add(size)?).then_some((at, end, all))
+        let entry = || -> Option<(usize, usize, usize, Place)> {
+            let at = index.checked_mul(ENTRY_BYTES)?;
+            let place = i64_at(entries, at)?;
+            let size = usize::try_from(i32_at(entries, at.checked_add(8)?)?).ok()?;
+            let all = found.size.checked_add(size).filter(|all| i64::try_from(*all).is_ok_and(|all| all <= size_max))?;
+            let begin = usize::try_from(place.checked_sub(base)?).ok()?;
+            let end = begin.checked_add(size).filter(|end| size > 0 && *end <= area_bytes)?;
+            Some((begin, end, all, (queue_id, first.checked_add(i64::try_from(index).ok()?)?, place)))
         };
-        let Some((at, end, all)) = taken() else { break };
+        let Some((begin, end, all, place)) = entry() else { break };
         match found.runs.last_mut() {
-            Some(run) if run.1 == at => run.1 = end,
-            _ => found.runs.push((at, end)),
+            Some(run) if run.1 == begin => run.1 = end,
+            _ => found.runs.push((begin, end)),
         }
-        found.count = found.count.saturating_add(1);
+        found.records.push((end.saturating_sub(begin), place));
         found.size = all;
     }
     found
+}
+
+/// Return how many of the wanted records, which lie one behind another, are whole, and how many bytes those have. Ends with the data.
+pub fn whole_of(data: &impl Bytes, wanted: &[(usize, Place)]) -> (usize, usize) {
+    let mut at = 0_usize;
+    for (index, (size, place)) in wanted.iter().enumerate() {
+        match end_of(data, at, *place) {
+            Some(end) if Some(end) == at.checked_add(*size) => at = end,
+            _ => return (index, at),
+        }
+    }
+    (wanted.len(), at)
 }
 
 #[cfg(test)]
@@ -188,12 +204,14 @@ mod tests {
             if let Some(place) = data.get_mut(4..8) {
                 place.copy_from_slice(&(if v2 { MAGIC_V2 } else { MAGIC }).to_be_bytes());
             }
-            let place = place_at(&data.as_slice(), 0).unwrap_or_default();
+            let place = data.as_slice().array(0).and_then(|head| place_of(&head)).unwrap_or_default();
             prop_assert!(whole_records(&data.as_slice(), &sizes, place) <= sizes.len());
             let mut entry = place.2.to_be_bytes().to_vec();
             entry.extend_from_slice(data.get(..4).unwrap_or_default());
-            let found = gather(&data.as_slice(), place.2, &entry.as_slice(), 0..2, (place.0, place.1), i64::MAX);
-            prop_assert!(found.size <= data.len() && found.count <= 1);
+            let found = wanted(&entry, place.2, data.len(), 0..2, (place.0, place.1), i64::MAX);
+            prop_assert!(found.size <= data.len() && found.records.len() <= 1 && found.runs.len() <= 1);
+            let (count, size) = whole_of(&data.as_slice(), &found.records);
+            prop_assert!(count <= found.records.len() && size <= found.size);
         }
     }
 }

@@ -69,9 +69,9 @@ def test_tags_select_what_looking_at_each_entry_would(store: Store, way: str, ha
     entries = [
         (random.randrange(2**40), random.choice([1, 91, FILLER_SIZE, 0, 0x05050505]), random.choice(values)) for _ in range(3000)
     ]
-    view = memoryview(b"".join(ENTRY.pack(*entry) for entry in entries))
+    data = b"".join(ENTRY.pack(*entry) for entry in entries)
 
-    selected, looked = selector(store._log, None, frozenset(hashes))(view, 0)
+    selected, looked = selector(store._log, None, frozenset(hashes))(data, 0)
     found = list(selected)
 
     assert looked == 3000

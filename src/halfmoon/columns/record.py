@@ -126,7 +126,7 @@ def whole_records(
 
 
 def gather(
-    area: memoryview, base: int, entries: memoryview, chosen: Sequence[int] | None, queue_id: int, queue_offset: int, bytes_max: int
+    area: memoryview, base: int, entries: bytes, chosen: Sequence[int] | None, queue_id: int, queue_offset: int, bytes_max: int
 ) -> tuple[int, int, list[memoryview]]:  # fmt: skip
     """Return how many records are taken, how many bytes they have, and these bytes, where neighbours are one piece.
 

@@ -43,8 +43,8 @@ class PropertyTest(Protocol):
         """
 
 
-Select = Callable[[memoryview, int], tuple[list[int], int]]
-"""Gives the indexes, rising, of wanted entries among those in a view, which begins at a queue offset, and how many of them were
+Select = Callable[[bytes, int], tuple[list[int], int]]
+"""Gives the indexes, rising, of wanted entries among some, which begin at a queue offset, and how many of them were
 looked at."""
 
 _ENTRY_COLUMNS = [("offset", ">i8"), ("size", ">i4"), ("tag", ">i8")]
@@ -77,7 +77,7 @@ def _is_real(size: int) -> bool:
 
 # ---------------------------------------------------------------- tags
 
-Search = Callable[[memoryview], Iterable[int]]
+Search = Callable[[bytes], Iterable[int]]
 
 
 def _one_by_one(codes: frozenset[int]) -> Search:
@@ -91,7 +91,7 @@ def _array_search(np: Any, codes: frozenset[int]) -> Search:
     table = np.array(sorted(hashes), dtype=np.int64)
     filler = int.from_bytes(_I32.pack(FILLER_SIZE), "little", signed=True)
 
-    def select(view: memoryview) -> list[int]:
+    def select(view: bytes) -> list[int]:
         entries = np.frombuffer(view, dtype=entry)
         tags = entries["tag"]
         found = tags == hashes[0] if len(hashes) == 1 else np.isin(tags, table)
@@ -111,8 +111,7 @@ def _byte_search(patterns: list[bytes]) -> Search:
                 yield index
             at = data.find(pattern, at + 1)
 
-    def select(view: memoryview) -> Iterator[int]:
-        data = bytes(view)
+    def select(data: bytes) -> Iterator[int]:
         if len(patterns) == 1:
             return places(data, patterns[0])
         return merge(*[places(data, pattern) for pattern in patterns])
@@ -123,9 +122,7 @@ def _byte_search(patterns: list[bytes]) -> Search:
 # ---------------------------------------------------------------- properties
 
 
-def _by_properties(
-    log: CommitLog, queue: ConsumeQueue, view: memoryview, offset: int, wanted: PropertyTest
-) -> tuple[list[int], int]:
+def _by_properties(log: CommitLog, queue: ConsumeQueue, view: bytes, offset: int, wanted: PropertyTest) -> tuple[list[int], int]:
     """Select the entries whose properties pass, and those whose record is gone: the caller sees what that means."""
     count = len(view) // ENTRY_BYTES
     possible = wanted.possible(queue.topic, queue.queue_id, offset, count)
@@ -135,7 +132,7 @@ def _by_properties(
         return [], count
     else:
         some = b"".join(view[index * ENTRY_BYTES : (index + 1) * ENTRY_BYTES] for index in possible)
-        places, blocks, missing = property_blocks(log, memoryview(some))
+        places, blocks, missing = property_blocks(log, some)
         indexes, gone = [possible[place] for place in places], [possible[place] for place in missing]
     matching, looked = wanted.matching(blocks) if blocks else ([], 0)
     end = indexes[looked] if looked < len(indexes) else count
@@ -143,7 +140,7 @@ def _by_properties(
     return sorted(found + [index for index in gone if index < end]) if gone else found, end
 
 
-def property_blocks(log: CommitLog, view: memoryview) -> tuple[Sequence[int], list[bytes], list[int]]:
+def property_blocks(log: CommitLog, view: bytes | memoryview) -> tuple[Sequence[int], list[bytes], list[int]]:
     """Return the indexes of entries whose record is there, their stored properties, and the indexes of entries whose record is
     gone. There are fewer properties than indexes when they are beyond `PROPERTY_BYTES_MAX`, but never none. What an entry points at
     and that makes no sense as a record has empty properties.
@@ -155,10 +152,10 @@ def property_blocks(log: CommitLog, view: memoryview) -> tuple[Sequence[int], li
     return _plain_blocks(log, view)
 
 
-def _plain_blocks(log: CommitLog, view: memoryview) -> tuple[list[int], list[bytes], list[int]]:
+def _plain_blocks(log: CommitLog, view: bytes | memoryview) -> tuple[list[int], list[bytes], list[int]]:
     first, end, room = log.first, log.end, PROPERTY_BYTES_MAX
     indexes, blocks, gone = list[int](), list[bytes](), list[int]()
-    area, base, stop = view[:0], 0, 0
+    area, base, stop = memoryview(b""), 0, 0
     for index, (start, size, _) in enumerate(ENTRY.iter_unpack(view)):
         if not _is_real(size):
             continue
@@ -195,7 +192,7 @@ def _place(area: memoryview, begin: int, end: int) -> int:
     return min(topic_at + 3 + area[topic_at], end)
 
 
-def _array_blocks(np: Any, log: CommitLog, view: memoryview) -> list[bytes] | None:
+def _array_blocks(np: Any, log: CommitLog, view: bytes | memoryview) -> list[bytes] | None:
     """Return the properties of all entries at once; None when not all of them are ordinary: a record in one file of the log."""
     entries = np.frombuffer(view, dtype=_ENTRY_COLUMNS)
     starts, sizes = entries["offset"].astype(np.int64), entries["size"].astype(np.int64)

@@ -93,12 +93,12 @@ class Reader:
         answer = _Answer(self, queue, max_count, max_bytes)
         at, stop = offset, min(high, offset + self._scan_max)
         while at < stop:
-            view = queue.entries(at, min(stop - at, step, queue.per_file - at % queue.per_file))
-            here = len(view) // ENTRY_BYTES
+            entries = bytes(queue.entries(at, min(stop - at, step, queue.per_file - at % queue.per_file)))
+            here = len(entries) // ENTRY_BYTES
             if here == 0:
                 break
-            chosen, looked = select(view, at) if select else (None, here)
-            taken = answer.take(view, at, chosen)
+            chosen, looked = select(entries, at) if select else (None, here)
+            taken = answer.take(entries, at, chosen)
             if taken is not None:
                 return answer.found(at + taken, low, high)
             at += looked
@@ -133,14 +133,14 @@ class _Answer:
         self._count = self._size_bytes = self._base = self._limit = 0
         self._removed = False
 
-    def take(self, view: memoryview, offset: int, chosen: list[int] | None) -> int | None:
+    def take(self, entries: bytes, offset: int, chosen: list[int] | None) -> int | None:
         """Take the chosen ones (None: all) of entries from a queue offset on. Returns None, or of which on the next answer has to
         begin, as this one is full.
         """
-        done, end = 0, len(view) // ENTRY_BYTES if chosen is None else len(chosen)
+        done, end = 0, len(entries) // ENTRY_BYTES if chosen is None else len(chosen)
         while done < end:
             index = done if chosen is None else chosen[done]
-            place, size, _ = ENTRY.unpack_from(view, index * ENTRY_BYTES)
+            place, size, _ = ENTRY.unpack_from(entries, index * ENTRY_BYTES)
             if self._count and self._size_bytes + size > self._bytes_max and size != FILLER_SIZE:
                 return index
             if not self._is_there(offset + index, place, size):
@@ -148,7 +148,7 @@ class _Answer:
                 continue
             if self._count == 0:
                 self._count_max, self._bytes_max = self._reader.bounds(place, self._count_max, self._bytes_max)
-            taken = self._gather(view, offset, chosen, done, max(size, self._bytes_max - self._size_bytes))
+            taken = self._gather(entries, offset, chosen, done, max(size, self._bytes_max - self._size_bytes))
             if taken == 0:
                 self._removed = True
                 self._reader._damaged(self._queue, offset + index)
@@ -178,14 +178,14 @@ class _Answer:
         self._area = log.segments.view(self._base, self._limit - self._base)
         return True
 
-    def _gather(self, view: memoryview, offset: int, chosen: list[int] | None, done: int, room: int) -> int:
+    def _gather(self, entries: bytes, offset: int, chosen: list[int] | None, done: int, room: int) -> int:
         """Take what proves itself, from the entry number ``done`` of the chosen ones on; return how many."""
         end = done + max(1, self._count_max - self._count)
         if chosen is None:
-            view, offset = view[done * ENTRY_BYTES : end * ENTRY_BYTES], offset + done
+            entries, offset = entries[done * ENTRY_BYTES : end * ENTRY_BYTES], offset + done
         else:
             chosen = chosen[done:end]
-        count, size_bytes, pieces = gather(self._area, self._base, view, chosen, self._queue.queue_id, offset, room)
+        count, size_bytes, pieces = gather(self._area, self._base, entries, chosen, self._queue.queue_id, offset, room)
         self._count += count
         self._size_bytes += size_bytes
         self._pieces += pieces
