@@ -16,8 +16,7 @@ ASK = "import logging; logging.basicConfig(); from halfmoon import hot; print(ho
 FAKE = """
 INTERFACE, VERSION = {interface}, "9.9"
 Messages = Reader = type("Made", (), {{"__module__": "fake"}})
-batch_drafts = batch_items = crc32 = cut = encode_batch = encode_properties = gather = index_entries = record_keys = lambda *_: 7
-record_rows = request_frame = stored_properties = tag_hash = whole_records = crc32
+def __getattr__(name): return lambda *_: 7
 """
 
 

@@ -1,4 +1,4 @@
-//! Answers to sends: whole frames.
+//! Answers that most requests get: whole frames.
 
 /// What all answers of one queue share.
 pub struct Form<'a> {
@@ -15,19 +15,13 @@ pub struct Form<'a> {
 impl Form<'_> {
     /// Write the frame that answers one request whose messages lie at `places`.
     pub fn answer(&self, serialization: i64, places: &[i64], queue_offset: i64, opaque: i32, out: &mut Vec<u8>) {
-        let begin = out.len();
-        out.extend_from_slice(&[0; 8]);
-        if serialization == 0 {
-            self.json(places, queue_offset, opaque, out);
-        } else {
-            self.rocketmq(places, queue_offset, opaque, out);
-        }
-        let size = out.len().saturating_sub(begin).saturating_sub(4);
-        let [_, _, _, _, s0, s1, s2, s3] = size.to_be_bytes();
-        let [_, _, _, _, _, h1, h2, h3] = size.saturating_sub(4).to_be_bytes();
-        if let Some(head) = out.get_mut(begin..).and_then(|frame| frame.first_chunk_mut::<8>()) {
-            *head = [s0, s1, s2, s3, u8::from(serialization != 0), h1, h2, h3];
-        }
+        framed(serialization, out, |out| {
+            if serialization == 0 {
+                self.json(places, queue_offset, opaque, out);
+            } else {
+                self.rocketmq(places, queue_offset, opaque, out);
+            }
+        });
     }
 
     fn json(&self, places: &[i64], queue_offset: i64, opaque: i32, out: &mut Vec<u8>) {
@@ -39,20 +33,14 @@ impl Form<'_> {
         self.ids(places, out);
         out.extend_from_slice(br#"","queueOffset":""#);
         decimal(queue_offset, out);
-        out.extend_from_slice(br#""},"flag":1,"language":"JAVA","opaque":"#);
-        decimal(i64::from(opaque), out);
-        out.extend_from_slice(br#","serializeTypeCurrentRPC":"JSON","version":"#);
-        decimal(i64::from(self.version), out);
-        out.push(b'}');
+        out.extend_from_slice(br#""},"#);
+        end_of_json(opaque, self.version, out);
     }
 
     /// `| code | language | version | opaque | flag | remark length | ext length |`, and the fields.
     fn rocketmq(&self, places: &[i64], queue_offset: i64, opaque: i32, out: &mut Vec<u8>) {
         let begin = out.len();
-        out.extend_from_slice(&[0, 0, 0]);
-        out.extend_from_slice(&self.version.to_be_bytes());
-        out.extend_from_slice(&opaque.to_be_bytes());
-        out.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        fixed_of_rocketmq(opaque, self.version, out);
         let ext = out.len();
         field(b"queueId", out, |out| decimal(self.queue_id, out));
         field(b"TRACE_ON", out, |out| out.extend_from_slice(b"true"));
@@ -73,6 +61,45 @@ impl Form<'_> {
             out.extend(place.to_be_bytes().iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
         }
     }
+}
+
+/// Write the frame that says to one request that it is done, and nothing else.
+pub fn done(serialization: i64, opaque: i32, version: i16, out: &mut Vec<u8>) {
+    framed(serialization, out, |out| {
+        if serialization == 0 {
+            out.extend_from_slice(br#"{"code":0,"#);
+            end_of_json(opaque, version, out);
+        } else {
+            fixed_of_rocketmq(opaque, version, out);
+        }
+    });
+}
+
+fn framed(serialization: i64, out: &mut Vec<u8>, header: impl FnOnce(&mut Vec<u8>)) {
+    let begin = out.len();
+    out.extend_from_slice(&[0; 8]);
+    header(out);
+    let size = out.len().saturating_sub(begin).saturating_sub(4);
+    let [_, _, _, _, s0, s1, s2, s3] = size.to_be_bytes();
+    let [_, _, _, _, _, h1, h2, h3] = size.saturating_sub(4).to_be_bytes();
+    if let Some(head) = out.get_mut(begin..).and_then(|frame| frame.first_chunk_mut::<8>()) {
+        *head = [s0, s1, s2, s3, u8::from(serialization != 0), h1, h2, h3];
+    }
+}
+
+fn end_of_json(opaque: i32, version: i16, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#""flag":1,"language":"JAVA","opaque":"#);
+    decimal(i64::from(opaque), out);
+    out.extend_from_slice(br#","serializeTypeCurrentRPC":"JSON","version":"#);
+    decimal(i64::from(version), out);
+    out.push(b'}');
+}
+
+fn fixed_of_rocketmq(opaque: i32, version: i16, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0, 0, 0]);
+    out.extend_from_slice(&version.to_be_bytes());
+    out.extend_from_slice(&opaque.to_be_bytes());
+    out.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 fn field(name: &[u8], out: &mut Vec<u8>, value: impl FnOnce(&mut Vec<u8>)) {

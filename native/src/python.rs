@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyString, PyTuple, PyType};
 
-use crate::answers::Form;
+use crate::answers::{self, Form};
 use crate::batch;
 use crate::frames::{self, Rest};
 use crate::keys::{self, Bytes};
@@ -24,7 +24,7 @@ use crate::requests::{Frame as RequestFrame, Head};
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 8;
+const INTERFACE: i64 = 9;
 
 /// Of bytes that others may write so many are copied at once, to look at some.
 const PAGE_BYTES: usize = 4096;
@@ -222,7 +222,7 @@ impl Messages {
         region: PyBackedStr,
         host_hex: PyBackedStr,
         version: i16,
-    ) -> PyResult<Vec<(i64, Bound<'py, PyBytes>)>> {
+    ) -> PyResult<Told<'py>> {
         let form = Form { region: &region, version, queue_id, host_hex: &host_hex };
         let found = self.inner.answers(which, queue_offset, &form);
         let found = found.ok_or_else(|| PyIndexError::new_err("a message is not encoded"))?;
@@ -287,6 +287,23 @@ impl Reader {
 }
 
 // ---------------------------------------------------------------- functions
+
+type Told<'py> = Vec<(i64, Bound<'py, PyBytes>)>;
+
+/// Return (connection, frames) for (connection, opaque, serialisation) of each: that it is done, and nothing else.
+#[pyfunction]
+fn done_answers(py: Python<'_>, senders: Vec<(i64, i32, i64)>, version: i16) -> Told<'_> {
+    let mut found: Vec<(i64, Vec<u8>)> = Vec::new();
+    for (peer, opaque, serialization) in senders {
+        if found.last().is_none_or(|(last, _)| *last != peer) {
+            found.push((peer, Vec::with_capacity(128)));
+        }
+        if let Some((_, out)) = found.last_mut() {
+            answers::done(serialization, opaque, version, out);
+        }
+    }
+    found.into_iter().map(|(peer, frames)| (peer, PyBytes::new(py, &frames))).collect()
+}
 
 /// Cut a run of bytes into whole frames.
 #[pyfunction]
@@ -648,7 +665,7 @@ fn index_entries<'py>(
 mod halfmoon_native {
     #[pymodule_export]
     use super::{
-        Messages, Reader, batch_drafts, batch_items, crc32, cut, encode_batch, encode_properties, gather, half_properties,
+        Messages, Reader, batch_drafts, batch_items, crc32, cut, done_answers, encode_batch, encode_properties, gather, half_properties,
         index_entries, record_keys, record_rows, request_frame, stored_properties, tag_hash, whole_records,
     };
 

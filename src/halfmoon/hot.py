@@ -64,6 +64,7 @@ __all__ = [
     "batch_items",
     "crc32",
     "cut",
+    "done_answers",
     "encode_batch",
     "encode_properties",
     "end_header_json",
@@ -106,6 +107,7 @@ NATIVE: str | None = None if _found is None else _found.VERSION
 """Version of ``halfmoon-native`` that is used; None: what it does is done in Python."""
 
 if TYPE_CHECKING or _found is None:
+    from halfmoon.columns.answers import done_answers
     from halfmoon.columns.batch import batch_drafts, batch_items, encode_batch
     from halfmoon.columns.frames import cut
     from halfmoon.columns.keys import index_entries, record_keys
@@ -117,7 +119,7 @@ if TYPE_CHECKING or _found is None:
 else:
     Messages, Reader = _found.Messages, _found.Reader
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
-    gather, record_rows = _found.gather, _found.record_rows
+    done_answers, gather, record_rows = _found.done_answers, _found.gather, _found.record_rows
     encode_batch, encode_properties, request_frame = _found.encode_batch, _found.encode_properties, _found.request_frame
     stored_properties, tag_hash = _found.stored_properties, _found.tag_hash
     index_entries, record_keys, whole_records = _found.index_entries, _found.record_keys, _found.whole_records

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from halfmoon import columns
-from halfmoon.columns import batch, frames, keys, messages, properties, reading, record, requests
+from halfmoon.columns import answers, batch, frames, keys, messages, properties, reading, record, requests
 
 try:
     import halfmoon_native
@@ -33,7 +34,7 @@ class Twin:
         raise AttributeError(name)
 
 
-PYTHON = Twin("python", reading, messages, batch, frames, properties, record, keys, requests)
+PYTHON = Twin("python", reading, messages, batch, frames, properties, record, keys, requests, answers)
 
 
 def native() -> Twin:
@@ -55,3 +56,8 @@ def twin(request: pytest.FixtureRequest) -> Twin:
 def twins() -> tuple[Twin, Twin]:
     """Both twins, the Python one first."""
     return PYTHON, native()
+
+
+def joined(told):
+    """Return answers with those of one connection that are neighbours in one piece."""
+    return [(peer, b"".join(frame for _, frame in some)) for peer, some in groupby(told, lambda one: one[0])]

@@ -7,16 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halfmoon import hot
+from halfmoon.broker.request import Reply, reply_to
 from halfmoon.columns import headers as headers_module
 from halfmoon.columns import properties as properties_module
 from halfmoon.columns.headers import send_header_rocketmq
 from halfmoon.errors import BadHeader
 from halfmoon.hot import AT_ONCE, DURABLE, NO_ANSWER
 from halfmoon.model import java_hash
-from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.codes import JSON, ROCKETMQ, VERSION
 from halfmoon.wire.command import decode, encode, request_command
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
+from tests.columns.conftest import joined
 
 FRAME_MAX, HEADER_MAX = 1 << 24, 1 << 20
 names = st.text("abcXYZ019_-%|", min_size=1, max_size=12)
@@ -156,6 +158,15 @@ def test_an_answer_says_what_the_plain_reply_says(twin, serialization, region, p
         msg_id=",".join(f"7F00000100002A9F{place:016X}" for place in places), queue_id=3, queue_offset=queue_offset,
         region_id=region, trace_on=True,
     )  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-(2**31), 2**31 - 1), st.sampled_from([JSON, ROCKETMQ])), max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_what_says_that_it_is_done_says_what_the_plain_reply_says(twin, senders):
+    found = twin.done_answers(senders, VERSION)
+
+    expected = [(peer, encode(reply_to(opaque, serialization, Reply()))) for peer, opaque, serialization in senders]
+    assert joined(found) == joined(expected)
 
 
 def test_wait_goes_out_and_the_cluster_comes_in(twin):

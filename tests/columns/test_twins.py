@@ -5,7 +5,6 @@ refusals. `--hypothesis-profile fuzz` looks for long.
 from __future__ import annotations
 
 import re
-from itertools import groupby
 
 import pytest
 from hypothesis import assume, event, example, given
@@ -15,6 +14,7 @@ from halfmoon.errors import MessageIllegal
 from halfmoon.hot import ENTRY
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.wire.codes import JSON, ROCKETMQ
+from tests.columns.conftest import joined
 
 CLUSTER = b"CLUSTER\x01C\x02"
 HALF_SUFFIX = CLUSTER + b"REAL_TOPIC\x01T\x02REAL_QID\x011\x02"
@@ -300,11 +300,6 @@ def stored_alike(draw, topic, queue, ours, theirs):
         for which in (1, 2, 3):
             answers = [messages.answers(which, queue, queue_offset, "R%s", "7F00000100002A9F", 409) for messages in (ours, theirs)]
             assert answers[1] == joined(answers[0])
-
-
-def joined(answers):
-    """Return answers with those of one connection that are neighbours in one piece."""
-    return [(peer, b"".join(frame for _, frame in some)) for peer, some in groupby(answers, lambda answer: answer[0])]
 
 
 wide = st.one_of(integers, st.sampled_from([2**31, -(2**31) - 1, 2**63 - 1, 2**63, -(2**63) - 1]))

@@ -18,7 +18,7 @@ from operator import and_
 from typing import NamedTuple
 
 from halfmoon.sql92 import Bloom, Filter, Marks
-from halfmoon.store.store import FoundStatus, Store
+from halfmoon.store.store import Arrival, FoundStatus, Store
 
 RUN_MESSAGES, RUNS_OF_QUEUE_MAX = 1_024, 16
 """Messages of one run, more only when they came at once; and runs of one queue: what is older may match."""
@@ -54,11 +54,12 @@ class BitMaps:
         self._bytes = 0
         self.room = STEPS_OF_ARRIVALS
 
-    def arrived(self, store: Store, topic: str, queue_id: int, max_offset: int, count: int, wishes: Wishes) -> None:
+    def arrived(self, store: Store, arrival: Arrival, wishes: Wishes) -> None:
         """Make the bits of the newest messages of a queue, as far as this turn's time goes."""
         if not wishes or self.room <= 0:
             return
-        first, making = max_offset - count, _Making(self._bloom, wishes, self.room, count)
+        topic, queue_id, count = arrival.topic, arrival.queue_id, arrival.count
+        first, making = arrival.max_offset - count, _Making(self._bloom, wishes, self.room, count)
         found = store.read(topic, queue_id, first, 1, making)
         self.room -= making.spent
         passed = found.next_offset - first - making.left_out

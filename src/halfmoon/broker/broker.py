@@ -267,8 +267,8 @@ class Broker:
             self.durable.reached(now)
         for arrival in store.arrivals():
             topic, queue_id, max_offset, _ = arrival
-            self.pulls.filters.arrived(store, topic, queue_id, max_offset, arrival.count)
-            if self.holds.of_queue(topic, queue_id):
+            self.pulls.filters.arrived(store, arrival)
+            if self.holds.count and self.holds.of_queue(topic, queue_id):
                 for hold in self.holds.arrived(topic, queue_id, max_offset, arrival.tag_codes):
                     self._go_on(hold)
 

@@ -28,15 +28,16 @@ from halfmoon.broker.halfrecord import half_message, visible_draft
 from halfmoon.broker.late import Copy, Late, rollback_op
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.recent import HalfMessage, Recent
-from halfmoon.broker.request import Reply, Request, refusal_of, reply_to
+from halfmoon.broker.request import Request, refusal_of, reply_to
 from halfmoon.broker.send import Sends
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import EndHeader, Frame, Group, Messages, Parts, end_header_json, tag_hash
+from halfmoon.hot import EndHeader, Frame, Group, Messages, Parts, done_answers, end_header_json, tag_hash
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
 from halfmoon.store.transactions import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.codes import VERSION
 from halfmoon.wire.command import encode
 from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
@@ -46,8 +47,8 @@ log = logging.getLogger("halfmoon.broker.transactions")
 
 END_JSON = b'{"code":37,'
 NO_HALF = "Find prepared transaction message failed"
-Sender = tuple[Peer, int, int]
-"""peer, opaque, serialisation"""
+Sender = tuple[int, int, int]
+"""connection, opaque, serialisation"""
 
 _DECISIONS = (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 _OP_TAG = tag_hash(b"d")
@@ -135,7 +136,7 @@ class Decisions:
         if found is None or found[1] & 1:
             return False
         opaque, flag, header, remark = found
-        sender = None if flag & 2 else (peer, opaque, serialization)
+        sender = None if flag & 2 else (peer.number, opaque, serialization)
         decision = header.commitOrRollback
         if header.fromTransactionCheck or decision not in _DECISIONS:
             self._enter(sender, peer.remote, header, remark)
@@ -153,7 +154,7 @@ class Decisions:
             h.producer_group, h.tran_state_table_offset, h.commit_log_offset, h.commit_or_rollback, h.msg_id,
             bool(h.from_transaction_check), bool(h.still_open),
         )  # fmt: skip
-        sender = None if command.is_oneway else (request.peer, command.opaque, command.serialization)
+        sender = None if command.is_oneway else (request.peer.number, command.opaque, command.serialization)
         self._enter(sender, request.peer.remote, header, command.remark)
         self.settle(request.now)
 
@@ -468,12 +469,16 @@ class Decisions:
 
     def _succeed(self, senders: Sequence[Sender | None]) -> None:
         """Tell success, as soon as everything until now is as durable as the flush mode promises. None wants no answer."""
-        if not any(senders):
+        asked = [sender for sender in senders if sender is not None]
+        if not asked:
             return
 
         def then(refusal: BrokerError | None, now: int) -> None:
-            for sender in senders:
-                self._tell(sender, Reply() if refusal is None else refused(refusal))
+            if refusal is None:
+                self._peers.tell(done_answers(asked, VERSION))
+            else:
+                for sender in asked:
+                    self._refuse(sender, refusal)
 
         try:  # repeats cost no bytes of the log, and so nothing else bounds them
             self._durable.check_room()
@@ -483,8 +488,6 @@ class Decisions:
             self._durable.promised(then)
 
     def _refuse(self, sender: Sender | None, refusal: BrokerError) -> None:
-        self._tell(sender, refused(refusal))
-
-    def _tell(self, sender: Sender | None, reply: Reply) -> None:
-        if sender is not None and not sender[0].closing:
-            self._peers.answer(sender[0], encode(reply_to(sender[1], sender[2], reply)))
+        if sender is not None:
+            peer, opaque, serialization = sender
+            self._peers.tell([(peer, encode(reply_to(opaque, serialization, refused(refusal))))])

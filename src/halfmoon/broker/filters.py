@@ -17,7 +17,7 @@ from halfmoon.broker.names import RETRY_PREFIX
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, SubscriptionParseFailed, SystemBusy, UsageError
 from halfmoon.model import Subscription, java_hash, tags_of
-from halfmoon.store.store import Store
+from halfmoon.store.store import Arrival, Store
 from halfmoon.wire.clients import CLASS
 from halfmoon.wire.properties import value_of
 
@@ -204,10 +204,10 @@ class Filters:
                     continue  # its pulls are refused; what comes back of it is not lost
         return RetryTest(filters, self.budget) if filters else None
 
-    def arrived(self, store: Store, topic: str, queue_id: int, max_offset: int, count: int) -> None:
+    def arrived(self, store: Store, arrival: Arrival) -> None:
         """Look at new messages on behalf of the groups that read their topic with expressions, where that is switched on."""
         if self.bitmaps is not None:
-            self.bitmaps.arrived(store, topic, queue_id, max_offset, count, self._wishes_of(topic))
+            self.bitmaps.arrived(store, arrival, self._wishes_of(arrival.topic))
 
     def forget(self, topic: str) -> None:
         """A topic is gone."""

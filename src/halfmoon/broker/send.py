@@ -305,7 +305,7 @@ class Sends:
     def acknowledge(self, stored: Stored, now: int) -> None:
         """Answer at once, or when the log is durable: with sync flush and senders who wait for it."""
         acks, messages = self._acks, stored.messages
-        if self._durable.is_promised:
+        if not self._sync_flush or self._durable.is_promised:
             acks.answer(stored)
             return
         if messages.answered(AT_ONCE):

@@ -1,8 +1,11 @@
-"""Answers to sends: whole frames, from a form a queue in which only the places and the opaque change. Keeps a bounded cache."""
+"""Answers that most requests get: whole frames, those to sends from a form a queue in which only the places and the opaque change.
+
+Keeps a bounded cache.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 
@@ -40,6 +43,24 @@ def send_answer(form: Form, ids: str, queue_offset: int, opaque: int, version: i
         _FRAME.pack(25 + ext, 1 << 24 | 21 + ext), _ROCKETMQ.pack(0, 0, version, opaque, 1, 0, ext), before,
         _I32.pack(len(text)), text, name, _I32.pack(len(offset)), offset,
     )  # fmt: skip
+
+
+def done_answers(senders: Iterable[tuple[int, int, int]], version: int) -> list[tuple[int, bytes]]:
+    """Return (connection, frame) for each (connection, opaque, serialisation): that it is done, and nothing else.
+
+    The compiled twin joins what neighbours of one connection are told.
+    """
+    found = []
+    for peer, opaque, serialization in senders:
+        if serialization == 0:
+            head = b'{"code":0,"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % (
+                opaque,
+                version,
+            )
+            found.append((peer, _FRAME.pack(4 + len(head), len(head)) + head))
+        else:
+            found.append((peer, _FRAME.pack(25, 1 << 24 | 21) + _ROCKETMQ.pack(0, 0, version, opaque, 1, 0, 0)))
+    return found
 
 
 def ids_of(host_hex: str, places: Sequence[int]) -> str:

@@ -110,7 +110,18 @@ class RealFile:
             if self._writes < _WRITES_OFTEN and self._mapping.may_write(at, end - at):  # type: ignore[union-attr]
                 self._view[at:end] = data  # type: ignore[index]  # _reserve has mapped it
                 return
-        self._pwrite(at, data)  # which gets the system's reason, and no signal
+        with _writing:  # gets the system's reason, and no signal
+            if self._fd < 0 and not self._open_fd(at, data):
+                return
+            try:
+                written = os.pwrite(self._fd, data, at)
+                while written < len(data):  # a signal may cut a write short
+                    written += os.pwrite(self._fd, memoryview(data)[written:], at + written)
+            except OSError as exc:
+                raise OSError(exc.errno, exc.strerror, str(self._full)) from None
+            finally:
+                if self not in _kept:
+                    self._keep_or_close(len(data))
 
     def write_numbers(self, places: Sequence[int], numbers: Sequence[int]) -> None:
         """Copy big-endian 32-bit numbers in, each at its own place. Raises as `write` does."""
@@ -124,7 +135,7 @@ class RealFile:
                 _NUMBER.pack_into(self._view, place, number)  # type: ignore[arg-type]  # _reserve has mapped it
         else:
             for place, number in zip(places, numbers):
-                self._pwrite(place, _NUMBER.pack(number))
+                self.write(place, _NUMBER.pack(number))
 
     def _takes(self, start: int, end: int) -> bool:
         """Whether numbers between two places may be written through the mapping. Raises OSError where that is known already."""
@@ -133,20 +144,6 @@ class RealFile:
             return self._mapping.may_write(start, end - start)
         with _opened(self._full, os.O_RDWR):
             return True  # too many pages to ask for each; what may not be opened for writing takes none through the mapping either
-
-    def _pwrite(self, at: int, data: Buffer) -> None:
-        with _writing:
-            if self._fd < 0 and not self._open_fd(at, data):
-                return
-            try:
-                written = os.pwrite(self._fd, data, at)
-                while written < len(data):  # a signal may cut a write short
-                    written += os.pwrite(self._fd, memoryview(data)[written:], at + written)
-            except OSError as exc:
-                raise OSError(exc.errno, exc.strerror, str(self._full)) from None
-            finally:
-                if self not in _kept:
-                    self._keep_or_close(len(data))
 
     def _open_fd(self, at: int, data: Buffer) -> bool:
         """Open the file for a write, whose ``data`` is copied where there is no descriptor left, and False returned."""

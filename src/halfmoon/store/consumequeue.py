@@ -90,7 +90,7 @@ class ConsumeQueue:
             first = int.from_bytes(entries[:8], "big")
             self._begin_at(queue_offset, max(0, first // log_file_bytes - 1) * log_file_bytes)
         at, end = queue_offset * ENTRY_BYTES, queue_offset * ENTRY_BYTES + len(entries)
-        if end <= segments.end and at // segments.file_bytes == (end - 1) // segments.file_bytes:
+        if segments.last is not None and segments.last <= at and end <= segments.last + segments.file_bytes:
             segments.write(at, entries)
         else:
             self._write_over_files(at, entries)
