@@ -27,6 +27,8 @@ pub const DURABLE: i64 = 2;
 const MAGIC: u32 = 0xDAA3_20A7;
 const BORN_V6: i64 = 0x10;
 const STORE_V6: i64 = 0x20;
+const TRANSACTION_MASK: i64 = 0xC;
+const COMMIT: i64 = 0x8;
 /// The bit that PREPARED and ROLLBACK share.
 const NOT_QUEUED: i64 = 0x4;
 const TOPIC_LENGTH_MAX: usize = 127;
@@ -185,6 +187,27 @@ impl Messages {
         self.texts.extend_from_slice(properties);
         let source = self.sources.len().saturating_sub(1);
         self.drafts.push(Draft { source, body, text: begin..self.texts.len(), numbers, fits });
+    }
+
+    /// What commits of half messages store is each as it is, with the commit bit and the place of its own record: add those.
+    pub fn add_committed(&mut self, half: &Messages, place: i64) {
+        for draft in &half.drafts {
+            let Some(source) = half.sources.get(draft.source) else { continue };
+            let sys_flag = draft.numbers.sys_flag & !TRANSACTION_MASK | COMMIT;
+            let numbers = Numbers { sys_flag, prepared: place, ..draft.numbers };
+            self.add_made(source, draft.body.clone(), half.view(draft).properties, numbers, draft.fits);
+        }
+    }
+
+    /// Each message by itself, which holds no bytes of others.
+    pub fn kept(&self) -> impl Iterator<Item = Messages> {
+        self.drafts.iter().map(|draft| {
+            let view = self.view(draft);
+            let mut one = Messages::default();
+            let source = Source::new(Box::new(view.body.to_vec()), view.host);
+            one.add_made(&source, 0..view.body.len(), view.properties, draft.numbers, draft.fits);
+            one
+        })
     }
 
     /// How many there are.

@@ -24,7 +24,7 @@ use crate::requests::{Frame as RequestFrame, Head};
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 9;
+const INTERFACE: i64 = 10;
 
 /// Of bytes that others may write so many are copied at once, to look at some.
 const PAGE_BYTES: usize = 4096;
@@ -113,6 +113,42 @@ impl Messages {
         let mut inner = columns::Messages::default();
         inner.lie_at(places);
         Messages { inner }
+    }
+
+    /// Return what commits of half messages store: each as it is, with the commit bit and the place of its own record.
+    #[classmethod]
+    fn committed(_type: &Bound<'_, PyType>, halves: Vec<(PyRef<'_, Messages>, i64)>) -> Self {
+        let mut inner = columns::Messages::default();
+        for (half, place) in halves {
+            inner.add_committed(&half.inner, place);
+        }
+        Messages { inner }
+    }
+
+    /// Return messages whose bodies are numbers in decimal digits, and that share everything else.
+    #[classmethod]
+    fn numbers(
+        _type: &Bound<'_, PyType>,
+        bodies: Vec<i64>,
+        properties: &[u8],
+        born_ms: i64,
+        host: &[u8],
+        code: i64,
+    ) -> Self {
+        let texts: Vec<String> = bodies.iter().map(i64::to_string).collect();
+        let source = Source::new(Box::new(texts.concat()), host);
+        let (mut inner, mut at) = (columns::Messages::default(), 0_usize);
+        for text in &texts {
+            let end = at.saturating_add(text.len());
+            inner.add(&source, at..end, properties, Numbers { born_ms, code, ..Numbers::default() });
+            at = end;
+        }
+        Messages { inner }
+    }
+
+    /// Return each message by itself, to be kept for long: it holds no bytes of others.
+    fn kept(&self) -> Vec<Messages> {
+        self.inner.kept().map(|inner| Messages { inner }).collect()
     }
 
     fn __len__(&self) -> usize {

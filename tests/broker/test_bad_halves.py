@@ -9,6 +9,7 @@ import pytest
 from halfmoon.broker import decisions, durable
 from halfmoon.broker.half import with_pairs, without
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from halfmoon.hot import Messages
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
 from halfmoon.wire.record import decode_records
@@ -223,10 +224,14 @@ def test_decisions_of_one_turn_share_its_fate_only_where_they_must(make_talk, mo
     talk = make_talk(**CHECKS)
     sent = [prepare(talk, f"u{k}", body=b"large" if k == large else b"small", queue_id=k % 3) for k in range(6)]
     go_on = full_for(talk, full)
-    draft = decisions.visible_draft
-    monkeypatch.setattr(  # a record that the log does not take though it took the half message
-        decisions, "visible_draft", lambda half: (bytes(5_000_000), *draft(half)[1:]) if half.draft[0] == b"large" else draft(half)
-    )
+    committed = decisions.committed
+
+    def swollen(halves):
+        """What is committed, with a record that the log does not take though it took the half message."""
+        drafts = committed(halves).drafts
+        return Messages([(bytes(5_000_000), *draft[1:]) if draft[0] == b"large" else draft for draft in drafts])
+
+    monkeypatch.setattr(decisions, "committed", swollen)
     kinds = [COMMIT] * 5 + [ROLLBACK]
     posts = [talk.post(end_header(one, kind, key=f"u{k}")) for k, (one, kind) in enumerate(zip(sent, kinds))]
     talk.turn()

@@ -2,17 +2,16 @@
 
 from halfmoon.broker import recent
 from halfmoon.broker.recent import HalfMessage, Recent
+from halfmoon.hot import Messages
 
-
-def half(size_bytes=10):
-    return HalfMessage(0, "g", "T", 0, (bytes(size_bytes), b"", 0, 0, 0, bytes(8), 0, 0, 0))
+HALF = HalfMessage(0, "g", "T", 0, Messages())
 
 
 def test_the_oldest_go_when_there_are_too_many(monkeypatch):
     monkeypatch.setattr(recent, "COUNT_MAX", 3)
     found = Recent()
     for index in range(5):
-        found.add(index, half())
+        found.add(index, HALF, 10)
 
     assert [index for index in range(5) if found.get(index)] == [2, 3, 4]
 
@@ -21,12 +20,12 @@ def test_the_oldest_go_when_they_are_too_large_and_what_was_taken_out_counts_no_
     monkeypatch.setattr(recent, "BYTES_MAX", 100)
     found = Recent()
     for index in range(4):
-        found.add(index, half(30))
+        found.add(index, HALF, 30)
     assert [index for index in range(4) if found.get(index)] == [1, 2, 3]
 
     found.take([2])
     found.take([2, 77])
-    found.add(9, half(30))
+    found.add(9, HALF, 30)
     assert [index for index in range(10) if found.get(index)] == [1, 3, 9]
-    found.add(10, half(1000))
+    found.add(10, HALF, 1000)
     assert len(found) == 0

@@ -333,6 +333,28 @@ def test_messages_that_the_broker_makes_become_the_same_log_and_the_same_answers
     stored_alike(data.draw, topic, data.draw(integers), *both)
 
 
+@given(st.data(), st.lists(drafts, max_size=6), integers)
+def test_what_commits_store_is_the_same(twins, data, made, place):
+    both = [twin.Messages(made) for twin in twins]
+    kept = [messages.kept() for messages in both]
+    assert [one.drafts for one in kept[1]] == [one.drafts for one in kept[0]] == [[draft] for draft in both[0].drafts]
+    places = [place + number for number in range(len(made))]
+    committed = [twin.Messages.committed(list(zip(halves, places))) for twin, halves in zip(twins, kept)]
+
+    assert committed[1].drafts == committed[0].drafts
+    assert [draft[3] & 0xC for draft in committed[0].drafts] == [8] * len(made)
+    assert [draft[7] for draft in committed[0].drafts] == places
+    stored_alike(data.draw, "T", 1, *committed)
+
+
+@given(st.data(), st.lists(st.integers(0, 2**63 - 1), max_size=6), properties, integers, st.sampled_from(HOSTS[:2]))
+def test_messages_of_numbers_are_the_same(twins, data, numbers, text, code, host):
+    both = [twin.Messages.numbers(numbers, text, 5, host, code) for twin in twins]
+
+    assert both[1].drafts == both[0].drafts == [(b"%d" % number, text, 0, 0, 5, host, 0, 0, code) for number in numbers]
+    stored_alike(data.draw, "T", 1, *both)
+
+
 @given(wide_drafts)
 def test_numbers_without_a_place_in_a_record_are_refused_alike(twins, made):
     place = ("T", 1, 0, 0, 2**30, 2**20, 5, HOSTS[0])

@@ -11,7 +11,7 @@ import msgspec
 
 from halfmoon.broker.acks import Stored
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.halfrecord import half_message, visible_draft
+from halfmoon.broker.halfrecord import committed, half_message
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.hot import ENTRY, Group, Messages
 from halfmoon.ports import Buffer
@@ -46,7 +46,7 @@ def repeating(*arguments: Any) -> Any:
         half = broker.transactions.index.half(ending.index)
         if half is not None and half.state is State.COMMITTED and ending.committed:
             message = half_message(whole_record(broker.store.record(half.physical_offset)))
-            broker.sends.append(message.topic, message.queue_id, [visible_draft(message)], broker.store._now)
+            broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._now)
         return judged(ending, now)
 
     decisions._judged = judge  # type: ignore[method-assign]
@@ -63,7 +63,7 @@ def turning(*arguments: Any) -> Any:
         half = broker.transactions.index.half(ending.index)
         if half is not None and half.state is State.ROLLED_BACK and ending.committed:
             message = half_message(whole_record(broker.store.record(half.physical_offset)))
-            broker.sends.append(message.topic, message.queue_id, [visible_draft(message)], broker.store._now)
+            broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._now)
         return judged(ending, now)
 
     decisions._judged = judge  # type: ignore[method-assign]
@@ -96,24 +96,24 @@ def hasty(*arguments: Any) -> Any:
 def forgetful(*arguments: Any) -> Any:
     """A broker that acknowledges half messages, now and then, and never stores them."""
     broker = Broker(*arguments)
-    halves, chance = broker.transactions.halves, Random(1)
-    store = halves.store
+    sends, chance = broker.sends, Random(1)
+    store = sends.store_groups
 
     def stored(groups: list[Group], now: int) -> None:
         kept = []
         for half in groups:
             _, queue_id, _, messages = half
-            if chance.random() < 0.03:
+            if half[2] and chance.random() < 0.03:
                 nowhere = Messages.lying_at([10**9 + number for number in range(len(messages))])
                 for sender in messages.senders:
                     nowhere.sent(*sender)
-                broker.sends.acknowledge(Stored(nowhere, queue_id, 10**6 + chance.randrange(10**6)), now)
+                sends.acknowledge(Stored(nowhere, queue_id, 10**6 + chance.randrange(10**6)), now)
             else:
                 kept.append(half)
         if kept:
             store(kept, now)
 
-    halves.store = broker.sends.on_halves = stored  # type: ignore[method-assign]
+    sends.store_groups = stored  # type: ignore[method-assign]
     return broker
 
 

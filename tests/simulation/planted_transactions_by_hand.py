@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.halfrecord import half_message, visible_draft
+from halfmoon.broker.halfrecord import committed, half_message
 from halfmoon.broker.request import Reply
 from halfmoon.store.records import whole_record
 from halfmoon.store.statetable import State
@@ -23,7 +23,7 @@ def obedient(*arguments: Any) -> Any:
         if half.state is not State.ROLLED_BACK or not header.commit:
             return pending.decide(request)
         message = half_message(whole_record(broker.store.record(half.physical_offset)))
-        broker.sends.append(message.topic, message.queue_id, [visible_draft(message)], request.now)
+        broker.sends.append(message.topic, message.queue_id, committed([message]), request.now)
         return Reply()
 
     broker._handlers[31004] = decide

@@ -24,7 +24,7 @@ from msgspec import structs
 from halfmoon.broker.context import Context
 from halfmoon.broker.durable import refused
 from halfmoon.broker.half import PRODUCER_GROUP
-from halfmoon.broker.halfrecord import half_message, visible_draft
+from halfmoon.broker.halfrecord import committed, half_message
 from halfmoon.broker.late import Copy, Late, rollback_op
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.recent import HalfMessage, Recent
@@ -287,7 +287,7 @@ class Decisions:
             if half is None or not half.topic:
                 raise BrokerError("the half message was given up, and its copy is gone or does not say where it belongs")
             self._make_readable(half.topic, half.queue_id, now)
-            self._sends.append(half.topic, half.queue_id, [visible_draft(half)], now)
+            self._sends.append(half.topic, half.queue_id, committed([half]), now)
             self.counters.commits += 1
             self.counters.late_commits += 1
         else:
@@ -368,8 +368,7 @@ class Decisions:
             except BrokerError as exc:
                 self._fail(group, exc)
             else:
-                drafts = [visible_draft(each.half) for each in group if each.half is not None]
-                groups.append((topic, queue_id, "", Messages(drafts)))
+                groups.append((topic, queue_id, "", committed([each.half for each in group if each.half is not None])))
                 readable.append(((topic, queue_id), group))
         ended = [each for _, group in readable for each in group] + rolled_back
         if not ended:
@@ -435,11 +434,10 @@ class Decisions:
             self._stats.add(name, group, count)
         self._succeed([ending.sender for ending in endings])
 
-    def _ops(self, indexes: Iterable[int], now: int, by: bytes = b"") -> Messages:
+    def _ops(self, indexes: Sequence[int], now: int, by: bytes = b"") -> Messages:
         """Return the op records of decided half messages."""
         properties = OP_PROPERTIES + (b"\x02" + by if by else b"")
-        host = self._host
-        return Messages([(b"%d" % index, properties, 0, 0, now, host, 0, 0, _OP_TAG) for index in indexes])
+        return Messages.numbers(indexes, properties, now, self._host, _OP_TAG)
 
     def pay(self, now: int) -> bool:
         """Write op records that are owed, some of them: a crash or a full disk came between a visible record and its op record.

@@ -33,11 +33,10 @@ from halfmoon.broker.halfrecord import real_queue
 from halfmoon.broker.keyed import FOR_EVER_MS, message_of
 from halfmoon.broker.late import HISTORY, REASON, Late, copy_from
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC
-from halfmoon.broker.recent import HalfMessage
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send import Sends
 from halfmoon.errors import BrokerError, CorruptRecord, StoreNotWritable, UsageError
-from halfmoon.hot import Draft, Parts, tag_hash
+from halfmoon.hot import Draft, Messages, Parts, tag_hash
 from halfmoon.model import StoredMessage
 from halfmoon.store.records import whole_record
 from halfmoon.store.transactions import Check, Half, State, TransactionIndex
@@ -153,9 +152,8 @@ class GivenUp:
         self._late.check_room()
         kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
         group, draft = found.get(PRODUCER_GROUP, ""), _draft(parts, kept, 0)
-        appended = self._halves.append([(group, [draft])], request.now)
+        appended = self._halves.append((*real_queue(kept), group, Messages([draft])), request.now)
         index, resumed = appended.queue_offset, appended.physical_offsets[0]
-        self._halves.recent.add(index, HalfMessage(resumed, group, *real_queue(kept), draft))  # to be decided before it is durable
         if (copy := message_of(self._store.record(place))) is not None:
             self._late.resumed(copy.prepared_transaction_offset, index, resumed)
         if self._store.sync_flush:

@@ -1,4 +1,4 @@
-"""Half messages: sends with ``TRAN_MSG=true``, stored under a topic that nobody consumes until their transaction is decided.
+"""Half messages: sends with ``TRAN_MSG=true``. `Sends` stores them under a topic that nobody consumes, until they are decided.
 
 A half message is an ordinary record in queue 0 of ``RMQ_SYS_TRANS_HALF_TOPIC`` that remembers in REAL_TOPIC and REAL_QID where it
 belongs; its queue offset there is its place in the transaction index. Decides nothing about transactions (see
@@ -13,16 +13,14 @@ REAL_QID and counts of checks that a sender made up are dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping
 
-from halfmoon.broker.acks import Stored
 from halfmoon.broker.names import HALF_TOPIC, check_group
 from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Request
 from halfmoon.broker.send import Sends, sender_of
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import Draft, Group, Messages, Parts, tag_hash
+from halfmoon.hot import Group, Messages, Parts, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Appended
 from halfmoon.store.transactions import TransactionIndex
@@ -46,17 +44,20 @@ Prepared = tuple[bytes, int, bool, str]
 
 
 class Halves:
-    """The service that stores half messages. ``immunity_seen``: some half message asked for a minimum age of its own."""
+    """What half messages need beside sends: their properties, the index, and those that came lately.
+
+    ``immunity_seen``: some half message asked for a minimum age of its own.
+    """
 
     def __init__(self, sends: Sends, index: TransactionIndex, warn: Callable[..., None]) -> None:
         self._sends, self._index, self._warn = sends, index, warn
         self.recent = Recent()
         self._cluster_pair = sends.cluster_pair
-        self.stored = 0
+        self.stored_count = 0
         self.immunity_seen = index.pending_count > 0
 
     def send(self, request: Request, header: SendMessage | SendMessageV2, queue_id: int) -> None:
-        """Store one half message. Raises MessageRefused (13), and what `append` does."""
+        """Have one half message stored and answered. Raises MessageRefused (13) for what it cannot hold."""
         suffix = self._suffix(header.topic, queue_id)
         properties, code, wait, group = self.prepare((header.properties or "").encode(), header.topic, suffix)
         draft = (
@@ -66,37 +67,31 @@ class Halves:
         messages = Messages([draft])
         messages.sent(*sender_of(request, wait=wait), 1)
         self._sends.reader.open_halves(header.topic, queue_id, suffix)
-        self.store([(header.topic, queue_id, group, messages)], request.now)
+        self._sends.store_groups([(header.topic, queue_id, group, messages)], request.now)
 
-    def store(self, halves: list[Group], now: int) -> None:
-        """Store groups of half messages together, and have them answered. Raises what `append` does."""
-        drafts = [messages.drafts for _, _, _, messages in halves]
-        appended = self.append(zip([group for _, _, group, _ in halves], drafts), now)
-        index, places, add = appended.queue_offset, iter(appended.physical_offsets), self.recent.add
-        for (topic, queue_id, producer_group, messages), of_group in zip(halves, drafts):
-            stored = Messages.lying_at(list(islice(places, len(of_group))))
-            for sender in messages.senders:
-                stored.sent(*sender)
-            for at, (place, draft) in enumerate(zip(stored.places, of_group), index):
-                add(at, HalfMessage(place, producer_group, topic, queue_id, draft))
-            self._sends.acknowledge(Stored(stored, queue_id, index), now)
-            index += len(of_group)
-
-    def append(self, halves: Iterable[tuple[str, Sequence[Draft]]], now: int) -> Appended:
-        """Append half messages by producer group, all at once, and enter them into the index. Raises what `Sends.append` does."""
-        found: list[Draft] = []
-        hashes: list[int] = []
-        for producer_group, drafts in halves:
-            found += drafts
-            hashes += [tag_hash(producer_group.encode())] * len(drafts)
+    def make_room(self, count: int) -> None:
+        """Take the index's space for half messages that are to be stored. Raises ServiceNotAvailable (14) when there is none."""
         try:
-            self._index.make_room(len(found), 0)
+            self._index.make_room(count, 0)
         except StoreNotWritable as exc:
             raise ServiceNotAvailable(f"service not available now: {exc}") from exc
-        appended = self._sends.append(HALF_TOPIC, 0, found, now)
-        places, store_s = zip(appended.physical_offsets, appended.sizes, hashes), now // 1000
-        self._index.prepared(appended.queue_offset, [(place, size, store_s, code) for place, size, code in places])
-        self.stored += len(found)
+
+    def stored(self, half: Group, appended: Appended, now: int) -> None:
+        """Enter half messages of one producer group that the log has. Raises StoreNotWritable."""
+        topic, queue_id, producer_group, messages = half
+        index, places, sizes = appended.queue_offset, appended.physical_offsets, appended.sizes
+        code, store_s = tag_hash(producer_group.encode()), now // 1000
+        self._index.prepared(index, [(place, size, store_s, code) for place, size in zip(places, sizes)])
+        for number, (place, size, message) in enumerate(zip(places, sizes, messages.kept()), index):
+            self.recent.add(number, HalfMessage(place, producer_group, topic, queue_id, message), size)
+        self.stored_count += len(places)
+
+    def append(self, half: Group, now: int) -> Appended:
+        """Store half messages that nobody waits for. Raises what `make_room`, `Sends.append` and `stored` do."""
+        messages = half[3]
+        self.make_room(len(messages))
+        appended = self._sends.append(HALF_TOPIC, 0, messages, now)
+        self.stored(half, appended, now)
         return appended
 
     # ------------------------------------------------------------ properties

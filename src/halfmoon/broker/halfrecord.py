@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
 from halfmoon.broker.names import check_topic
 from halfmoon.broker.recent import HalfMessage
 from halfmoon.errors import BrokerError
-from halfmoon.hot import Draft, Parts, tag_hash
+from halfmoon.hot import Messages, Parts, tag_hash
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
 
 
 def real_queue(properties: bytes) -> tuple[str, int]:
@@ -30,11 +31,9 @@ def half_message(parts: Parts) -> HalfMessage:
         parts.body, parts.properties, parts.flag, parts.sys_flag, parts.born_ms, parts.born_host, parts.reconsume_times, 0,
         tag_hash(tag) if tag else 0,
     )  # fmt: skip
-    return HalfMessage(parts.physical_offset, group, *real_queue(parts.properties), draft)
+    return HalfMessage(parts.physical_offset, group, *real_queue(parts.properties), Messages([draft]))
 
 
-def visible_draft(half: HalfMessage) -> Draft:
-    """Return what a commit stores: the half message as it is, with the commit bit and the half record's place."""
-    body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, _, code = half.draft
-    sys_flag = sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
-    return body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, half.physical_offset, code
+def committed(halves: Iterable[HalfMessage]) -> Messages:
+    """Return what commits of half messages store."""
+    return Messages.committed([(half.message, half.physical_offset) for half in halves])

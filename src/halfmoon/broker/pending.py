@@ -182,7 +182,7 @@ class Pending:
         """Return what happened since the start, by name."""
         d, c = self._decisions.counters, self._checks.counters
         return {
-            "halves": self._halves.stored, "commits": d.commits, "rollbacks": d.rollbacks, "unknown": d.unknown,
+            "halves": self._halves.stored_count, "commits": d.commits, "rollbacks": d.rollbacks, "unknown": d.unknown,
             "repeats": d.repeats, "contradictions": d.contradictions, "refused": d.refused, "checks_sent": c.sent,
             "checks_answered": d.checks_answered, "checks_still_open": d.still_open, "checks_unanswered": c.unanswered,
             "rounds": c.rounds,

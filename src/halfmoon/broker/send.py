@@ -94,8 +94,10 @@ class Sends:
         """Parks messages that are to be delivered later; returns False for one that is not."""
         self.cluster_pair = wire_properties.encode({"CLUSTER": settings.cluster})
         self.message_bytes_max: int = store.settings.message_bytes_max
-        self.on_halves: Callable[[list[Group], int], None]
-        """Where groups of half messages go."""
+        self.make_room_for_halves: Callable[[int], None]
+        """Takes the space that so many half messages need beside the log. Raises BrokerError when there is none."""
+        self.on_halves_stored: Callable[[Group, Appended, int], None]
+        """Is told of half messages that the log has, before they are answered."""
         self._sync_flush = store.sync_flush
         self.reader = Reader(self.cluster_pair, self.message_bytes_max)
         self._epoch = -1
@@ -118,52 +120,48 @@ class Sends:
         return self.reader.read(peer.number, peer.host, data)
 
     def turn(self, now: int) -> None:
-        """Store what was read in this turn, with one write to the log, and half messages with one more; and have it answered."""
-        plain: list[Group] = []
-        halves: list[Group] = []
-        for group in self.reader.take():
-            (halves if group[2] else plain).append(group)
-        if plain:
-            self._store_groups(plain, now)
-        if halves:
-            self._store_halves(halves, now)
+        """Store what was read in this turn, with one write to the log, and have it answered."""
+        if groups := self.reader.take():
+            self.store_groups(groups, now)
 
-    def _store_groups(self, groups: list[Group], now: int) -> None:
-        """Store groups and have them answered. When one cannot be stored, none of its requests was: find out which."""
+    def store_groups(self, groups: list[Group], now: int) -> None:
+        """Store groups, half messages under their own topic, and have them answered.
+
+        When one cannot be stored, none of its requests was: find out which.
+        """
         try:
             self.check_open(now)
         except BrokerError as exc:
             for group in groups:
                 self._acks.refuse(group[3], exc)
             return
-        for group, appended in zip(groups, self.append_all(groups, now)):
-            topic, queue_id, _, messages = group
+        if halves := [group for group in groups if group[2]]:
+            groups = self._with_room(groups, halves)
+        placed = [(HALF_TOPIC, 0, "", group[3]) if group[2] else group for group in groups] if halves else groups
+        for group, appended in zip(groups, self.append_all(placed, now)):
+            topic, queue_id, producer_group, messages = group
             if isinstance(appended, Appended):
                 try:
+                    if producer_group:
+                        self.on_halves_stored(group, appended, now)
                     self.acknowledge(Stored(messages, queue_id, appended.queue_offset), now)
                 except Exception as exc:  # other groups do not feel it
                     self._refuse_group(group, exc)
             elif isinstance(appended, MessageRefused) and len(messages.senders) > 1:
                 for one in messages.apart():
-                    self._store_groups([(topic, queue_id, "", one)], now)
+                    self.store_groups([(topic, queue_id, producer_group, one)], now)
             else:
                 self._refuse_group(group, appended)
 
-    def _store_halves(self, groups: list[Group], now: int) -> None:
-        """Store half messages, which go to one queue, and have them answered; as `_store_groups` does."""
+    def _with_room(self, groups: list[Group], halves: list[Group]) -> list[Group]:
+        """Return the groups that there is room for: half messages need some beside the log, and are refused where there is none."""
         try:
-            self.check_open(now)
-            self.on_halves(groups, now)
-        except MessageRefused as exc:
-            if len(groups) == len(groups[0][3].senders) == 1:
-                self._acks.refuse(groups[0][3], exc)
-                return
-            apart = groups if len(groups) > 1 else [(*groups[0][:3], one) for one in groups[0][3].apart()]
-            for group in apart:
-                self._store_halves([group], now)
-        except Exception as exc:  # these sends fail, those of other groups do not feel it
-            for group in groups:
+            self.make_room_for_halves(sum(len(messages) for _, _, _, messages in halves))
+        except BrokerError as exc:
+            for group in halves:
                 self._refuse_group(group, exc)
+            return [group for group in groups if not group[2]]
+        return groups
 
     def _refuse_group(self, group: Group, exc: Exception) -> None:
         topic, queue_id, _, messages = group

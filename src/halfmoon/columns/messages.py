@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
@@ -27,6 +27,7 @@ Sender = tuple[int, int, int, int, int]
 
 _NOT_QUEUED = 0x4
 """The bit that PREPARED and ROLLBACK share."""
+_TRANSACTION_MASK, _COMMIT = 0xC, 0x8
 _BITS = {8: 0, 20: BORN_V6}, {8: 0, 20: STORE_V6}
 """IPv6 bits of sysFlag, by the lengths of the born host and of the store host."""
 _ENTRIES_AT_ONCE = 512
@@ -53,6 +54,25 @@ class Messages:
         messages = cls()
         messages.places = places
         return messages
+
+    @classmethod
+    def committed(cls, halves: Sequence[tuple[Messages, int]]) -> Messages:
+        """Return what commits of half messages store: each as it is, with the commit bit and the place of its own record."""
+        messages = cls()
+        for half, place in halves:
+            for body, properties, flag, sys_flag, born_ms, host, reconsume, _, code in half.drafts:
+                sys_flag = sys_flag & ~_TRANSACTION_MASK | _COMMIT
+                messages.drafts.append((body, properties, flag, sys_flag, born_ms, host, reconsume, place, code))
+        return messages
+
+    @classmethod
+    def numbers(cls, bodies: Sequence[int], properties: bytes, born_ms: int, host: bytes, code: int) -> Messages:
+        """Return messages whose bodies are numbers in decimal digits, and that share everything else."""
+        return cls([(b"%d" % number, properties, 0, 0, born_ms, host, 0, 0, code) for number in bodies])
+
+    def kept(self) -> list[Messages]:
+        """Return each message by itself, to be kept for long: it holds no bytes of others."""
+        return [Messages([draft]) for draft in self.drafts]
 
     def sent(self, peer: int, opaque: int, serialization: int, how: int, count: int) -> None:
         """Say who sent the next ``count`` messages, as one request."""
