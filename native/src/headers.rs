@@ -46,7 +46,10 @@ impl<'a> Fields<'a> {
         let mut found = Fields::default();
         inner.object(|inner, name| {
             match name {
-                b"a" => drop(inner.string()?),
+                // nobody looks at these, but the general decoder refuses what they cannot be
+                b"a" | b"c" | b"n" => drop(inner.string()?),
+                b"d" | b"l" => drop(inner.integer_32()?),
+                b"k" => drop(inner.boolean()?),
                 b"b" => found.topic = Some(inner.string()?),
                 b"e" => found.queue_id = Some(inner.integer_32()?),
                 b"f" => found.sys_flag = Some(inner.integer_32()?),
@@ -140,6 +143,9 @@ pub fn send_header_rocketmq(header: &[u8]) -> Option<SendHeader<'_>> {
             b"h" => h = value,
             b"j" => j = value,
             b"m" => m = value,
+            // nobody looks at these, but the general decoder refuses what they cannot be
+            b"d" | b"l" => drop(number(value)?),
+            b"k" => drop(truth(value)?),
             _ => {}
         }
     }
@@ -153,7 +159,7 @@ pub fn send_header_rocketmq(header: &[u8]) -> Option<SendHeader<'_>> {
         user_flag: number(h)?,
         properties: Cow::Borrowed(properties?),
         reconsume: number(j)?,
-        batch: m.eq_ignore_ascii_case(b"true"),
+        batch: truth(m)?,
     })
 }
 
@@ -171,6 +177,14 @@ fn entry<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
 fn number(text: &[u8]) -> Option<i32> {
     let text = std::str::from_utf8(text).ok().filter(|text| !text.starts_with('+') && text.len() <= 4300)?;
     text.parse().ok().filter(|number| *number < 0 || !text.starts_with('-'))
+}
+
+fn truth(text: &[u8]) -> Option<bool> {
+    match text {
+        b"true" => Some(true),
+        b"false" => Some(false),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

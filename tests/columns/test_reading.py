@@ -93,6 +93,18 @@ def test_a_rocketmq_header_whose_fields_come_twice_is_left_to_the_general_decode
     assert taken(twin, head + bytes(header)) is None
 
 
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+@pytest.mark.parametrize(("name", "value"), [("d", "4x"), ("d", "5000000000"), ("k", "fflse"), ("l", "-"), ("m", "ja")])
+def test_what_the_general_decoder_refuses_is_left_to_it_though_nobody_uses_it(twin, serialization, name, value):
+    command = request_command(send(max_reconsume_times=3), serialization=serialization)
+    assert taken(twin, encode(command)) is not None
+    command.fields[name] = value
+    with pytest.raises(BadHeader):
+        command.header(SendMessageV2)
+
+    assert taken(twin, encode(command)) is None
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_a_damaged_header_never_reads_as_other_fields_than_the_general_decoder_reads(twin, data):

@@ -33,7 +33,12 @@ class _Send(msgspec.Struct, gc=False):
     i: str = ""
     j: _I32Number = 0
     m: bool = False
-    a: str = ""
+    a: str = ""  # nobody looks at these, but the general decoder refuses what they cannot be
+    c: str = ""
+    d: _I32Number = 0
+    k: bool = False
+    limit: _I32Number = msgspec.field(default=0, name="l")
+    n: str = ""
 
 
 class _SendEnvelope(msgspec.Struct, gc=False):
@@ -110,8 +115,10 @@ def _learn_shape(key: tuple[bytes, bytes, bytes]) -> tuple[str, int, int, int, i
             return None
         shape = (
             fields[b"b"].decode(), _i32(fields[b"e"]), _i32(fields[b"f"]), _i32(fields[b"h"]), _i32(fields.get(b"j", b"0")),
-            fields.get(b"m", b"false").lower() == b"true",
+            _TRUTHS[fields.get(b"m", b"false")],
         )  # fmt: skip
+        # nobody looks at these, but the general decoder refuses what they cannot be
+        _i32(fields.get(b"d", b"0")), _i32(fields.get(b"l", b"0")), _TRUTHS[fields.get(b"k", b"false")]
     except (KeyError, ValueError):
         return None
     if sum(map(len, key)) <= _CACHED_BYTES_MAX:
@@ -119,6 +126,9 @@ def _learn_shape(key: tuple[bytes, bytes, bytes]) -> tuple[str, int, int, int, i
             _shapes.clear()
         _shapes[key] = shape
     return shape
+
+
+_TRUTHS = {b"true": True, b"false": False}
 
 
 def _i32(text: bytes) -> int:
@@ -162,6 +172,8 @@ class PullHeader(msgspec.Struct, gc=False):
     subscription: str | None = None
     expressionType: str | None = None
     topicBirthMs: _I64Number | None = None
+    maxMsgBytes: _I32Number | None = None  # of 5.x, as the next
+    requestSource: _I32Number | None = None
 
 
 class _PullEnvelope(msgspec.Struct, gc=False):
