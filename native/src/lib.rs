@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod batch;
+pub mod filtering;
 pub mod frames;
 pub mod headers;
 mod json;

@@ -4,15 +4,17 @@
 
 use std::cell::Cell;
 
+use memchr::memmem;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyIndexError, PyKeyError, PyUnicodeDecodeError, PyValueError, PyZeroDivisionError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyMemoryView, PySlice, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySlice, PyString, PyTuple, PyType};
 
 use crate::answers::{self, Form};
 use crate::batch;
+use crate::filtering::{self, Node, Number, Sign, Word};
 use crate::frames::{self, Rest};
 use crate::keys::{self, Bytes};
 use crate::messages::{self as columns, Illegal, Numbers, Sender, Source, Target};
@@ -24,7 +26,10 @@ use crate::requests::{Frame as RequestFrame, Head};
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 10;
+const INTERFACE: i64 = 11;
+
+/// Conditions within conditions of an expression that are looked at.
+const DEPTH_MAX: usize = 64;
 
 /// Of bytes that others may write so many are copied at once, to look at some.
 const PAGE_BYTES: usize = 4096;
@@ -667,6 +672,102 @@ impl Bytes for Shared<'_> {
     }
 }
 
+/// Return the indexes, rising, of the entries of records with one of these tag codes.
+#[pyfunction]
+fn tag_matches(entries: &[u8], codes: Vec<i64>) -> Vec<usize> {
+    filtering::tag_matches(entries, &codes)
+}
+
+/// Return the stored properties of the records of entries; `area` are bytes of the log from the offset `base` on.
+#[pyfunction]
+fn properties_of<'py>(area: &Bound<'py, PyAny>, base: i64, entries: &[u8], bytes_max: i64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    let most = usize::try_from(bytes_max).unwrap_or(0);
+    let found = filtering::properties_of(&Shared::of(area)?, base, entries, most);
+    Ok(found.iter().map(|text| PyBytes::new(area.py(), text)).collect())
+}
+
+/// An expression, as far as it can be told quickly whether messages match.
+#[pyclass(module = "halfmoon_native", frozen)]
+struct Sieve {
+    /// Apart, for a searcher wants a place that is a multiple of 32, and Python's objects lie at multiples of 16.
+    inner: Box<filtering::Sieve>,
+}
+
+#[pymethods]
+impl Sieve {
+    #[new]
+    fn new(needle: Option<&[u8]>, program: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let needle = needle.map(|needle| memmem::Finder::new(needle).into_owned());
+        Ok(Sieve { inner: Box::new(filtering::Sieve { needle, node: node_of(program, DEPTH_MAX)? }) })
+    }
+
+    /// Return the indexes, rising, of blocks of stored properties that match, and of those that somebody else must test.
+    fn matching(&self, blocks: &Bound<'_, PyAny>) -> PyResult<(Vec<usize>, Vec<usize>)> {
+        let (mut sure, mut unsure) = (Vec::new(), Vec::new());
+        for (index, block) in blocks.try_iter()?.enumerate() {
+            match self.inner.test(block?.cast::<PyBytes>()?.as_bytes()) {
+                Some(true) => sure.push(index),
+                None => unsure.push(index),
+                Some(false) => {}
+            }
+        }
+        Ok((sure, unsure))
+    }
+}
+
+/// Python gives objects places that are multiples of 16.
+const _: () = assert!(align_of::<Sieve>() <= 16 && align_of::<Messages>() <= 16 && align_of::<Reader>() <= 16);
+
+/// Read a condition of a program; one that is deeper than `depth`, or of no known kind, is left to the caller.
+fn node_of(program: &Bound<'_, PyTuple>, depth: usize) -> PyResult<Node> {
+    let Some(below) = depth.checked_sub(1) else { return Ok(Node::Unsure) };
+    let part = |at: usize| program.get_item(at);
+    let name = || part(1)?.extract::<Vec<u8>>();
+    let nodes = || -> PyResult<Vec<Node>> {
+        part(1)?.try_iter()?.map(|each| node_of(each?.cast::<PyTuple>()?, below)).collect()
+    };
+    let kind: PyBackedStr = part(0)?.extract()?;
+    Ok(match &*kind {
+        "all" => Node::All(nodes()?),
+        "any" => Node::Any(nodes()?),
+        "not" => Node::Not(Box::new(node_of(part(1)?.cast::<PyTuple>()?, below)?)),
+        "number" => match (sign_of(&part(2)?.extract::<PyBackedStr>()?), part(3)?) {
+            (None, _) => Node::Unsure,
+            (Some(sign), value) if value.is_instance_of::<PyFloat>() => Node::Number(name()?, sign, Number::Double(value.extract()?)),
+            (Some(sign), value) => Node::Number(name()?, sign, Number::Whole(value.extract()?)),
+        },
+        "text" => Node::Text(name()?, part(2)?.extract()?),
+        "in" => Node::In(name()?, part(2)?.extract::<Vec<Vec<u8>>>()?.into_iter().collect(), part(3)?.extract()?),
+        "null" => Node::Null(name()?),
+        "bare" => Node::Bare(name()?),
+        "search" => match word_of(&part(2)?.extract::<PyBackedStr>()?) {
+            None => Node::Unsure,
+            Some(word) => Node::Search(name()?, word, part(3)?.extract()?, part(4)?.extract()?),
+        },
+        _ => Node::Unsure,
+    })
+}
+
+fn sign_of(sign: &str) -> Option<Sign> {
+    Some(match sign {
+        ">" => Sign::Greater,
+        ">=" => Sign::GreaterOrEqual,
+        "<" => Sign::Less,
+        "<=" => Sign::LessOrEqual,
+        "=" => Sign::Equal,
+        _ => return None,
+    })
+}
+
+fn word_of(word: &str) -> Option<Word> {
+    Some(match word {
+        "CONTAINS" => Word::Contains,
+        "STARTSWITH" => Word::StartsWith,
+        "ENDSWITH" => Word::EndsWith,
+        _ => return None,
+    })
+}
+
 type Keys = (usize, usize, Vec<i32>, Vec<i64>, Vec<i64>);
 
 /// Return what the records are found by that lie one behind another from `at` on; `data` begins at the offset `first`.
@@ -701,8 +802,8 @@ fn index_entries<'py>(
 mod halfmoon_native {
     #[pymodule_export]
     use super::{
-        Messages, Reader, batch_drafts, batch_items, crc32, cut, done_answers, encode_batch, encode_properties, gather, half_properties,
-        index_entries, record_keys, record_rows, request_frame, stored_properties, tag_hash, whole_records,
+        Messages, Reader, Sieve, batch_drafts, batch_items, crc32, cut, done_answers, encode_batch, encode_properties, gather, half_properties,
+        index_entries, properties_of, record_keys, record_rows, request_frame, stored_properties, tag_hash, tag_matches, whole_records,
     };
 
     #[pymodule_export]

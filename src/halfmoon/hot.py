@@ -60,6 +60,7 @@ __all__ = [
     "Parts",
     "PullHeader",
     "Reader",
+    "Sieve",
     "batch_drafts",
     "batch_items",
     "crc32",
@@ -74,6 +75,7 @@ __all__ = [
     "keys_of",
     "parts_at",
     "parts_of",
+    "properties_of",
     "property_of",
     "pull_header_json",
     "record_keys",
@@ -81,6 +83,7 @@ __all__ = [
     "request_frame",
     "stored_properties",
     "tag_hash",
+    "tag_matches",
     "whole_records",
 ]
 
@@ -109,6 +112,7 @@ NATIVE: str | None = None if _found is None else _found.VERSION
 if TYPE_CHECKING or _found is None:
     from halfmoon.columns.answers import done_answers
     from halfmoon.columns.batch import batch_drafts, batch_items, encode_batch
+    from halfmoon.columns.filtering import Sieve, properties_of, tag_matches
     from halfmoon.columns.frames import cut
     from halfmoon.columns.keys import index_entries, record_keys
     from halfmoon.columns.messages import Messages, crc32
@@ -117,7 +121,8 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.record import gather, record_rows, whole_records
     from halfmoon.columns.requests import request_frame
 else:
-    Messages, Reader = _found.Messages, _found.Reader
+    Messages, Reader, Sieve = _found.Messages, _found.Reader, _found.Sieve
+    properties_of, tag_matches = _found.properties_of, _found.tag_matches
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
     done_answers, gather, record_rows = _found.done_answers, _found.gather, _found.record_rows
     encode_batch, encode_properties, request_frame = _found.encode_batch, _found.encode_properties, _found.request_frame

@@ -98,7 +98,7 @@ class RangeReader:
         np = arrays.np
         if isinstance(wanted, frozenset):
             return np.flatnonzero(np.isin(tags[:count], np.array(sorted(wanted), np.int64))), count
-        _, blocks, _ = property_blocks(self._log, view[: min(count, TESTED_MAX) * ENTRY_BYTES])
+        _, blocks, _ = property_blocks(self._log, bytes(view[: min(count, TESTED_MAX) * ENTRY_BYTES]))
         found, looked = wanted.matching(blocks)
         return np.array(found, np.int64), looked
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from halfmoon import arrays
 from halfmoon.effects import Work
-from halfmoon.hot import ENTRY_BYTES
+from halfmoon.hot import ENTRY_BYTES, NATIVE
 from halfmoon.ports import Disk
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
@@ -63,7 +63,8 @@ class Upkeep:
         self._waiting = False
         self._index_due = self._clean_due = 0
         self._activity = (0, 0)
-        self._index_syncing = self._numpy_wanted = False
+        self._index_syncing = False
+        self._numpy_asked = NATIVE is not None  # which the Python twin alone is quicker with
         self._to_correct: deque[ConsumeQueue] = deque()
         """Queues whose lowest offset is to be found anew, since log files went."""
 
@@ -114,8 +115,8 @@ class Upkeep:
             self._sync_index(sealed)
         if lag <= 0 or (lag < _FULL_BYTES and not idle):
             return False
-        if not self._numpy_wanted:
-            self._numpy_wanted = True
+        if not self._numpy_asked:
+            self._numpy_asked = True
             self._leave(Work(arrays.load, lambda result, now: None, False, "load numpy"))
         try:
             self._indexing.slice(published, now)

@@ -1,0 +1,195 @@
+"""What filters look at: which entries have a wanted tag, the properties of records, and which of these may match. Keeps nothing.
+
+Entries are looked at as an array where numpy is loaded, else by searching the bytes for the hash. Of a record only the fixed head
+and the properties are looked at, never the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from struct import Struct
+from typing import Any
+
+from halfmoon import arrays
+from halfmoon.columns.record import ENTRY, ENTRY_BYTES
+
+_TAG_AT = 12
+"""Where the tag's hash stands in an entry."""
+_SEARCHED_MAX = 8
+"""Hashes that are searched for one by one; with more of them each entry is looked up instead."""
+_FILLER_SIZE = 2**31 - 1
+_HASH = Struct(">q")
+_I32 = Struct(">i")
+_HEAD_BYTES, _FLAG_AT, _V6_BYTES, _RECORD_BYTES_MIN = 88, 39, 12, 91
+"""A record's head with two IPv4 hosts, body length included; the last byte of its sysFlag; what an IPv6 host takes more; and the
+least that a record takes, its lengths of topic and properties included."""
+_WIDE_MAGIC_END = 0xAB
+"""Last byte of the magic of records whose topic length has two bytes."""
+_ENTRY_COLUMNS = [("offset", ">i8"), ("size", ">i4"), ("tag", ">i8")]
+_ARRAY_MIN = 16
+"""With fewer entries an array costs more than it saves."""
+_SIZES_SHARE = 24
+"""With more sizes than one in so many blocks, each is cut out by itself."""
+
+
+# ---------------------------------------------------------------- tags
+
+
+def tag_matches(entries: bytes, codes: Sequence[int]) -> list[int]:
+    """Return the indexes, rising, of the entries of records with one of these tag codes."""
+    if arrays.np is not None:
+        return _array_search(arrays.np, entries, codes)
+    if len(codes) > _SEARCHED_MAX:
+        wanted = frozenset(codes)
+        return [index for index, (_, size, tag) in enumerate(ENTRY.iter_unpack(entries)) if tag in wanted and _is_real(size)]
+    found = [_places(entries, _HASH.pack(code)) for code in codes]
+    return list(merge(*found)) if len(found) > 1 else list(*found)
+
+
+def _is_real(size: int) -> bool:
+    return size not in (0, _FILLER_SIZE)
+
+
+def _array_search(np: Any, entries: bytes, codes: Sequence[int]) -> list[int]:
+    # Numbers are compared as they lie in memory: the hashes are turned round once instead of every entry.
+    columns = np.frombuffer(entries, dtype=[("offset", "<i8"), ("size", "<i4"), ("tag", "<i8")])
+    hashes = [int.from_bytes(_HASH.pack(code), "little", signed=True) for code in codes]
+    tags = columns["tag"]
+    places = (tags == hashes[0] if len(hashes) == 1 else np.isin(tags, np.array(hashes, dtype=np.int64))).nonzero()[0]
+    sizes = columns["size"][places]
+    filler = int.from_bytes(_I32.pack(_FILLER_SIZE), "little", signed=True)
+    found: list[int] = places[(sizes != filler) & (sizes != 0)].tolist()
+    return found
+
+
+def _places(entries: bytes, pattern: bytes) -> Iterator[int]:
+    at = entries.find(pattern)
+    while at >= 0:
+        index, rest = divmod(at, ENTRY_BYTES)
+        if rest == _TAG_AT and _is_real(_I32.unpack_from(entries, at - 4)[0]):
+            yield index
+        at = entries.find(pattern, at + 1)
+
+
+# ---------------------------------------------------------------- properties
+
+
+def properties_of(area: memoryview, base: int, entries: bytes, bytes_max: int) -> list[bytes]:
+    """Return the stored properties of the records of entries; ``area`` are bytes of the log from the offset ``base`` on.
+
+    Ends before an entry whose record is not all in the area, but for the first, of which it takes what is there; and behind
+    ``bytes_max`` bytes. What makes no sense as a record has empty properties.
+    """
+    if arrays.np is not None and len(entries) >= _ARRAY_MIN * ENTRY_BYTES:
+        found = _array_blocks(arrays.np, area, base, entries, bytes_max)
+        if found is not None:
+            return found
+    found, limit = [], len(area)
+    for place, size, _ in ENTRY.iter_unpack(entries):
+        at, end = place - base, place - base + size
+        if bytes_max <= 0 or size <= 0 or size == _FILLER_SIZE or not 0 <= at < limit or (found and end > limit):
+            break
+        end = min(end, limit)
+        block = bytes(area[_place(area, at, end) : end])
+        found.append(block)
+        bytes_max -= len(block)
+    return found
+
+
+def _place(area: memoryview, begin: int, end: int) -> int:
+    """Return where the properties begin of the record that lies between two places; the end when that makes no sense."""
+    if end - begin < _RECORD_BYTES_MIN:
+        return end
+    flag = area[begin + _FLAG_AT]
+    head = begin + _HEAD_BYTES + _V6_BYTES * ((flag >> 4 & 1) + (flag >> 5 & 1))
+    if head > end:
+        return end
+    topic_at: int = head + _I32.unpack_from(area, head - 4)[0]
+    if not head <= topic_at <= end - 3:
+        return end
+    if area[begin + 7] == _WIDE_MAGIC_END:
+        return min(topic_at + 4 + (area[topic_at] << 8 | area[topic_at + 1]), end)
+    return min(topic_at + 3 + area[topic_at], end)
+
+
+def _array_blocks(np: Any, area: memoryview, base: int, entries: bytes, bytes_max: int) -> list[bytes] | None:
+    """Return the properties of all entries at once; None when not all of them are ordinary."""
+    columns = np.frombuffer(entries, dtype=_ENTRY_COLUMNS)
+    starts, sizes = columns["offset"].astype(np.int64) - base, columns["size"].astype(np.int64)
+    ends = starts + sizes
+    if (sizes < _RECORD_BYTES_MIN).any() or starts.min() < 0 or ends.max() > len(area):
+        return None
+    places = _array_places(np, np.frombuffer(area, dtype=np.uint8), starts, ends)
+    if places is None:
+        return None
+    sizes = ends - places
+    count = len(sizes)
+    if sizes.sum() >= bytes_max:
+        count = min(count, int(np.searchsorted(np.cumsum(sizes), bytes_max)) + 1) if bytes_max > 0 else 0
+    return _array_cut(np, area, places[:count], sizes[:count])
+
+
+def _array_cut(np: Any, area: memoryview, places: Any, sizes: Any) -> list[bytes]:
+    """Return the bytes at some places. Those of one size are taken together, for a fraction of the price of one by one."""
+    order = np.argsort(sizes, kind="stable")
+    cuts = np.flatnonzero(np.diff(sizes[order])) + 1
+    if len(cuts) > len(order) // _SIZES_SHARE:
+        return list(map(bytes, map(area.__getitem__, map(slice, places.tolist(), (places + sizes).tolist()))))
+    found = np.empty(len(order), dtype=object)
+    for those in np.split(order, cuts):
+        size = int(sizes[those[0]]) if len(those) else 0
+        if size:
+            pieces = np.ndarray((len(area) - size + 1,), dtype=f"V{size}", buffer=area, strides=(1,))
+            found[those] = pieces[places[those]].astype(object)
+        else:
+            found[those] = b""
+    return found.tolist()  # type: ignore[no-any-return]
+
+
+def _array_places(np: Any, data: Any, begin: Any, end: Any) -> Any:
+    """Return the same as `_place` for many records at once; None when one of them makes no sense."""
+    flag = data[begin + _FLAG_AT] & 0x30
+    head = begin + _HEAD_BYTES
+    if flag.any():
+        head += _V6_BYTES * ((flag >> 4 & 1) + (flag >> 5 & 1)).astype(np.int64)
+        if (head > end).any():
+            return None
+    numbers = [data[head - back].astype(np.int64) for back in (4, 3, 2, 1)]
+    topic_at = head + (numbers[0] << 24 | numbers[1] << 16 | numbers[2] << 8 | numbers[3])  # one below 0 is too large
+    if (topic_at > end - 3).any():
+        return None
+    length = data[topic_at].astype(np.int64)
+    found = topic_at + 3 + length
+    wide = data[begin + 7] == _WIDE_MAGIC_END
+    if wide.any():
+        found = np.where(wide, topic_at + 4 + (length << 8 | data[topic_at + 1]), found)
+    return np.minimum(found, end)
+
+
+# ---------------------------------------------------------------- expressions
+
+Program = tuple[Any, ...]
+"""A condition for a `Sieve`: what `halfmoon.sql92.sieve.program` makes of an expression."""
+
+
+class Sieve:
+    """An expression, as far as it can be told quickly whether messages match.
+
+    ``needle``: bytes that each match contains, or None.
+    """
+
+    __slots__ = ("_needle",)
+
+    def __init__(self, needle: bytes | None, program: Program) -> None:
+        self._needle = needle
+
+    def matching(self, blocks: Sequence[bytes]) -> tuple[list[int], list[int]]:
+        """Return the indexes, rising, of blocks of stored properties that match, and of those that somebody else must test.
+
+        The others match not. This twin looks for the needle only, and is sure of nothing; the compiled one knows most.
+        """
+        needle = self._needle
+        if needle is None:
+            return [], list(range(len(blocks)))
+        return [], [index for index, block in enumerate(blocks) if block.find(needle) >= 0]
