@@ -17,3 +17,4 @@ mod python;
 pub mod reader;
 pub mod record;
 pub mod requests;
+pub mod rows;

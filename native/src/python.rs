@@ -1,6 +1,7 @@
 //! The module as Python sees it: the names, arguments and errors of `halfmoon.columns`.
 //!
-//! Nothing here lets go of the interpreter: a turn's work takes microseconds, and another thread would cost more than it brings.
+//! Only the columns of Arrow are made without the interpreter: a turn's work takes microseconds, and another thread would cost more
+//! than it brings.
 
 use std::cell::Cell;
 
@@ -22,11 +23,15 @@ use crate::properties;
 use crate::reader;
 use crate::record::{self, Wanted};
 use crate::requests::{Frame as RequestFrame, Head};
+use crate::rows;
 
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 11;
+const INTERFACE: i64 = 12;
+
+/// Buffers of columns begin at multiples of this.
+const ALIGNED: usize = 64;
 
 /// Conditions within conditions of an expression that are looked at.
 const DEPTH_MAX: usize = 64;
@@ -672,6 +677,44 @@ impl Bytes for Shared<'_> {
     }
 }
 
+/// Where the buffers of each column lie.
+type Places = Vec<Vec<Option<(usize, usize)>>>;
+
+/// Return the records that lie one behind another and have a queue offset from `begin` up to `end`, as columns of Arrow. Others may
+/// use the interpreter meanwhile.
+#[pyfunction]
+fn row_columns<'py>(
+    py: Python<'py>,
+    raw: PyBackedBytes,
+    begin: i64,
+    end: i64,
+    names: Vec<PyBackedStr>,
+    verify: bool,
+) -> PyResult<Option<(usize, Bound<'py, PyBytes>, Places)>> {
+    let Some(kinds) = names.iter().map(|name| rows::kind_of(name)).collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let Some(found) = py.detach(|| rows::rows(&raw, begin, end, &kinds, verify)) else { return Ok(None) };
+    let (mut places, mut size): (Places, _) = (Vec::new(), 0_usize);
+    for column in &found.columns {
+        let mut place = |buffer: Option<&[u8]>| {
+            let begin = size;
+            size = buffer.map_or(size, |buffer| size.saturating_add(buffer.len()).next_multiple_of(ALIGNED));
+            buffer.map(|buffer| (begin, buffer.len()))
+        };
+        places.push(column.buffers().into_iter().map(&mut place).collect());
+    }
+    let all = PyBytes::new_with(py, size, |all| {
+        for (column, places) in found.columns.iter().zip(&places) {
+            for (buffer, place) in column.buffers().into_iter().zip(places) {
+                let (Some(buffer), Some((begin, size))) = (buffer, place) else { continue };
+                let into = all.get_mut(*begin..begin.saturating_add(*size));
+                into.ok_or_else(|| PyIndexError::new_err("a buffer has no place"))?.copy_from_slice(buffer);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(Some((found.count, all, places)))
+}
+
 /// Return the indexes, rising, of the entries of records with one of these tag codes.
 #[pyfunction]
 fn tag_matches(entries: &[u8], codes: Vec<i64>) -> Vec<usize> {
@@ -803,7 +846,7 @@ mod halfmoon_native {
     #[pymodule_export]
     use super::{
         Messages, Reader, Sieve, batch_drafts, batch_items, crc32, cut, done_answers, encode_batch, encode_properties, gather, half_properties,
-        index_entries, properties_of, record_keys, record_rows, request_frame, stored_properties, tag_hash, tag_matches, whole_records,
+        index_entries, properties_of, record_keys, record_rows, request_frame, row_columns, stored_properties, tag_hash, tag_matches, whole_records,
     };
 
     #[pymodule_export]

@@ -81,6 +81,7 @@ __all__ = [
     "record_keys",
     "record_rows",
     "request_frame",
+    "row_columns",
     "stored_properties",
     "tag_hash",
     "tag_matches",
@@ -120,9 +121,10 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.reading import Reader
     from halfmoon.columns.record import gather, record_rows, whole_records
     from halfmoon.columns.requests import request_frame
+    from halfmoon.columns.rows import row_columns
 else:
     Messages, Reader, Sieve = _found.Messages, _found.Reader, _found.Sieve
-    properties_of, tag_matches = _found.properties_of, _found.tag_matches
+    properties_of, row_columns, tag_matches = _found.properties_of, _found.row_columns, _found.tag_matches
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
     done_answers, gather, record_rows = _found.done_answers, _found.gather, _found.record_rows
     encode_batch, encode_properties, request_frame = _found.encode_batch, _found.encode_properties, _found.request_frame

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from halfmoon import columns
-from halfmoon.columns import answers, batch, filtering, frames, keys, messages, properties, reading, record, requests
+from halfmoon.columns import answers, batch, filtering, frames, keys, messages, properties, reading, record, requests, rows
 
 try:
     import halfmoon_native
@@ -34,7 +34,7 @@ class Twin:
         raise AttributeError(name)
 
 
-PYTHON = Twin("python", reading, messages, batch, frames, properties, record, keys, requests, answers, filtering)
+PYTHON = Twin("python", reading, messages, batch, frames, properties, record, keys, requests, answers, filtering, rows)
 
 
 def native() -> Twin:

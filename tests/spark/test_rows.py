@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 
@@ -14,7 +15,7 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from halfmoon.errors import BadMessage, UsageError
-from halfmoon.hot import MAGIC_V2
+from halfmoon.hot import MAGIC_V2, NATIVE, row_columns
 from halfmoon.spark import rows
 from halfmoon.spark.rows import COLUMNS, DDL, MS_MAX, MS_MIN, SCHEMA, batch_of, schema_of
 from halfmoon.wire import properties
@@ -27,6 +28,15 @@ from tests.records import record_of
 V4, V6 = pack_host("192.0.2.10:51676"), pack_host("[2001:db8::7]:10911")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EVERY = {"broker": "b-0", "begin": -(2**63), "end": 2**63 - 1}
+
+
+@pytest.fixture(params=["as it is", "numpy"], scope="module", autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With the compiled twin where it is installed, and with numpy alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "numpy":
+            patch.setattr(rows, "row_columns", lambda *_: None)
+        yield
 
 
 def record(**changes) -> bytes:
@@ -141,6 +151,39 @@ def test_all_columns_say_what_the_plain_road_says(parts: list[bytes]):
     raw = b"".join(parts)
 
     assert arrow_rows(raw) == plain_rows(raw)
+
+
+@st.composite
+def ordinary_record(draw: st.DrawFn) -> bytes:
+    """Return a record as most are: hosts of IPv4, a plain body, properties of UTF-8."""
+    names = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "a", "ab"])
+    return record(
+        magic=draw(st.sampled_from([None, MAGIC_V2])),
+        queue_offset=draw(st.integers(0, 9)),
+        physical_offset=draw(i64),
+        body=draw(st.binary(max_size=40)),
+        properties=properties.encode(draw(st.dictionaries(names, st.text("xyzü", max_size=4), max_size=4))),
+        born_ms=draw(i64),
+        sys_flag=draw(st.sampled_from([0, 4, 8, 12])),
+    )
+
+
+@given(st.lists(ordinary_record(), max_size=12), st.integers(0, 9), st.integers(0, 9), st.booleans(), st.permutations(COLUMNS))
+@settings(max_examples=120)
+def test_both_twins_make_the_same_of_ordinary_records(parts: list[bytes], begin: int, end: int, verify: bool, columns: list[str]):
+    raw, columns = b"".join(parts), columns[: 1 + begin + end]
+    asked = {"broker": "b", "begin": begin, "end": end, "columns": columns, "verify": verify}
+    found = rows.row_columns(raw, begin, end, [name for name in columns if name != "brokerName"], verify)
+    assert (found is None) == (NATIVE is None or rows.row_columns is not row_columns)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "row_columns", lambda *_: None)
+        by_numpy = batch_of(raw, **asked)
+
+    made = batch_of(raw, **asked)
+
+    made.validate(full=True)
+    assert made.equals(by_numpy)
+    assert made.schema.equals(by_numpy.schema)
 
 
 @given(st.lists(any_record(), min_size=1, max_size=3), st.data())

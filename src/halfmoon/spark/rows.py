@@ -1,12 +1,14 @@
 """Stored records as Arrow rows: what the source yields. Reads bytes it is given; asks nobody.
 
-`batch_of` is the only way in, so that another decoder can take its place. The plain road is `halfmoon.wire.record`.
+`batch_of` is the only way in. Ordinary records are made into columns by the compiled twin where it is there, all others with numpy;
+the plain road is `halfmoon.wire.record`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from halfmoon.errors import BadMessage, UsageError
+from halfmoon.hot import row_columns
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.columns import Ints, Pairs, Records, Spans, bad_bodies, records
 from halfmoon.wire.compression import decompress
@@ -89,6 +92,10 @@ def batch_of(
         BadMessage: a record is damaged; the text names broker, queue and offset.
         UsageError: a body was compressed in a way whose package is missing.
     """
+    schema = schema or schema_of(columns)
+    made = row_columns(raw, begin, end, [name for name in columns if name != "brokerName"], verify)
+    if made is not None:
+        return _batch_from(raw, *made, broker, schema)
     try:
         found = records(raw, begin, end)
         if verify and len(bad := bad_bodies(raw, found)):
@@ -97,7 +104,37 @@ def batch_of(
         arrays = [_MAKERS[name](chunk) for name in columns]
     except BadMessage as exc:
         raise BadMessage(f"broker {broker}: {exc}") from None
-    return pa.RecordBatch.from_arrays(arrays, schema=schema or schema_of(columns))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _batch_from(
+    raw: bytes, count: int, made: bytes, columns: Sequence[Sequence[tuple[int, int] | None]], broker: str, schema: pa.Schema
+) -> pa.RecordBatch:  # fmt: skip
+    """Return what `row_columns` made as rows; only bodies are copied."""
+    whole, others = pa.py_buffer(made), iter(columns)
+    brokers = pa.repeat(pa.scalar(broker, pa.string()), count)
+    arrays = []
+    for field in schema:
+        if field.name == "brokerName":
+            arrays.append(brokers)
+        else:
+            arrays.append(_array_from(raw, field.type, count, [each and whole.slice(*each) for each in next(others)]))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array_from(raw: bytes, kind: pa.DataType, count: int, buffers: list[Any]) -> pa.Array:
+    if pa.types.is_binary(kind):
+        spans = pa.BinaryArray.from_buffers(kind, 2 * count, [None, *buffers, pa.py_buffer(raw)])
+        return spans.take(pa.array(np.arange(0, 2 * count, 2)))
+    if not pa.types.is_map(kind):
+        return pa.Array.from_buffers(kind, count, [None, *buffers] if len(buffers) == 1 else buffers)
+    offsets, name_offsets, names, value_offsets, values = buffers
+    pairs = name_offsets.size // 4 - 1
+    return pa.MapArray.from_arrays(
+        pa.Array.from_buffers(pa.int32(), count + 1, [None, offsets]),
+        pa.StringArray.from_buffers(pairs, name_offsets, names),
+        pa.StringArray.from_buffers(pairs, value_offsets, values),
+    )
 
 
 class _Chunk:
