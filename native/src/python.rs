@@ -583,8 +583,7 @@ fn apart<'py>(wanted: &Wanted, pieces: Pieces<'py>) -> PyResult<(usize, usize, P
 }
 
 fn slice_of<'py>(data: &Bound<'py, PyAny>, begin: usize, end: usize) -> PyResult<Bound<'py, PyAny>> {
-    let [begin, end] = [begin, end].map(|at| isize::try_from(at).unwrap_or(isize::MAX));
-    data.get_item(PySlice::new(data.py(), begin, end, 1))
+    data.get_item(data.py().get_type::<PySlice>().call1((begin, end))?) // PySlice::new never gives its numbers back
 }
 
 type Row<'py> = (Bound<'py, PyTuple>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, usize);
