@@ -11,6 +11,8 @@ use crate::record::{ENTRY_BYTES, MAGIC_V2};
 const FILLER_SIZE: i32 = i32::MAX;
 /// The least that a record takes.
 const RECORD_BYTES_MIN: usize = 91;
+/// Bytes that all conditions of an expression together pass over in one message; more is left to the caller, who makes a table first.
+const WORK_MAX: usize = 128 * 1024;
 /// Digits of numbers that are compared here; what is longer is left to the caller.
 const DIGITS_MAX: usize = 9;
 
@@ -155,6 +157,15 @@ fn truth(value: bool) -> Truth {
 }
 
 impl Node {
+    /// How many conditions there are that look for a property.
+    pub fn conditions(&self) -> usize {
+        match self {
+            Node::All(parts) | Node::Any(parts) => parts.iter().map(Node::conditions).fold(0, usize::saturating_add),
+            Node::Not(of) => of.conditions(),
+            _ => 1,
+        }
+    }
+
     fn test(&self, block: &[u8]) -> Truth {
         match self {
             Node::All(parts) => first_of(parts, block, Truth::False, Truth::True),
@@ -246,6 +257,8 @@ pub struct Sieve {
     pub needle: Option<memmem::Finder<'static>>,
     /// What is tested.
     pub node: Node,
+    /// How many conditions that is.
+    pub conditions: usize,
 }
 
 impl Sieve {
@@ -253,6 +266,9 @@ impl Sieve {
     pub fn test(&self, block: &[u8]) -> Option<bool> {
         if self.needle.as_ref().is_some_and(|needle| needle.find(block).is_none()) {
             return Some(false);
+        }
+        if self.conditions.saturating_mul(block.len()) > WORK_MAX {
+            return None;
         }
         match self.node.test(block) {
             Truth::True => Some(true),
@@ -292,7 +308,7 @@ mod tests {
                 Node::Text(name.clone(), b"a".to_vec()),
                 Node::Search(name.clone(), Word::EndsWith, b"a".to_vec(), true),
             ] {
-                let sieve = Sieve { needle: None, node: Node::Any(vec![node, Node::Null(name.clone())]) };
+                let sieve = Sieve { needle: None, node: Node::Any(vec![node, Node::Null(name.clone())]), conditions: 2 };
                 prop_assert!(known || sieve.test(&block) == Some(true));
             }
         }

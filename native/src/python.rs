@@ -740,7 +740,8 @@ impl Sieve {
     #[new]
     fn new(needle: Option<&[u8]>, program: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let needle = needle.map(|needle| memmem::Finder::new(needle).into_owned());
-        Ok(Sieve { inner: Box::new(filtering::Sieve { needle, node: node_of(program, DEPTH_MAX)? }) })
+        let node = node_of(program, DEPTH_MAX)?;
+        Ok(Sieve { inner: Box::new(filtering::Sieve { needle, conditions: node.conditions(), node }) })
     }
 
     /// Return the indexes, rising, of blocks of stored properties that match, and of those that somebody else must test.
