@@ -157,7 +157,7 @@ class Sends:
         """Return the groups that there is room for: half messages need some beside the log, and are refused where there is none."""
         try:
             self.make_room_for_halves(sum(len(messages) for _, _, _, messages in halves))
-        except BrokerError as exc:
+        except Exception as exc:  # those of other groups do not feel it
             for group in halves:
                 self._refuse_group(group, exc)
             return [group for group in groups if not group[2]]
