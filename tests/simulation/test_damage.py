@@ -113,7 +113,7 @@ def test_progress_that_is_acknowledged_and_cannot_be_saved_is_found_in_every_see
         ("commitlog.CommitLog._behind_damage", "lost", 11),  # the log ends at the first damage
         ("commitlog.CommitLog._behind_damage", "lost", 2),
         ("aside.Aside.rest", "kept nowhere", 14),
-        ("aside.Aside.rest", "kept nowhere", 21),
+        ("aside.Aside.rest", "kept nowhere", 17),
         ("recovery._report", "nothing is said", 6),
         ("recovery._report", "nothing is said", 1),
     ],

@@ -67,7 +67,7 @@ def test_without_rule_4_an_attempt_is_decided_that_was_given_up() -> None:
 
 
 def test_without_rule_5_a_batch_that_was_published_in_part_stays_so() -> None:
-    assert found("lost", make_broker=Unfinished, kinds=("torn", "kill"))
+    assert found("lost", make_broker=Unfinished, kinds=("torn", "kill"), messages_a_turn=2)
 
 
 def test_without_rule_6_what_comes_after_the_decision_is_published_too() -> None:
