@@ -28,7 +28,7 @@ use crate::rows;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 12;
+const INTERFACE: i64 = 13;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -691,27 +691,36 @@ fn row_columns<'py>(
     verify: bool,
 ) -> PyResult<Option<(usize, Bound<'py, PyBytes>, Places)>> {
     let Some(kinds) = names.iter().map(|name| rows::kind_of(name)).collect::<Option<Vec<_>>>() else { return Ok(None) };
-    let Some(found) = py.detach(|| rows::rows(&raw, begin, end, &kinds, verify)) else { return Ok(None) };
-    let (mut places, mut size): (Places, _) = (Vec::new(), 0_usize);
-    for column in &found.columns {
-        let mut place = |buffer: Option<&[u8]>| {
-            let begin = size;
-            size = buffer.map_or(size, |buffer| size.saturating_add(buffer.len()).next_multiple_of(ALIGNED));
-            buffer.map(|buffer| (begin, buffer.len()))
-        };
-        places.push(column.buffers().into_iter().map(&mut place).collect());
-    }
-    let all = PyBytes::new_with(py, size, |all| {
-        for (column, places) in found.columns.iter().zip(&places) {
-            for (buffer, place) in column.buffers().into_iter().zip(places) {
-                let (Some(buffer), Some((begin, size))) = (buffer, place) else { continue };
-                let into = all.get_mut(*begin..begin.saturating_add(*size));
-                into.ok_or_else(|| PyIndexError::new_err("a buffer has no place"))?.copy_from_slice(buffer);
+    let planned = py.detach(|| {
+        let found = rows::rows(&raw, begin, end, &kinds, verify)?;
+        let sizes = kinds.iter().map(|kind| found.sizes(*kind)).collect::<Option<Vec<_>>>()?;
+        Some((found, sizes))
+    });
+    let Some((found, sizes)) = planned else { return Ok(None) };
+    let mut end = 0_usize;
+    let mut place = |size: usize| {
+        let begin = end;
+        end = end.saturating_add(size).next_multiple_of(ALIGNED);
+        (begin, size)
+    };
+    let places: Places = sizes.iter().map(|sizes| sizes.iter().map(|size| size.map(&mut place)).collect()).collect();
+    let all = PyBytes::new_with(py, end, |all| {
+        let filled = py.detach(|| {
+            let mut rest = all;
+            for (kind, sizes) in kinds.iter().zip(&sizes) {
+                let mut buffers = Vec::new();
+                for size in sizes.iter().flatten() {
+                    let (buffer, behind) = rest.split_at_mut_checked(size.next_multiple_of(ALIGNED))?;
+                    buffers.push(buffer.get_mut(..*size)?);
+                    rest = behind;
+                }
+                found.fill(*kind, &mut buffers)?;
             }
-        }
-        Ok(())
+            Some(())
+        });
+        filled.ok_or_else(|| PyIndexError::new_err("a buffer has no place"))
     })?;
-    Ok(Some((found.count, all, places)))
+    Ok(Some((found.count(), all, places)))
 }
 
 /// Return the indexes, rising, of the entries of records with one of these tag codes.

@@ -1,9 +1,8 @@
 """Stored records as the buffers of Arrow columns, for `halfmoon.spark.rows`. Knows nothing of Arrow's library, keeps nothing.
 
 The buffers lie in one run of bytes, so that the allocator may give the same pages again. A column is the places (begin, size)
-of its buffers: of numbers; of the spans of bodies, where each begins in the bytes given and where it ends, and once more where the
-last one ends; of bits (None: all are there), offsets and bytes of texts; of offsets, name offsets, names, value offsets and values
-of the properties. Numbers are as in memory, spans and offsets have 32 bits, times are microseconds.
+of its buffers: of numbers; of bits (None: all are there), offsets and bytes of texts and bodies; of offsets, name offsets, names,
+value offsets and values of the properties. Numbers are as in memory, offsets have 32 bits, times are microseconds.
 """
 
 from __future__ import annotations

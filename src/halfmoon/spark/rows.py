@@ -95,7 +95,7 @@ def batch_of(
     schema = schema or schema_of(columns)
     made = row_columns(raw, begin, end, [name for name in columns if name != "brokerName"], verify)
     if made is not None:
-        return _batch_from(raw, *made, broker, schema)
+        return _batch_from(*made, broker, schema)
     try:
         found = records(raw, begin, end)
         if verify and len(bad := bad_bodies(raw, found)):
@@ -108,9 +108,9 @@ def batch_of(
 
 
 def _batch_from(
-    raw: bytes, count: int, made: bytes, columns: Sequence[Sequence[tuple[int, int] | None]], broker: str, schema: pa.Schema
+    count: int, made: bytes, columns: Sequence[Sequence[tuple[int, int] | None]], broker: str, schema: pa.Schema
 ) -> pa.RecordBatch:  # fmt: skip
-    """Return what `row_columns` made as rows; only bodies are copied."""
+    """Return what `row_columns` made as rows; nothing is copied."""
     whole, others = pa.py_buffer(made), iter(columns)
     brokers = pa.repeat(pa.scalar(broker, pa.string()), count)
     arrays = []
@@ -118,14 +118,11 @@ def _batch_from(
         if field.name == "brokerName":
             arrays.append(brokers)
         else:
-            arrays.append(_array_from(raw, field.type, count, [each and whole.slice(*each) for each in next(others)]))
+            arrays.append(_array_from(field.type, count, [each and whole.slice(*each) for each in next(others)]))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _array_from(raw: bytes, kind: pa.DataType, count: int, buffers: list[Any]) -> pa.Array:
-    if pa.types.is_binary(kind):
-        spans = pa.BinaryArray.from_buffers(kind, 2 * count, [None, *buffers, pa.py_buffer(raw)])
-        return spans.take(pa.array(np.arange(0, 2 * count, 2)))
+def _array_from(kind: pa.DataType, count: int, buffers: list[Any]) -> pa.Array:
     if not pa.types.is_map(kind):
         return pa.Array.from_buffers(kind, count, [None, *buffers] if len(buffers) == 1 else buffers)
     offsets, name_offsets, names, value_offsets, values = buffers
