@@ -20,6 +20,7 @@ from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.ports import server_on
 from halfmoon.shell.aio import Connections
+from halfmoon.shell.allocator import keep_freed_memory
 from halfmoon.shell.clock import Clock
 from halfmoon.shell.disk import RealDisk
 from halfmoon.shell.drive import Driver, wait_signal
@@ -161,6 +162,7 @@ def run(make: Callable[[], Awaitable[Parts]], ready: Callable[[tuple[Part, ...]]
 
     ``make`` returns the coroutine that makes the parts; ``ready`` is told of them once all of them listen. Raises NotSaved.
     """
+    keep_freed_memory()
     run_loop(_run(make, ready))
 
 
