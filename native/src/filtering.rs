@@ -1,10 +1,9 @@
 //! What filters look at: queue entries with a wanted tag, the properties of records, and which of these may match an expression.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use memchr::{memchr_iter, memmem};
+use memchr::{memchr, memchr_iter, memmem};
 
-use crate::keys::Bytes;
 use crate::record::{ENTRY_BYTES, MAGIC_V2};
 
 /// The size in entries that point at no record.
@@ -13,6 +12,32 @@ const FILLER_SIZE: i32 = i32::MAX;
 const RECORD_BYTES_MIN: usize = 91;
 /// Bytes that all conditions of an expression together pass over in one message; more is left to the caller, who makes a table first.
 const WORK_MAX: usize = 128 * 1024;
+/// The most that a record takes before its body.
+const HEAD_BYTES_MAX: usize = 112;
+/// A larger record is not copied with its body: its head first, then what is behind the body.
+const COPIED_WHOLE_MAX: usize = 2048;
+/// Bytes between records that are copied with them, for less than a copy of its own would cost.
+const GAP_BYTES_MAX: usize = 2048;
+/// Bytes copied at once.
+const COPIED_MAX: usize = 64 * 1024;
+/// Properties handed out at once, and the bytes with which they are enough.
+const HANDED_MAX: usize = 512;
+const HANDED_BYTES_MAX: usize = 256 * 1024;
+/// With more names than this a pair's is looked up in a table.
+const COMPARED_NAMES_MAX: usize = 4;
+/// Work of a sieve is counted in parts of a step, of a nanosecond or two each.
+const WORK_OF_STEP: u64 = 100;
+/// Finding a record and its properties.
+const WORK_OF_MESSAGE: u64 = 20;
+/// A copy, and how many bytes of it add one.
+const WORK_OF_PIECE: u64 = 160;
+const COPIED_OF_WORK: u64 = 10;
+/// A pair that is passed, by comparing names or with a table.
+const WORK_OF_PAIR: u64 = 5;
+const WORK_OF_PAIR_IN_TABLE: u64 = 20;
+/// A condition, and how many bytes of a value that it reads, or that are searched for what each match contains, add one.
+const WORK_OF_CONDITION: u64 = 5;
+const READ_OF_WORK: u64 = 2;
 /// Digits of numbers that are compared here; what is longer is left to the caller.
 const DIGITS_MAX: usize = 9;
 
@@ -28,58 +53,190 @@ fn is_real(size: i32) -> bool {
     0 != size && size != FILLER_SIZE
 }
 
-/// Return the indexes, rising, of the entries of records with one of these tag codes.
-pub fn tag_matches(entries: &[u8], codes: &[i64]) -> Vec<usize> {
+/// Return the indexes, rising, of the first `at_most` entries of records with one of these tag codes.
+pub fn tag_matches(entries: &[u8], codes: &[i64], at_most: usize) -> Vec<usize> {
     let many: HashSet<i64> = if codes.len() > 8 { codes.iter().copied().collect() } else { HashSet::new() };
     let wanted = |code: i64| if many.is_empty() { codes.contains(&code) } else { many.contains(&code) };
     let count = entries.len() / ENTRY_BYTES;
-    (0..count).filter(|index| entry_at(entries, *index).is_some_and(|(_, size, code)| wanted(code) && is_real(size))).collect()
+    let found = (0..count).filter(|index| entry_at(entries, *index).is_some_and(|(_, size, code)| wanted(code) && is_real(size)));
+    found.take(at_most).collect()
 }
 
-/// Return the stored properties of the records of entries; `area` begins at the offset `base` of the log. Ends before an entry
-/// whose record is not all in the area, but for the first, and behind `bytes_max`.
-pub fn properties_of(area: &impl Bytes, base: i64, entries: &[u8], bytes_max: usize) -> Vec<Vec<u8>> {
-    let (mut found, mut all) = (Vec::new(), 0_usize);
-    for index in 0..entries.len() / ENTRY_BYTES {
-        let range = || -> Option<(usize, usize)> {
-            let (place, size, _) = entry_at(entries, index).filter(|(_, size, _)| 0 < *size && is_real(*size))?;
-            let begin = usize::try_from(place.checked_sub(base)?).ok().filter(|begin| *begin < area.len())?;
-            Some((begin, begin.checked_add(usize::try_from(size).ok()?)?))
-        };
-        let Some((begin, end)) = range().filter(|(_, end)| index == 0 || *end <= area.len()) else { break };
-        if all >= bytes_max {
-            break;
-        }
-        let end = end.min(area.len());
-        let mut text = vec![0; end.saturating_sub(properties_at(area, begin, end).unwrap_or(end).min(end))];
-        if area.copy(end.saturating_sub(text.len()), &mut text).is_none() {
-            text.clear();
-        }
-        all = all.saturating_add(text.len());
-        found.push(text);
+// ---------------------------------------------------------------- records
+
+/// Bytes that others may write meanwhile: pieces of them are copied.
+pub trait Area {
+    /// A copy.
+    type Piece: AsRef<[u8]>;
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// Return a copy of those between two places; `None`: they are not all there.
+    fn piece(&self, begin: usize, end: usize) -> Option<Self::Piece>;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
     }
-    found
 }
 
-/// Return where the properties begin of the record that lies between two places; `None`: it makes no sense.
-fn properties_at(area: &impl Bytes, begin: usize, end: usize) -> Option<usize> {
+impl<'a> Area for &'a [u8] {
+    type Piece = &'a [u8];
+
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+
+    fn piece(&self, begin: usize, end: usize) -> Option<&'a [u8]> {
+        self.get(begin..end)
+    }
+}
+
+/// An area, and what was copied of it last.
+struct Window<'a, A: Area> {
+    area: &'a A,
+    begin: usize,
+    piece: Option<A::Piece>,
+    /// What the copies cost.
+    work: u64,
+}
+
+impl<'a, A: Area> Window<'a, A> {
+    fn of(area: &'a A) -> Self {
+        Window { area, begin: 0, piece: None, work: 0 }
+    }
+
+    /// Return the bytes between two places. Where they are not copied yet, all up to `upto` are.
+    fn get(&mut self, begin: usize, end: usize, upto: usize) -> Option<&[u8]> {
+        let size = self.piece.as_ref().map_or(0, |piece| piece.as_ref().len());
+        if begin < self.begin || end > self.begin.saturating_add(size) {
+            let upto = upto.max(end);
+            self.piece = Some(self.area.piece(begin, upto)?);
+            self.begin = begin;
+            self.work = self.work.saturating_add(WORK_OF_PIECE).saturating_add(wide(upto.saturating_sub(begin)) / COPIED_OF_WORK);
+        }
+        self.piece.as_ref()?.as_ref().get(begin.checked_sub(self.begin)?..end.checked_sub(self.begin)?)
+    }
+}
+
+fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// Where the records of entries lie in an area.
+struct Places<'a> {
+    entries: &'a [u8],
+    base: i64,
+    area_bytes: usize,
+}
+
+impl Places<'_> {
+    /// Where a record begins and ends; `None`: it does not begin in the area.
+    fn of(&self, index: usize) -> Option<(usize, usize)> {
+        let (place, size, _) = entry_at(self.entries, index).filter(|(_, size, _)| 0 < *size && is_real(*size))?;
+        let begin = usize::try_from(place.checked_sub(self.base)?).ok().filter(|begin| *begin < self.area_bytes)?;
+        Some((begin, begin.checked_add(usize::try_from(size).ok()?)?))
+    }
+
+    /// How far a copy that begins with a record reaches: over its neighbours, or of a large record over its head.
+    fn upto(&self, index: usize, begin: usize, end: usize) -> usize {
+        if end.saturating_sub(begin) > COPIED_WHOLE_MAX {
+            return begin.saturating_add(HEAD_BYTES_MAX).min(end);
+        }
+        let (mut upto, mut index) = (end, index);
+        loop {
+            index = index.saturating_add(1);
+            let Some((next, behind)) = self.of(index) else { return upto };
+            let near = upto <= next && next.saturating_sub(upto) <= GAP_BYTES_MAX;
+            let small = behind.saturating_sub(next) <= COPIED_WHOLE_MAX && behind.saturating_sub(begin) <= COPIED_MAX;
+            if !near || !small || behind > self.area_bytes {
+                return upto;
+            }
+            upto = behind;
+        }
+    }
+}
+
+/// Return the properties of the record that lies between two places; `None`: it makes no sense.
+fn block_of<'a, A: Area>(window: &'a mut Window<'_, A>, begin: usize, end: usize, upto: usize) -> Option<&'a [u8]> {
     if end.checked_sub(begin)? < RECORD_BYTES_MIN {
         return None;
     }
-    let head: [u8; 88] = area.array(begin)?;
+    let head = window.get(begin, begin.checked_add(HEAD_BYTES_MAX)?.min(end), upto)?;
+    let wide = head.get(7) == MAGIC_V2.to_be_bytes().last();
     let flag = head.get(39)?;
     let hosts = [0x10, 0x20].iter().filter(|bit| flag & **bit != 0).count();
-    let behind = begin.checked_add(88)?.checked_add(hosts.checked_mul(12)?)?;
-    let body = i64::from(i32::from_be_bytes(area.array(behind.checked_sub(4)?)?));
-    let topic_at = usize::try_from(i64::try_from(behind).ok()?.checked_add(body)?).ok()?;
-    if behind > end || topic_at < behind || topic_at > end.checked_sub(3)? {
+    let behind = 88_usize.checked_add(hosts.checked_mul(12)?)?;
+    let body = i32::from_be_bytes(*head.get(behind.checked_sub(4)?..)?.first_chunk()?);
+    let topic_at = begin.checked_add(behind)?.checked_add(usize::try_from(body).ok()?)?;
+    if topic_at > end.checked_sub(3)? {
         return None;
     }
-    let [high, low]: [u8; 2] = area.array(topic_at)?;
-    if head.get(7) == MAGIC_V2.to_be_bytes().last() {
-        return topic_at.checked_add(4)?.checked_add(usize::from(u16::from_be_bytes([high, low])));
+    let tail = window.get(topic_at, end, end)?;
+    let [high, low] = *tail.first_chunk()?;
+    tail.get(if wide { usize::from(u16::from_be_bytes([high, low])).checked_add(4)? } else { usize::from(high).checked_add(3)? }..)
+}
+
+/// What tests may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Steps in all. The message with which they are used up is the last.
+    pub steps: i64,
+    /// Steps that somebody else's test of a message costs.
+    pub message: u64,
+    /// Steps that each 100 bytes of its properties add to that.
+    pub weight: u64,
+    /// Behind so many that match surely the others are of no use.
+    pub at_most: usize,
+}
+
+/// What a sieve says of records.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sifted {
+    /// Indexes, rising, of those that match.
+    pub sure: Vec<usize>,
+    /// Indexes, rising, of those that somebody else must test.
+    pub unsure: Vec<usize>,
+    /// The properties of these.
+    pub blocks: Vec<Vec<u8>>,
+    /// How many it has looked at.
+    pub looked: usize,
+    /// Steps that all cost, somebody else's tests included.
+    pub spent: i64,
+}
+
+impl Sieve {
+    /// Look at the records of entries, at one at least; `area` begins at the offset `base` of the log. Ends before an entry whose
+    /// record is not all in the area, but for the first, of which it takes what is there.
+    pub fn records(&self, area: &impl Area, base: i64, entries: &[u8], room: Room) -> Sifted {
+        let places = Places { entries, base, area_bytes: area.len() };
+        let (mut found, mut window, mut values) = (Sifted::default(), Window::of(area), Values::default());
+        let (mut work, mut handed, mut copied) = (0_u64, 0_usize, 0..0);
+        while let Some((begin, end)) = places.of(found.looked).filter(|(_, end)| found.looked == 0 || *end <= places.area_bytes) {
+            let end = end.min(places.area_bytes);
+            if begin < copied.start || copied.end < end {
+                copied = begin..places.upto(found.looked, begin, end);
+            }
+            let block = block_of(&mut window, begin, end, copied.end).unwrap_or(&[]);
+            work = work.saturating_add(WORK_OF_MESSAGE);
+            match self.test(block, &mut values, &mut work) {
+                Some(true) => found.sure.push(found.looked),
+                Some(false) => {}
+                None => {
+                    let others = room.message.saturating_mul(WORK_OF_STEP).saturating_add(wide(block.len()).saturating_mul(room.weight));
+                    (work, handed) = (work.saturating_add(others), handed.saturating_add(block.len()));
+                    found.unsure.push(found.looked);
+                    found.blocks.push(block.to_vec());
+                }
+            }
+            found.looked = found.looked.saturating_add(1);
+            found.spent = i64::try_from(work.saturating_add(window.work).div_ceil(WORK_OF_STEP)).unwrap_or(i64::MAX);
+            let enough = found.sure.len() >= room.at_most || found.unsure.len() >= HANDED_MAX || handed >= HANDED_BYTES_MAX;
+            if enough || found.spent >= room.steps {
+                break;
+            }
+        }
+        found
     }
-    topic_at.checked_add(3)?.checked_add(usize::from(high))
 }
 
 // ---------------------------------------------------------------- expressions
@@ -99,15 +256,19 @@ pub enum Sign {
     Equal,
 }
 
-/// What a property is searched for at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// Anywhere.
-    Contains,
-    /// Its beginning.
-    StartsWith,
-    /// Its end.
-    EndsWith,
+/// What a property is searched for.
+pub enum Search {
+    /// A text anywhere.
+    Contains(Box<memmem::Finder<'static>>),
+    /// A text at its beginning.
+    StartsWith(Vec<u8>),
+    /// A text at its end.
+    EndsWith(Vec<u8>),
+}
+
+/// Return what searches for a text.
+pub fn finder(text: &[u8]) -> memmem::Finder<'static> {
+    memmem::Finder::new(text).into_owned()
 }
 
 /// A number of an expression.
@@ -119,8 +280,7 @@ pub enum Number {
     Double(f64),
 }
 
-/// A condition. Names end with 0x01, as they do in stored properties.
-#[derive(Clone, Debug, PartialEq)]
+/// A condition. Properties are given by the numbers of their names.
 pub enum Node {
     /// AND.
     All(Vec<Node>),
@@ -129,19 +289,111 @@ pub enum Node {
     /// NOT.
     Not(Box<Node>),
     /// A property against a number.
-    Number(Vec<u8>, Sign, Number),
+    Number(usize, Sign, Number),
     /// A property that is a text.
-    Text(Vec<u8>, Vec<u8>),
+    Text(usize, Vec<u8>),
     /// A property that is one of some texts, or (true) none of them.
-    In(Vec<u8>, HashSet<Vec<u8>>, bool),
+    In(usize, Texts, bool),
     /// A property that is not there.
-    Null(Vec<u8>),
+    Null(usize),
     /// A property as a condition.
-    Bare(Vec<u8>),
+    Bare(usize),
     /// A property that holds a text, or (true) does not.
-    Search(Vec<u8>, Word, Vec<u8>, bool),
+    Search(usize, Search, bool),
     /// Something else.
     Unsure,
+}
+
+/// Texts of a list.
+pub struct Texts {
+    texts: HashSet<Vec<u8>>,
+    lengths: Vec<usize>,
+}
+
+impl Texts {
+    /// Make a list ready.
+    pub fn of(texts: Vec<Vec<u8>>) -> Self {
+        let mut lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        lengths.sort_unstable();
+        lengths.dedup();
+        Texts { texts: texts.into_iter().collect(), lengths }
+    }
+
+    /// Whether a value is one of them. One of another length than theirs is not read.
+    fn contain(&self, value: &[u8]) -> bool {
+        self.lengths.binary_search(&value.len()).is_ok() && self.texts.contains(value)
+    }
+}
+
+/// The names of the properties that an expression looks at, each with 0x01 behind it, as it is stored.
+#[derive(Default)]
+pub struct Names {
+    all: Vec<Vec<u8>>,
+    numbers: HashMap<Vec<u8>, usize>,
+}
+
+impl Names {
+    /// Return the number of a name.
+    pub fn number(&mut self, name: Vec<u8>) -> usize {
+        let next = self.all.len();
+        *self.numbers.entry(name).or_insert_with_key(|name| {
+            self.all.push(name.clone());
+            next
+        })
+    }
+
+    fn are_compared(&self) -> bool {
+        self.all.len() <= COMPARED_NAMES_MAX
+    }
+
+    /// Return the number of a pair's name and its length; `None`: nobody asks for it.
+    fn of_pair(&self, pair: &[u8]) -> Option<(usize, usize)> {
+        if self.are_compared() {
+            return self.all.iter().enumerate().find(|(_, name)| pair.starts_with(name)).map(|(number, name)| (number, name.len()));
+        }
+        let length = memchr(1, pair)?.checked_add(1)?;
+        self.numbers.get(pair.get(..length)?).map(|number| (*number, length))
+    }
+}
+
+/// Where the values of the names lie in a block, each from a place to another; an empty one is not there.
+#[derive(Default)]
+struct Values(Vec<(usize, usize)>);
+
+impl Values {
+    /// Find the last values that are not empty, in one pass over a block.
+    fn find(&mut self, names: &Names, block: &[u8], work: &mut u64) {
+        self.0.clear();
+        self.0.resize(names.all.len(), (0, 0));
+        let each = if names.are_compared() { WORK_OF_PAIR } else { WORK_OF_PAIR_IN_TABLE };
+        let mut at = 0;
+        for end in memchr_iter(2, block).chain([block.len()]) {
+            let pair = block.get(at..end).unwrap_or(&[]);
+            let named = names.of_pair(pair).filter(|(_, length)| *length < pair.len());
+            if let Some((value, length)) = named.and_then(|(number, length)| Some((self.0.get_mut(number)?, length))) {
+                *value = (at.saturating_add(length), end);
+            }
+            at = end.saturating_add(1);
+            *work = work.saturating_add(each);
+        }
+    }
+}
+
+/// A block of properties whose values were found.
+struct Block<'a> {
+    bytes: &'a [u8],
+    values: &'a Values,
+    /// Bytes of values that conditions were given.
+    read: usize,
+}
+
+impl<'a> Block<'a> {
+    fn value(&mut self, number: usize) -> Option<&'a [u8]> {
+        let (begin, end) = self.values.0.get(number)?;
+        let value = self.bytes.get(*begin..*end).filter(|value| !value.is_empty())?;
+        self.read = self.read.saturating_add(value.len());
+        Some(value)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -166,7 +418,7 @@ impl Node {
         }
     }
 
-    fn test(&self, block: &[u8]) -> Truth {
+    fn test(&self, block: &mut Block<'_>) -> Truth {
         match self {
             Node::All(parts) => first_of(parts, block, Truth::False, Truth::True),
             Node::Any(parts) => first_of(parts, block, Truth::True, Truth::False),
@@ -175,26 +427,26 @@ impl Node {
                 Truth::False => Truth::True,
                 other => other,
             },
-            Node::Number(name, sign, number) => value_of(block, name).map_or(Truth::Null, |value| against(value, *sign, *number)),
-            Node::Text(name, wanted) => match value_of(block, name) {
+            Node::Number(name, sign, number) => block.value(*name).map_or(Truth::Null, |value| against(value, *sign, *number)),
+            Node::Text(name, wanted) => match block.value(*name) {
                 None => Truth::Null,
                 Some(value) if value == wanted => Truth::True,
                 Some(value) if value.is_ascii() => Truth::False,
                 Some(_) => Truth::Unsure, // what is no UTF-8 may be the same text
             },
-            Node::In(name, texts, negated) => match value_of(block, name) {
+            Node::In(name, texts, negated) => match block.value(*name) {
                 None => Truth::Null,
-                Some(value) => truth(texts.contains(value) != *negated),
+                Some(value) => truth(texts.contain(value) != *negated),
             },
-            Node::Null(name) => truth(value_of(block, name).is_none()),
-            Node::Bare(name) => value_of(block, name).map_or(Truth::Null, |_| Truth::False),
-            Node::Search(name, word, text, negated) => {
-                let finds = |value: &[u8]| match word {
-                    Word::Contains => memmem::find(value, text).is_some(),
-                    Word::StartsWith => value.starts_with(text),
-                    Word::EndsWith => value.ends_with(text),
+            Node::Null(name) => truth(block.value(*name).is_none()),
+            Node::Bare(name) => block.value(*name).map_or(Truth::Null, |_| Truth::False),
+            Node::Search(name, search, negated) => {
+                let finds = |value: &[u8]| match search {
+                    Search::Contains(text) => text.find(value).is_some(),
+                    Search::StartsWith(text) => value.starts_with(text),
+                    Search::EndsWith(text) => value.ends_with(text),
                 };
-                truth(value_of(block, name).is_some_and(|value| finds(value) != *negated))
+                truth(block.value(*name).is_some_and(|value| finds(value) != *negated))
             }
             Node::Unsure => Truth::Unsure,
         }
@@ -202,7 +454,7 @@ impl Node {
 }
 
 /// AND and OR, from left to right: the first part that is `decides` says it.
-fn first_of(parts: &[Node], block: &[u8], decides: Truth, otherwise: Truth) -> Truth {
+fn first_of(parts: &[Node], block: &mut Block<'_>, decides: Truth, otherwise: Truth) -> Truth {
     let mut found = otherwise;
     for part in parts {
         match part.test(block) {
@@ -234,43 +486,50 @@ fn against(value: &[u8], sign: Sign, number: Number) -> Truth {
     })
 }
 
-/// Return the last value of a property that is not empty.
-fn value_of<'a>(block: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let mut found = None;
-    let mut take = |pair: &'a [u8]| {
-        if let Some(value) = pair.strip_prefix(name).filter(|value| !value.is_empty()) {
-            found = Some(value);
-        }
-    };
-    let mut at = 0;
-    for end in memchr_iter(2, block) {
-        take(block.get(at..end).unwrap_or(&[]));
-        at = end.saturating_add(1);
-    }
-    take(block.get(at..).unwrap_or(&[]));
-    found
-}
-
 /// An expression, as far as it can be told here whether a message matches.
 pub struct Sieve {
-    /// Bytes that each match contains.
-    pub needle: Option<memmem::Finder<'static>>,
-    /// What is tested.
-    pub node: Node,
-    /// How many conditions that is.
-    pub conditions: usize,
+    needle: Option<memmem::Finder<'static>>,
+    names: Names,
+    node: Node,
+    conditions: usize,
 }
 
 impl Sieve {
-    /// Whether a message with these properties matches; `None`: the caller has to look.
-    pub fn test(&self, block: &[u8]) -> Option<bool> {
-        if self.needle.as_ref().is_some_and(|needle| needle.find(block).is_none()) {
-            return Some(false);
+    /// Make an expression ready. Each match contains the needle.
+    pub fn of(needle: Option<&[u8]>, names: Names, node: Node) -> Self {
+        Sieve { needle: needle.map(finder), names, conditions: node.conditions(), node }
+    }
+
+    /// Return the indexes of the blocks that match, and of those that somebody else must test.
+    pub fn matching<'a>(&self, blocks: impl Iterator<Item = &'a [u8]>) -> (Vec<usize>, Vec<usize>) {
+        let (mut sure, mut unsure, mut values) = (Vec::new(), Vec::new(), Values::default());
+        for (index, block) in blocks.enumerate() {
+            match self.test(block, &mut values, &mut 0) {
+                Some(true) => sure.push(index),
+                None => unsure.push(index),
+                Some(false) => {}
+            }
         }
-        if self.conditions.saturating_mul(block.len()) > WORK_MAX {
+        (sure, unsure)
+    }
+
+    /// Whether a message with these properties matches; `None`: somebody else must test it. Adds what that costs.
+    fn test(&self, bytes: &[u8], values: &mut Values, work: &mut u64) -> Option<bool> {
+        if let Some(needle) = &self.needle {
+            *work = work.saturating_add(wide(bytes.len()) / READ_OF_WORK);
+            if needle.find(bytes).is_none() {
+                return Some(false);
+            }
+        }
+        if self.conditions.saturating_mul(bytes.len()) > WORK_MAX || matches!(self.node, Node::Unsure) {
             return None;
         }
-        match self.node.test(block) {
+        values.find(&self.names, bytes, work);
+        let mut block = Block { bytes, values, read: 0 };
+        let found = self.node.test(&mut block);
+        let conditions = wide(self.conditions).saturating_mul(WORK_OF_CONDITION);
+        *work = work.saturating_add(conditions).saturating_add(wide(block.read) / READ_OF_WORK);
+        match found {
             Truth::True => Some(true),
             Truth::Unsure => None,
             Truth::False | Truth::Null => Some(false),
@@ -285,32 +544,44 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_area_has_some_properties(
-            data in proptest::collection::vec(prop_oneof![Just(0u8), Just(0xFF), any::<u8>()], 0..300),
-            entries in proptest::collection::vec((0i64..300, 0i32..300, any::<i64>()), 0..5),
-            base in 0i64..3, most in 0usize..200,
+        fn any_records_are_looked_at(
+            data in proptest::collection::vec(prop_oneof![Just(0u8), Just(0xFF), any::<u8>()], 0..3000),
+            entries in proptest::collection::vec((0i64..3000, 0i32..3000, any::<i64>()), 0..5),
+            base in 0i64..3, steps in -1i64..200, weight in 0u64..9, at_most in 0usize..3,
         ) {
             let bytes: Vec<u8> = entries.iter()
                 .flat_map(|(place, size, tag)| [&place.to_be_bytes()[..], &size.to_be_bytes(), &tag.to_be_bytes()].concat())
                 .collect();
-            let found = properties_of(&data.as_slice(), base, &bytes, most);
-            prop_assert!(found.len() <= entries.len());
-            prop_assert!(found.iter().all(|text| text.len() <= data.len()));
-            prop_assert!(tag_matches(&bytes, &[7]).len() <= entries.len());
+            let found = Sieve::of(None, Names::default(), Node::Unsure)
+                .records(&data.as_slice(), base, &bytes, Room { steps, message: 7, weight, at_most: 1 });
+            prop_assert!(found.looked <= entries.len());
+            prop_assert!(found.spent >= 7 * i64::try_from(found.looked).unwrap_or(0));
+            prop_assert_eq!(&found.unsure, &(0..found.looked).collect::<Vec<_>>());
+            prop_assert!(found.blocks.iter().all(|text| text.len() <= data.len()));
+            prop_assert!(tag_matches(&bytes, &[7], at_most).len() <= at_most.min(entries.len()));
         }
 
         #[test]
-        fn any_block_is_tested(block in proptest::collection::vec(prop_oneof![Just(1u8), Just(2), Just(b'a'), any::<u8>()], 0..60)) {
-            let name = b"a\x01".to_vec();
-            let known = value_of(&block, &name).is_some();
-            for node in [
-                Node::Number(name.clone(), Sign::Less, Number::Double(2.5)),
-                Node::Text(name.clone(), b"a".to_vec()),
-                Node::Search(name.clone(), Word::EndsWith, b"a".to_vec(), true),
-            ] {
-                let sieve = Sieve { needle: None, node: Node::Any(vec![node, Node::Null(name.clone())]), conditions: 2 };
-                prop_assert!(known || sieve.test(&block) == Some(true));
-            }
+        fn any_block_is_tested(
+            block in proptest::collection::vec(prop_oneof![Just(1u8), Just(2), Just(b'a'), any::<u8>()], 0..60), more in 0u8..9,
+        ) {
+            let mut names = Names::default();
+            let name = names.number(b"a\x01".to_vec());
+            (0..more).for_each(|other| _ = names.number(vec![b'b', other, 1]));
+            let (mut values, mut work) = (Values::default(), 0);
+            values.find(&names, &block, &mut work);
+            let expected = block.split(|byte| *byte == 2).filter_map(|pair| pair.strip_prefix(b"a\x01")).rfind(|value| !value.is_empty());
+            prop_assert_eq!(Block { bytes: &block, values: &values, read: 0 }.value(name), expected);
+
+            let nodes = vec![
+                Node::Number(name, Sign::Less, Number::Double(2.5)),
+                Node::Text(name, b"a".to_vec()),
+                Node::In(name, Texts::of(vec![b"ab".to_vec()]), true),
+                Node::Search(name, Search::EndsWith(b"a".to_vec()), true),
+                Node::Null(name),
+            ];
+            let found = Sieve::of(None, names, Node::Any(nodes)).matching([block.as_slice()].into_iter());
+            prop_assert!(expected.is_some() || found == (vec![0], vec![]));
         }
     }
 }

@@ -5,7 +5,6 @@
 
 use std::cell::Cell;
 
-use memchr::memmem;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyIndexError, PyKeyError, PyUnicodeDecodeError, PyValueError, PyZeroDivisionError};
 use pyo3::intern;
@@ -15,7 +14,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySlic
 
 use crate::answers::{self, Form};
 use crate::batch;
-use crate::filtering::{self, Node, Number, Sign, Word};
+use crate::filtering::{self, Area, Names, Node, Number, Room, Search, Sign, Texts};
 use crate::frames::{self, Rest};
 use crate::keys::{self, Bytes};
 use crate::messages::{self as columns, Illegal, Numbers, Sender, Source, Target};
@@ -28,7 +27,7 @@ use crate::rows;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 13;
+const INTERFACE: i64 = 14;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -651,9 +650,23 @@ impl<'py> Shared<'py> {
     }
 
     fn page(&self, begin: usize, end: usize) -> PyResult<Page<'py>> {
-        let end = end.max(begin.saturating_add(PAGE_BYTES).min(self.len));
-        let copy = slice_of(&self.data, begin, end)?.call_method0(intern!(self.data.py(), "tobytes"))?;
-        Ok((begin, copy.cast_into()?))
+        Ok((begin, self.copied(begin, end.max(begin.saturating_add(PAGE_BYTES).min(self.len)))?))
+    }
+
+    fn copied(&self, begin: usize, end: usize) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(slice_of(&self.data, begin, end)?.call_method0(intern!(self.data.py(), "tobytes"))?.cast_into()?)
+    }
+}
+
+impl Area for Shared<'_> {
+    type Piece = PyBackedBytes;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn piece(&self, begin: usize, end: usize) -> Option<PyBackedBytes> {
+        (end <= self.len).then(|| self.copied(begin, end).ok().map(PyBackedBytes::from))?
     }
 }
 
@@ -723,18 +736,10 @@ fn row_columns<'py>(
     Ok(Some((found.count(), all, places)))
 }
 
-/// Return the indexes, rising, of the entries of records with one of these tag codes.
+/// Return the indexes, rising, of the first `at_most` entries of records with one of these tag codes.
 #[pyfunction]
-fn tag_matches(entries: &[u8], codes: Vec<i64>) -> Vec<usize> {
-    filtering::tag_matches(entries, &codes)
-}
-
-/// Return the stored properties of the records of entries; `area` are bytes of the log from the offset `base` on.
-#[pyfunction]
-fn properties_of<'py>(area: &Bound<'py, PyAny>, base: i64, entries: &[u8], bytes_max: i64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let most = usize::try_from(bytes_max).unwrap_or(0);
-    let found = filtering::properties_of(&Shared::of(area)?, base, entries, most);
-    Ok(found.iter().map(|text| PyBytes::new(area.py(), text)).collect())
+fn tag_matches(entries: &[u8], codes: Vec<i64>, at_most: usize) -> Vec<usize> {
+    filtering::tag_matches(entries, &codes, at_most)
 }
 
 /// An expression, as far as it can be told quickly whether messages match.
@@ -748,53 +753,68 @@ struct Sieve {
 impl Sieve {
     #[new]
     fn new(needle: Option<&[u8]>, program: &Bound<'_, PyTuple>) -> PyResult<Self> {
-        let needle = needle.map(|needle| memmem::Finder::new(needle).into_owned());
-        let node = node_of(program, DEPTH_MAX)?;
-        Ok(Sieve { inner: Box::new(filtering::Sieve { needle, conditions: node.conditions(), node }) })
+        let mut names = Names::default();
+        let node = node_of(program, &mut names, DEPTH_MAX)?;
+        Ok(Sieve { inner: Box::new(filtering::Sieve::of(needle, names, node)) })
     }
 
     /// Return the indexes, rising, of blocks of stored properties that match, and of those that somebody else must test.
     fn matching(&self, blocks: &Bound<'_, PyAny>) -> PyResult<(Vec<usize>, Vec<usize>)> {
-        let (mut sure, mut unsure) = (Vec::new(), Vec::new());
-        for (index, block) in blocks.try_iter()?.enumerate() {
-            match self.inner.test(block?.cast::<PyBytes>()?.as_bytes()) {
-                Some(true) => sure.push(index),
-                None => unsure.push(index),
-                Some(false) => {}
-            }
-        }
-        Ok((sure, unsure))
+        let blocks = blocks.try_iter()?.map(|block| Ok(block?.cast_into::<PyBytes>()?)).collect::<PyResult<Vec<_>>>()?;
+        Ok(self.inner.matching(blocks.iter().map(|block| block.as_bytes())))
+    }
+
+    /// Look at the records of entries; `area` are bytes of the log from the offset `base` on. Return the indexes of those that
+    /// match, of those that somebody else must test, their properties, how many were looked at, and the steps that it costs.
+    #[allow(clippy::too_many_arguments)]
+    fn records<'py>(
+        &self,
+        area: &Bound<'py, PyAny>,
+        base: i64,
+        entries: &[u8],
+        steps: i64,
+        message: u64,
+        weight: u64,
+        at_most: usize,
+    ) -> PyResult<Records<'py>> {
+        let found = self.inner.records(&Shared::of(area)?, base, entries, Room { steps, message, weight, at_most });
+        let blocks = found.blocks.iter().map(|block| PyBytes::new(area.py(), block)).collect();
+        Ok((found.sure, found.unsure, blocks, found.looked, found.spent))
     }
 }
+
+type Records<'py> = (Vec<usize>, Vec<usize>, Vec<Bound<'py, PyBytes>>, usize, i64);
 
 /// Python gives objects places that are multiples of 16.
 const _: () = assert!(align_of::<Sieve>() <= 16 && align_of::<Messages>() <= 16 && align_of::<Reader>() <= 16);
 
 /// Read a condition of a program; one that is deeper than `depth`, or of no known kind, is left to the caller.
-fn node_of(program: &Bound<'_, PyTuple>, depth: usize) -> PyResult<Node> {
+fn node_of(program: &Bound<'_, PyTuple>, names: &mut Names, depth: usize) -> PyResult<Node> {
     let Some(below) = depth.checked_sub(1) else { return Ok(Node::Unsure) };
     let part = |at: usize| program.get_item(at);
-    let name = || part(1)?.extract::<Vec<u8>>();
-    let nodes = || -> PyResult<Vec<Node>> {
-        part(1)?.try_iter()?.map(|each| node_of(each?.cast::<PyTuple>()?, below)).collect()
-    };
     let kind: PyBackedStr = part(0)?.extract()?;
-    Ok(match &*kind {
-        "all" => Node::All(nodes()?),
-        "any" => Node::Any(nodes()?),
-        "not" => Node::Not(Box::new(node_of(part(1)?.cast::<PyTuple>()?, below)?)),
+    let kind: &str = &kind;
+    if let "all" | "any" = kind {
+        let nodes = part(1)?.try_iter()?.map(|each| node_of(each?.cast::<PyTuple>()?, names, below)).collect::<PyResult<_>>()?;
+        return Ok(if kind == "all" { Node::All(nodes) } else { Node::Any(nodes) });
+    }
+    if kind == "not" {
+        return Ok(Node::Not(Box::new(node_of(part(1)?.cast::<PyTuple>()?, names, below)?)));
+    }
+    let mut name = || Ok::<_, PyErr>(names.number(part(1)?.extract()?));
+    Ok(match kind {
         "number" => match (sign_of(&part(2)?.extract::<PyBackedStr>()?), part(3)?) {
             (None, _) => Node::Unsure,
             (Some(sign), value) if value.is_instance_of::<PyFloat>() => Node::Number(name()?, sign, Number::Double(value.extract()?)),
             (Some(sign), value) => Node::Number(name()?, sign, Number::Whole(value.extract()?)),
         },
         "text" => Node::Text(name()?, part(2)?.extract()?),
-        "in" => Node::In(name()?, part(2)?.extract::<Vec<Vec<u8>>>()?.into_iter().collect(), part(3)?.extract()?),
+        "in" => Node::In(name()?, Texts::of(part(2)?.extract()?), part(3)?.extract()?),
         "null" => Node::Null(name()?),
         "bare" => Node::Bare(name()?),
-        "search" => match word_of(&part(2)?.extract::<PyBackedStr>()?) {
+        "search" => match search_of(&part(2)?.extract::<PyBackedStr>()?, part(3)?.extract()?) {
             None => Node::Unsure,
-            Some(word) => Node::Search(name()?, word, part(3)?.extract()?, part(4)?.extract()?),
+            Some(search) => Node::Search(name()?, search, part(4)?.extract()?),
         },
         _ => Node::Unsure,
     })
@@ -811,11 +831,11 @@ fn sign_of(sign: &str) -> Option<Sign> {
     })
 }
 
-fn word_of(word: &str) -> Option<Word> {
+fn search_of(word: &str, text: &[u8]) -> Option<Search> {
     Some(match word {
-        "CONTAINS" => Word::Contains,
-        "STARTSWITH" => Word::StartsWith,
-        "ENDSWITH" => Word::EndsWith,
+        "CONTAINS" => Search::Contains(Box::new(filtering::finder(text))),
+        "STARTSWITH" => Search::StartsWith(text.to_vec()),
+        "ENDSWITH" => Search::EndsWith(text.to_vec()),
         _ => return None,
     })
 }
@@ -855,7 +875,7 @@ mod halfmoon_native {
     #[pymodule_export]
     use super::{
         Messages, Reader, Sieve, batch_drafts, batch_items, crc32, cut, done_answers, encode_batch, encode_properties, gather, half_properties,
-        index_entries, properties_of, record_keys, record_rows, request_frame, row_columns, stored_properties, tag_hash, tag_matches, whole_records,
+        index_entries, record_keys, record_rows, request_frame, row_columns, stored_properties, tag_hash, tag_matches, whole_records,
     };
 
     #[pymodule_export]

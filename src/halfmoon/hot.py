@@ -75,7 +75,6 @@ __all__ = [
     "keys_of",
     "parts_at",
     "parts_of",
-    "properties_of",
     "property_of",
     "pull_header_json",
     "record_keys",
@@ -113,7 +112,7 @@ NATIVE: str | None = None if _found is None else _found.VERSION
 if TYPE_CHECKING or _found is None:
     from halfmoon.columns.answers import done_answers
     from halfmoon.columns.batch import batch_drafts, batch_items, encode_batch
-    from halfmoon.columns.filtering import Sieve, properties_of, tag_matches
+    from halfmoon.columns.filtering import Sieve, tag_matches
     from halfmoon.columns.frames import cut
     from halfmoon.columns.keys import index_entries, record_keys
     from halfmoon.columns.messages import Messages, crc32
@@ -124,7 +123,7 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.rows import row_columns
 else:
     Messages, Reader, Sieve = _found.Messages, _found.Reader, _found.Sieve
-    properties_of, row_columns, tag_matches = _found.properties_of, _found.row_columns, _found.tag_matches
+    row_columns, tag_matches = _found.row_columns, _found.tag_matches
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
     done_answers, gather, record_rows = _found.done_answers, _found.gather, _found.record_rows
     encode_batch, encode_properties, request_frame = _found.encode_batch, _found.encode_properties, _found.request_frame

@@ -17,20 +17,21 @@ from tests.broker.test_filters import T, bodies, by_sql, sql_header, subscribe
 
 @pytest.fixture
 def evaluated(monkeypatch):
-    """The properties that expressions are evaluated with, by expression."""
+    """The properties, or the entries, that expressions are evaluated with, by expression."""
     seen: dict[str, list[bytes]] = {}
-    matches, matching = sql92.Filter.matches, sql92.Filter.matching
+    matches, records = sql92.Filter.matches, sql92.Filter.records
 
     def one(wanted, block):
         seen.setdefault(wanted.expression, []).append(block)
         return matches(wanted, block)
 
-    def many(wanted, blocks):
-        seen.setdefault(wanted.expression, []).extend(blocks)
-        return matching(wanted, blocks)
+    def many(wanted, area, base, entries, *rest):
+        found = records(wanted, area, base, entries, *rest)
+        seen.setdefault(wanted.expression, []).extend(entries[at * 20 : at * 20 + 20] for at in range(found[1]))
+        return found
 
     monkeypatch.setattr(sql92.Filter, "matches", one)
-    monkeypatch.setattr(sql92.Filter, "matching", many)
+    monkeypatch.setattr(sql92.Filter, "records", many)
     return seen
 
 

@@ -41,8 +41,9 @@ def calls(twin: Twin) -> dict[str, Callable[[], object]]:
         "record_keys": lambda: twin.record_keys(padded, 700, AT, 100),
         "record_rows": lambda: twin.record_rows(bytes(records), 0),
         "index_entries": lambda: twin.index_entries(memoryview(bytes(4 * 500)), 300, AT, *keys),
-        "properties_of": lambda: twin.properties_of(padded, AT - 700, bytes(entries), 1 << 20),
-        "tag_matches": lambda: twin.tag_matches(bytes(entries), [AT]),
+        "Sieve, records": lambda: sieve.records(padded, AT - 700, bytes(entries), AT, 1, 1, 20),
+        "Sieve, unsure": lambda: twin.Sieve(None, ("unsure",)).records(padded, AT - 700, bytes(entries), AT, 1, 1, 20),
+        "tag_matches": lambda: twin.tag_matches(bytes(entries), [AT], 20),
         "Sieve": lambda: sieve.matching(blocks),
         "row_columns": lambda: twin.row_columns(
             bytes(records), AT, 2 * AT, ["msgId", "properties", "body", "bornTimestamp"], False

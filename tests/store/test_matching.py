@@ -10,9 +10,10 @@ import pytest
 from halfmoon import arrays
 from halfmoon.columns import filtering
 from halfmoon.hot import ENTRY, gather
+from halfmoon.sql92 import sieve
 from halfmoon.store import FoundStatus, Store, matching
 from halfmoon.store.layout import FILLER_SIZE
-from halfmoon.store.matching import property_blocks, selector
+from halfmoon.store.matching import by_properties, selector
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import BORN, NOW, draft, facts_of, open_store
 
@@ -31,8 +32,8 @@ def way(request, monkeypatch) -> Iterator[str]:
 
 def python_with(np, monkeypatch) -> None:
     monkeypatch.setattr(arrays, "np", np)
-    for name in ("properties_of", "tag_matches"):
-        monkeypatch.setattr(matching, name, getattr(filtering, name))
+    monkeypatch.setattr(matching, "tag_matches", filtering.tag_matches)
+    monkeypatch.setattr(sieve, "EACH", filtering.Sieve(None, sieve.UNSURE))
 
 
 @pytest.fixture
@@ -45,15 +46,26 @@ class Holding:
 
     def __init__(self, text: bytes, at_most: int = 10**6, worth=None) -> None:
         self.text, self.at_most, self.seen, self.worth = text, at_most, [], worth
+        self.rooms: list[int] = []
 
     def possible(self, topic, queue_id, offset, count):
         if self.worth is not None:
             return [at - offset for at in self.worth if offset <= at < offset + count]
 
-    def matching(self, blocks):
+    def select(self, area, base, entries, at_most):
+        self.rooms.append(at_most)
+        _, _, blocks, _, _ = sieve.EACH.records(area, base, entries, 10**9, 1, 0, at_most)
         blocks = blocks[: max(1, self.at_most - len(self.seen))]
         self.seen += blocks
-        return [index for index, block in enumerate(blocks) if self.text in block], len(blocks)
+        return [index for index, block in enumerate(blocks) if self.text in block], len(blocks), len(self.seen) >= self.at_most
+
+
+def properties(store: Store, entries: bytes) -> tuple[list[int], list[bytes]]:
+    """Return the indexes of entries that have a record, or had one, and the properties of those that are there."""
+    wanted = Holding(b"")
+    found, looked, enough = by_properties(store._log, entries, 10**6, wanted)
+    assert (looked, enough) == (len(entries) // 20, False)
+    return found, wanted.seen
 
 
 def read_all(store: Store, wanted) -> list[int]:
@@ -78,11 +90,12 @@ def test_tags_select_what_looking_at_each_entry_would(store: Store, way: str, ha
     ]
     data = b"".join(ENTRY.pack(*entry) for entry in entries)
 
-    selected, looked = selector(store._log, None, frozenset(hashes))(data, 0)
-    found = list(selected)
+    expected = [i for i, (_, size, tag) in enumerate(entries) if tag in hashes and size not in (0, FILLER_SIZE)]
+    select = selector(store._log, None, frozenset(hashes))
 
-    assert looked == 3000
-    assert found == [i for i, (_, size, tag) in enumerate(entries) if tag in hashes and size not in (0, FILLER_SIZE)]
+    assert select(data, 0, 3000) == (expected, 3000, False)
+    assert len(expected) > 20
+    assert select(data, 0, 20) == (expected[:20], expected[19] + 1, False)
 
 
 @pytest.mark.mission("001-08", "001-10")
@@ -155,7 +168,7 @@ def test_a_test_of_properties_is_given_exactly_what_was_stored_and_no_body(store
     assert [block for block in blocks[::2] if block in wanted.seen] == blocks[::2]
     assert seen == [index for index, block in enumerate(blocks[::2]) if block]
     queue = store._queues["tt", 0]
-    assert property_blocks(store._log, bytes(queue.entries(0, 50)))[1] == blocks[1:101:2]
+    assert properties(store, bytes(queue.entries(0, 50)))[1] == blocks[1:101:2]
 
 
 def test_properties_of_few_sizes_and_of_many_come_in_the_order_of_the_queue(way: str):
@@ -165,8 +178,7 @@ def test_properties_of_few_sizes_and_of_many_come_in_the_order_of_the_queue(way:
         blocks = [b"n\x01" + random.randbytes(size) + b"\0" * (size % 3) if size else b"" for size in random.choices(sizes, k=400)]
         start = store.queue_max("t", 0)
         store.append("t", 0, [draft(random.randbytes(30), block) for block in blocks], NOW)
-        indexes, found, gone = property_blocks(store._log, bytes(store._queues["t", 0].entries(start, 400)))
-        assert (list(indexes), found, gone) == (list(range(400)), blocks, [])
+        assert properties(store, bytes(store._queues["t", 0].entries(start, 400))) == (list(range(400)), blocks)
 
 
 @pytest.mark.mission("001-12")
@@ -188,6 +200,15 @@ def test_a_pull_ends_where_the_test_has_looked_at_enough_for_now(store: Store, w
     assert store.read("t", 0, 170, 32, wanted).next_offset == 171  # it always gets on
 
 
+def test_a_test_is_told_for_how_many_an_answer_has_room(store: Store, way: str):
+    store.append("t", 0, [draft(properties=b"n\x01%d\x02" % (number % 100)) for number in range(900)], NOW)
+    wanted = Holding(b"\x017\x02")
+    for count, room in ((5, 5), (1000, 32), (0, 1)):
+        wanted.rooms.clear()
+        assert store.read("t", 0, 0, count, wanted).count == min(room, 9)
+        assert (wanted.rooms[0], wanted.rooms[1:2]) == (room, [room - 2] if room > 2 else [])
+
+
 @pytest.mark.mission("001-14")
 def test_what_is_not_worth_a_look_is_skipped_without_one(store: Store, way: str, monkeypatch):
     store.append("t", 0, [draft(properties=b"n\x01%d\x02" % number) for number in range(900)], NOW)
@@ -200,14 +221,15 @@ def test_what_is_not_worth_a_look_is_skipped_without_one(store: Store, way: str,
     assert store.read("t", 0, 0, 32, few).next_offset == 202
 
 
-def test_of_large_properties_a_pull_takes_out_a_few_at_once(way: str):
+def test_of_large_properties_a_test_is_given_a_few_at_once(way: str):
     store = open_store(SimDisk(Random(1)), commit_log_file_bytes=4 * 1024**2)
     blocks = [b"n\x01%d\x02x\x01" % number + b"y" * 30_000 for number in range(60)]
     store.append("t", 0, [draft(properties=block) for block in blocks], NOW)
+    area, entries = store._log.segments.view(0, store._log.end), bytes(store._queues["t", 0].entries(0, 60))
+    assert sieve.EACH.records(area, 0, entries, 10**9, 1, 0, 32)[1:4] == (list(range(9)), blocks[:9], 9)
     wanted = Holding(b"n\x0159\x02")
-    assert store.read("t", 0, 0, 32, wanted)[:2] == (FoundStatus.NO_MATCHED_MESSAGE, 9)
     assert read_all(store, wanted) == [59]
-    assert wanted.seen[9:] == blocks
+    assert wanted.seen == blocks
 
 
 def test_damaged_records_have_no_properties_and_harm_nobody(store: Store, way: str):
@@ -221,10 +243,11 @@ def test_damaged_records_have_no_properties_and_harm_nobody(store: Store, way: s
         place, size, _ = queue.entry(offset)
         queue.segments.write(offset * 20, ENTRY.pack(place, random.choice([1, 50, 90, 91, size + 1, 1 << 20]), 0))
 
-    indexes, blocks, gone = property_blocks(store._log, bytes(queue.entries(0, 300)))
+    found, blocks = properties(store, bytes(queue.entries(0, 300)))
 
-    assert len(indexes) == len(blocks)
-    assert sorted(indexes + gone) == list(range(300))
+    assert found == list(range(300))
+    assert len(blocks) < 300
+    assert b"a\x01b\x02" in blocks
 
 
 def test_with_numpy_and_without_damaged_records_give_the_same(store: Store, monkeypatch):
@@ -235,8 +258,8 @@ def test_with_numpy_and_without_damaged_records_give_the_same(store: Store, monk
         at, _, _ = queue.entry(round_number * 30 + random.randrange(30))
         store._log.segments.write(at + random.choice([4, 36, 84, 84, 128]), random.randbytes(4))
         entries = bytes(queue.entries(round_number * 30, 30))
-        as_it_is = property_blocks(store._log, entries)
+        as_it_is = properties(store, entries)
         for np in (NUMPY, None):
             with monkeypatch.context() as patch:
                 python_with(np, patch)
-                assert property_blocks(store._log, entries) == as_it_is
+                assert properties(store, entries) == as_it_is

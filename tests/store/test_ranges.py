@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from halfmoon import arrays
+from halfmoon.sql92.sieve import EACH
 from halfmoon.store import FoundStatus, Store
 from halfmoon.store import ranges as ranges_module
 from halfmoon.testing.disk import SimDisk
@@ -126,10 +127,10 @@ class Even:
     def possible(self, topic: str, queue_id: int, offset: int, count: int) -> None:
         """Any may match."""
 
-    def matching(self, blocks) -> tuple[list[int], int]:
+    def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
         """Return what matches of the first few."""
-        looked = blocks[: self.at_once]
-        return [at for at, block in enumerate(looked) if len(block) % 2 == 0], len(looked)
+        _, _, blocks, _, _ = EACH.records(area, base, entries[: self.at_once * 20], 10**9, 1, 0, at_most)
+        return [at for at, block in enumerate(blocks) if len(block) % 2 == 0], len(blocks), len(blocks) == self.at_once
 
 
 def tagged(store: Store, count: int) -> None:

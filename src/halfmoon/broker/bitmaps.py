@@ -12,12 +12,14 @@ are taken only where they were made with the very expression that reads, instead
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import reduce
 from operator import and_
 from typing import NamedTuple
 
+from halfmoon.hot import ENTRY_BYTES
 from halfmoon.sql92 import Bloom, Filter, Marks
+from halfmoon.sql92.sieve import EACH
 from halfmoon.store.store import Arrival, FoundStatus, Store
 
 RUN_MESSAGES, RUNS_OF_QUEUE_MAX = 1_024, 16
@@ -27,7 +29,8 @@ BITS_BYTES_MAX = 16 * 1024 * 1024
 STEPS_OF_ARRIVALS = 10_000
 """What the tests of one turn's new messages may cost, in steps of 0.1 to 0.2 microseconds, since senders wait for them."""
 _ONE_IF_SET = [bytes(byte >> bit & 1 for byte in range(256)) for bit in range(8)]
-_STEPS_OF_MESSAGE, _BYTES_OF_STEP, _BYTES_OF_SCAN_STEP = 4, 32, 50
+_WEIGHT, _WEIGHT_OF_SCAN = 3, 2
+"""Steps for each 100 bytes of properties: to find the names in them, and to read a value from end to end."""
 
 Wishes = Mapping[str, tuple[Marks, Filter]]
 """The expressions of the groups that read a topic, by group."""
@@ -62,7 +65,7 @@ class BitMaps:
         first, making = arrival.max_offset - count, _Making(self._bloom, wishes, self.room, count)
         found = store.read(topic, queue_id, first, 1, making)
         self.room -= making.spent
-        passed = found.next_offset - first - making.left_out
+        passed = found.next_offset - first
         if found.status is FoundStatus.NO_MATCHED_MESSAGE and passed * self._size == len(making.bits):
             self._add((topic, queue_id), first, wishes, making.bits)  # else an entry has no record, and nobody knows which
 
@@ -115,26 +118,25 @@ class _Making:
     def __init__(self, bloom: Bloom, wishes: Wishes, room: int, count: int) -> None:
         self._bloom, self._wishes, self._room, self._count = bloom, list(wishes.values()), room, count
         distinct = {each.expression: each for _, each in self._wishes}.values()
-        self._steps = _STEPS_OF_MESSAGE + sum(each.steps for each in distinct)
-        self._scans = sum(each.scans for each in distinct)
+        self._steps = sum(each.steps for each in distinct)
+        self._weight = _WEIGHT + _WEIGHT_OF_SCAN * sum(each.scans for each in distinct)
         self.bits = bytearray()
-        self.spent = self.left_out = 0
+        self.spent = 0
 
     def possible(self, topic: str, queue_id: int, offset: int, count: int) -> None:
         """Any message may have bits."""
 
-    def matching(self, blocks: Sequence[bytes]) -> tuple[list[int], int]:
+    def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
         """Make the bits of messages until the room is used up or all that came are seen to."""
-        looked = 0
+        room = self._room - self.spent
+        _, _, blocks, looked, spent = EACH.records(
+            area, base, entries[: self._count * ENTRY_BYTES], room, self._steps, self._weight, 1
+        )
         for block in blocks:
-            if self.spent > self._room or not self._count:
-                break
-            self._count -= 1
-            self.spent += self._steps + len(block) // _BYTES_OF_STEP + len(block) * self._scans // _BYTES_OF_SCAN_STEP
             self.bits += self._bloom.bitmap(self._wishes, block)
-            looked += 1
-        self.left_out = 0 if looked else 1  # a reader is told of one at least
-        return [], looked or 1
+        self.spent += spent
+        self._count -= looked
+        return [], looked, self.spent >= self._room or not self._count
 
 
 def _set(bits: bytearray, marks: Marks, size: int) -> list[int]:

@@ -8,7 +8,7 @@ subscription is made of the subscription itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from halfmoon import sql92
 from halfmoon.broker.bitmaps import STEPS_OF_ARRIVALS, BitMaps, Wishes
@@ -17,6 +17,7 @@ from halfmoon.broker.names import RETRY_PREFIX
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, SubscriptionParseFailed, SystemBusy, UsageError
 from halfmoon.model import Subscription, java_hash, tags_of
+from halfmoon.sql92.sieve import EACH
 from halfmoon.store.store import Arrival, Store
 from halfmoon.wire.clients import CLASS
 from halfmoon.wire.properties import value_of
@@ -28,14 +29,13 @@ STEPS_OF_TURN = 20_000
 """What the tests of one turn of the loop may cost together, in steps of 0.1 to 0.2 microseconds: four milliseconds at most, and as
 much again in the tick beside it, so that other connections wait far less than twenty."""
 
-_STEPS_OF_MESSAGE = 4
-"""Finding a message's properties and handing them over."""
-_BYTES_OF_STEP = 100
-"""Bytes of properties that one look-up of a name passes in a step."""
-_BYTES_OF_SCAN_STEP = 50
-"""Bytes of a value that a search in it, or reading it as a floating-point number, passes in a step."""
-_NAMES_MAX = 4
-"""With more names the properties are read once into a table, which costs about as much as so many look-ups."""
+_STEPS_OF_CALL = 20
+"""Giving a sieve some records, beside what it tells itself of its work."""
+_WEIGHT_OF_TABLE, _WEIGHT_OF_SCAN = 20, 2
+"""Steps for each 100 bytes of properties that are read into a table, or of a value that is searched or read as a floating-point
+number. Where there is no table each name that is looked up takes one."""
+_WEIGHT_OF_RETRY = 4
+"""The same, to find out of which topic a message is."""
 GROUPS_OF_TOPIC_MAX = 256
 """Groups of a topic whose expressions are evaluated ahead: bits are of no use for hundreds, and messages come all the time."""
 
@@ -59,18 +59,18 @@ class Budget:
 
 
 def bytes_weight(compiled: sql92.Filter) -> int:
-    """Return what testing a message costs beside its fixed steps, in steps for each `_BYTES_OF_STEP` bytes of its properties."""
-    return min(len(compiled.names), _NAMES_MAX) + compiled.scans * _BYTES_OF_STEP // _BYTES_OF_SCAN_STEP
+    """Return what testing a message costs beside its fixed steps, in steps for each 100 bytes of its properties."""
+    return (_WEIGHT_OF_TABLE if compiled.in_a_table else len(compiled.names)) + compiled.scans * _WEIGHT_OF_SCAN
 
 
 class SqlTest:
     """One expression as a pull's test. See `halfmoon.store.matching.PropertyTest`."""
 
-    __slots__ = ("_bitmaps", "_budget", "_filter", "_group", "_steps", "_weight")
+    __slots__ = ("_bitmaps", "_budget", "_filter", "_group", "_weight")
 
     def __init__(self, compiled: sql92.Filter, budget: Budget, bitmaps: BitMaps | None = None, group: str = "") -> None:
         self._filter, self._budget, self._bitmaps, self._group = compiled, budget, bitmaps, group
-        self._steps, self._weight = _STEPS_OF_MESSAGE + compiled.steps, bytes_weight(compiled)
+        self._weight = bytes_weight(compiled)
 
     def possible(self, topic: str, queue_id: int, offset: int, count: int) -> list[int] | None:
         """Return the indexes of the messages from an offset on that may match; None: any may."""
@@ -78,28 +78,12 @@ class SqlTest:
             return None
         return self._bitmaps.possible((topic, queue_id), offset, count, self._group, self._filter.expression)
 
-    def matching(self, blocks: Sequence[bytes]) -> tuple[list[int], int]:
-        """Return the indexes of blocks that match, and how many were looked at: not all once the turn's budget is used up."""
-        cost = self._cost(blocks)
-        if cost > self._budget.left:
-            count = self._affordable(blocks)
-            blocks = blocks[:count]
-            cost = self._cost(blocks)
-        self._budget.left -= cost
-        return self._filter.matching(blocks), len(blocks)
-
-    def _cost(self, blocks: Sequence[bytes]) -> int:
-        return len(blocks) * self._steps + sum(map(len, blocks)) * self._weight // _BYTES_OF_STEP
-
-    def _affordable(self, blocks: Sequence[bytes]) -> int:
-        """How many blocks may be tested now; one at least, so that a reader always gets on."""
-        left, count = self._budget.left, 0
-        for block in blocks:
-            left -= self._steps + len(block) * self._weight // _BYTES_OF_STEP
-            if left < 0:
-                break
-            count += 1
-        return max(1, count)
+    def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
+        """Return the indexes of entries whose records match, how many were looked at, and whether the turn's budget is used up."""
+        left, steps, weight = self._budget.left, self._filter.steps, self._weight
+        found, looked, spent = self._filter.records(area, base, entries, left, steps, weight, at_most)
+        self._budget.left -= spent + _STEPS_OF_CALL
+        return found, looked, self._budget.left <= 0
 
 
 class RetryTest:
@@ -112,25 +96,21 @@ class RetryTest:
 
     def __init__(self, filters: Mapping[bytes, sql92.Filter], budget: Budget) -> None:
         self._filters, self._budget = filters, budget
-        self._steps = _STEPS_OF_MESSAGE + max(compiled.steps for compiled in filters.values())
-        self._weight = _NAMES_MAX + max(bytes_weight(compiled) for compiled in filters.values())
+        self._steps = max(compiled.steps for compiled in filters.values())
+        self._weight = _WEIGHT_OF_RETRY + max(bytes_weight(compiled) for compiled in filters.values())
 
     def possible(self, topic: str, queue_id: int, offset: int, count: int) -> None:
         """Any message may match."""
 
-    def matching(self, blocks: Sequence[bytes]) -> tuple[list[int], int]:
-        """Return the indexes of blocks that match, and how many were looked at."""
-        found, looked = [], 0
-        for block in blocks:
-            cost = self._steps + len(block) * self._weight // _BYTES_OF_STEP
-            if looked and cost > self._budget.left:
-                break
-            self._budget.left -= cost
-            compiled = self._filters.get(value_of(block, b"RETRY_TOPIC") or b"")
-            if compiled is None or compiled.matches(block):
-                found.append(looked)
-            looked += 1
-        return found, looked
+    def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
+        """Return the indexes of entries whose records match, how many were looked at, and whether the turn's budget is used up."""
+        _, _, blocks, looked, spent = EACH.records(area, base, entries, self._budget.left, self._steps, self._weight, at_most)
+        self._budget.left -= spent + _STEPS_OF_CALL
+        return [index for index, block in enumerate(blocks) if self._passes(block)], looked, self._budget.left <= 0
+
+    def _passes(self, block: bytes) -> bool:
+        compiled = self._filters.get(value_of(block, b"RETRY_TOPIC") or b"")
+        return compiled is None or compiled.matches(block)
 
 
 Test = SqlTest | RetryTest

@@ -50,12 +50,14 @@ class Filter:
         names: the properties that it looks at, in alphabetical order.
         steps: what one test costs at most, in steps of 0.1 to 0.2 microseconds where properties are short.
         scans: how often one test reads a value from end to end, at most. It costs a step for each 30 to 100 bytes of the value.
+        in_a_table: whether a test first reads all properties into a table, since it looks up many.
         needles: each message that matches contains at least one of these bytes in its properties, so in its record; empty: nothing
             is known. Whoever reads many records may look for them first.
     """
 
     __slots__ = (
-        "_lookups", "_needle", "_prepare", "_sieve", "_test", "_value", "expression", "names", "needles", "scans", "steps", "tree",
+        "_lookups", "_needle", "_prepare", "_sieve", "_test", "_value",
+        "expression", "in_a_table", "names", "needles", "scans", "steps", "tree",
     )  # fmt: skip
 
     def __init__(self, expression: str, tree: Node, *, in_a_table: bool | None = None) -> None:
@@ -67,6 +69,7 @@ class Filter:
         self._needle = self.needles[0] if len(self.needles) == 1 and self._pays(self.needles[0]) else None
         if in_a_table is None:
             in_a_table = len(looked_at) >= TABLE_FROM
+        self.in_a_table = in_a_table
         self._prepare: Callable[[bytes], Any] | None = table if in_a_table else None
         self._lookups = Lookups(in_a_table=in_a_table, mend=_REPLACEMENT in expression)
         self._test = is_true(tree, self._lookups)
@@ -94,6 +97,20 @@ class Filter:
         test, prepare = self._test, self._prepare
         passed = [at for at in unsure if test(prepare(blocks[at]) if prepare else blocks[at])]
         return sorted(sure + passed) if sure else passed
+
+    def records(
+        self, area: memoryview, base: int, entries: bytes, steps: int, message: int, weight: int, at_most: int
+    ) -> tuple[list[int], int, int]:
+        """Return the indexes of the entries whose records pass, in order; how many were looked at; and the steps spent.
+
+        ``message`` and ``weight`` are what a test costs that the sieve leaves to the closures. See `halfmoon.columns.filtering`.
+        """
+        sure, unsure, blocks, looked, spent = self._sieve.records(area, base, entries, steps, message, weight, at_most)
+        if not unsure:
+            return sure, looked, spent
+        test, prepare = self._test, self._prepare
+        passed = [at for at, block in zip(unsure, blocks) if test(prepare(block) if prepare else block)]
+        return sorted(sure + passed) if sure else passed, looked, spent
 
     def outcome(self, properties: bytes) -> Outcome:
         """Return what the expression says of a message, and why it cannot be evaluated where it cannot."""

@@ -7,9 +7,12 @@ A sieve tells what surely matches and what surely does not, and of the rest that
 from __future__ import annotations
 
 from halfmoon.columns.filtering import Program
+from halfmoon.hot import Sieve
 from halfmoon.sql92.tree import NUMBERS, Bare, Constant, Equal, In, IsNull, Logic, Name, Negate, Node, Not, Order, Search
 
 UNSURE: Program = ("unsure",)
+EACH = Sieve(None, UNSURE)
+"""Is sure of no message, and so gives out the properties of each."""
 _TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 

@@ -14,7 +14,7 @@ from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN, whole_records
 from halfmoon.store.commitlog import CommitLog
 from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.layout import FILLER_SIZE
-from halfmoon.store.matching import PropertyTest, property_blocks
+from halfmoon.store.matching import PropertyTest, by_properties
 from halfmoon.store.missing import Queues
 from halfmoon.store.reading import NO_QUEUE, Doubt, Found, FoundStatus, Wanted, outside
 from halfmoon.wire.weights import PARTS
@@ -98,8 +98,7 @@ class RangeReader:
         np = arrays.np
         if isinstance(wanted, frozenset):
             return np.flatnonzero(np.isin(tags[:count], np.array(sorted(wanted), np.int64))), count
-        _, blocks, _ = property_blocks(self._log, bytes(view[: min(count, TESTED_MAX) * ENTRY_BYTES]))
-        found, looked = wanted.matching(blocks)
+        found, looked, _ = by_properties(self._log, bytes(view[: min(count, TESTED_MAX) * ENTRY_BYTES]), ENTRIES_MAX, wanted)
         return np.array(found, np.int64), looked
 
     def weigh(self, topic: str, queue_id: int, begin: int, end: int) -> list[int]:

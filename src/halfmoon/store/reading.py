@@ -57,9 +57,8 @@ class Found(NamedTuple):
     size_bytes: int
 
 
-_STEP, _STEP_MAX = 128, 512
+_STEP, _STEP_MAX = 128, 4_096
 """Entries that a filter is given at once: few at first, for where many match the answer is soon full."""
-_TAGS_STEP_MAX = 16_384
 
 
 class Reader:
@@ -89,22 +88,21 @@ class Reader:
             return outside(offset, low, high)
         select = None if wanted is None else selector(self._log, queue, wanted)
         step = _STEP if select else max(1, min(max_count, self._count_memory))
-        step_max = _TAGS_STEP_MAX if isinstance(wanted, frozenset) else _STEP_MAX
-        answer = _Answer(self, queue, max_count, max_bytes)
+        answer = _Answer(self, queue, min(max_count, max(self._count_memory, self._count_disk)), max_bytes)
         at, stop = offset, min(high, offset + self._scan_max)
         while at < stop:
             entries = bytes(queue.entries(at, min(stop - at, step, queue.per_file - at % queue.per_file)))
             here = len(entries) // ENTRY_BYTES
             if here == 0:
                 break
-            chosen, looked = select(entries, at) if select else (None, here)
+            chosen, looked, enough = select(entries, at, answer.left) if select else (None, here, False)
             taken = answer.take(entries, at, chosen)
             if taken is not None:
                 return answer.found(at + taken, low, high)
             at += looked
-            if looked < here:
+            if enough:
                 break
-            step = min(step * 4, step_max)
+            step = min(step * 4, _STEP_MAX)
         return answer.found(at, low, high)
 
     def bounds(self, physical_offset: int, max_count: int, max_bytes: int) -> tuple[int, int]:
@@ -132,6 +130,11 @@ class _Answer:
         self._pieces: list[memoryview] = []
         self._count = self._size_bytes = self._base = self._limit = 0
         self._removed = False
+
+    @property
+    def left(self) -> int:
+        """How many records it has room for at most: one at least."""
+        return max(1, self._count_max - self._count)
 
     def take(self, entries: bytes, offset: int, chosen: list[int] | None) -> int | None:
         """Take the chosen ones (None: all) of entries from a queue offset on. Returns None, or of which on the next answer has to
@@ -180,7 +183,7 @@ class _Answer:
 
     def _gather(self, entries: bytes, offset: int, chosen: list[int] | None, done: int, room: int) -> int:
         """Take what proves itself, from the entry number ``done`` of the chosen ones on; return how many."""
-        end = done + max(1, self._count_max - self._count)
+        end = done + self.left
         if chosen is None:
             entries, offset = entries[done * ENTRY_BYTES : end * ENTRY_BYTES], offset + done
         else:
