@@ -170,6 +170,16 @@ CoreEffect = Write | Close | Start | Work[Any]
 # ---------------------------------------------------------------- typed helpers
 
 
+def at_once(operation: Op[T]) -> T:
+    """Return what an operation returns that asks its driver for nothing."""
+    try:
+        effect = next(operation)
+    except StopIteration as stop:
+        found: T = stop.value
+        return found
+    raise AssertionError(f"an operation that should ask for nothing asks for {effect!r}")
+
+
 def sleep(ms: int) -> Op[None]:
     """Wait ``ms`` milliseconds."""
     yield Sleep(ms)

@@ -350,6 +350,26 @@ async def test_when_the_broker_is_gone_a_send_fails_and_nothing_is_stored(tmp_pa
 
 
 @pytest.mark.mission("000-39", "000-24")
+async def test_a_send_whose_connection_was_lost_under_way_is_tried_again_and_stored_once_more_at_most(names):
+    async with AsyncProducer(group="P", nameserver=names["nameserver"]) as producer:
+        first = await producer.send(Message(names["topic"], b"first"))
+        link = next(iter(producer._driver.connections._links.values()))
+
+        sends = [asyncio.ensure_future(producer.send(Message(names["topic"], b"x"))) for _ in range(20)]
+        cancelled = asyncio.ensure_future(producer.send(Message(names["topic"], b"y")))
+        await asyncio.sleep(0)
+        assert producer._driver.connections.in_flight == 21
+        cancelled.cancel()
+        link.abort("a test")
+
+        found = await asyncio.gather(*sends)
+        assert {result.status for result in found} == {SendStatus.SEND_OK}
+        assert len({result.msg_id for result in [first, *found]}) == 21
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert producer._driver.connections.in_flight == 0
+
+
 async def test_what_cannot_be_says_so(names):
     at = names["nameserver"]
     with pytest.raises(NoNameServer):

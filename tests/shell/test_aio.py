@@ -310,6 +310,60 @@ async def test_a_cancelled_call_leaves_nothing_behind():
         await connections.close()
 
 
+async def test_what_needs_no_wait_is_begun_at_once_and_else_nothing_is_sent():
+    async with server(echo) as (address, peers):
+        connections = Connections(in_flight_max=1)
+        assert connections.begin(address, ASK, b"", 1_000) is None  # not connected
+        await connections.call(address, ASK, b"", 1_000)
+
+        asked = connections.begin(address, ASK, b"body", 1_000)
+        assert connections.begin(address, ASK, b"", 1_000) is None  # too many in flight
+
+        assert (await asked).header(OffsetReply).offset == 7
+        assert [bytes(command.body) for command in peers[0].got] == [b"", b"body"]
+        assert connections.in_flight == 0
+        await connections.close()
+        assert connections.begin(address, ASK, b"", 1_000) is None
+
+
+async def test_what_was_begun_fails_at_its_time_and_with_its_connection():
+    async with server(silent) as (address, _):
+        connections = Connections()
+        await connections.tell(address, ASK, b"")
+
+        with pytest.raises(RequestTimeout, match=r"timeout, 20\(ms\)"):
+            await connections.begin(address, ASK, b"", 20)
+        asked = connections.begin(address, ASK, b"", 60_000)
+        connections.drop(address)
+
+        with pytest.raises(ConnectionLost):
+            await asked
+        assert connections.in_flight == 0
+        await connections.close()
+
+
+async def test_what_was_begun_and_cancelled_is_in_flight_until_its_answer_or_its_time():
+    waiting: list[tuple[Peer, Command]] = []
+
+    async def keep(peer: Peer, command: Command) -> None:
+        waiting.append((peer, command))
+
+    async with server(keep) as (address, _):
+        connections = Connections()
+        await connections.tell(address, ASK, b"")
+        answered, late = connections.begin(address, ASK, b"", 60_000), connections.begin(address, ASK, b"", 20)
+        await until(lambda: len(waiting) == 3)
+
+        answered.cancel()
+        late.cancel()
+        assert connections.in_flight == 2
+        await until(lambda: connections.in_flight == 1)
+        waiting[1][0].reply(waiting[1][1])
+
+        await until(lambda: connections.in_flight == 0)
+        await connections.close()
+
+
 def test_our_own_address_is_the_one_on_the_way():
     assert local_ip("127.0.0.1:9876") == "127.0.0.1"
 

@@ -7,7 +7,7 @@ each public method is one of: a coroutine, a plain function, or one that returns
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from threading import RLock
 from typing import Any
 
@@ -21,7 +21,7 @@ from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.orderly import push_core
 from halfmoon.client.core.poll import HandedOut, PollCore
 from halfmoon.client.core.rebalance import Strategy
-from halfmoon.client.core.send import Selector, Sender, select_by_hash
+from halfmoon.client.core.send import First, Selector, Sender, select_by_hash
 from halfmoon.client.core.tracing import Tracer
 from halfmoon.client.files import OffsetsOnDisk
 from halfmoon.client.life import Client, values_of
@@ -33,10 +33,11 @@ from halfmoon.client.settings import (
     PushSettings,
     settings_of,
 )
-from halfmoon.effects import Op, run
-from halfmoon.errors import NotRunning, TooManyRequests
+from halfmoon.effects import at_once, run
+from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
 from halfmoon.shell.drive import Driver
+from halfmoon.wire.command import Command
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
 from halfmoon.wire.headers.transaction import EndTransaction
 
@@ -132,6 +133,8 @@ class AsyncProducer(Client[ProducerSettings]):
             TooManyRequests: the time was over before an attempt could be made.
             NotRunning: not started, or closed.
         """
+        if (begun := self._begun(message, queue, selector, key, timeout_ms)) is not None:
+            return await self._ended(*begun)
         return await self._run(self._sender.send(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
 
     def send_async(
@@ -153,19 +156,47 @@ class AsyncProducer(Client[ProducerSettings]):
         if self._pending > ASYNC_MAX:
             self._pending -= 1
             raise TooManyRequests(f"executor rejected: {ASYNC_MAX} asynchronous sends are under way")
-        operation = self._sender.send_async(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms)
-        future = asyncio.ensure_future(self._send_then_tell(operation, callback))
+        sending = self._send_async(message, queue, selector, key, timeout_ms)
+        future = asyncio.ensure_future(sending if callback is None else self._then_tell(sending, callback))
         future.add_done_callback(self._sent)
         return future
 
     def _sent(self, future: asyncio.Future[SendResult]) -> None:
         self._pending -= 1
 
-    async def _send_then_tell(self, operation: Op[SendResult], callback: Callback | None) -> SendResult:
-        if callback is None:
-            return await self._run(operation)
+    async def _send_async(
+        self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any, timeout_ms: int | None
+    ) -> SendResult:
+        if (begun := self._begun(message, queue, selector, key, timeout_ms)) is not None:
+            return await self._ended(*begun, asynchronous=True)
+        return await self._run(self._sender.send_async(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
+
+    def _begun(
+        self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any, timeout_ms: int | None
+    ) -> tuple[First, asyncio.Future[Command] | None] | None:
+        """Begin to send a message whose way is known; None: nothing was done. The future is None where the socket must be waited
+        for. Raises as `send`."""
+        connections = self._running().connections
+        born_ms = self._clock.now()
+        first = self._sender.first(message, queue, selector, key, timeout_ms, self._clock.steady(), born_ms)
+        if first is None:
+            return None
+        header = self._sender.header(first.outgoing, first.queue, born_ms)
+        return first, connections.begin(first.address, header, first.outgoing.body, first.budget_ms)
+
+    async def _ended(self, first: First, asked: asyncio.Future[Command] | None, *, asynchronous: bool = False) -> SendResult:
+        """Return what became of a send, with all further attempts."""
+        error = None
+        if asked is not None:
+            try:
+                return self._sender.result(await asked, first.outgoing, first.queue, first.address)
+            except (NetworkError, BrokerError) as exc:
+                error = exc
+        return await self._run(self._sender.go_on(first, error, asynchronous=asynchronous))
+
+    async def _then_tell(self, found: Awaitable[SendResult], callback: Callback) -> SendResult:
         try:
-            result = await self._run(operation)
+            result = await found
         except Exception as exc:
             await self._run(run(callback, None, exc))
             raise
@@ -308,8 +339,7 @@ class AsyncPullConsumer(Client[PullSettings]):
         """Take exactly these queues, and of them what tags or an SQL92 expression want. Excludes `subscribe`."""
         operation = self._core.assign(queues, expression, sql=sql)
         if self._state == "new":
-            for _ in operation:
-                raise AssertionError("assigning before the start asks for nothing")
+            at_once(operation)
         else:
             await self._run(operation)
 
@@ -332,8 +362,7 @@ class AsyncPullConsumer(Client[PullSettings]):
         """
         operation = self._core.on_queues_changed(topic, listener)
         if self._state == "new":
-            for _ in operation:
-                raise AssertionError("listening before the start asks for nothing")
+            at_once(operation)
         else:
             await self._run(operation)
 

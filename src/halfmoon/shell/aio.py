@@ -84,20 +84,28 @@ class Connections:
         ``timeout_ms`` covers a wait for a permit, connecting, sending and the reply. Raises NetworkError (one of ConnectFailed,
         ConnectionLost, RequestTimeout, TooManyRequests), NotRunning once closed.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
         link = self._links.get(address)
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         if link is None or link.blocked or self.in_flight >= self._in_flight_max:
             link = await self._ready(address, deadline, timeout_ms)
         opaque = self._next_opaque()
-        data = request_bytes(request, body, opaque, self.serialization)
-        future = link.ask(opaque, data, deadline, timeout_ms)
-        self.in_flight += 1
+        future = link.ask(opaque, request_bytes(request, body, opaque, self.serialization), deadline, timeout_ms)
         try:
             return await future
-        finally:
-            link.waiting.pop(opaque, None)
-            self._released()
+        except asyncio.CancelledError:
+            link.over(opaque)
+            raise
+
+    def begin(self, address: str, request: Any, body: bytes, timeout_ms: int) -> asyncio.Future[Command] | None:
+        """Send a request where nothing has to be waited for; the future gives what `call` does. None: nothing was sent.
+
+        A future that is cancelled counts as a request in flight until its answer comes or its time is over.
+        """
+        link = self._links.get(address)
+        if link is None or link.blocked or self.in_flight >= self._in_flight_max:
+            return None
+        opaque = self._next_opaque()
+        return link.ask(opaque, request_bytes(request, body, opaque, self.serialization), link.until(timeout_ms), timeout_ms)
 
     async def tell(
         self, address: str, request: Any, body: bytes, timeout_ms: int = CONNECT_TIMEOUT_MS, remark: str | None = None
@@ -166,7 +174,8 @@ class Connections:
         finally:
             timer.cancel()
 
-    def _released(self) -> None:
+    def released(self) -> None:
+        """A request is in flight no more."""
         self.in_flight -= 1
         while self._permits:
             future = self._permits.popleft()
@@ -277,13 +286,26 @@ class _Link(asyncio.Protocol):
         self._idle = self._loop.call_later(self._owner.idle_ms / 1000, self._look_idle)
 
     def ask(self, opaque: int, data: bytes, deadline: float, timeout_ms: int) -> asyncio.Future[Command]:
-        """Send a request; its answer, or what became of it, is the future's. Who asked takes it out of ``waiting``."""
+        """Send a request; its answer, or what became of it, is the future's."""
         future: asyncio.Future[Command] = self._loop.create_future()
         self.waiting[opaque] = future, deadline, timeout_ms
+        self._owner.in_flight += 1
         if deadline < self._look_at:
             self._look_again(deadline)
         self.send(data)
         return future
+
+    def until(self, timeout_ms: int) -> float:
+        """Return when so much time is over, by the loop's clock."""
+        return self._loop.time() + timeout_ms / 1000
+
+    def over(self, opaque: int) -> asyncio.Future[Command] | None:
+        """Take out a request, if it waits still; return its future if somebody wants to know what becomes of it."""
+        asked = self.waiting.pop(opaque, None)
+        if asked is None:
+            return None
+        self._owner.released()
+        return None if asked[0].done() else asked[0]
 
     def send(self, data: bytes) -> None:
         """Write with everything else of this turn."""
@@ -305,9 +327,8 @@ class _Link(asyncio.Protocol):
             for frame in self._inbox.frames():
                 command = decode(frame.header, frame.body, frame.serialization)
                 if command.flag & 1:
-                    asked = self.waiting.get(command.opaque)
-                    if asked is not None and not asked[0].done():
-                        asked[0].set_result(command)
+                    if (future := self.over(command.opaque)) is not None:
+                        future.set_result(command)
                 else:
                     self._owner.serve(self, command)
             if self._inbox.fault is not None:
@@ -325,15 +346,13 @@ class _Link(asyncio.Protocol):
     def _expire(self) -> None:
         """Fail the requests whose time is over, and look again when that of the next one is."""
         at, soonest, silent = self._loop.time(), inf, False
-        for future, deadline, timeout_ms in self.waiting.values():
-            if future.done():
-                continue
+        for opaque, (_, deadline, timeout_ms) in list(self.waiting.items()):
             if deadline > at + TIMER_S:
                 soonest = min(soonest, deadline)
-                continue
-            late = RequestTimeout(f"wait response on the channel <{self.address}> timeout, {timeout_ms}(ms)", self.address)
-            future.set_exception(late)
-            silent |= (at - self._read_at) * 1000 >= max(SILENT_MS, timeout_ms)
+            elif (future := self.over(opaque)) is not None:
+                late = f"wait response on the channel <{self.address}> timeout, {timeout_ms}(ms)"
+                future.set_exception(RequestTimeout(late, self.address))
+                silent |= (at - self._read_at) * 1000 >= max(SILENT_MS, timeout_ms)
         self._timer, self._look_at = None, inf
         if soonest < inf:
             self._look_again(max(soonest, at + len(self.waiting) * LOOK_S))
@@ -401,8 +420,9 @@ class _Link(asyncio.Protocol):
         for timer in (self._idle, self._timer):
             if timer is not None:
                 timer.cancel()
-        for future, _, _ in self.waiting.values():
-            _fail(future, ConnectionLost(f"connection to {self.address} lost: {self._reason}", self.address))
+        for opaque in list(self.waiting):
+            if (future := self.over(opaque)) is not None:
+                future.set_exception(ConnectionLost(f"connection to {self.address} lost: {self._reason}", self.address))
         self._wake()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from halfmoon.client.core.names import RETRY_PREFIX, wrap
 from halfmoon.client.core.outgoing import Outgoing
 from halfmoon.client.core.route import RouteTable
-from halfmoon.client.core.send import Selector, Sender
+from halfmoon.client.core.send import First, Selector, Sender
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Op, Signal, now, spawn, steady, wait
 from halfmoon.errors import NotRunning
@@ -85,6 +85,10 @@ class LingeringSender(Sender):
         if self._may_share(message):
             return self._send_with_others(message, **chosen, asynchronous=True)
         return super().send_async(message, **chosen)
+
+    def first(self, message: Message, *arguments: Any) -> First | None:
+        """As `Sender.first`, for messages that leave alone."""
+        return None if self._may_share(message) else super().first(message, *arguments)
 
     def flush(self) -> Op[None]:
         """Have everything leave now, and wait for the answers."""

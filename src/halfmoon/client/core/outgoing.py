@@ -9,7 +9,7 @@ import msgspec
 from halfmoon.model import LocalTransactionState, Message, MessageQueue, SendResult, StoredMessage
 
 
-class Outgoing(msgspec.Struct):
+class Outgoing(msgspec.Struct, gc=False):
     """A message as it will travel. ``msg_id`` is what the sender knows it by; a retry sends the same again."""
 
     topic: str

@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.faults import FaultTable, choose_queue
 from halfmoon.client.core.names import RETRY_PREFIX, check_message, check_sendable, check_topic, unwrap, wrap
@@ -16,7 +18,7 @@ from halfmoon.client.core.outgoing import Outgoing, Witness
 from halfmoon.client.core.route import PublishInfo, RouteTable
 from halfmoon.client.core.unsure import Unsure
 from halfmoon.client.settings import ProducerSettings
-from halfmoon.effects import Call, Now, Op, Steady, now, run, steady
+from halfmoon.effects import Call, Now, Op, Steady, at_once, now, run, steady
 from halfmoon.errors import (
     BadHeader,
     BrokerError,
@@ -53,6 +55,20 @@ CONNECT_BROKER, ACCESS_BROKER_TIMEOUT, BROKER_NOT_EXIST = 10001, 10002, 10003
 _NOW, _STEADY = Now(), Steady()
 
 log = logging.getLogger("halfmoon.client")
+
+
+class First(msgspec.Struct, gc=False):
+    """The first attempt of a send that knows its way: what goes to which queue, and the address of its broker.
+
+    ``target`` is the queue that the user chose, None for any; ``begin`` is when it began (ms, steady).
+    """
+
+    outgoing: Outgoing
+    queue: MessageQueue
+    target: MessageQueue | None
+    address: str
+    begin: int
+    budget_ms: int
 
 
 class Sender:
@@ -109,6 +125,49 @@ class Sender:
         begin, outgoing, target = yield from self._ready(message, queue, selector, key)
         return (yield from self.deliver_async(outgoing, target, begin, budget))
 
+    def first(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        key: Any,
+        timeout_ms: int | None,
+        begin: int,
+        born_ms: int,
+    ) -> First | None:
+        """Return what `send` and `send_async` would do first, where they need to ask nobody for it and nobody hears of attempts.
+
+        None: nothing was done, and they must be run. Else it is sent, and `result` or `go_on` tells what comes of it. ``begin`` and
+        ``born_ms`` are now (steady, and since the epoch). Raises UsageError, and what ``selector`` raises.
+        """
+        settings = self.settings
+        if self.tracer is not None or settings.latency_avoidance or settings.retry_not_stored:
+            return None
+        budget_ms = self.budget(timeout_ms)
+        self.check(message)
+        if len(message.body) >= settings.compress_over_bytes or budget_ms <= 0:
+            return None
+        topic = wrap(message.topic, settings.namespace)
+        info = self.routes.ready(topic)
+        if info is None:
+            return None
+        target = None
+        if queue is not None or selector is not None or key is not None:
+            target = at_once(self.target(message, queue, selector, key))
+        outgoing = self.outgoing(message, born_ms)
+        chosen = target or self.unsure.queue(outgoing, info) or choose_queue(info, None, self.faults, begin)
+        return First(outgoing, chosen, target, self._known_address(chosen) or "", begin, budget_ms)
+
+    def go_on(self, first: First, error: Exception | None, *, asynchronous: bool) -> Op[SendResult]:
+        """Go on after a first attempt that failed with an error, or (None) could not be made at once; as `send`."""
+        if asynchronous:
+            return (yield from self.deliver_async(first.outgoing, first.target, first.begin, first.budget_ms, first.queue, error))
+        if first.target is None:
+            return (yield from self.deliver(first.outgoing, first.begin, first.budget_ms, first.queue, error))
+        if error is not None:
+            raise error
+        return (yield from self.attempt(first.outgoing, first.target, first.begin, first.budget_ms))
+
     def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, key: Any = None
     ) -> Op[None]:
@@ -120,12 +179,12 @@ class Sender:
         address = yield from self._address(target)
         born_ms = yield from now()
         try:
-            yield from tell(address, self._header(outgoing, target, born_ms), outgoing.body, self.settings.send_timeout_ms)
+            yield from tell(address, self.header(outgoing, target, born_ms), outgoing.body, self.settings.send_timeout_ms)
         except ConnectFailed:
             moved = yield from self._moved(target, address)
             if moved is None:
                 raise
-            yield from tell(moved, self._header(outgoing, target, born_ms), outgoing.body, self.settings.send_timeout_ms)
+            yield from tell(moved, self.header(outgoing, target, born_ms), outgoing.body, self.settings.send_timeout_ms)
 
     def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
@@ -165,14 +224,19 @@ class Sender:
 
     def prepare(self, message: Message, born_ms: int, extra: dict[str, str] | None = None, *, sys_flag: int = 0) -> Op[Outgoing]:
         """Return the message as it will travel; the caller's is not changed. ``extra`` are properties of the protocol."""
+        found = self.outgoing(message, born_ms, extra, sys_flag)
+        if len(found.body) >= self.settings.compress_over_bytes:
+            found.body, flags = yield from self._compressed(found.body)
+            found.sys_flag |= flags
+        return found
+
+    def outgoing(self, message: Message, born_ms: int, extra: dict[str, str] | None = None, sys_flag: int = 0) -> Outgoing:
+        """Return the message as it will travel when it is not compressed; see `prepare`."""
         found = self._properties(message, born_ms)
         if extra:
             found.update(extra)
-        body, flags = bytes(message.body), 0
-        if len(body) >= self.settings.compress_over_bytes:
-            body, flags = yield from self._compressed(body)
         topic = wrap(message.topic, self.settings.namespace)
-        return Outgoing(topic, body, properties_text(found), found[UNIQ_KEY], message.flag, sys_flag | flags)
+        return Outgoing(topic, bytes(message.body), properties_text(found), found[UNIQ_KEY], message.flag, sys_flag)
 
     def prepare_batch(self, messages: Sequence[Message], born_ms: int) -> Outgoing:
         """Return several messages as one that travels. Raises UsageError. Follows MessageBatch.generateFromList (4.9.8)."""
@@ -232,8 +296,12 @@ class Sender:
 
     # ------------------------------------------------------------ attempts
 
-    def deliver(self, outgoing: Outgoing, begin: int, budget_ms: int) -> Op[SendResult]:
+    def deliver(
+        self, outgoing: Outgoing, begin: int, budget_ms: int, first: MessageQueue | None = None, error: Exception | None = None
+    ) -> Op[SendResult]:
         """Try brokers in turn until one stored the message; ``begin`` is when that began (steady).
+
+        ``first`` is the queue of the first attempt, where that is known, and ``error`` how it failed, where it was made.
 
         Follows DefaultMQProducerImpl.sendDefaultImpl (RocketMQ 4.9.8).
 
@@ -247,13 +315,16 @@ class Sender:
         late = False
         for _ in range(1 + self.settings.retries_max):
             at: int = yield _STEADY
-            if at - begin >= budget_ms:
+            if at - begin >= budget_ms and error is None:
                 late = True
                 break
-            queue = (None if tried else self.unsure.queue(outgoing, info)) or choose_queue(info, last, self.faults, at)
+            queue = first or (None if tried else self.unsure.queue(outgoing, info)) or choose_queue(info, last, self.faults, at)
+            first, failed, error = None, error, None
             last = queue.broker_name
             tried.append(last)
             try:
+                if failed is not None:
+                    raise failed
                 result = yield from self.attempt(outgoing, queue, begin, budget_ms, at)
             except NetworkError as exc:
                 cause = exc
@@ -277,16 +348,23 @@ class Sender:
         over = yield from steady()
         raise SendFailed(outgoing.topic, tried, over - begin, failure_code(cause), cause) from cause
 
-    def deliver_async(self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int) -> Op[SendResult]:
+    def deliver_async(
+        self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int, first: MessageQueue | None = None,
+        error: Exception | None = None,
+    ) -> Op[SendResult]:  # fmt: skip
+        """Try as `send_async` says; the arguments are those of `deliver`, and the queue that the user chose."""
         last: str | None = None
         for left in range(self.settings.retries_async_max, -1, -1):
-            queue = target
+            queue = target or first
             if queue is None:
                 info = yield from self._publish_info(outgoing.topic)
                 known = self.unsure.queue(outgoing, info) if last is None else None
                 queue = known or choose_queue(info, last, self.faults, (yield from steady()))
             last = queue.broker_name
+            first, failed, error = None, error, None
             try:
+                if failed is not None:
+                    raise failed
                 return (yield from self.attempt(outgoing, queue, begin, budget_ms))
             except NetworkError as exc:
                 self.unsure.note(outgoing, queue, exc)
@@ -310,8 +388,8 @@ class Sender:
             raise TooManyRequests("sendKernelImpl call timeout", address)
         born_ms: int = yield _NOW
         try:
-            reply: Command = yield Call(address, self._header(outgoing, queue, born_ms), outgoing.body, left)
-            result = send_result(reply, outgoing, queue, address, self.settings.namespace)
+            reply: Command = yield Call(address, self.header(outgoing, queue, born_ms), outgoing.body, left)
+            result = self.result(reply, outgoing, queue, address)
         except (NetworkError, BrokerError) as exc:
             yield from self._note(outgoing, queue, address, born_ms, start, None)
             if not isinstance(exc, ConnectFailed) or (yield from self._moved(queue, address)) is None:
@@ -330,7 +408,11 @@ class Sender:
         if self.tracer is not None:
             self.tracer.sent(outgoing, queue, address, born_ms, born_ms + over - start, result)
 
-    def _header(self, outgoing: Outgoing, queue: MessageQueue, at: int) -> SendMessageV2:
+    def result(self, reply: Command, outgoing: Outgoing, queue: MessageQueue, address: str) -> SendResult:
+        """Return what a reply says. Raises BrokerError, and NetworkError for a broken reply."""
+        return send_result(reply, outgoing, queue, address, self.settings.namespace)
+
+    def header(self, outgoing: Outgoing, queue: MessageQueue, at: int) -> SendMessageV2:
         settings = self.settings
         return (SendBatchMessage if outgoing.batch else SendMessageV2)(
             producer_group=self.group,
@@ -425,11 +507,13 @@ def send_result(reply: Command, outgoing: Outgoing, queue: MessageQueue, address
     except BadHeader as exc:
         raise NetworkError(f"reply of a send without its fields: {exc}", address) from exc
     queue_id = header.queue_id if header.queue_id >= 0 else queue.queue_id
+    if namespace or queue_id != queue.queue_id:
+        queue = MessageQueue(unwrap(queue.topic, namespace), queue.broker_name, queue_id)
     return SendResult(
         _STATUS[reply.code],
         outgoing.msg_id,
         header.msg_id,
-        MessageQueue(unwrap(queue.topic, namespace), queue.broker_name, queue_id),
+        queue,
         header.queue_offset,
         header.transaction_id,
         header.region_id or "DefaultRegion",
