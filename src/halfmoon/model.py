@@ -145,7 +145,9 @@ class Message(msgspec.Struct, kw_only=False):
         if self.msg_id is not None or self.attempt != 1:
             found.update(self._id_properties())
         if keys or self.tag or self.properties:  # in the others are no texts of the user's
-            text = "".join(found) + "".join(found.values())
+            text = f"{keys}{self.tag}"
+            if self.properties:
+                text += "".join(found) + "".join(found.values())
             if "\x01" in text or "\x02" in text:
                 name = next(name for name, value in found.items() if "\x01" in name + value or "\x02" in name + value)
                 raise MessageIllegal(f"property {name!r} contains a separator (0x01 or 0x02)")

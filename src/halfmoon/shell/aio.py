@@ -73,7 +73,7 @@ class Connections:
         self._in_flight_max = in_flight_max
         self._links: dict[str, _Link] = {}
         self._connecting: dict[str, asyncio.Task[_Link]] = {}
-        self._permits: deque[asyncio.Future[None]] = deque()
+        self.permits: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._opaque = 0
         self._closed = False
@@ -104,8 +104,8 @@ class Connections:
         link = self._links.get(address)
         if link is None or link.blocked or self.in_flight >= self._in_flight_max:
             return None
-        opaque = self._next_opaque()
-        return link.ask(opaque, request_bytes(request, body, opaque, self.serialization), link.until(timeout_ms), timeout_ms)
+        self._opaque = opaque = self._opaque + 1 & 0x7FFFFFFF
+        return link.ask(opaque, request_bytes(request, body, opaque, self.serialization), None, timeout_ms)
 
     async def tell(
         self, address: str, request: Any, body: bytes, timeout_ms: int = CONNECT_TIMEOUT_MS, remark: str | None = None
@@ -132,7 +132,7 @@ class Connections:
             task.cancel()
         for link in list(self._links.values()):
             link.finish("closed by us")
-        for permit in self._permits:
+        for permit in self.permits:
             if not permit.done():
                 permit.cancel()
         await asyncio.sleep(0)
@@ -167,7 +167,7 @@ class Connections:
     async def _permit(self, address: str, deadline: float) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._permits.append(future)
+        self.permits.append(future)
         timer = loop.call_at(deadline, _fail, future, TooManyRequests("too many requests in flight", address))
         try:
             await future
@@ -175,10 +175,9 @@ class Connections:
             timer.cancel()
 
     def released(self) -> None:
-        """A request is in flight no more."""
-        self.in_flight -= 1
-        while self._permits:
-            future = self._permits.popleft()
+        """A request is in flight no more: let one go on that waits for that."""
+        while self.permits:
+            future = self.permits.popleft()
             if not future.done():
                 future.set_result(None)
                 break
@@ -285,8 +284,10 @@ class _Link(asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._idle = self._loop.call_later(self._owner.idle_ms / 1000, self._look_idle)
 
-    def ask(self, opaque: int, data: bytes, deadline: float, timeout_ms: int) -> asyncio.Future[Command]:
-        """Send a request; its answer, or what became of it, is the future's."""
+    def ask(self, opaque: int, data: bytes, deadline: float | None, timeout_ms: int) -> asyncio.Future[Command]:
+        """Send a request; its answer, or what became of it, is the future's. Without a deadline all of the time is left."""
+        if deadline is None:
+            deadline = self._loop.time() + timeout_ms / 1000
         future: asyncio.Future[Command] = self._loop.create_future()
         self.waiting[opaque] = future, deadline, timeout_ms
         self._owner.in_flight += 1
@@ -295,16 +296,14 @@ class _Link(asyncio.Protocol):
         self.send(data)
         return future
 
-    def until(self, timeout_ms: int) -> float:
-        """Return when so much time is over, by the loop's clock."""
-        return self._loop.time() + timeout_ms / 1000
-
     def over(self, opaque: int) -> asyncio.Future[Command] | None:
         """Take out a request, if it waits still; return its future if somebody wants to know what becomes of it."""
         asked = self.waiting.pop(opaque, None)
         if asked is None:
             return None
-        self._owner.released()
+        self._owner.in_flight -= 1
+        if self._owner.permits:
+            self._owner.released()
         return None if asked[0].done() else asked[0]
 
     def send(self, data: bytes) -> None:

@@ -79,7 +79,9 @@ def request(
 
 def request_type(header: Header | type[Header]) -> RequestType:
     """Return the table's line of a request header."""
-    return _BY_HEADER[header if isinstance(header, type) else type(header)]
+    if isinstance(header, Header):
+        return _BY_HEADER[type(header)]
+    return _BY_HEADER[header]
 
 
 def parse(cls: type[H], fields: dict[str, str]) -> H:

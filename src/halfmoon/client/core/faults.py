@@ -79,8 +79,8 @@ def choose_queue(info: PublishInfo, last_broker: str | None, faults: FaultTable,
     Follows MQFaultStrategy.selectOneMessageQueue (RocketMQ 4.9.8).
     Differs: 4.7.1 insists on the broker that failed, and 4.9.8 does not look at it; here an available other one comes first.
     """
-    queues, turn = info.queues, info.next_turn()
-    count = len(queues)
+    queues, turn = info.queues, info.turn + 1
+    info.turn, count = turn, len(queues)
     if faults.enabled:
         again: MessageQueue | None = None
         for i in range(count):

@@ -49,11 +49,6 @@ class PublishInfo(msgspec.Struct):
     turn: int = 0
     ordered: bool = False
 
-    def next_turn(self) -> int:
-        """Return the next index of the turn."""
-        self.turn += 1
-        return self.turn
-
 
 class Route(msgspec.Struct, frozen=True):
     """What name servers said of a topic, reduced to what clients need, comparable.

@@ -143,7 +143,7 @@ class Sender:
         settings = self.settings
         if self.tracer is not None or settings.latency_avoidance or settings.retry_not_stored:
             return None
-        budget_ms = self.budget(timeout_ms)
+        budget_ms = settings.send_timeout_ms if timeout_ms is None else timeout_ms
         self.check(message)
         if len(message.body) >= settings.compress_over_bytes or budget_ms <= 0:
             return None
@@ -154,7 +154,7 @@ class Sender:
         target = None
         if queue is not None or selector is not None or key is not None:
             target = at_once(self.target(message, queue, selector, key))
-        outgoing = self.outgoing(message, born_ms)
+        outgoing = self.outgoing(message, topic, born_ms)
         chosen = target or self.unsure.queue(outgoing, info) or choose_queue(info, None, self.faults, begin)
         return First(outgoing, chosen, target, self._known_address(chosen) or "", begin, budget_ms)
 
@@ -224,19 +224,20 @@ class Sender:
 
     def prepare(self, message: Message, born_ms: int, extra: dict[str, str] | None = None, *, sys_flag: int = 0) -> Op[Outgoing]:
         """Return the message as it will travel; the caller's is not changed. ``extra`` are properties of the protocol."""
-        found = self.outgoing(message, born_ms, extra, sys_flag)
+        found = self.outgoing(message, wrap(message.topic, self.settings.namespace), born_ms, extra, sys_flag)
         if len(found.body) >= self.settings.compress_over_bytes:
             found.body, flags = yield from self._compressed(found.body)
             found.sys_flag |= flags
         return found
 
-    def outgoing(self, message: Message, born_ms: int, extra: dict[str, str] | None = None, sys_flag: int = 0) -> Outgoing:
-        """Return the message as it will travel when it is not compressed; see `prepare`."""
+    def outgoing(
+        self, message: Message, topic: str, born_ms: int, extra: dict[str, str] | None = None, sys_flag: int = 0
+    ) -> Outgoing:
+        """Return the message as it will travel when it is not compressed, to a topic as the wire calls it; see `prepare`."""
         found = self._properties(message, born_ms)
         if extra:
             found.update(extra)
-        topic = wrap(message.topic, self.settings.namespace)
-        return Outgoing(topic, bytes(message.body), properties_text(found), found[UNIQ_KEY], message.flag, sys_flag)
+        return Outgoing(topic, bytes(message.body), properties_bytes(found).decode(), found[UNIQ_KEY], message.flag, sys_flag)
 
     def prepare_batch(self, messages: Sequence[Message], born_ms: int) -> Outgoing:
         """Return several messages as one that travels. Raises UsageError. Follows MessageBatch.generateFromList (4.9.8)."""
@@ -489,7 +490,8 @@ class Sender:
 
     def check(self, message: Message) -> None:
         """Raise NotRunning, MessageIllegal or UsageError unless the message may be sent now."""
-        self._check_running()
+        if not self.running:
+            self._check_running()
         check_message(message, self.settings.body_bytes_max)
         if self.settings.namespace:
             check_sendable(wrap(message.topic, self.settings.namespace))
