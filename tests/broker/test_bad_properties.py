@@ -72,7 +72,7 @@ def test_others_of_the_same_turn_do_not_feel_a_mistake_of_ours(talk, monkeypatch
     def broken(*_arguments):
         raise RuntimeError("planted")
 
-    read = talk.broker.sends.reader.read
+    read = talk.broker.gate.reader.read
     good = talk.post(send_header(), b"good", peer=2)
     talk.post(batched(), batch(GOOD, GOOD))
     monkeypatch.setattr(Reader, "read", lambda reader, peer, *given: broken() if peer == 1 else read(peer, *given))

@@ -30,7 +30,7 @@ def batch(topic, body, queue_id):
 def opened(talk):
     """Have the reader take what is sent to the queue, as if sends to it had passed the gate."""
     talk.ask(*plain(TOPIC, b"x" * 100_000, 5000))  # refused; from now on topics are as the reader knows them
-    reader = talk.broker.sends.reader
+    reader = talk.broker.gate.reader
     reader.open(TOPIC, 3)
     reader.open_halves(TOPIC, 3, encode({"CLUSTER": "c", "REAL_TOPIC": TOPIC, "REAL_QID": "3"}))
     reader.open_batch(b"WAIT\x01true\x02", encode({"CLUSTER": "c"}), wait=True)
@@ -64,12 +64,12 @@ def test_a_send_is_refused_alike_in_a_group_and_alone(make_talk, monkeypatch, wh
     if queue_id == 3 and topic == TOPIC:
         opened(talk)
     before = len(stored(talk, TOPIC, 3)), len(stored(talk, HALF_TOPIC))
-    sends, taken = talk.broker.sends, []
-    store_groups = sends.store_groups
-    monkeypatch.setattr(sends, "store_groups", lambda groups, now: (taken.extend(groups), store_groups(groups, now)))
+    gate, taken = talk.broker.gate, []
+    store_groups = gate.store_groups
+    monkeypatch.setattr(gate, "store_groups", lambda groups, now: (taken.extend(groups), store_groups(groups, now)))
     quick = talk.ask(*kind(topic, body, queue_id))
     assert len(taken) == (queue_id == 3 and topic == TOPIC and why != "too large")  # the size is looked at before
-    talk.broker.sends.reader.close()
+    talk.broker.gate.reader.close()
     general = talk.ask(*kind(topic, body, queue_id))
 
     assert (quick.code, quick.remark) == (general.code, general.remark)

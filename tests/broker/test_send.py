@@ -3,7 +3,7 @@
 import pytest
 
 from halfmoon.broker import send as send_module
-from halfmoon.broker.send import BATCH_MAX
+from halfmoon.hot import BATCH_MAX
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.offset import GetMaxOffset, OffsetReply
@@ -352,7 +352,7 @@ def test_names_that_are_no_topics_are_not_remembered(talk):
     for number in range(100):
         talk.send(f"no such topic {number}")
 
-    assert len(talk.broker.sends.reader) == 0
+    assert len(talk.broker.gate.reader) == 0
 
 
 def test_a_failure_in_one_queue_is_answered_and_the_others_do_not_feel_it(talk, monkeypatch):

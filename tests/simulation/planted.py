@@ -158,7 +158,7 @@ def forgetful(*arguments: Any) -> Any:
 def hasty(*arguments: Any) -> Any:
     """A broker that answers with sync flush before the sync."""
     broker = Broker(*arguments)
-    broker.sends.acknowledge = lambda stored, now: broker.sends._acks.answer(stored)  # type: ignore[method-assign]
+    broker.sends.acknowledge = lambda stored, now: broker.sends.acks.answer(stored)  # type: ignore[method-assign]
     return broker
 
 

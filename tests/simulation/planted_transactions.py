@@ -96,8 +96,8 @@ def hasty(*arguments: Any) -> Any:
 def forgetful(*arguments: Any) -> Any:
     """A broker that acknowledges half messages, now and then, and never stores them."""
     broker = Broker(*arguments)
-    sends, chance = broker.sends, Random(1)
-    store = sends.store_groups
+    sends, gate, chance = broker.sends, broker.gate, Random(1)
+    store = gate.store_groups
 
     def stored(groups: list[Group], now: int) -> None:
         kept = []
@@ -113,7 +113,7 @@ def forgetful(*arguments: Any) -> Any:
         if kept:
             store(kept, now)
 
-    sends.store_groups = stored  # type: ignore[method-assign]
+    gate.store_groups = stored  # type: ignore[method-assign]
     return broker
 
 

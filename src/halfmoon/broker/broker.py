@@ -1,6 +1,6 @@
 """The broker core: takes the turns of the loop, gives each request to its service, and collects what is to be done.
 
-`Broker` implements `halfmoon.ports.Core`. Sends are read and stored a turn at a time (`halfmoon.broker.send`), everything else goes
+`Broker` implements `halfmoon.ports.Core`. Sends are read and stored a turn at a time (`halfmoon.broker.gate`), everything else goes
 through one table of handlers. Never waits, never looks at a clock, opens no file by itself.
 """
 
@@ -17,6 +17,7 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.delay import Delays
 from halfmoon.broker.delaylevels import Levels
 from halfmoon.broker.durable import Durable
+from halfmoon.broker.gate import Gate
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.hold import EXPIRED_A_TICK, Hold, Holds
 from halfmoon.broker.locks import Locks
@@ -45,6 +46,7 @@ from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
 from halfmoon.wire.command import decode, encode
+from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.peer import Peer, Peers
@@ -52,7 +54,7 @@ from halfmoon.wire.table import request_type
 
 log = logging.getLogger("halfmoon.broker")
 
-PULL_JSON = b'{"code":11,'
+PULL_JSON = b'{"code":%d,' % request_type(PullMessage).code
 CREATE_TOPIC = request_type(UpdateAndCreateTopic).code
 EXPIRE_SCAN_MS = 10_000
 """How often silent clients are looked for. Follows ClientHousekeepingService."""
@@ -87,6 +89,8 @@ class Broker:
         self.transactions = Transactions(context, self.sends)
         self.delays = Delays(context, levels, self.sends)
         self.redelivery = Redelivery(context, self.sends, self.delays)
+        transactions = self.transactions
+        self.gate = Gate(context, self.sends, transactions.halves, transactions.repeats, self.delays, self.redelivery)
         self.pulls = Pulls(context, self.holds)
         self.membership = Membership(context, self.pulls)
         self.locks = Locks(settings, self.topics, self.membership.tell)
@@ -109,7 +113,7 @@ class Broker:
     def _table(self) -> dict[int, Handler]:
         """Return what answers which request code, as the services declare it."""
         services = (
-            self.sends, self.transactions, self.delays, self.redelivery, self.pulls, RangeReads(self.context, self.pulls),
+            self.gate, self.transactions, self.delays, self.redelivery, self.pulls, RangeReads(self.context, self.pulls),
             self.membership, self.locks, self.progress, self.resets, self.relay, self.admin, self.queries, self.batches,
         )  # fmt: skip
         declared = {header: handler for service in services for header, handler in service.handlers().items()}
@@ -146,13 +150,13 @@ class Broker:
         plain: list[tuple[Peer, bytes, Frame]] = []
         pulls: list[tuple[Peer, bytes, Frame]] = []
         decide = self.transactions.decisions.take
-        for peer, data, frames in self.peers.take(now, self.sends.read):
+        for peer, data, frames in self.peers.take(now, self.gate.read):
             for frame in frames:
                 if frame[0] == 0 and data.startswith(PULL_JSON, frame[1]):
                     pulls.append((peer, data, frame))
                 elif not decide(peer, data, frame):
                     plain.append((peer, data, frame))
-        self.sends.turn(now)
+        self.gate.turn(now)
         self.transactions.turn(now)
         self.batches.turn(now)
         for peer, data, frame in plain:

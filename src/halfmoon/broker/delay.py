@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -41,6 +41,8 @@ AT_ONCE = 64
 A_TICK = 128
 """Messages that one tick delivers, about: so much is done before connections are looked at again."""
 
+There = Callable[[Request, str, int], bool]
+
 _LEVEL = re.compile(r"-?[0-9]{1,10}")
 
 
@@ -70,7 +72,6 @@ class Delays:
         self.deliveries.on_made = self._made
         self.listing = Listing(settings, store, self.lanes, self.timer)
         self._turn = 0
-        sends.on_delayed = self.send
         hours = store.settings.file_reserved_hours
         if max(levels.delays_ms, default=0) >= hours * 3_600_000:
             self._fewer.warning("a delay level is longer than file_reserved_hours (%d): what waits that long can be lost", hours)
@@ -85,51 +86,50 @@ class Delays:
 
     # ------------------------------------------------------------ parking
 
-    def send(self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int) -> bool:
-        """Park the message of a send and have it answered; return False when it asks for no delay. Raises MessageRefused (13)."""
+    def send(self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, there: There) -> bool:
+        """Park the message of a send and have it answered; return False when it asks for no delay. Raises MessageRefused (13).
+
+        ``there`` says whether a queue is there, and else has the request handled anew once it is.
+        """
         found = wire_properties.decode((header.properties or "").encode())
         level = asked_level(found.get("DELAY", "0"))
         if level > 0:
-            return self._send_by_level(request, header, config, queue_id, self.capped(level), found)
+            level = self.capped(level)
+            if there(request, SCHEDULE_TOPIC, level - 1):
+                self._send_by_level(request, header, config, queue_id, level, found)
+            return True
         deliver_ms = self.timer.asked(found, request.now)
         if CANCEL_KEY in found:
             self._send_cancel(request, header, queue_id, found[CANCEL_KEY], deliver_ms)
             return True
         if deliver_ms is None or deliver_ms <= request.now:
             return False
-        return self._send_by_time(request, header, config, queue_id, deliver_ms, found)
+        if there(request, TIMER_TOPIC, 0):
+            self._send_by_time(request, header, config, queue_id, deliver_ms, found)
+        return True
 
     def _send_by_level(
         self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, level: int, found: dict[str, str]
-    ) -> bool:
-        if not self._sends.ready(SCHEDULE_TOPIC, level - 1):
-            self._sends.wait(request, SCHEDULE_TOPIC, level - 1)
-            return True
+    ) -> None:
         draft, wait = self._draft(request, header, config, found, PARKING)
         appended = self.park(header.topic, queue_id, level, draft, request.now)
         self._sends.stored(request, queue_id, appended, wait=wait)
-        return True
 
     def _send_by_time(
         self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, deliver_ms: int, found: dict[str, str]
-    ) -> bool:
-        if not self._sends.ready(TIMER_TOPIC, 0):
-            self._sends.wait(request, TIMER_TOPIC, 0)
-            return True
+    ) -> None:
         draft, wait = self._draft(request, header, config, found, PARKING - ASKED)
         appended, deliver_ms = self.timer.park(header.topic, queue_id, deliver_ms, draft, request.now)
         key = found.get("UNIQ_KEY", "")
         handle = recall_handle(header.topic, self._settings.name, deliver_ms, key) if key else ""
         self._sends.stored(request, queue_id, appended, wait=wait, handle=handle)
-        return True
 
     def _draft(
         self, request: Request, header: SendHeaderOf, config: TopicConfig, found: dict[str, str], dropped: frozenset[bytes]
     ) -> tuple[Draft, bool]:
         kept = {name: value for name, value in found.items() if name.encode("utf-8", "replace") not in dropped}
         plain = msgspec.structs.replace(header, properties=wire_properties.encode(kept).decode())
-        [draft], wait = self._sends.drafts(plain, config, request)
-        return draft, wait
+        return self._sends.draft(plain, config, request)
 
     def _send_cancel(self, request: Request, header: SendHeaderOf, queue_id: int, key: str, deliver_ms: int | None) -> None:
         """Cancel a message as 5.x clients and brokers ask for it: a message with its topic and unique key, due at the same time."""

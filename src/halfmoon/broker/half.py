@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from halfmoon.broker.names import HALF_TOPIC, check_group
 from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Request
-from halfmoon.broker.send import Sends, sender_of
+from halfmoon.broker.send import SendHeaderOf, Sends, sender_of
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import Group, Messages, Parts, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
@@ -26,7 +26,6 @@ from halfmoon.store.store import Appended
 from halfmoon.store.transactions import TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.flags import TRANSACTION_MASK
-from halfmoon.wire.headers.send import SendMessage, SendMessageV2
 
 log = logging.getLogger("halfmoon.broker.transactions")
 
@@ -56,9 +55,8 @@ class Halves:
         self.stored_count = 0
         self.immunity_seen = index.pending_count > 0
 
-    def send(self, request: Request, header: SendMessage | SendMessageV2, queue_id: int) -> None:
-        """Have one half message stored and answered. Raises MessageRefused (13) for what it cannot hold."""
-        suffix = self._suffix(header.topic, queue_id)
+    def group(self, request: Request, header: SendHeaderOf, queue_id: int, suffix: bytes) -> Group:
+        """Return one half message as it is stored. Raises MessageRefused (13) for what it cannot hold."""
         properties, code, wait, group = self.prepare((header.properties or "").encode(), header.topic, suffix)
         draft = (
             bytes(request.command.body), properties, header.flag, header.sys_flag & ~TRANSACTION_MASK, header.born_timestamp,
@@ -66,8 +64,7 @@ class Halves:
         )  # fmt: skip
         messages = Messages([draft])
         messages.sent(*sender_of(request, wait=wait), 1)
-        self._sends.reader.open_halves(header.topic, queue_id, suffix)
-        self._sends.store_groups([(header.topic, queue_id, group, messages)], request.now)
+        return header.topic, queue_id, group, messages
 
     def make_room(self, count: int) -> None:
         """Take the index's space for half messages that are to be stored. Raises ServiceNotAvailable (14) when there is none."""
@@ -121,7 +118,7 @@ class Halves:
             raise MessageRefused(f"the message is illegal: its properties take {len(stored)} bytes, over {PROPERTIES_BYTES_MAX}")
         return stored, tag_hash(tag.encode()) if tag else 0, wait, group
 
-    def _suffix(self, topic: str, queue_id: int) -> bytes:
+    def suffix(self, topic: str, queue_id: int) -> bytes:
         """Return the pairs that say where a half message belongs."""
         return self._cluster_pair + wire_properties.encode({REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)})
 

@@ -33,7 +33,7 @@ from halfmoon.broker.names import (
     retry_topic,
 )
 from halfmoon.broker.request import Handlers, Reply, Request, reply_to
-from halfmoon.broker.send import Sends
+from halfmoon.broker.send import SendHeaderOf, Sends
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, GroupNotFound, MessageRefused, NoPermission
 from halfmoon.hot import Draft, Parts, tag_hash
@@ -45,7 +45,7 @@ from halfmoon.wire.bodies import SubscriptionGroupConfig
 from halfmoon.wire.codes import VERSION_V3_4_9, Perm
 from halfmoon.wire.command import encode
 from halfmoon.wire.flags import TRANSACTION_MASK
-from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessage, SendMessageV2
+from halfmoon.wire.headers.send import ConsumerSendMsgBack
 from halfmoon.wire.record import decode_record
 
 log = logging.getLogger("halfmoon.broker")
@@ -77,7 +77,6 @@ class Redelivery:
         self._clients, self._offsets, self._stats, self._peers = context.clients, context.offsets, context.stats, context.peers
         self._random, self._sends, self._delays = context.random, sends, delays
         self._firsts = Firsts(context.store, self.send_back, self._refuse)
-        sends.on_retry = self.published
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -179,7 +178,7 @@ class Redelivery:
 
     # ------------------------------------------------------------ published by the client itself
 
-    def published(self, request: Request, header: SendMessage | SendMessageV2) -> SendMessage | SendMessageV2:
+    def published(self, request: Request, header: SendHeaderOf) -> SendHeaderOf:
         """Return a send to a retry topic as it is to be carried out: to the dead letters when it was tried often enough.
 
         Raises GroupNotFound (26) for a group that there is none of and that may not be made.

@@ -20,7 +20,7 @@ from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC, without
 from halfmoon.broker.keyed import messages_with
 from halfmoon.broker.late import Late
 from halfmoon.broker.names import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX
-from halfmoon.broker.request import Request
+from halfmoon.broker.request import Handler, Request
 from halfmoon.broker.send import SendHeaderOf, Sends, may_be_delayed, sender_of
 from halfmoon.errors import BrokerError, SystemBusy, settled_already
 from halfmoon.hot import Messages
@@ -46,8 +46,9 @@ class Repeats:
         """Ids of repeats that were new and that are not durable: the end of the log behind them."""
         self.merged = self.refused = 0
 
-    def take(self, request: Request, header: SendHeaderOf) -> SendHeaderOf | None:
-        """Return a marked send as it is to be stored, without its mark; None: it is answered, or waits for the device.
+    def take(self, request: Request, header: SendHeaderOf, again: Handler) -> SendHeaderOf | None:
+        """Return a marked send as it is to be stored, without its mark; None: it is answered, or waits for the device until
+        ``again`` handles it anew.
 
         Raises BrokerError 4 for a half message that was rolled back or given up, SystemBusy (2) when too many wait.
         """
@@ -57,7 +58,7 @@ class Repeats:
         key, topic = found.get(UNIQ_KEY, ""), header.topic
         if not key or header.reconsume_times or may_be_delayed(text) or topic.startswith((RETRY_PREFIX, DEAD_PREFIX)):
             return plain
-        if self._waits(request, (topic, key)):
+        if self._waits(request, (topic, key), again):
             return None
         group = found.get(PRODUCER_GROUP, "") if found.get("TRAN_MSG", "").lower() == "true" else None
         first = self._first_plain(topic, key) if group is None else self._first_half(topic, key, group)
@@ -70,7 +71,7 @@ class Repeats:
 
     # ------------------------------------------------------------ inside
 
-    def _waits(self, request: Request, key: tuple[str, str]) -> bool:
+    def _waits(self, request: Request, key: tuple[str, str], again: Handler) -> bool:
         """Keep a repeat until the device has what came before it: only then the first attempt is seen."""
         store = self._store
         if not store.sync_flush or store.durable_offset >= store.end_offset:
@@ -82,21 +83,21 @@ class Repeats:
 
         def judge(refusal: BrokerError | None, now: int) -> None:
             if refusal is None:
-                self._judge(request, now)
+                self._judge(request, now, again)
             else:
-                self._sends.refuse_one(request, refusal)
+                self._sends.acks.refuse_one(request, refusal)
 
         self._durable.promised(judge, size)
         return True
 
-    def _judge(self, request: Request, now: int) -> None:
+    def _judge(self, request: Request, now: int, again: Handler) -> None:
         """Handle a repeat that waited until the first attempt could be seen."""
         request.now, self._judged = now, request
         try:
-            self._sends.send(request)
+            again(request)
         except Exception as exc:  # our own mistake: this send fails, those that waited with it do not feel it
             log.exception("a repeat of %s that waited failed", request.peer.remote)
-            self._sends.refuse_one(request, BrokerError(f"{type(exc).__name__}: {exc}"))
+            self._sends.acks.refuse_one(request, BrokerError(f"{type(exc).__name__}: {exc}"))
         finally:
             self._judged = None
         self._store.flush(1)

@@ -54,11 +54,8 @@ class Transactions:
         self._fewer = Fewer(logging.getLogger("halfmoon.broker.transactions"), now)
         warn = self._fewer.warning
         self.halves = Halves(sends, index, warn)
-        sends.on_half, sends.make_room_for_halves = self.halves.send, self.halves.make_room
-        sends.on_halves_stored = self.halves.stored
         late = Late(store)
         self.repeats = Repeats(context, index, sends, late)
-        sends.on_repeat = self.repeats.take
         self.decisions = Decisions(context, index, self.halves.recent, sends, late, warn)
         self.given_up = GivenUp(context, index, sends, self.halves, self.decisions, late, warn)
         newest = index.half(index.end - 1) if index.end else None
