@@ -11,6 +11,7 @@ PINS := constraints.txt
 SPARK_4_2 := .venv-spark-4.2
 SEED ?= 7
 SEEDS ?= 1
+BYTES ?= 1000000000
 BLAST ?= $(shell command -v blast)
 ARGS ?=
 PURE := tests/columns tests/wire tests/store tests/broker tests/integration
@@ -18,7 +19,7 @@ PURE := tests/columns tests/wire tests/store tests/broker tests/integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup databases check lint quick test spark-4.2 demo mission simulate bench conformance docs constraints clean
+.PHONY: help setup databases check lint quick test spark-4.2 demo mission simulate fuzz bench conformance docs constraints clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## (.*)/make \1\t\2/' | expand -t 20
@@ -90,6 +91,10 @@ mission: $(INSTALLED)  ## which lines of docs/mission.md had a passing test in t
 
 simulate: $(INSTALLED)  ## one simulated history again: make simulate SEED=7
 	$(BIN)/python -m halfmoon.testing --seed $(SEED) --seeds $(SEEDS) $(ARGS)
+
+fuzz: $(INSTALLED) $(NATIVE)  ## hostile frames for a broker with each twin, then both twins compared: make fuzz BYTES=1000000000 SEED=7
+	$(BIN)/python -m tests.integration.hostile --bytes $(BYTES) --seed $(SEED)
+	$(BIN)/python -m pytest --hypothesis-profile fuzz tests/columns tests/spark/test_rows.py $(ARGS)
 
 bench: $(INSTALLED)  ## ours beside an Apache broker: make bench BLAST=/path/to/load-generator
 	$(BIN)/python benchmarks/compare.py --blast "$(BLAST)" $(ARGS)
