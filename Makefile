@@ -96,7 +96,7 @@ fuzz: $(INSTALLED) $(NATIVE)  ## hostile frames for a broker with each twin, the
 	$(BIN)/python -m tests.integration.hostile --bytes $(BYTES) --seed $(SEED)
 	$(BIN)/python -m pytest --hypothesis-profile fuzz tests/columns tests/spark/test_rows.py $(ARGS)
 
-bench: $(INSTALLED)  ## ours beside an Apache broker: make bench BLAST=/path/to/load-generator
+bench: $(INSTALLED) $(NATIVE)  ## ours, native and pure, beside an Apache broker: make bench BLAST=/path/to/load-generator
 	$(BIN)/python benchmarks/compare.py --blast "$(BLAST)" $(ARGS)
 
 conformance: $(INSTALLED)  ## Apache's own integration tests against two masters of ours

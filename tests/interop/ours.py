@@ -14,10 +14,15 @@ COMMAND = _BESIDE if _BESIDE.exists() else Path(__file__).resolve().parents[2] /
 
 
 class Serve:
-    """`halfmoon serve` on a data directory: name server and one broker named broker-a. Ports stay the same over restarts."""
+    """`halfmoon serve` on a data directory: name server and one broker named broker-a. Ports stay the same over restarts.
 
-    def __init__(self, data: Path, *, settings: Mapping[str, object] | None = None) -> None:
-        self.data, self.settings = data, dict(settings or {})
+    ``environment`` is added to ours.
+    """
+
+    def __init__(
+        self, data: Path, *, settings: Mapping[str, object] | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.data, self.settings, self.environment = data, dict(settings or {}), environment
         self.nameserver_port, self.broker_port = free_port(), free_port()
         self._server: Server | None = None
 
@@ -47,7 +52,7 @@ class Serve:
         self.data.parent.mkdir(parents=True, exist_ok=True)
         log = self.data.with_suffix(".log")
         log.unlink(missing_ok=True)
-        self._server = Server(command, log)
+        self._server = Server(command, log, self.environment)
         self._server.wait_line("halfmoon ready")
         return self
 
