@@ -150,6 +150,25 @@ async def test_pieces_of_any_kind_and_size_arrive_in_order() -> None:
         writer.close()
 
 
+async def test_small_answers_that_the_kernel_takes_in_part_arrive_whole_and_in_order() -> None:
+    core = Echo()
+    answers = [os.urandom(50_000) for _ in range(100)]
+    core.answer = lambda peer, data: [Write(peer, [answer[:9], answer[9:]]) for answer in answers]
+    async with serving(core) as (_, address):
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(slow, address)
+        await loop.sock_sendall(slow, b"?")
+        await until(lambda: core.commits)
+        got = bytearray()
+        while len(got) < 5_000_000 and (some := await loop.sock_recv(slow, 1 << 16)):
+            got += some
+        slow.close()
+    assert got == b"".join(answers)
+
+
 async def test_a_close_comes_after_what_was_written() -> None:
     core = Echo()
     core.answer = lambda peer, data: [Write(peer, [data * 200_000]), Close(peer, "bad frame")]

@@ -1,9 +1,9 @@
-"""`Awake`: keeps an event loop from sleeping while one client, alone, asks again as soon as it is answered.
+"""`Awake`: keeps an event loop from sleeping while requests come one by one, each soon after the one before.
 
-To fall asleep and be woken costs such a client and its server more than the request itself does. A loop that is awake looks at its
+To fall asleep and be woken costs a lone request and its server more than the request itself does. A loop that is awake looks at its
 sockets a few hundred times a millisecond instead, and everything else goes on as ever. It falls asleep again when the next request
-does not come soon, so an idle or slow client costs nothing. Where client and server share one core, requests never follow each
-other so soon, and nothing is different.
+does not come soon, so idle and slow clients cost nothing, and when several come at once, which are cheaper together. Where client
+and server share one core, requests never follow each other so soon, and nothing is different.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 AWAKE_NS = 500_000
 """How long the loop stays awake for the next request. A request and its answer take 100 to 350 us, as fast as the machine is; a
-client that asks less than 2,000 times a second lets the loop sleep."""
+clients that ask less than 2,000 times a second together let the loop sleep."""
 
 QUICK_MIN = 16
 """Requests in a row, each at most `AWAKE_NS` behind the one before, after which the loop stays awake."""
@@ -23,15 +23,27 @@ QUICK_MIN = 16
 class Awake:
     """Whether to sleep. ``call_soon`` is the loop's; ``clock`` gives nanoseconds."""
 
-    __slots__ = ("_call_soon", "_clock", "_quick", "_until", "is_awake")
+    __slots__ = ("_call_soon", "_clock", "_heard", "_quick", "_until", "is_awake")
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], Any], clock: Callable[[], int] = perf_counter_ns) -> None:
         self._call_soon, self._clock = call_soon, clock
         self._until = self._quick = 0
-        self.is_awake = False
+        self.is_awake = self._heard = False
+
+    def alone(self) -> bool:
+        """Bytes came: whether others hardly come with them, as far as the rounds before this one tell."""
+        if self._heard:
+            self.crowded()
+            return False
+        self._heard = self.is_awake
+        return self.is_awake
+
+    def crowded(self) -> None:
+        """Several connections brought bytes in one round of the loop."""
+        self._quick = 0
 
     def answered(self) -> None:
-        """A request of the one client that is heard was answered."""
+        """What came was answered."""
         now = self._clock()
         self._quick = self._quick + 1 if now < self._until else 0
         self._until = now + AWAKE_NS
@@ -41,6 +53,7 @@ class Awake:
 
     def _look(self) -> None:
         """Run in each round of the loop while it is awake."""
+        self._heard = False
         if self._quick >= QUICK_MIN and self._clock() < self._until:
             self._call_soon(self._look)
         else:

@@ -1,7 +1,7 @@
 """Runs a server core on asyncio (uvloop where it is installed): sockets, one timer, threads for `Work`, signals.
 
 The unit of work is a turn of the event loop: bytes are handed to ``core.feed`` as they come, one ``core.commit`` a turn handles
-what all connections brought, and one write a connection goes out. While a single connection brings bytes, its turn comes at
+what all connections brought, and one write a connection goes out. While requests come one by one, the turn of each comes at
 once. Knows nothing of frames: idle connections, bad bytes and refusals are the core's business; slow readers and too many
 connections are handled here.
 """
@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
+from os import write
 from typing import Any, Protocol, cast
 
 from halfmoon.effects import Close, Start, Work, Write
@@ -119,7 +120,7 @@ class Server:
         self._works_running = 0
         self._works_done = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._timer_ms = self._due_ms = 0
         self._ahead_ns = clock.ahead_ns
         self._held_s: float | None = None
         self._background: set[Any] = set()
@@ -269,12 +270,12 @@ class Server:
         except Exception:  # our own mistake: the other connections shall not feel it
             log.exception("a turn of the core failed")
         self._carry_out(now)
+        self.awake.answered()
 
     def _ring(self) -> None:
         self._timer = None
         now = self._now()
-        due = self.core.due()
-        if due is not None and due <= now:
+        if now >= self._due_ms:
             try:
                 self.core.tick(now)
             except Exception:
@@ -283,8 +284,6 @@ class Server:
 
     def _set_timer(self, now: int) -> None:
         """Keep one timer that rings when the core wants, or a little off: early is harmless and saves setting it each turn."""
-        if self._timer is not None and self._timer_ms - now <= TIMER_SLACK_MS:
-            return
         due = self.core.due()
         if due is None or (self._timer is not None and self._timer_ms <= due):
             return
@@ -292,7 +291,7 @@ class Server:
             self._timer.cancel()
         assert self._loop is not None
         wait_ms = min(max(due - now, 0), TIMER_MAX_MS)
-        self._timer_ms = now + wait_ms
+        self._timer_ms, self._due_ms = now + wait_ms, due
         self._timer = self._loop.call_later(wait_ms / 1000, self._ring)
 
     # ------------------------------------------------------------ effects
@@ -314,7 +313,8 @@ class Server:
                         connection.close(effect.reason)  # type: ignore[union-attr]
                 else:
                     self._start(cast(Start, effect))
-        self._set_timer(now)
+        if self._timer is None or self._timer_ms - now > TIMER_SLACK_MS:
+            self._set_timer(now)
 
     def _start(self, start: Start) -> None:
         assert self.driver is not None, "a core that starts operations needs a driver"
@@ -370,7 +370,7 @@ class Server:
 class _Connection(asyncio.Protocol):
     """One accepted connection; the hot path of reading is `data_received`."""
 
-    __slots__ = ("_feed", "_is_slow", "peer", "server", "transport")
+    __slots__ = ("_feed", "_file", "_is_slow", "peer", "server", "transport")
 
     def __init__(self, server: Server) -> None:
         self.server, self._feed = server, server.feed
@@ -379,6 +379,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self._file = transport.get_extra_info("socket").fileno()
         server = self.server
         peer = self.peer = server._accept(self)
         self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
@@ -389,13 +390,12 @@ class _Connection(asyncio.Protocol):
         peer, server = self.peer, self.server
         self._feed(peer, data)
         if server._turn_is_due:
-            return
-        if server._last_fed == peer:  # it is alone: nothing to wait for, and a round of the loop costs as much as its request
+            server.awake.crowded()
+        elif server.awake.alone() or server._last_fed == peer:  # nothing to wait for: a round of the loop costs as much as it does
             server._turn()
-            server.awake.answered()
         else:
-            server._last_fed = peer
             server.wake()
+        server._last_fed = peer
 
     def eof_received(self) -> bool:
         """The other side sends no more, but may still read: answer what it sent before, then close."""
@@ -420,12 +420,18 @@ class _Connection(asyncio.Protocol):
         transport = self.transport
         if transport.is_closing():
             return
-        if len(pieces) == 1:
-            transport.write(pieces[0])
-        elif sum(map(len, pieces)) <= JOIN_MAX_BYTES:
-            transport.write(b"".join(pieces))
-        else:
+        if len(pieces) > 1 and sum(map(len, pieces)) > JOIN_MAX_BYTES:
             transport.writelines(pieces)
+        else:
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            sent = 0
+            if len(data) <= JOIN_MAX_BYTES and not transport.get_write_buffer_size():
+                try:  # at once: the loop would write behind all that this turn still does
+                    sent = write(self._file, data)
+                except OSError:
+                    pass  # it takes no more now, or is gone, which the transport finds out
+            if sent < len(data):
+                transport.write(memoryview(data)[sent:] if sent else data)
         if self._is_slow and transport.get_write_buffer_size() > self.server.write_max_bytes:
             log.warning("peer %d does not read, over %d bytes wait for it: cut", self.peer, self.server.write_max_bytes)
             transport.abort()
