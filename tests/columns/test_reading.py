@@ -3,7 +3,7 @@ something is unusual.
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon import hot
@@ -59,7 +59,6 @@ def taken(twin, frame, topic="TopicTest", queue_id=1):
     return messages.drafts[0], messages.senders[0]
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     topic=names, queue_id=st.integers(-1, 2**31 - 1), flag=st.integers(-(2**31), 2**31 - 1), opaque=st.integers(0, 2**31 - 1),
     born=st.integers(10**12, 10**13 - 1), properties=texts, again=st.integers(0, 16),
@@ -105,7 +104,6 @@ def test_what_the_general_decoder_refuses_is_left_to_it_though_nobody_uses_it(tw
     assert taken(twin, encode(command)) is None
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_a_damaged_header_never_reads_as_other_fields_than_the_general_decoder_reads(twin, data):
     serialization = data.draw(st.sampled_from([JSON, ROCKETMQ]))
@@ -159,7 +157,6 @@ def answered(twin, places, serialization, queue_offset=77, opaque=12345, region=
     queue_offset=st.integers(0, 2**62),
     opaque=st.integers(0, 2**31 - 1),
 )
-@settings(max_examples=50, deadline=None)
 def test_an_answer_says_what_the_plain_reply_says(twin, serialization, region, places, queue_offset, opaque):
     frame = answered(twin, places, serialization, queue_offset, opaque, region)
 
@@ -174,7 +171,6 @@ def test_an_answer_says_what_the_plain_reply_says(twin, serialization, region, p
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-(2**31), 2**31 - 1), st.sampled_from([JSON, ROCKETMQ])), max_size=6))
-@settings(max_examples=50, deadline=None)
 def test_what_says_that_it_is_done_says_what_the_plain_reply_says(twin, senders):
     found = twin.done_answers(senders, VERSION)
 
@@ -286,7 +282,6 @@ def hot_batch(*properties):
     return b"".join((23 + len(p)).to_bytes(4, "big") + bytes(12) + b"\0\0\0\1x" + len(p).to_bytes(2, "big") + p for p in properties)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=20), texts, st.integers(-(2**31), 2**31 - 1)), max_size=5), st.data())
 def test_the_drafts_of_a_batch_are_what_the_general_decoder_makes_of_its_items(twin, messages, data):
     body = b"".join(

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -23,6 +23,7 @@ from halfmoon.wire.compression import compress, decompress
 from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.record import decode_records
+from tests.columns.test_twins import damaged
 from tests.records import record_of
 
 V4, V6 = pack_host("192.0.2.10:51676"), pack_host("[2001:db8::7]:10911")
@@ -146,7 +147,6 @@ def test_the_schema_is_the_one_that_spark_makes_of_its_text():
 
 
 @given(st.lists(any_record(), max_size=6))
-@settings(max_examples=120)
 def test_all_columns_say_what_the_plain_road_says(parts: list[bytes]):
     raw = b"".join(parts)
 
@@ -169,7 +169,6 @@ def ordinary_record(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(ordinary_record(), max_size=12), st.integers(0, 9), st.integers(0, 9), st.booleans(), st.permutations(COLUMNS))
-@settings(max_examples=120)
 def test_both_twins_make_the_same_of_ordinary_records(parts: list[bytes], begin: int, end: int, verify: bool, columns: list[str]):
     raw, columns = b"".join(parts), columns[: 1 + begin + end]
     asked = {"broker": "b", "begin": begin, "end": end, "columns": columns, "verify": verify}
@@ -186,8 +185,26 @@ def test_both_twins_make_the_same_of_ordinary_records(parts: list[bytes], begin:
     assert made.schema.equals(by_numpy.schema)
 
 
+@given(st.lists(ordinary_record(), min_size=1, max_size=4), st.data(), st.booleans(), st.permutations(COLUMNS))
+def test_both_twins_make_the_same_of_damaged_records(parts: list[bytes], data: st.DataObject, verify: bool, columns: list[str]):
+    raw = damaged(b"".join(parts), data.draw)
+    columns = columns[: data.draw(st.integers(1, len(columns)))]
+
+    def made() -> pa.RecordBatch | str:
+        try:
+            return batch_of(raw, broker="b", begin=0, end=9, columns=columns, verify=verify)
+        except (BadMessage, UsageError) as exc:
+            return f"{type(exc).__name__}: {exc}"
+
+    found = made()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "row_columns", lambda *_: None)
+        by_numpy = made()
+
+    assert found == by_numpy
+
+
 @given(st.lists(any_record(), min_size=1, max_size=3), st.data())
-@settings(max_examples=120)
 def test_a_damaged_record_is_an_error_where_the_plain_road_has_one(parts: list[bytes], data: st.DataObject):
     raw = bytearray(b"".join(parts))
     for _ in range(data.draw(st.integers(1, 3))):

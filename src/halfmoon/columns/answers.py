@@ -26,8 +26,8 @@ def answer_form(region: str, version: int, queue_id: int, serialization: int) ->
             f'{{"code":0,"extFields":{{"queueId":"{queue_id}","TRACE_ON":"true","MSG_REGION":"{region}","msgId":"%s",'
             f'"queueOffset":"%d"}},"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{version}}}'
         )
-    fields = (("queueId", str(queue_id)), ("TRACE_ON", "true"), ("MSG_REGION", region))
-    constant = b"".join(_I16.pack(len(name)) + name.encode() + _I32.pack(len(value)) + value.encode() for name, value in fields)
+    fields = ((b"queueId", b"%d" % queue_id), (b"TRACE_ON", b"true"), (b"MSG_REGION", region.encode()))
+    constant = b"".join(_I16.pack(len(name)) + name + _I32.pack(len(value)) + value for name, value in fields)
     return constant + b"\0\5msgId", b"\0\x0bqueueOffset"
 
 

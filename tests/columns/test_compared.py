@@ -1,0 +1,90 @@
+"""Every function of the compiled twin is compared with the Python one on any bytes: by which tests, and the smallest of these."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from zlib import crc32
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfmoon.hot import ALL
+from halfmoon.wire.codes import JSON, ROCKETMQ, VERSION
+from tests.columns.conftest import joined, native
+
+HERE = Path(__file__).parent
+COMPARING = [HERE / "test_twins.py", HERE / "test_filtering.py", HERE / "test_compared.py", HERE.parent / "spark" / "test_rows.py"]
+"""Tests whose examples are many: `make fuzz` runs them for long."""
+
+SAID = {"INTERFACE", "VERSION"}
+"""What the compiled twin says of itself, and no function."""
+
+
+def names_of(twin: object) -> set[str]:
+    """Return the functions of a twin, and of its classes as ``Class.method``."""
+    found = {name for name in dir(twin) if not name.startswith("_") and name != "halfmoon_native"}
+    classes = [name for name in found if isinstance(getattr(twin, name), type)]
+    methods = {f"{name}.{each}" for name in classes for each in dir(getattr(twin, name)) if not each.startswith("_")}
+    return (found | methods) - SAID
+
+
+def names_in_examples(text: str) -> set[str]:
+    """Return what tests with examples made by hypothesis name, and the functions of their module that they call."""
+    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    waiting = [name for name, node in functions.items() if any("given" in ast.unparse(each) for each in node.decorator_list)]
+    found: set[str] = set()
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        named = {
+            n.attr if isinstance(n, ast.Attribute) else n.id
+            for n in ast.walk(functions[name])
+            if isinstance(n, ast.Attribute | ast.Name)
+        }
+        found |= named
+        waiting += [each for each in named if each in functions and each not in seen]
+    return found
+
+
+def test_every_function_of_the_compiled_twin_is_compared_on_any_bytes():
+    compared = set().union(*(names_in_examples(path.read_text()) for path in COMPARING))
+    missing = {name for name in names_of(native()._modules[0]) if name.rpartition(".")[2] not in compared}
+
+    assert missing == set()
+
+
+def test_a_function_that_no_example_names_is_missed():
+    text = "def one(twin): twin.a\n\n@given(x)\ndef test(twin):\n    two(twin)\n\ndef two(twin): twin.b(twin.c)\n"
+
+    assert names_in_examples(text) >= {"b", "c"}
+    assert "a" not in names_in_examples(text)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-(2**31), 2**31 - 1), st.sampled_from([JSON, ROCKETMQ])), max_size=20))
+def test_that_it_is_done_is_told_alike(twins, senders):
+    python, native = twins
+
+    assert joined(native.done_answers(senders, VERSION)) == joined(python.done_answers(senders, VERSION))
+
+
+@given(
+    st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5),
+    st.tuples(st.integers(0, 9), st.integers(0, 2**31 - 1), st.sampled_from([JSON, ROCKETMQ]), st.sampled_from([1, 2])),
+    st.sampled_from(["R", "Region 100 %", "\xe9"]),
+)
+def test_what_lies_in_the_log_already_is_answered_alike(twins, places, sender, region):
+    told = []
+    for twin in twins:
+        messages = twin.Messages.lying_at(places)
+        messages.sent(*sender, len(places))
+        told.append((messages.senders, messages.places, joined(messages.answers(ALL, 3, 5, region, "7F00", VERSION))))
+
+    assert told[0] == told[1]
+
+
+@given(st.binary(max_size=3000), st.integers(0, 2**32 - 1))
+def test_checksums_are_alike(twins, data, before):
+    for twin in twins:
+        assert twin.crc32(data, before) == crc32(data, before)
