@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from halfmoon.cli.group_of_commands import app
+from halfmoon.cli.group_of_commands import load
 from halfmoon.cli.main import COMMANDS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
@@ -33,11 +31,9 @@ Servers take `--config FILE` (TOML, or a RocketMQ `broker.conf`; also from the v
 
 def page() -> str:
     """Return the whole page."""
-    group: Any = typer.main.get_command(app)
-    context = group.make_context("halfmoon", [], resilient_parsing=True)
     parts = [OPENING]
     for name in COMMANDS:
-        command = group.get_command(context, name)
+        command = load(name)
         inner = getattr(command, "commands", None)
         if inner:
             parts.append(f"## halfmoon {name}\n\n{_help(command)[0]}\n")

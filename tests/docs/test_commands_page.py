@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
 from rich.text import Text
 
-from halfmoon.cli.group_of_commands import app
+from halfmoon.cli.group_of_commands import load
 from halfmoon.cli.main import COMMANDS
 from tools import generate_commands
 
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Yield every command with its words."""
-    group: Any = typer.main.get_command(app)
-    context = group.make_context("halfmoon", [], resilient_parsing=True)
-    waiting = [(name, group.get_command(context, name)) for name in COMMANDS]
+    waiting = [(name, load(name)) for name in COMMANDS]
     while waiting:
         name, command = waiting.pop()
         yield name, command
@@ -51,3 +48,9 @@ def test_every_command_writes_json_for_programs_as_the_page_says():
     ]
 
     assert not without
+
+
+def test_the_list_of_commands_says_of_each_what_its_own_help_says_first():
+    first = {name: " ".join(load(name).help.split("\n\n")[0].split()) for name in COMMANDS}
+
+    assert {name: line for name, (_, line) in COMMANDS.items()} == first

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from halfmoon import __version__
 from halfmoon.cli.lines import say
 from halfmoon.cli.main import COMMANDS, module
 from halfmoon.cli.output import report
@@ -19,21 +19,31 @@ from halfmoon.hot import NATIVE
 
 
 class Commands(TyperGroup):
-    """Loads a command when it is named."""
+    """Loads a command when it is run; a list of all shows their lines of the table."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return all names in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return one command, or None."""
-        if cmd_name not in COMMANDS:
-            near = get_close_matches(cmd_name, COMMANDS, 1)
-            ctx.fail(f"No such command {cmd_name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
-        apps = module(cmd_name).app
-        found = typer.main.get_command(apps[cmd_name] if isinstance(apps, dict) else apps)
-        found.name = cmd_name
-        return found
+        """Return one command as it stands in a list, or None."""
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, Any, list[str]]:
+        """Return the command that arguments name, ready to run, and what is behind its name."""
+        name, *rest = args
+        if name not in COMMANDS:
+            near = get_close_matches(name, COMMANDS, 1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return name, load(name), rest
+
+
+def load(name: str) -> Any:
+    """Return a command of the table, ready to run."""
+    apps = module(name).app
+    found = typer.main.get_command(apps[name] if isinstance(apps, dict) else apps)
+    found.name = name
+    return found
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
@@ -41,7 +51,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich
 
 def _version(asked: bool) -> None:
     if asked:
-        say(f"halfmoon {version('halfmoon')}, " + (f"with halfmoon-native {NATIVE}" if NATIVE else "without halfmoon-native"))
+        say(f"halfmoon {__version__}, " + (f"with halfmoon-native {NATIVE}" if NATIVE else "without halfmoon-native"))
         raise typer.Exit
 
 

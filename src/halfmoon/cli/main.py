@@ -13,27 +13,30 @@ from typing import Any
 from halfmoon.cli.lines import take_all_characters
 
 COMMANDS = {
-    "serve": "halfmoon.cli.server_help",
-    "nameserver": "halfmoon.cli.server_help",
-    "broker": "halfmoon.cli.server_help",
-    "topic": "halfmoon.cli.topic",
-    "group": "halfmoon.cli.group",
-    "produce": "halfmoon.cli.produce",
-    "consume": "halfmoon.cli.consume",
-    "msg": "halfmoon.cli.msg",
-    "tx": "halfmoon.cli.tx",
-    "delay": "halfmoon.cli.delay",
-    "dlq": "halfmoon.cli.dlq",
-    "events": "halfmoon.cli.events",
-    "outbox": "halfmoon.cli.outbox",
-    "spark": "halfmoon.cli.spark",
-    "filter": "halfmoon.cli.filter",
-    "status": "halfmoon.cli.status",
-    "bench": "halfmoon.cli.bench",
-    "fsck": "halfmoon.cli.fsck",
-    "demo": "halfmoon.cli.demo.command",
+    "serve": ("halfmoon.cli.server_help", "Run a name server and a broker in one process."),
+    "nameserver": ("halfmoon.cli.server_help", "Run a name server alone."),
+    "broker": ("halfmoon.cli.server_help", "Run a broker alone: another master of a cluster."),
+    "topic": ("halfmoon.cli.topic", "Create, list, show and delete topics."),
+    "group": ("halfmoon.cli.group", "Consumer groups and their progress."),
+    "produce": ("halfmoon.cli.produce", "Send messages; each is stored when its line appears."),
+    "consume": ("halfmoon.cli.consume", "Show messages of a topic: what is there now, or with --follow whatever comes."),
+    "msg": ("halfmoon.cli.msg", "Find stored messages."),
+    "tx": ("halfmoon.cli.tx", "Transactions: what waits for a decision, and decisions by hand."),
+    "delay": ("halfmoon.cli.delay", "Messages that wait for their time."),
+    "dlq": ("halfmoon.cli.dlq", "Dead letters: what consumer groups gave up, and sending it again."),
+    "events": ("halfmoon.cli.events", "Events: run consumers, and see what is declared."),
+    "outbox": ("halfmoon.cli.outbox", "The outbox: events that wait in a database to be sent."),
+    "spark": ("halfmoon.cli.spark", "Topics as tables, with Spark: audits, lag, SQL, dead letters, tables."),
+    "filter": ("halfmoon.cli.filter", "Try SQL92 filters without a broker."),
+    "status": ("halfmoon.cli.status", "Say how the cluster is: healthy, degraded or down."),
+    "bench": ("halfmoon.cli.bench", "Measure a cluster with this client. The client itself is the limit long before a broker is."),
+    "fsck": ("halfmoon.cli.fsck", "Check every record of the log, and compare every index with the log."),
+    "demo": (
+        "halfmoon.cli.demo.command",
+        "Decide orders in a database while their messages are half, kill who takes part with -9, and count: all agree.",
+    ),
 }
-"""Each command and the module whose ``app`` it is."""
+"""Each command, the module whose ``app`` it is, and its line in the list of all: that costs the import of none."""
 
 SERVERS = frozenset(("serve", "nameserver", "broker"))
 
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def module(command: str) -> Any:
     """Return the module of a command. The one place of the package that imports by name: each command costs only what it needs."""
-    return import_module(COMMANDS[command])
+    return import_module(COMMANDS[command][0])
 
 
 if __name__ == "__main__":
