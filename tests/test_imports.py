@@ -51,6 +51,7 @@ LAYERS = {
     "halfmoon.events": "events",
     "halfmoon.spark": "spark",
     "halfmoon.cli": "cli",
+    "halfmoon.__main__": "cli",
     "halfmoon.testing": "testing",
 }
 

@@ -7,7 +7,7 @@ import os
 import random
 import time
 from inspect import isgenerator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from halfmoon.client.core.instance import Instance, client_id
 from halfmoon.client.settings import (
@@ -84,7 +84,7 @@ class Client(Generic[S]):
         finally:
             await self._end()
 
-    async def __aenter__(self) -> Any:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 

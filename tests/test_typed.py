@@ -1,0 +1,82 @@
+"""The wheel says that it is typed, and a type checker that has only the wheel finds what a user does wrong."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = """\
+from halfmoon import AsyncProducer, Message, Producer, PullConsumer, PushConsumer, SendResult, StoredMessage
+
+consumer = PushConsumer(group="GID_mail")
+consumer.subscribe("orders", "paid || refunded")
+
+@consumer.on_message
+def handle(messages: list[StoredMessage]) -> None:
+    print(messages[0].body.decode(), messages[0].topic.upper())
+
+async def send() -> SendResult:
+    async with AsyncProducer(group="GID_orders") as producer:
+        reveal_type(producer)
+        return await producer.send(Message("orders", b"paid", tag="paid"))
+
+with Producer(group="GID_orders") as producer, PullConsumer(group="GID_audit") as audit:
+    reveal_type(audit.poll(10))
+    result = producer.send(Message("orders", b"paid", keys=["7"]))
+    producer.send("paid")
+    Message("orders", body=7)
+    result.queue_ofset
+"""
+EXPECTED = [
+    (12, 'note: Revealed type is "halfmoon.client.aio.AsyncProducer"'),
+    (16, 'note: Revealed type is "list[halfmoon.model.StoredMessage]"'),
+    (18, 'error: Argument 1 to "send" of "Producer" has incompatible type "str"; expected "Message"'),
+    (19, 'error: Argument "body" to "Message" has incompatible type "int"; expected "bytes"'),
+    (20, 'error: "SendResult" has no attribute "queue_ofset"; maybe "queue_offset"?'),
+]
+"""Lines, and what a checker that knows the types says of them; it says nothing of the others."""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Return an interpreter whose environment has the wheel, and the packages that it needs, but not our source."""
+    home = tmp_path_factory.mktemp("typed")
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(home),
+        str(ROOT),
+    ]
+    subprocess.run(build, check=True, stdin=subprocess.DEVNULL)
+    venv.create(home / "venv")
+    packages = home / "venv" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    with zipfile.ZipFile(next(home.glob("halfmoon-*.whl"))) as wheel:
+        wheel.extractall(packages)
+    (packages / "needed.pth").write_text(sysconfig.get_path("purelib"))
+    return home / "venv" / "bin" / "python"
+
+
+@pytest.mark.slow
+def test_a_program_is_checked_against_the_types_of_the_wheel(installed, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(installed), "--config-file=", str(program)]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    said = re.findall(r"^program\.py:(\d+): (.+?)(?:  \[[\w-]+\])?$", checked.stdout, re.M)
+    assert [(int(line), text) for line, text in said] == EXPECTED, checked.stdout + checked.stderr
