@@ -51,7 +51,7 @@ Head = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int
 reconsume times, prepared transaction offset, body length."""
 
 
-def parts_at(data: bytes, at: int) -> tuple[Head, int, int, int, int]:
+def parts_at(data: bytes | memoryview, at: int) -> tuple[Head, int, int, int, int]:
     """Return of the record at ``at`` its head, where its body begins, where its topic begins and how long that is, and its end.
 
     The lengths of its parts are checked, its CRC is not.

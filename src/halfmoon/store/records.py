@@ -9,13 +9,12 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from halfmoon.errors import BadMessage, CorruptRecord
-from halfmoon.hot import BORN_V6, MAGIC, MAGIC_V2, RECORD_BYTES_MIN, STORE_V6, Parts, crc32, parts_of, property_of
+from halfmoon.hot import BORN_V6, Parts, crc32, parts_at, parts_of, property_of
 from halfmoon.model import java_hash
-from halfmoon.store.layout import BLANK_BYTES, BLANK_MAGIC
+from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC
 
-__all__ = ["BAD", "BLANK_TAIL", "RecordFacts", "check_at", "is_torn", "store_time_at", "tag_hash_of"]
+__all__ = ["BLANK_TAIL", "RecordFacts", "check_at", "is_torn", "store_time_at", "tag_hash_of"]
 
-_START = Struct(">iiiiiqqi")  # | size | magic | crc | queueId | flag | queueOffset | physicalOffset | sysFlag | = 40 bytes
 _I64 = Struct(">q")
 _I32 = Struct(">i")
 _SECTOR = bytes(512)
@@ -50,7 +49,6 @@ class _Marker:
 
 BLANK_TAIL = _Marker("BLANK_TAIL")
 """What `check_at` answers for the closed rest of a file."""
-BAD = _Marker("BAD")
 
 
 def check_at(view: memoryview, at: int, physical_offset: int) -> RecordFacts | _Marker:
@@ -68,42 +66,20 @@ def check_at(view: memoryview, at: int, physical_offset: int) -> RecordFacts | _
     rest = len(view) - at
     if rest < BLANK_BYTES:
         raise CorruptRecord(physical_offset, "fewer than 8 bytes are left")
-    if rest < 88:
-        size, magic = _I32.unpack_from(view, at)[0], _I32.unpack_from(view, at + 4)[0]
-        if magic == BLANK_MAGIC and size == rest:
-            return BLANK_TAIL
-        raise CorruptRecord(physical_offset, "fewer bytes are left than the shortest record has")
-    size, magic, body_crc, queue_id, _, queue_offset, claimed, sys_flag = _START.unpack_from(view, at)
+    size, magic = BLANK.unpack_from(view, at)
     if magic == BLANK_MAGIC:
         if size != rest:
             raise CorruptRecord(physical_offset, f"a blank tail of {size} bytes where {rest} are left")
         return BLANK_TAIL
-    if magic != MAGIC and magic != MAGIC_V2:
-        raise CorruptRecord(physical_offset, f"magic {magic & 0xFFFFFFFF:#010x}")
+    try:
+        head, body_at, topic_at, topic_bytes, end = parts_at(view, at)
+    except BadMessage as exc:
+        raise CorruptRecord(physical_offset, str(exc)) from None
+    _, _, body_crc, queue_id, _, queue_offset, claimed, sys_flag, _, _, store_ms, _, _, _, body_bytes = head
     if claimed != physical_offset:
         raise CorruptRecord(physical_offset, f"the record says that it lies at {claimed}")
-    if not RECORD_BYTES_MIN <= size <= rest:
-        raise CorruptRecord(physical_offset, f"size {size} where {rest} bytes are left")
-    store_at = at + (68 if sys_flag & BORN_V6 else 56)
-    body_at = store_at + (44 if sys_flag & STORE_V6 else 32)
-    end = at + size
-    topic_width = 1 if magic == MAGIC else 2
-    if body_at + topic_width + 2 > end:
-        raise CorruptRecord(physical_offset, f"size {size} is too short for its hosts")
-    (body_bytes,) = _I32.unpack_from(view, body_at - 4)
-    topic_at = body_at + body_bytes
-    if body_bytes < 0 or topic_at + topic_width + 2 > end:
-        raise CorruptRecord(physical_offset, f"a body of {body_bytes} bytes in a record of {size}")
-    topic_bytes = view[topic_at] if topic_width == 1 else view[topic_at] << 8 | view[topic_at + 1]
-    topic_at += topic_width
-    properties_at = topic_at + topic_bytes + 2
-    if properties_at > end:
-        raise CorruptRecord(physical_offset, f"a topic of {topic_bytes} bytes does not fit")
-    if properties_at + (view[properties_at - 2] << 8 | view[properties_at - 1]) != end:
-        raise CorruptRecord(physical_offset, "the lengths of its parts do not add up to its size")
     if crc32(view[body_at : body_at + body_bytes]) & 0x7FFFFFFF != body_crc:
         raise CorruptRecord(physical_offset, "the body's CRC is wrong")
-    (store_ms,) = _I64.unpack_from(view, store_at)
     if queue_id < 0 or queue_offset < 0 or store_ms <= 0:
         raise CorruptRecord(physical_offset, f"queue {queue_id}, offset {queue_offset}, stored {store_ms}")
     try:
@@ -112,9 +88,8 @@ def check_at(view: memoryview, at: int, physical_offset: int) -> RecordFacts | _
         raise CorruptRecord(physical_offset, "the topic is not text") from None
     if not topic:
         raise CorruptRecord(physical_offset, "the topic is empty")
-    return RecordFacts(
-        size, topic, queue_id, queue_offset, sys_flag, store_ms, bytes(view[properties_at:end]), body_at - at, body_bytes
-    )
+    properties = bytes(view[topic_at + topic_bytes + 2 : end])
+    return RecordFacts(size, topic, queue_id, queue_offset, sys_flag, store_ms, properties, body_at - at, body_bytes)
 
 
 def whole_record(record: memoryview) -> Parts:

@@ -7,6 +7,7 @@ start of the buffer they speak of. The plain road is `halfmoon.wire.record`, wit
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import cached_property
 from struct import Struct
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfmoon.errors import BadMessage
+from halfmoon.hot import HEAD as RECORD_HEAD
 from halfmoon.hot import HEADS, MAGIC, MAGIC_V2, RECORD_BYTES_MIN
 from halfmoon.wire.flags import BORN_HOST_V6, STORE_HOST_V6
 
@@ -25,22 +27,19 @@ Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 Heads = NDArray[np.void]
 
-HEAD_BYTES = 88
-
+HEAD_BYTES = RECORD_HEAD.size
 HEAD = np.dtype(
-    {
-        "names": [
-            *("size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag", "born_ms"),
-            *("born_host", "store_ms", "store_host", "reconsume_times", "prepared_transaction_offset", "body_bytes"),
-        ],
-        "formats": [
-            *(">i4", ">i4", ">i4", ">i4", ">i4", ">i8", ">i8", ">i4", ">i8"),
-            *(">u8", ">i8", ">u8", ">i4", ">i8", ">i4"),
-        ],
-        "offsets": [0, 4, 8, 12, 16, 20, 28, 36, 40, 48, 56, 64, 72, 76, 84],
-        "itemsize": HEAD_BYTES,
-    }
-)
+    list(
+        zip(
+            (
+                "size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag", "born_ms",
+                "born_host", "store_ms", "store_host", "reconsume_times", "prepared_transaction_offset", "body_bytes",
+            ),
+            ({"i": ">i4", "q": ">i8", "8s": ">u8"}[each] for each in re.findall("[iq]|8s", RECORD_HEAD.format)),
+            strict=True,
+        )
+    )
+)  # fmt: skip
 """The first 88 bytes of a record with two IPv4 hosts; a host is ``| ip 4 | port i32 |`` as one number."""
 
 _SIZE = Struct(">i").unpack_from
