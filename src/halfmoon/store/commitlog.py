@@ -174,14 +174,14 @@ class CommitLog:
             return None
         return self.view(physical_offset, stored)
 
-    def record_at(self, physical_offset: int) -> bool:
-        """Whether a whole record lies at an offset of a file that is there, wherever the log ends."""
+    def facts_at(self, physical_offset: int) -> RecordFacts | None:
+        """Return the whole record at an offset of a file that is there, wherever the log ends; None: none lies there."""
         base = self.segments.base(physical_offset)
         try:
             found = check_at(self.segments.view(base, self.file_bytes), physical_offset - base, physical_offset)
         except CorruptRecord:
-            return False
-        return isinstance(found, RecordFacts)
+            return None
+        return found if isinstance(found, RecordFacts) else None
 
     def store_ms(self, physical_offset: int) -> int:
         """Return a record's store time. Raises CorruptRecord when there is no record."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from itertools import groupby
 
-from halfmoon.errors import CorruptRecord, StoreError
+from halfmoon.errors import StoreError
 from halfmoon.hot import ENTRY_BYTES, index_hash, keys_of
 from halfmoon.ports import Disk
 from halfmoon.store.checkpoint import CheckpointFile
@@ -39,7 +39,7 @@ from halfmoon.store.layout import (
     queue_directory,
 )
 from halfmoon.store.missing import FoundQueues, find_queues
-from halfmoon.store.records import RecordFacts, check_at, tag_hash_of
+from halfmoon.store.records import RecordFacts, tag_hash_of
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.timer import SCHEDULE_TOPIC, TIMER_TOPIC
 
@@ -247,16 +247,8 @@ class _Check:
 
     def _is_later(self, physical_offset: int, record: RecordFacts) -> bool:
         """Whether another record of the same queue and offset lies at a place."""
-        segments = self._log.segments
-        if physical_offset >= segments.end:
-            return False
-        base = segments.base(physical_offset)
-        try:
-            found = check_at(segments.view(base, segments.file_bytes), physical_offset - base, physical_offset)
-        except CorruptRecord:
-            return False
-        same = (record.topic, record.queue_id, record.queue_offset)
-        return isinstance(found, RecordFacts) and (found.topic, found.queue_id, found.queue_offset) == same
+        found = self._log.facts_at(physical_offset) if physical_offset < self._log.segments.end else None
+        return found is not None and found[1:4] == record[1:4]
 
     def _queue(self, key: Key) -> Iterator[Finding]:
         """Yield what is wrong with a queue, and look for entries that no record has."""

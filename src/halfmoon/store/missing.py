@@ -119,7 +119,7 @@ def missing(found: FoundQueues, inventory: Inventory, commit_log: CommitLog, *, 
             reasons[key] = f"{file_name(queue.segments.base(last))}, its last file, is missing"
         elif looks and (lacks := _lacks(queue, row, commit_log.segments.end, looks_behind=lost_from is None)) is not None:
             reasons[key] = lacks
-    has_records = commit_log.segments.last is not None and commit_log.record_at(commit_log.first)
+    has_records = commit_log.segments.last is not None and commit_log.facts_at(commit_log.first) is not None
     if EVERYTHING in reasons or (not inventory.there and not found.queues and has_records):
         log.warning("%s is missing and made anew from the log, those of deleted topics that it still knows included", CONSUME_QUEUE)
         return Rebuild({**dict.fromkeys(found.broken, Row(-1)), **inventory.queues}, everything=True)

@@ -139,11 +139,8 @@ def _start(log: CommitLog, checkpoint: Checkpoint, *, ours: bool, clean: bool, l
     for base in range(segments.last, segments.first - 1, -log.file_bytes):
         head = segments.view(base, 88)
         if int.from_bytes(head[4:8], "big", signed=True) == MAGIC:
-            try:
-                found = check_at(segments.view(base, log.file_bytes), 0, base)
-            except CorruptRecord:
-                continue
-            if isinstance(found, RecordFacts) and found.store_ms <= checkpoint.usable_ms:
+            found = log.facts_at(base)
+            if found is not None and found.store_ms <= checkpoint.usable_ms:
                 return base
     return segments.first
 
