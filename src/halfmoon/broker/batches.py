@@ -23,7 +23,6 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.delay import Delays
 from halfmoon.broker.durable import refused
 from halfmoon.broker.fewer import Fewer
-from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.names import BATCH_TOPIC, FORBIDDEN_TO_SEND, TEMPLATE_TOPIC, check_topic
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send import Sends
@@ -69,7 +68,7 @@ class Batches:
         self.streams = Streams()
         self._journal = Journal(store, sends)
         self.durable = context.durable
-        self._firsts = Firsts(store, self._prepare_again, self._refuse)
+        self._firsts = context.firsts
         self.publishing = Publishing(store, sends, topics, delays, self._fewer.warning)
         self.coordinator = Coordinator(settings.name, self.streams, self.durable, self.write, self._stream, self.counters)
         self.doubt = Doubt(self, settings.name, list(name_servers), start, self._fewer.warning)
@@ -153,18 +152,6 @@ class Batches:
 
     # ------------------------------------------------------------ first phase
 
-    def _refuse(self, request: Request, refusal: BrokerError) -> None:
-        self.durable.tell(request, Reply(refusal.code, refusal.remark))
-
-    def _prepare_again(self, request: Request) -> None:
-        try:
-            reply = self.prepare(request)
-        except BrokerError as exc:
-            self._refuse(request, exc)
-            return
-        if reply is not None:
-            self.durable.tell(request, reply)
-
     def prepare(self, request: Request) -> Reply | None:
         """Keep a piece of an attempt (31030)."""
         h, now = request.header(PrepareBatch), request.now
@@ -184,7 +171,7 @@ class Batches:
             return Reply(header=PrepareBatchReply(result="DECIDED", coordinator=stream.coordinator or h.coordinator))
         for topic, queue_id in ((h.topic, h.queue_id), (BATCH_TOPIC, PIECES)):
             if not self._sends.ready(topic, queue_id):
-                self._firsts.wait(request, topic, queue_id)
+                self._firsts.wait(request, topic, queue_id, self.prepare)
                 return None
         body, host = bytes(request.command.body), request.peer.host
         self._sends.check_size(len(body))

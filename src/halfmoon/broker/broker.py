@@ -17,6 +17,7 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.delay import Delays
 from halfmoon.broker.delaylevels import Levels
 from halfmoon.broker.durable import Durable
+from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.gate import Gate
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.hold import EXPIRED_A_TICK, Hold, Holds
@@ -81,7 +82,7 @@ class Broker:
         self.topics.on_made_anew = self.stale.made_anew
         self.context = context = Context(
             settings, self.store, disk, self.tables, self.topics, self.groups, self.offsets, self.clients, self.stats, self.peers,
-            self.durable, self.stale, host, random, now,
+            self.durable, Firsts(self.store, self.durable), self.stale, host, random, now,
         )  # fmt: skip
         self._starts: list[CoreEffect] = []
         self.holds = Holds(settings.holds_max)
@@ -323,21 +324,17 @@ class Broker:
         request = Request(command, peer, now)
         handler = self._handlers.get(command.code)
         if handler is None:
-            self._reply(request, Reply(3, f" request type {command.code} not supported"))
+            self.durable.tell(request, Reply(3, f" request type {command.code} not supported"))
             return
         reply = self._handled(handler, request)
         if reply is not None:
-            self._reply(request, reply)
+            self.durable.tell(request, reply)
 
     def _handled(self, handler: Handler, request: Request) -> Reply | None:
         try:
             return handler(request)
         except Exception as exc:
             return _refusal(exc, f"request {request.command.code}", request.peer)
-
-    def _reply(self, request: Request, reply: Reply) -> None:
-        if not request.command.is_oneway and not request.peer.closing:
-            self.peers.answer(request.peer, encode(reply_to(request.command.opaque, request.command.serialization, reply)))
 
     def _told(self, answer: Told) -> None:
         self.topics.set_ordered(set(answer.order_topics))
@@ -354,13 +351,13 @@ class Broker:
 
             def told(reason: str | None, now: int) -> None:
                 if reason is not None:
-                    self._reply(
+                    self.durable.tell(
                         request, Reply(14, f"service not available now: it is done, and may come undone: not saved: {reason}")
                     )
                 elif request.command.code == CREATE_TOPIC and self.registration.name_servers:
                     self._starts.append(Start(self._reply_when_known(request, reply), "announce a topic"))
                 else:
-                    self._reply(request, reply)
+                    self.durable.tell(request, reply)
 
             self.tables.when_saved(paths, told, request.now)
 
@@ -369,7 +366,7 @@ class Broker:
     def _reply_when_known(self, request: Request, reply: Reply) -> Op[None]:
         """Answer once the name servers know a topic, so that who asked may use it at once."""
         yield from self.registration.register()
-        self._reply(request, reply)
+        self.durable.tell(request, reply)
 
     def _topic_deleted(self, topic: str) -> None:
         self.pulls.filters.forget(topic)

@@ -8,6 +8,7 @@ import msgspec
 
 from halfmoon.broker.clients import Clients
 from halfmoon.broker.durable import Durable
+from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.groups import Groups
 from halfmoon.broker.offsets import Offsets
 from halfmoon.broker.settings import BrokerSettings
@@ -21,7 +22,10 @@ from halfmoon.wire.peer import Peers
 
 
 class Context(msgspec.Struct, eq=False):
-    """Settings, the store and the tables; who is connected; who waits for the device. ``host`` is the broker's address, packed."""
+    """Settings, the store and the tables; who is connected; who waits for the device, or for a queue.
+
+    ``host`` is the broker's address, packed.
+    """
 
     settings: BrokerSettings
     store: Store
@@ -34,6 +38,7 @@ class Context(msgspec.Struct, eq=False):
     stats: Stats
     peers: Peers
     durable: Durable
+    firsts: Firsts
     stale: StaleOffsets
     host: bytes
     random: Random

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from halfmoon.broker.acks import Stored
 from halfmoon.broker.context import Context
 from halfmoon.broker.delay import Delays
-from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.half import Halves
 from halfmoon.broker.names import FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, check_topic
 from halfmoon.broker.redelivery import Redelivery
@@ -67,7 +66,7 @@ class Gate:
     ) -> None:
         self._settings, self._topics, self._random = context.settings, context.topics, context.random
         self._sends, self._halves, self._repeats, self._delays, self._redelivery = sends, halves, repeats, delays, redelivery
-        self._firsts = Firsts(context.store, self.send, sends.acks.refuse_one)
+        self._firsts = context.firsts
         self.reader = Reader(sends.cluster_pair, sends.message_bytes_max)
         self._epoch = -1
         self._steps: tuple[Step, ...] = (
@@ -247,7 +246,7 @@ class Gate:
         """Whether a queue is there; else the request is handled anew once it is. Raises SystemBusy (2) when too many wait."""
         if self._sends.ready(topic, queue_id):
             return True
-        self._firsts.wait(request, topic, queue_id)
+        self._firsts.wait(request, topic, queue_id, self.send, self._sends.acks.refuse_one)
         return False
 
     def _store(self, sending: Sending) -> None:

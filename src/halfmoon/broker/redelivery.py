@@ -20,7 +20,6 @@ import msgspec
 from halfmoon.broker.context import Context
 from halfmoon.broker.delay import Delays
 from halfmoon.broker.delayplace import ASKED
-from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.half import with_pairs, without
 from halfmoon.broker.names import (
     DEAD_PREFIX,
@@ -32,7 +31,7 @@ from halfmoon.broker.names import (
     dead_letter_topic,
     retry_topic,
 )
-from halfmoon.broker.request import Handlers, Reply, Request, reply_to
+from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send import SendHeaderOf, Sends
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, GroupNotFound, MessageRefused, NoPermission
@@ -43,7 +42,6 @@ from halfmoon.store.records import whole_record
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import SubscriptionGroupConfig
 from halfmoon.wire.codes import VERSION_V3_4_9, Perm
-from halfmoon.wire.command import encode
 from halfmoon.wire.flags import TRANSACTION_MASK
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
 from halfmoon.wire.record import decode_record
@@ -74,9 +72,8 @@ class Redelivery:
 
     def __init__(self, context: Context, sends: Sends, delays: Delays) -> None:
         self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
-        self._clients, self._offsets, self._stats, self._peers = context.clients, context.offsets, context.stats, context.peers
+        self._clients, self._offsets, self._stats, self._firsts = context.clients, context.offsets, context.stats, context.firsts
         self._random, self._sends, self._delays = context.random, sends, delays
-        self._firsts = Firsts(context.store, self.send_back, self._refuse)
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -86,14 +83,8 @@ class Redelivery:
 
     # ------------------------------------------------------------ given back
 
-    def send_back(self, request: Request) -> None:
+    def send_back(self, request: Request) -> Reply | None:
         """Store a message again that a group could not consume (36), or refuse it; nothing changes then."""
-        try:
-            self._send_back(request)
-        except BrokerError as exc:
-            self._refuse(request, exc)
-
-    def _send_back(self, request: Request) -> None:
         header = request.header(ConsumerSendMsgBack)
         config = self._groups.get(header.group)
         if config is None:
@@ -101,15 +92,15 @@ class Redelivery:
         if not self._settings.permission & Perm.WRITE:
             raise NoPermission(f"the broker[{self._settings.address}] sending message is forbidden")
         if config.retry_queue_nums <= 0:
-            self._answer(request, Reply())  # the group wants nothing again
-            return
+            return Reply()  # the group wants nothing again
         parts, message_id = self._given(header)
         copy = self._copy(header, config, parts, message_id, request)
         place = (SCHEDULE_TOPIC, copy.level - 1) if copy.level else (copy.topic, copy.queue_id)
-        if not self._sends.ready(*place):
-            self._firsts.wait(request, *place)
-            return
-        self._store_copy(request, copy)
+        if self._sends.ready(*place):
+            self._store_copy(request, copy)
+        else:
+            self._firsts.wait(request, *place, self.send_back)
+        return None
 
     def _given(self, header: ConsumerSendMsgBack) -> tuple[Parts, str]:
         """Return the message that is given back and its broker's id.
@@ -191,16 +182,6 @@ class Redelivery:
         kept = without((header.properties or "").encode(), ASKED | {b"DELAY"})
         topic = self._dead_letters(group, request.now)
         return msgspec.structs.replace(header, topic=topic, queue_id=0, properties=kept.decode())
-
-    # ------------------------------------------------------------ answers
-
-    def _refuse(self, request: Request, refusal: BrokerError) -> None:
-        self._answer(request, Reply(refusal.code, refusal.remark))
-
-    def _answer(self, request: Request, reply: Reply) -> None:
-        command = request.command
-        if not command.is_oneway:
-            self._peers.answer(request.peer, encode(reply_to(command.opaque, command.serialization, reply)))
 
 
 def _times_max(config: SubscriptionGroupConfig, told: int | None, version: int) -> int:
