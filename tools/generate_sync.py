@@ -91,7 +91,8 @@ _ITERATION = """
 
     def __next__(self) -> StoredMessage:
         try:
-            return self._loop.hand_over(self._client._hand_out_next, self._client._core.take_back).messages[0]
+            client = self._client
+            return self._loop.hand_over(client._hand_out_next, client._core.take_back, take=client._take_next).messages[0]
         except StopAsyncIteration:
             raise StopIteration from None
 """

@@ -89,8 +89,7 @@ class Taking(PollCore):
 
     def hand_out(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[HandedOut]:
         place: list[HandedOut | None] = [None]
-        if count_max is None:
-            self.take((yield from steady()), place)
+        self.take((yield from steady()), place, count_max)
         return place[0] or (yield from super().hand_out(timeout_ms, count_max=count_max))
 
 

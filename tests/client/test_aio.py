@@ -264,6 +264,22 @@ def test_ten_messages_and_a_break_after_three_leave_eight_for_the_next_one(names
     assert worked_on(8) == [b"%d" % i for i in range(2, 10)]
 
 
+def test_one_step_after_the_other_gives_each_message_once_and_keeps_the_last_one_for_who_comes_next(names):
+    topic, at = names["topic"], names["nameserver"]
+    with Producer(group="P", nameserver=at) as producer:
+        [queue, *_] = producer.queues(topic)
+        for start in range(0, 200, 40):
+            producer.send_batch([Message(topic, b"%d" % (start + i)) for i in range(40)], queue=queue)
+
+    def bodies(count: int) -> list[bytes]:
+        with PullConsumer(group=names["group"], nameserver=at, consume_from=FIRST) as consumer:
+            consumer.subscribe(topic)
+            return [message.body for message in islice(consumer, count)]
+
+    assert bodies(45) == [b"%d" % i for i in range(45)]
+    assert bodies(100) == [b"%d" % i for i in range(44, 144)]
+
+
 async def test_a_seek_within_an_iteration_is_the_next_step(names):
     topic, at, found = names["topic"], names["nameserver"], []
     async with AsyncProducer(group="P", nameserver=at) as producer:

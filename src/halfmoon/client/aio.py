@@ -372,7 +372,7 @@ class AsyncPullConsumer(Client[PullSettings]):
         Confirms what was returned before: it may be committed from now on. A poll that is cancelled or interrupted (Ctrl-C) gives
         nothing: what it had found comes with the next one.
         """
-        return (await self._hand_out(timeout_ms)).messages
+        return (self._taken() or await self._hand_out(timeout_ms)).messages
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> None:
         """Confirm and commit what `poll` and the iteration returned, or commit these offsets (each the next one to read).
@@ -419,13 +419,21 @@ class AsyncPullConsumer(Client[PullSettings]):
         return self
 
     async def __anext__(self) -> StoredMessage:
-        return (await self._hand_out_next()).messages[0]
+        return (self._taken(1) or await self._hand_out_next()).messages[0]
 
     async def _hand_out(self, timeout_ms: int | None) -> HandedOut:
         return await self._run(self._core.hand_out(timeout_ms))
 
-    def _take(self, place: list[HandedOut | None]) -> None:
-        self._core.take(self._clock.steady(), place)
+    def _take(self, place: list[HandedOut | None], count_max: int | None = None) -> None:
+        self._core.take(self._clock.steady(), place, count_max)
+
+    def _take_next(self, place: list[HandedOut | None]) -> None:
+        self._take(place, 1)
+
+    def _taken(self, count_max: int | None = None) -> HandedOut | None:
+        place: list[HandedOut | None] = [None]
+        self._take(place, count_max)
+        return place[0]
 
     async def _hand_out_next(self) -> HandedOut:
         while self._state == "running":

@@ -184,7 +184,7 @@ class PushSettings(ConsumerSettings):
 class PullSettings(ConsumerSettings):
     """Settings of a consumer that asks for its messages. Defaults follow DefaultLitePullConsumer (RocketMQ 4.9.8)."""
 
-    batch_max: int = setting(10, java="pullBatchSize", why="Messages of one pull.", low=1, high=1024)
+    batch_max: int = setting(10, java="pullBatchSize", why="Messages of one poll, and of a pull from 32 on.", low=1, high=1024)
     suspend_ms: int = setting(
         20_000, java="brokerSuspendMaxTimeMillis", why="How long the broker may hold a pull.", low=0, high=120_000
     )

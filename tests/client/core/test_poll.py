@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from random import Random
 
 import pytest
 
@@ -52,6 +53,42 @@ def test_a_poll_returns_what_one_pull_brought_in_order_and_then_nothing():
     begin = script.now
     assert polled(script, core, 250) == []
     assert script.now - begin == 250
+
+
+def test_a_pull_brings_more_than_one_poll_gives():
+    script = Scripted()
+    Queues(script).fill(70)
+    core = assigned(script, ONE)
+
+    assert [len(polled(script, core)) for _ in range(8)] == [10, 10, 10, 2, 10, 10, 10, 2]
+    assert [seen.request.max_msg_nums for seen in script.asked(PullMessage)[:3]] == [32, 32, 32]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_steps_and_polls_confirm_what_was_given_before_them(seed):
+    random = Random(seed)
+    script = Scripted()
+    Queues(script, 2).fill(100)
+    core = assigned(script, ONE, batch_max=random.choice((1, 3, 10)), auto_commit=False)
+    given, before = [], 0
+
+    for _ in range(60):
+        what = random.random()
+        if what < 0.75:
+            before = len(given)
+            given += [message.queue_offset for message in script.run(core.poll(5, count_max=random.choice((None, 1, 2))))]
+        elif what < 0.85:
+            assert core.position(ONE) == len(given)
+        elif what < 0.95:
+            lost = script.run(core.hand_out(5, count_max=random.choice((None, 1, 2))))
+            before = len(given)
+            core.take_back(lost)
+        else:
+            core._settle()
+            held = core.held[MessageQueue("orders", "broker-a", 0)]
+            assert max(0, held.consumed) == (before if core._unconfirmed else len(given))
+    assert given == list(range(len(given)))
+    assert len(given) > 10
 
 
 def test_pulls_carry_the_bits_and_the_expression_of_lite_pull():
@@ -393,13 +430,13 @@ def test_a_paused_queue_is_neither_pulled_nor_handed_out():
 def test_too_much_in_memory_pauses_the_pulls():
     script = Scripted()
     Queues(script).fill(200)
-    core = assigned(script, ONE, cached_total_max=30)
+    core = assigned(script, ONE, cached_total_max=90)
     script.run_for(5_000)
 
-    assert len(script.asked(PullMessage)) == 4
-    for _ in range(20):
-        polled(script, core)
-    assert len(script.asked(PullMessage)) == 21
+    assert len(script.asked(PullMessage)) == 3
+    got = [offset for _ in range(25) for offset in polled(script, core)]
+    assert got == list(range(200))
+    assert len(script.asked(PullMessage)) == 8
 
 
 def test_an_illegal_offset_goes_on_where_the_broker_says():

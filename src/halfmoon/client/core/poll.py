@@ -26,6 +26,9 @@ from halfmoon.model import ConsumeType, MessageQueue, PullStatus, StoredMessage,
 from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerRunningInfo
 from halfmoon.wire.flags import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
 
+AHEAD_MAX = 32
+"""Messages of one pull, or ``batch_max`` where that is more. Follows maxTransferCountOnMessageInMemory: brokers send no more."""
+
 log = logging.getLogger("halfmoon.client")
 
 
@@ -60,7 +63,10 @@ class PollCore(Puller):
         """``lock`` can be entered again by who has it; without one, `take` is for the thread of everything else."""
         super().__init__(settings, instance, offsets, allocate)
         self._lock = nullcontext() if lock is None else lock
-        self._taken = 0  # so many of the first in `_ready` were taken, and are not accounted for yet
+        self.pull_max = max(settings.batch_max, AHEAD_MAX)
+        self._taken = 0, 0, 0
+        """What was taken and is not accounted for yet: so many whole entries of `_ready`, so many messages of the one behind them,
+        and how many came last."""
         self.paused: set[MessageQueue] = set()
         self._manual: dict[str, set[MessageQueue]] | None = None
         self._manual_wanted: dict[str, Subscription] = {}
@@ -206,7 +212,8 @@ class PollCore(Puller):
         moved, held.next_offset = result.next_offset != held.next_offset, result.next_offset
         if result.messages and (fresh := held.window.add(result.messages)):
             self._cached += len(fresh)
-            self._ready.append((held, deque(fresh)))
+            size = self.settings.batch_max
+            self._ready.extend((held, deque(fresh[at : at + size])) for at in range(0, len(fresh), size))
             self._arrived.fire()
         elif not len(held.window) and held.handed >= 0 and result.status is not PullStatus.OFFSET_ILLEGAL:
             held.handed = max(held.handed, held.next_offset)
@@ -274,34 +281,44 @@ class PollCore(Puller):
         held.consumed = min(held.consumed, held.handed)
         self._arrived.fire()
 
-    def take(self, at: int, place: list[HandedOut | None]) -> None:
+    def take(self, at: int, place: list[HandedOut | None], count_max: int | None = None) -> None:
         """Do as `hand_out` where that needs no more than to give what is there, and put that into ``place``. Where nothing comes
         there, `hand_out` must be asked. ``at`` is now (steady).
 
         For any thread. An interrupt comes before anything is taken, or when it lies there.
         """
         with self._lock:
-            number = self._taken
+            before = number, begin, _ = self._taken
             if number >= len(self._ready) or (self.settings.auto_commit and at >= self._commit_at_ms):
                 return
             held, messages = self._ready[number]
             if held.window.dropped or held.queue in self.paused or self.settings.namespace or not self.running:
                 return
-            found = HandedOut(held, list(messages))
-            if self._taken == number:  # else a handler of a signal has taken it
+            end = min(len(messages), begin + (count_max or len(messages)))
+            found = HandedOut(held, [messages[i] for i in range(begin, end)])
+            after = (number, end, end - begin) if end < len(messages) else (number + 1, 0, end - begin)
+            if self._taken == before:  # else a handler of a signal has taken it
                 place[0] = found  # no call from here on: an interrupt could come between
-                self._taken = number + 1
+                self._taken = after
 
     def _settle(self) -> None:
         """Account for what was taken since the last time, as if it had been handed out now, in that order."""
-        if not self._taken:
+        if not self._taken[2]:
             return
         with self._lock:
-            for _ in range(self._taken):
+            whole, part, last = self._taken
+            for left in range(whole + (part > 0), 0, -1):
+                held, messages = self._ready[0]
+                given = [messages.popleft() for _ in range(part if left == 1 and part else len(messages))]
+                if not messages:
+                    self._ready.popleft()
+                if left == 1 and last < len(given):  # those before the last ones were asked for earlier, so they are finished
+                    self._confirm()
+                    self._given(held, given[:-last])
+                    given = given[-last:]
                 self._confirm()
-                held, messages = self._ready.popleft()
-                self._given(held, messages)
-            self._taken = 0
+                self._given(held, given)
+            self._taken = 0, 0, 0
 
     def _given(self, held: Held, messages: Collection[StoredMessage]) -> None:
         self._cached -= len(messages)

@@ -34,7 +34,10 @@ log = logging.getLogger("halfmoon.client")
 
 
 class Puller(GroupMember):
-    """A member that pulls the queues it holds. ``skipped_count`` are records that do not decode and were left out."""
+    """A member that pulls the queues it holds. ``skipped_count`` are records that do not decode and were left out.
+
+    ``pull_max`` are the messages that one pull asks for.
+    """
 
     settings: PushSettings | PullSettings
 
@@ -43,6 +46,7 @@ class Puller(GroupMember):
         allocate: Strategy | None,
     ) -> None:  # fmt: skip
         super().__init__(settings, instance, offsets, allocate)
+        self.pull_max = settings.batch_max
         self.skipped_count = 0
         self.figures: dict[str, Figures] = {}
 
@@ -106,7 +110,7 @@ class Puller(GroupMember):
                 held.queue,
                 held.next_offset,
                 wanted,
-                count_max=settings.batch_max,
+                count_max=self.pull_max,
                 sys_flag=sys_flag,
                 commit_offset=commit_offset,
                 suspend_ms=settings.suspend_ms,
