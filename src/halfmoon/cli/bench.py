@@ -26,14 +26,14 @@ from halfmoon.errors import HalfmoonError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Measure a cluster with this client. The client itself is the limit long before a broker is.\n\n"
+    help="Benchmark a cluster with this client, which reaches its limit long before a broker does.\n\n"
     "Example: halfmoon bench send --connections 4 --in-flight 16",
 )
 T = TypeVar("T")
 
-BenchTopic = Annotated[str, typer.Option("--topic", "-t", help="The topic; made when it is missing.")]
+BenchTopic = Annotated[str, typer.Option("--topic", "-t", help="The topic; created if it is missing.")]
 Connections = Annotated[
-    int, typer.Option("--connections", "-c", min=1, max=256, help="Clients, each with a connection of its own.")
+    int, typer.Option("--connections", "-c", min=1, max=256, help="Number of clients, each with its own connection.")
 ]
 
 
@@ -41,17 +41,17 @@ Connections = Annotated[
 def send(
     topic: BenchTopic = "halfmoon_bench",
     connections: Connections = 1,
-    in_flight: Annotated[int, typer.Option("--in-flight", min=1, max=4096, help="Sends that wait for answers, a connection.")] = 1,
-    size: Annotated[int, typer.Option("--size", min=1, max=4 * 1024 * 1024, help="Bytes of a body.")] = 1024,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=1024, help="Messages of one request.")] = 1,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="How long.")] = 5.0,
-    serialization: Annotated[str, typer.Option("--serialization", help="Headers: JSON or ROCKETMQ.")] = "JSON",
+    in_flight: Annotated[int, typer.Option("--in-flight", min=1, max=4096, help="Sends in flight per connection.")] = 1,
+    size: Annotated[int, typer.Option("--size", min=1, max=4 * 1024 * 1024, help="Body size in bytes.")] = 1024,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=1024, help="Messages per request.")] = 1,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="Duration in seconds.")] = 5.0,
+    serialization: Annotated[str, typer.Option("--serialization", help="Header serialization: JSON or ROCKETMQ.")] = "JSON",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Send as fast as this client can, and show messages a second and latencies.
+    """Send as fast as this client can, and show throughput and latencies.
 
-    Exit code 1 when a send failed.
+    Exit code 1 if a send failed.
 
     Example: halfmoon bench send --connections 4 --in-flight 16 --size 1024
     """
@@ -65,14 +65,14 @@ def send(
 def pull(
     topic: BenchTopic = "halfmoon_bench",
     connections: Connections = 1,
-    count: Annotated[int, typer.Option("--count", min=1, help="Stop after so many messages.")] = 1_000_000,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="Stop after so long.")] = 30.0,
+    count: Annotated[int, typer.Option("--count", min=1, help="Stop after N messages.")] = 1_000_000,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="Stop after this many seconds.")] = 30.0,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Read what a topic holds as fast as this client can.
+    """Read a topic as fast as this client can.
 
-    Exit code 1 when there is nothing to read.
+    Exit code 1 if there is nothing to read.
 
     Example: halfmoon bench pull --topic halfmoon_bench --connections 2
     """

@@ -15,7 +15,7 @@ from halfmoon.cli.output import body_text, message_facts, show_json, time_text
 from halfmoon.client.sync import PullConsumer
 from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 BODY_WIDTH = 100
 Show = Callable[[StoredMessage], None]
@@ -26,11 +26,11 @@ def consume(
     topic: Topic,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="Consume as a member of this group, which keeps the progress; none: only look."),
+        typer.Option("--group", "-g", help="Consume as a member of this group and commit its offsets; without it, only look."),
     ] = None,
-    expression: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags joined by '||'; * is all.")] = "*",
+    expression: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*",
     sql: Annotated[
-        str | None, typer.Option("--sql", metavar="EXPRESSION", help="Instead of tags: an SQL92 expression over properties.")
+        str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")
     ] = None,
     since: Annotated[
         str,
@@ -39,16 +39,16 @@ def consume(
         ),
     ] = "first",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after so many messages.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after N messages.")] = None,
     idle_ms: Annotated[
-        int, typer.Option("--idle", min=1, metavar="MS", help="As a member: end when nothing came this long.")
+        int, typer.Option("--idle", min=1, metavar="MS", help="With --group: stop when no message has arrived for this long.")
     ] = 3000,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show messages of a topic: what is there now, or with --follow whatever comes.
+    """Show the messages of a topic; with --follow, also new ones as they arrive.
 
-    Without --group it only looks: nothing is marked as consumed.
+    Without --group, nothing is marked as consumed.
 
     Example: halfmoon consume --topic orders --filter 'paid || refunded' --since 1h --follow
 

@@ -14,18 +14,18 @@ from halfmoon.client.sync_admin import Admin
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Messages that wait for their time.\n\nExample: halfmoon delay list --topic orders",
+    help="List and cancel delayed messages.\n\nExample: halfmoon delay list --topic orders",
 )
 
 
 @app.command("list")
 def list_(
     topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only messages to this topic.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N.")] = 100,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """List what waits, the next first, and how many wait in all.
+    """List delayed messages, the next one first, and count them.
 
     Example: halfmoon delay list --topic orders --limit 10
     """
@@ -49,12 +49,12 @@ def list_(
 
 @app.command()
 def cancel(
-    name: Annotated[str, typer.Argument(metavar="ID", help="The message's id, or the recall handle of its send.")],
+    name: Annotated[str, typer.Argument(metavar="ID", help="The message id, or the recall handle that its send returned.")],
     topic: Topic,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Cancel a message that waits for a point in time; it is never delivered. Exit code 1 when none waits (any more).
+    """Cancel a message that is scheduled for a point in time; it is never delivered. Exit code 1 if there is none (any more).
 
     A message that waits on a delay level cannot be cancelled.
 

@@ -17,18 +17,20 @@ from halfmoon.model import DeadLetter, Replayed
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Dead letters: what consumer groups gave up, and sending it again.\n\nExample: halfmoon dlq list --since 1d",
+    help="List, show and replay dead letters.\n\nExample: halfmoon dlq list --since 1d",
 )
 
 ALL_MAX = 100_000
 """Dead letters that one `replay` looks at."""
 
 Group = Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group.")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Given up then or later: {TIME_FORMS}.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Given up before.")]
-Key = Annotated[str | None, typer.Option("--key", "-k", metavar="KEY", help="Only with this key, or this sender's id.")]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Only with this text in the reason, in any case.")]
-Tags = Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags joined by '||'; * is all.")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Dead-lettered at or after this time: {TIME_FORMS}.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Dead-lettered before this time.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", metavar="KEY", help="Only with this key or message id.")]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Only if the reason contains this text, ignoring case.")
+]
+Tags = Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")]
 Sql = Annotated[str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over the properties.")]
 
 
@@ -41,11 +43,11 @@ def list_(
     reason: Reason = None,
     tags: Tags = "*",
     sql: Sql = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N.")] = 100,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """List dead letters, the oldest first, and whether they were replayed. Exit code 1 when there are none.
+    """List dead letters, oldest first, and whether they were replayed. Exit code 1 if there are none.
 
     Example: halfmoon dlq list --group C_mail --since 1d --reason timeout
     """
@@ -66,12 +68,12 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="ID", help="What `dlq list` shows; with --group also the sender's id.")],
+    name: Annotated[str, typer.Argument(metavar="ID", help="The id that `dlq list` shows; with --group, also the message id.")],
     group: Group = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show one dead letter, whole.
+    """Show one dead letter in full.
 
     Example: halfmoon dlq show 7F00000100002A9F0000000000001000
     """
@@ -94,7 +96,7 @@ def show(
 @app.command()
 def replay(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="What `dlq list` shows; none: see the options.")
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids that `dlq list` shows; without any, the options select.")
     ] = None,
     group: Group = None,
     since: Since = None,
@@ -105,21 +107,25 @@ def replay(
     sql: Sql = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="TOPIC", help="Send to this topic, where all its groups see it; else to the group alone."),
+        typer.Option(
+            "--to", metavar="TOPIC", help="Send to this topic and all its groups; default: to the group that gave it up only."
+        ),
     ] = None,
     edit: Annotated[
         list[str] | None,
         typer.Option(
-            "--edit", metavar="NAME=VALUE", help="Change tag, keys, body (@FILE: from a file) or a property; empty: remove."
+            "--edit",
+            metavar="NAME=VALUE",
+            help="Change tag, keys, body (@FILE: from a file) or a property; an empty value removes it.",
         ),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also what was replayed to that topic before.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also those that were already replayed to that topic.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Send dead letters again, each once: what went to a topic before is passed over. Exit code 1 when something could not be sent.
+    """Send dead letters again, each once: those already replayed are skipped. Exit code 1 if one could not be sent.
 
     Example: halfmoon dlq replay --group C_mail --reason timeout --dry-run
     """

@@ -27,7 +27,7 @@ from halfmoon.logs import to_stderr
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Events: run consumers, and see what is declared.\n\nExample: halfmoon events run shop.consumers -n 127.0.0.1:9876",
+    help="Run event consumers, and list what is declared.\n\nExample: halfmoon events run shop.consumers -n 127.0.0.1:9876",
 )
 
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
@@ -37,11 +37,13 @@ Modules = Annotated[
     list[str],
     typer.Argument(
         metavar="MODULE...",
-        help="Modules with @on functions, such as shop.consumers (found from the current directory, too), or files of declarations "
+        help="Modules with @on functions, such as shop.consumers (the current directory is searched too), or declaration files "
         "(.toml, .xml).",
     ),
 ]
-Groups = Annotated[list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group; repeatable.")]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group; may be repeated.")
+]
 
 
 class Found(NamedTuple):
@@ -57,23 +59,23 @@ def run_consumers(
     modules: Modules,
     groups: Groups = None,
     threads: Annotated[
-        int, typer.Option("--threads", min=1, max=1_000, help="Plain functions that run side by side, for each group.")
+        int, typer.Option("--threads", min=1, max=1_000, help="Plain (not async) handlers that run in parallel, per group.")
     ] = 20,
     close_wait_ms: Annotated[
-        int, typer.Option("--close-wait-ms", min=0, max=3_600_000, help="How long the end waits for functions that run.")
+        int, typer.Option("--close-wait-ms", min=0, max=3_600_000, help="How long a stop waits for running handlers.")
     ] = CLOSE_WAIT_MS,
     create_tables: Annotated[
-        bool, typer.Option("--create-tables", help="Make the table of processed events that dedup needs, if it is not there.")
+        bool, typer.Option("--create-tables", help="Create the table of processed events that dedup needs, if it is missing.")
     ] = False,
     log: Annotated[
-        str, typer.Option("--log", metavar="LEVEL", help="What is told on standard error: error, warning, info or debug.")
+        str, typer.Option("--log", metavar="LEVEL", help="Log level (stderr): error, warning, info or debug.")
     ] = "warning",
     nameserver: NameServer = "",
     as_json: Json = False,
 ) -> None:
-    """Run the consumers of modules until SIGTERM or Ctrl-C; what is in hand is finished. A second signal ends it at once.
+    """Run consumers until SIGTERM or Ctrl-C; handlers that are running finish first. A second signal stops at once.
 
-    Prints one line when every group is shown to its brokers. Publishers of the same modules answer their brokers' checks meanwhile.
+    Prints one line once every group is registered. Publishers declared in the same modules answer transaction checks meanwhile.
 
     Example: halfmoon events run shop.consumers --nameserver 127.0.0.1:9876
     """

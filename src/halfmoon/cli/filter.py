@@ -44,20 +44,20 @@ def explain(
     expression: Annotated[str, typer.Argument(metavar="EXPRESSION", help="The filter.")],
     given: Annotated[
         list[str] | None,
-        typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property of a message to try; may be repeated."),
+        typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property of a message to test; may be repeated."),
     ] = None,
     file: Annotated[
         Path | None,
         typer.Option(
             "--messages",
             metavar="FILE",
-            help="Messages to try, one JSON object a line, as consume --json writes them; - reads them.",
+            help="Messages to test, one JSON object per line, as consume --json writes them; - for standard input.",
         ),
     ] = None,
-    most: Annotated[int, typer.Option("--show", min=0, max=100_000, help="Show so many messages; all are counted.")] = 20,
+    most: Annotated[int, typer.Option("--show", min=0, max=100_000, help="Show N messages; all are counted.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Show how a filter is read, what testing a message costs, and which of given messages pass.
+    """Show how a filter is parsed, what evaluating it costs, and which of the given messages pass.
 
     A line of the file is an object with "properties", or the properties themselves. A result is true (the message passes), false,
     null (a property is missing) or unfit (a value cannot be read as the filter needs it).

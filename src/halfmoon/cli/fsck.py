@@ -14,20 +14,24 @@ from halfmoon.errors import StoreError
 from halfmoon.programs.configuration import BROKER, configuration
 from halfmoon.programs.verify import Finding, findings
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def fsck(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped broker, ours or Apache's.")],
-    most: Annotated[int, typer.Option("--max", min=1, max=1_000_000, help="Stop after so many findings.")] = 1000,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The data directory of a stopped broker, Halfmoon's or Apache's.")
+    ],
+    most: Annotated[int, typer.Option("--max", min=1, max=1_000_000, help="Stop after N findings.")] = 1000,
     config: Annotated[
         list[Path] | None, typer.Option("--config", metavar="FILE", help="The broker's settings: TOML or broker.conf.")
     ] = None,
-    assignments: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the broker.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the broker; may be repeated.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check every record of the log, and compare every index with the log.
+    """Check every record of the log, and compare every index with it.
 
     Writes nothing. Exit code 1 when something is wrong, with the places; 2 when the store could not be read to its end. What its
     files do not tell is said, and not counted. A broker whose index files have other sizes than usual

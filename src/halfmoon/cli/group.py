@@ -14,7 +14,9 @@ from halfmoon.errors import ConsumerNotOnline, GroupNotFound, TopicNotFound
 from halfmoon.findings import OffsetMove
 from halfmoon.model import MessageQueue
 
-app = typer.Typer(no_args_is_help=True, help="Consumer groups and their progress.\n\nExample: halfmoon group lag C_shop")
+app = typer.Typer(
+    no_args_is_help=True, help="List, show, create, delete and reset consumer groups.\n\nExample: halfmoon group lag C_shop"
+)
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")]
 OfTopic = Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")]
@@ -62,7 +64,7 @@ def show(group: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> 
 def lag(
     group: Name,
     topic: OfTopic = None,
-    most: Annotated[int | None, typer.Option("--max", min=0, help="Exit code 1 when the lag is higher.")] = None,
+    most: Annotated[int | None, typer.Option("--max", min=0, help="Exit with 1 if the lag is higher.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -85,7 +87,7 @@ def lag(
 
 @app.command()
 def create(group: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Make a consumer group on every broker.
+    """Create a consumer group on every broker.
 
     Example: halfmoon group create C_shop
     """
@@ -117,16 +119,17 @@ def reset(
     group: Name,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help=f"Go to the messages of this time: {TIME_FORMS}.")
+        str | None,
+        typer.Option("--to-time", metavar="TIME", help=f"To the first message stored at or after this time: {TIME_FORMS}."),
     ] = None,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", help="Go to this offset of the queues.")] = None,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Go to the oldest messages.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Skip everything that is there.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", help="To this offset.")] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest message.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip the backlog.")] = False,
     queue: Annotated[
         list[str] | None,
         typer.Option("--queue", metavar="QUEUE", help="Only this queue, as number or broker/number; may be repeated."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:

@@ -22,17 +22,19 @@ BODY_LINE, BODY_WHOLE = 60, 4000
 
 @app.command()
 def get(
-    msg_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The sender's id, or the broker's.")] = None,
+    msg_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The message id, as the sender or the broker knows it.")
+    ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; not needed with a broker's id.")
+        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; not needed with a broker's message id.")
     ] = None,
     broker: Annotated[str | None, typer.Option("--broker", metavar="NAME", help="With --queue and --offset: the broker.")] = None,
-    queue: Annotated[int | None, typer.Option("--queue", min=0, help="The number of the queue.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", min=0, help="The queue id.")] = None,
     offset: Annotated[int | None, typer.Option("--offset", min=0, help="The offset in the queue.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show one message, whole: by its id, or by its place.
+    """Show one message in full, by its id or by its queue and offset.
 
     Example: halfmoon msg get 7F0000010EA618B4AAC2 --topic orders
     """
@@ -54,15 +56,17 @@ def get(
 @app.command()
 def find(
     topic: Topic,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="A key of the messages; none: by time only.")] = None,
-    expression: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags joined by '||'; * is all.")] = "*",
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Stored then or later: {TIME_FORMS}.")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before.")] = None,
-    count: Annotated[int, typer.Option("--count", "-c", min=1, max=10_000, help="At most so many.")] = 64,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="A message key; without it, search by time only.")] = None,
+    expression: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*",
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help=f"Stored at or after this time: {TIME_FORMS}.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before this time.")] = None,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, max=10_000, help="Show at most N.")] = 64,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """List messages by key, by time, or both. Exit code 1 when there are none.
+    """List messages by key, by time, or both. Exit code 1 if there are none.
 
     Example: halfmoon msg find --topic orders --key o-1 --since 2h
     """
@@ -99,19 +103,17 @@ def find(
 
 @app.command()
 def trace(
-    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The sender's id, or the broker's.")],
-    topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; spares the search for it.")
-    ] = None,
+    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The message id, as the sender or the broker knows it.")],
+    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; saves searching for it.")] = None,
     trace_topic: Annotated[
-        str, typer.Option("--trace-topic", metavar="TOPIC", help="Where clients with tracing switched on send their records.")
+        str, typer.Option("--trace-topic", metavar="TOPIC", help="The topic that traced clients send their records to.")
     ] = "RMQ_SYS_TRACE_TOPIC",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show a message's life: born, stored, delayed, checked, decided, given back, dead; and how far each group is.
+    """Show the life of a message: sent, stored, delayed, checked, decided, redelivered, dead-lettered; and each group's position.
 
-    Nothing has to be switched on for it.
+    Needs no tracing to be switched on.
 
     Example: halfmoon msg trace 7F0000010EA618B4AAC2 --topic orders
     """
@@ -125,19 +127,23 @@ def trace(
 
 @app.command()
 def resend(
-    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The sender's id, or the broker's.")],
+    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The message id, as the sender or the broker knows it.")],
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; not needed with a broker's id.")
+        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; not needed with a broker's message id.")
     ] = None,
-    group: Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only for this group; none: for all.")] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", metavar="GROUP", help="Deliver to this group only; without it, to all groups.")
+    ] = None,
     at_once: Annotated[
-        bool, typer.Option("--now", help="With --group: hand it to a member that is online, and show what came of it.")
+        bool, typer.Option("--now", help="With --group: hand it to a consumer that is online, and show the result.")
     ] = False,
-    client: Annotated[str | None, typer.Option("--client", metavar="ID", help="With --now: this member.")] = None,
+    client: Annotated[
+        str | None, typer.Option("--client", metavar="ID", help="With --now: the client id of that consumer.")
+    ] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Deliver an old message once more: a copy to its topic, or to one group alone. Exit code 1 when a member failed on it.
+    """Deliver a stored message again: a copy to its topic, or to one group only. Exit code 1 if a consumer failed on it.
 
     Example: halfmoon msg resend 7F0000010EA618B4AAC2 --topic orders --group C_shop
     """

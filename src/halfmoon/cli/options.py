@@ -11,15 +11,17 @@ import typer
 
 NameServer = Annotated[
     str,
-    typer.Option("--nameserver", "-n", envvar="NAMESRV_ADDR", metavar="ADDRESSES", help="Name servers, host:port joined by ';'."),
+    typer.Option(
+        "--nameserver", "-n", envvar="NAMESRV_ADDR", metavar="ADDRESSES", help="Name servers, host:port separated by ';'."
+    ),
 ]
 LOCAL = "127.0.0.1:9876"
 """Where `halfmoon serve` puts its name server."""
 
-Json = Annotated[bool, typer.Option("--json", help="Write JSON for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Cluster = Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="Only the brokers of this cluster.")]
 Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic.")]
-All = Annotated[bool, typer.Option("--all", "-a", help="Also those of the protocol.")]
+All = Annotated[bool, typer.Option("--all", "-a", help="Include system ones.")]
 
 _AGE = re.compile(r"(\d{1,9})(ms|s|m|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

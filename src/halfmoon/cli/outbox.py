@@ -28,7 +28,7 @@ from halfmoon.model import LocalTransactionState, StoredMessage
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The outbox: events that wait in a database to be sent.\n\nExample: halfmoon outbox status --database sqlite:///shop.db",
+    help="Relay, list, retry and drop events in a database outbox.\n\nExample: halfmoon outbox status --database sqlite:///shop.db",
 )
 
 VARIABLE = "HALFMOON_DATABASE"
@@ -38,8 +38,8 @@ Database = Annotated[
     typer.Option(
         "--database",
         metavar="URL",
-        help=f"The database, as SQLAlchemy writes it; one with a password belongs into the variable {VARIABLE}, for everybody on "
-        "the machine can read the arguments of a process.",
+        help=f"The database, as an SQLAlchemy URL. Put one with a password into the variable {VARIABLE}: command lines are "
+        "visible to every user of the machine.",
     ),
 ]
 
@@ -57,20 +57,24 @@ class State(StrEnum):
 def relay(
     database: Database = "",
     nameserver: NameServer = LOCAL,
-    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group to send as.")] = "P_outbox_relay",
-    poll: Annotated[int, typer.Option("--poll-ms", min=10, max=3_600_000, help="How often to look for rows.")] = 200,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=1_000, help="Rows taken at once.")] = 200,
-    claim: Annotated[int, typer.Option("--claim-s", min=8, max=86_400, help="How long the rows of a killed relay wait.")] = 60,
+    group: Annotated[
+        str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group to send with.")
+    ] = "P_outbox_relay",
+    poll: Annotated[int, typer.Option("--poll-ms", min=10, max=3_600_000, help="Polling interval.")] = 200,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=1_000, help="Rows claimed at once.")] = 200,
+    claim: Annotated[
+        int, typer.Option("--claim-s", min=8, max=86_400, help="How long the rows claimed by a killed relay stay claimed.")
+    ] = 60,
     attempts: Annotated[
-        int, typer.Option("--attempts-max", min=0, help="Tries of a row until it is listed as failed; 0: any number.")
+        int, typer.Option("--attempts-max", min=0, help="Attempts before a row is marked as failed; 0: no limit.")
     ] = RelaySettings.attempts_max or 0,
-    make: Annotated[bool, typer.Option("--create-table", help="Make the table if it is not there.")] = False,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="End when nothing is left to be sent.")] = False,
+    make: Annotated[bool, typer.Option("--create-table", help="Create the table if it is missing.")] = False,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="Stop when nothing is left to send.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Send the events of an outbox until SIGTERM or Ctrl-C; what is in hand is finished. Several may run side by side.
+    """Send the events of an outbox until SIGTERM or Ctrl-C. Several relays may run at once.
 
-    With `--json` what was done is written at the end.
+    With `--json`, prints what was done at the end.
 
     Example: halfmoon outbox relay --nameserver 127.0.0.1:9876
     """
@@ -96,7 +100,7 @@ def relay(
 
 @app.command()
 def status(database: Database = "", as_json: Json = False) -> None:
-    """Show how many events wait and for how long. Exit code 1 when some have failed.
+    """Show how many events are waiting and for how long. Exit code 1 if some have failed.
 
     Example: halfmoon outbox status --database sqlite:///shop.db --json
     """
@@ -113,13 +117,13 @@ def status(database: Database = "", as_json: Json = False) -> None:
 @app.command("list")
 def list_(
     state: Annotated[State | None, typer.Option("--state", help="Only rows in this state.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those that were given up.")] = False,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only those of this topic.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 100,
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed events.")] = False,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N.")] = 100,
     database: Database = "",
     as_json: Json = False,
 ) -> None:
-    """List events of an outbox, the oldest first, with the error of the last try.
+    """List the events of an outbox, oldest first, with the last error.
 
     Example: halfmoon outbox list --failed
     """
@@ -142,11 +146,11 @@ def retry(
     events: Annotated[
         list[str] | None, typer.Argument(metavar="[EVENT]...", help="Ids of events, as `outbox list` shows them.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all-failed", help="All that were given up.")] = False,
+    every: Annotated[bool, typer.Option("--all-failed", help="All failed events.")] = False,
     database: Database = "",
     as_json: Json = False,
 ) -> None:
-    """Have events tried again at once, from the first try on. Exit code 1 when none of them waits or has failed.
+    """Retry events now, starting from the first attempt. Exit code 1 if none of them is waiting or failed.
 
     Example: halfmoon outbox retry --all-failed
     """
@@ -167,12 +171,12 @@ def drop(
     events: Annotated[
         list[str] | None, typer.Argument(metavar="[EVENT]...", help="Ids of failed events, as `outbox list --failed` shows them.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all-failed", help="All that failed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")] = False,
+    every: Annotated[bool, typer.Option("--all-failed", help="All failed events.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
     database: Database = "",
     as_json: Json = False,
 ) -> None:
-    """Remove failed events from the outbox: they are never sent. Exit code 1 when none of those named has failed.
+    """Remove failed events from the outbox: they are never sent. Exit code 1 if none of those named has failed.
 
     Example: halfmoon outbox drop 7F00000100012A139F1C0A1B2C3D0000 --yes
     """

@@ -16,40 +16,44 @@ from halfmoon.client.sync import Producer
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import Message, SendStatus
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def produce(
     topic: Topic,
     bodies: Annotated[
-        list[str] | None, typer.Argument(metavar="[BODY]...", help="Message bodies; none: lines of standard input.")
+        list[str] | None,
+        typer.Argument(metavar="[BODY]...", help="Message bodies; without any, one message per line of standard input."),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", exists=True, dir_okay=False, help="A file: one message a line.")
+        Path | None, typer.Option("--file", "-f", exists=True, dir_okay=False, help="Read one message per line from this file.")
     ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="The file (or standard input) is one message.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Send the whole file (or standard input) as one message.")] = False,
     tag: Annotated[str | None, typer.Option("--tag", help="Tag of the messages.")] = None,
     key: Annotated[list[str] | None, typer.Option("--key", help="A key to find the messages by; may be repeated.")] = None,
     order_key: Annotated[
-        str | None, typer.Option("--order-key", metavar="KEY", help="Messages of one such key go to one queue, in order.")
+        str | None, typer.Option("--order-key", metavar="KEY", help="Messages with the same order key go to the same queue.")
     ] = None,
     prop: Annotated[list[str] | None, typer.Option("--prop", metavar="NAME=VALUE", help="A property; may be repeated.")] = None,
-    delay: Annotated[str | None, typer.Option("--delay", metavar="AGE", help="Deliver so much later: 10s, 5m, 3d.")] = None,
+    delay: Annotated[str | None, typer.Option("--delay", metavar="AGE", help="Deliver after this delay: 10s, 5m, 3d.")] = None,
     deliver_at: Annotated[
         str | None, typer.Option("--deliver-at", metavar="TIME", help="Deliver at a time, ISO 8601 or ms.")
     ] = None,
     delay_level: Annotated[
-        int, typer.Option("--delay-level", min=0, metavar="LEVEL", help="Deliver after the delay of a level; every broker can.")
+        int,
+        typer.Option(
+            "--delay-level", min=0, metavar="LEVEL", help="Deliver after the delay of this level; works with every broker."
+        ),
     ] = 0,
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="Send each message so many times.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, help="Send each message N times.")] = 1,
     group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = "halfmoon_produce",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Send messages; each is stored when its line appears.
+    """Send messages, and print a line for each one that is stored.
 
-    Exit code 1 when a message was not stored, or a promise of the broker (flush, slave) was not kept; then no more are sent.
+    Stops with exit code 1 at the first message that was not stored, or not flushed or replicated as configured.
 
     Example: halfmoon produce --topic orders --tag paid --key o-1 '{"order": 1}'
     """

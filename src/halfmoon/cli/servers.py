@@ -37,20 +37,23 @@ class Option(NamedTuple):
         return self.flag.strip("-").replace("-", "_")
 
 
-DATA = Option("--data", "DIR", None, "Where messages are kept.", "~/.local/share/halfmoon")
+DATA = Option("--data", "DIR", None, "The data directory.", "~/.local/share/halfmoon")
 CONFIG = Option("--config", "FILE", None, "Settings: TOML, or a RocketMQ broker.conf.", many=True)
-HOST = Option("--host", "ADDRESS", None, "Where to listen; other than loopback needs --allow-remote.", "127.0.0.1")
+HOST = Option("--host", "ADDRESS", None, "The address to listen on; anything but loopback requires --allow-remote.", "127.0.0.1")
 NAME_SERVER_PORT = Option("--nameserver-port", "PORT", "nameserver.port", "Port of the name server; 0 takes a free one.", "9876")
 BROKER_PORT = Option("--broker-port", "PORT", "broker.port", "Port of the broker; 0 takes a free one.", "10911")
 BROKER_NAME = Option("--broker-name", "NAME", "broker.name", "Name of the broker.", "broker-a")
 CLUSTER = Option("--cluster", "NAME", "broker.cluster", "Cluster of the broker.", "DefaultCluster")
 REGISTER_WITH = Option(
-    "--nameserver", "ADDRESSES", "broker.nameserver", "Name servers to register with, joined by ';'; for broker also NAMESRV_ADDR."
+    "--nameserver",
+    "ADDRESSES",
+    "broker.nameserver",
+    "Name servers to register with, separated by ';' (for broker, also NAMESRV_ADDR).",
 )
-SET = Option("--set", "KEY=VALUE", None, "Any setting, by our name or RocketMQ's.", many=True)
-ALLOW_REMOTE = Option("--allow-remote", "", None, "Let other machines connect, though nobody is asked who they are.")
-LOG = Option("--log", "LEVEL", None, "What is told on standard error: error, warning, info or debug.", "warning")
-JSON = Option("--json", "", None, "The line that says it is ready is JSON.")
+SET = Option("--set", "KEY=VALUE", None, "Any setting, by its name here or in RocketMQ's broker.conf; may be repeated.", many=True)
+ALLOW_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; there is no authentication.")
+LOG = Option("--log", "LEVEL", None, "Log level (stderr): error, warning, info or debug.", "warning")
+JSON = Option("--json", "", None, "Print the ready line as JSON.")
 
 OPTIONS = {
     "serve": (DATA, CONFIG, HOST, NAME_SERVER_PORT, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ALLOW_REMOTE, LOG, JSON),

@@ -16,7 +16,7 @@ from halfmoon.errors import UsageError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Topics as tables, with Spark: audits, lag, SQL, dead letters, tables.\n\nExample: halfmoon spark lag C_shop",
+    help="Topics as tables with Spark: ingest, SQL, lag, audits, replay.\n\nExample: halfmoon spark lag C_shop",
 )
 txn = typer.Typer(no_args_is_help=True, help="Transactions, read from the log.\n\nExample: halfmoon spark txn audit --since 1d")
 delay = typer.Typer(
@@ -29,22 +29,24 @@ app.add_typer(dlq, name="dlq")
 for command in (spark_upkeep.compact, spark_upkeep.dedup, spark_upkeep.verify, spark_upkeep.replay):
     app.command()(command)
 
-Groups = Annotated[list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group; repeatable.")]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group; may be repeated.")
+]
 
 
 @app.command()
 def lag(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
     topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")] = None,
-    watch: Annotated[str | None, typer.Option("--watch", metavar="SPAN", help="Look again and again for so long: 30s, 5m.")] = None,
-    every: Annotated[str, typer.Option("--every", metavar="SPAN", help="How often, with --watch.")] = "1s",
+    watch: Annotated[str | None, typer.Option("--watch", metavar="SPAN", help="Keep sampling for this long: 30s, 5m.")] = None,
+    every: Annotated[str, typer.Option("--every", metavar="SPAN", help="Sampling interval with --watch.")] = "1s",
     plot: Plot = None,
     master: Master = None,
     option: Options = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show how far a group is behind, by queue: messages, bytes (the backlog is read), seconds. --watch asks brokers only.
+    """Show a group's lag by queue: messages, bytes (reads the backlog) and seconds. --watch asks brokers only.
 
     Example: halfmoon spark lag C_shop --watch 1m --every 2s --plot lag.png
     """
@@ -73,7 +75,7 @@ def txn_audit(
 ) -> None:
     """Join half messages, op records and visible messages of all brokers: states, latencies, duplicates, orphans.
 
-    Topics are those that half messages name, unless given. Exit code 1 when a message is visible twice, or one has no half message.
+    Without --topic, audits all topics that half messages name. Exit code 1 if a message is visible twice or has no half message.
 
     Example: halfmoon spark txn audit --since 1d --plot latency.png
     """
@@ -94,7 +96,7 @@ def delay_audit(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Compare when delayed messages were due with when they came. Exit code 1 when some are missing.
+    """Compare when delayed messages were due with when they were delivered. Exit code 1 if some are missing.
 
     Example: halfmoon spark delay audit --topic orders --plot late.png
     """
@@ -114,7 +116,7 @@ def dlq_report(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Count dead letters by group, topic and reason; numbers in reasons count as one. Exit code 1 when there are none.
+    """Count dead letters by group, topic and reason, ignoring numbers in reasons. Exit code 1 if there are none.
 
     Example: halfmoon spark dlq report --group C_mail --since 1d
     """
@@ -126,21 +128,26 @@ def dlq_report(
 def dlq_replay(
     group: Groups = None,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only those for which it is true: reason like '%timeout%'.")
+        str | None,
+        typer.Option("--where", metavar="SQL", help="Only dead letters that satisfy this condition: reason like '%timeout%'."),
     ] = None,
     since: Since = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Send to this topic; else to the group alone.")] = None,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="At most so many a second.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also what was replayed to that topic before.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")] = False,
-    audit: Annotated[Path | None, typer.Option("--audit", metavar="DIR", help="Add the audit rows here, as Parquet files.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TOPIC", help="Send to this topic; default: to the group that gave it up only.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also those that were already replayed to that topic.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
+    audit: Annotated[
+        Path | None, typer.Option("--audit", metavar="DIR", help="Append the audit rows to Parquet files here.")
+    ] = None,
     master: Master = None,
     option: Options = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Send dead letters again, each once; every outcome is a row. Exit code 1 when one failed, or there are none.
+    """Send dead letters again, each once; every outcome is a row. Exit code 1 if one failed or there are none.
 
     Columns for --where: deadGroup, source, reason, tries, givenUp, born, tags, keys, msgId, properties, body.
 
@@ -159,8 +166,10 @@ def dlq_replay(
 
 @app.command()
 def trace(
-    msg_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The sender's id of a message; none: all messages.")] = None,
-    trace_topic: Annotated[str, typer.Option("--trace-topic", metavar="TOPIC", help="Where clients tell.")] = "RMQ_SYS_TRACE_TOPIC",
+    msg_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A message id; without it, all messages.")] = None,
+    trace_topic: Annotated[
+        str, typer.Option("--trace-topic", metavar="TOPIC", help="The topic with the trace records.")
+    ] = "RMQ_SYS_TRACE_TOPIC",
     since: Since = None,
     limit: Limit = 100,
     master: Master = None,
@@ -168,7 +177,7 @@ def trace(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show sends, decisions and listeners' calls that traced clients told. Exit code 1 when there are none.
+    """Show sends, decisions and listener calls recorded by traced clients. Exit code 1 if there are none.
 
     Example: halfmoon spark trace 7F00000100002A9F0000000000001000
     """
@@ -177,10 +186,10 @@ def trace(
 
 @app.command()
 def sql(
-    query: Annotated[str, typer.Argument(metavar="SQL", help="A query; topic.orders or topic.`a-b` are topics.")],
+    query: Annotated[str, typer.Argument(metavar="SQL", help="A query; topics are topic.orders or topic.`a-b`.")],
     archive: Annotated[
         list[str] | None,
-        typer.Option("--archive", metavar="TOPIC=DIR", help="The Delta table with the older part of a topic; repeatable."),
+        typer.Option("--archive", metavar="TOPIC=DIR", help="The Delta table with the older part of a topic; may be repeated."),
     ] = None,
     limit: Limit = 100,
     master: Master = None,
@@ -188,7 +197,7 @@ def sql(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Query topics, live and archived as one table; `topic.orders timestamp as of '2026-01-31T08:00:00Z'` is what was there then.
+    """Query topics, live and archived, as one table; `topic.orders timestamp as of '2026-01-31T08:00:00Z'` shows a topic as it was.
 
     Example: halfmoon spark sql "select tags, count(*) from topic.orders group by tags" --archive orders=lake/orders
     """
@@ -199,24 +208,22 @@ def sql(
 @app.command()
 def ingest(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
-    lake: Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory; made when it is missing.")],
+    lake: Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory; created if it is missing.")],
     kind: Annotated[str, typer.Option("--format", metavar="KIND", help="delta or iceberg.")] = "delta",
-    decode: Annotated[
-        str, typer.Option("--decode", metavar="KIND", help="What bodies are: binary, text, json or avro.")
-    ] = "binary",
+    decode: Annotated[str, typer.Option("--decode", metavar="KIND", help="Body format: binary, text, json or avro.")] = "binary",
     schema: Annotated[
         str | None, typer.Option("--schema", metavar="DDL", help="Fields of JSON bodies: id bigint, total double.")
     ] = None,
     avro: Annotated[Path | None, typer.Option("--avro", metavar="FILE", help="The schema of Avro bodies, as JSON (.avsc).")] = None,
-    partition: Annotated[str, typer.Option("--partition", metavar="UNIT", help="A folder for each day or hour.")] = "",
+    partition: Annotated[str, typer.Option("--partition", metavar="UNIT", help="Partition by day or hour.")] = "",
     dedup: Annotated[
-        str, typer.Option("--dedup", metavar="COLUMN", help="Leave copies of messages out, told by msgId or keys; the first stays.")
+        str, typer.Option("--dedup", metavar="COLUMN", help="Drop duplicate messages by msgId or keys; the first one stays.")
     ] = "",
     dedup_hours: Annotated[
-        int, typer.Option("--dedup-hours", min=0, help="Copies of rows stored up to so long before; 0: within a batch.")
+        int, typer.Option("--dedup-hours", min=0, help="Look for duplicates this many hours back; 0: within a batch only.")
     ] = 24,
     compact_every: Annotated[
-        int, typer.Option("--compact-every", min=0, metavar="BATCHES", help="Join small files after so many batches; 0: never.")
+        int, typer.Option("--compact-every", min=0, metavar="BATCHES", help="Merge small files every N batches; 0: never.")
     ] = 0,
     name: spark_upkeep.Name = "",
     catalog: spark_upkeep.Catalog = None,
@@ -225,7 +232,7 @@ def ingest(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Put what a topic holds now into a table, from where the table ends. Killed at any point, the next run goes on.
+    """Append a topic's new messages to a table. If it is killed at any point, the next run continues.
 
     Example: halfmoon spark ingest orders lake/orders --format delta --partition day --dedup msgId
     """

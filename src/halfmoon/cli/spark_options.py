@@ -17,17 +17,17 @@ from halfmoon.errors import UsageError
 Master = Annotated[
     str | None,
     typer.Option(
-        "--master", metavar="URL", envvar="SPARK_MASTER", help="Spark's master: local[4], spark://…, yarn; else this machine."
+        "--master", metavar="URL", envvar="SPARK_MASTER", help="Spark master: local[4], spark://…, yarn; default: this machine."
     ),
 ]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source, such as fetchBytes=8MiB; repeatable."),
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source, such as fetchBytes=8MiB; may be repeated."),
 ]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw a picture, too (halfmoon's extra lake).")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Only what was stored since: {TIME_FORMS}.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic; repeatable.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many rows are shown.")]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw a chart (requires the extra lake).")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Only messages stored since: {TIME_FORMS}.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic; may be repeated.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Show at most N rows.")]
 
 BODY_WIDTH = 60
 

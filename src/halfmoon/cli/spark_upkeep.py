@@ -13,25 +13,25 @@ from halfmoon.cli.spark_options import Limit, Master, Options, Since, asked, mis
 from halfmoon.errors import UsageError
 
 Table = Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory.")]
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Of an Iceberg table, such as lake.orders.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The name of an Iceberg table, such as lake.orders.")]
 Catalog = Annotated[
-    list[str] | None, typer.Option("--catalog", metavar="NAME=VALUE", help="A property of its catalog for pyiceberg; repeatable.")
+    list[str] | None, typer.Option("--catalog", metavar="NAME=VALUE", help="A pyiceberg catalog property; may be repeated.")
 ]
 
 
 def compact(
     table: Table,
-    file_size: Annotated[str, typer.Option("--file-size", metavar="SIZE", help="Files become about so large.")] = "128m",
+    file_size: Annotated[str, typer.Option("--file-size", metavar="SIZE", help="Target file size.")] = "128m",
     vacuum: Annotated[
         str | None,
-        typer.Option("--vacuum", metavar="AGE", help="Also remove files that no table knows and that are older: 1d; 1h at least."),
+        typer.Option("--vacuum", metavar="AGE", help="Also remove unreferenced files older than this (at least 1h): 1d."),
     ] = None,
     name: Name = "",
     catalog: Catalog = None,
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Join small files of a table to larger ones, within their partition; rows and offsets stay as they are.
+    """Merge small files of a table into larger ones within each partition; rows and offsets stay the same.
 
     Example: halfmoon spark compact lake/orders --vacuum 1d
     """
@@ -44,13 +44,13 @@ def compact(
 
 def dedup(
     table: Table,
-    by: Annotated[str, typer.Option("--by", metavar="COLUMN", help="What copies share: msgId or keys.")] = "msgId",
+    by: Annotated[str, typer.Option("--by", metavar="COLUMN", help="What duplicates have in common: msgId or keys.")] = "msgId",
     name: Name = "",
     catalog: Catalog = None,
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Take copies of messages out of a table for good; of each message the first offset stays.
+    """Delete duplicate messages from a table; the lowest offset of each message stays.
 
     Example: halfmoon spark dedup lake/orders --by keys
     """
@@ -59,7 +59,7 @@ def dedup(
 
 def verify(
     table: Table,
-    live: Annotated[bool, typer.Option("--live", help="Also compare with the messages that the brokers hold.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Also compare with the messages in the brokers.")] = False,
     name: Name = "",
     catalog: Catalog = None,
     limit: Limit = 1000,
@@ -68,7 +68,7 @@ def verify(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Look whether a table has every offset of its batches once. Exit code 1 when offsets are missing, double or different.
+    """Check that a table has every offset of its batches exactly once. Exit code 1 if offsets are missing, duplicated or different.
 
     Example: halfmoon spark verify lake/orders --live
     """
@@ -77,21 +77,24 @@ def verify(
 
 
 def replay(
-    to: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to; it must be there.")],
+    to: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to; it must exist.")],
     topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic to replay.")] = None,
-    table: Annotated[Path | None, typer.Option("--table", metavar="DIR", help="Or the table to replay.")] = None,
+    table: Annotated[Path | None, typer.Option("--table", metavar="DIR", help="The table to replay.")] = None,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only messages for which it is true: tags = 'paid'.")
+        str | None, typer.Option("--where", metavar="SQL", help="Only messages that satisfy this condition: tags = 'paid'.")
     ] = None,
     since: Since = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, metavar="N", help="At most so many a second; else all at once.")
+        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second; default: no limit.")
     ] = None,
     id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="The replay's transactional id; one that was cut off goes on with it.")
+        str | None,
+        typer.Option(
+            "--id", metavar="ID", help="The replay's transactional id; pass it again to continue one that was interrupted."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be sent.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be sent, and send nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
     name: Name = "",
     catalog: Catalog = None,
     master: Master = None,
@@ -99,9 +102,9 @@ def replay(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Send the messages of a topic or a table to another topic, each once however often it is begun. Needs Halfmoon's brokers.
+    """Send the messages of a topic or a table to another topic exactly once, even if it is restarted. Requires Halfmoon brokers.
 
-    A replay that is complete is not repeated under its id. Exit code 1 when there is nothing to send.
+    A completed replay is not repeated under its id. Exit code 1 if there is nothing to send.
 
     Example: halfmoon spark replay orders_again --topic orders --where "tags = 'paid'" --rate 100 --id may-31
     """

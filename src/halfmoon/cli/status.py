@@ -13,7 +13,7 @@ from halfmoon.cli.output import show_json, show_table, span_text
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 DISK_WARNING = 0.90
 """A broker refuses sends from this share of its disk on. Follows diskSpaceWarningLevelRatio."""
@@ -21,13 +21,11 @@ DISK_WARNING = 0.90
 
 @app.command()
 def status(
-    max_lag: Annotated[
-        int | None, typer.Option("--max-lag", min=0, help="More backlog of one group than this is not healthy.")
-    ] = None,
+    max_lag: Annotated[int | None, typer.Option("--max-lag", min=0, help="Report degraded if a group's lag is higher.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Say how the cluster is: healthy, degraded or down.
+    """Show whether the cluster is healthy, degraded or down.
 
     Exit code 0 when healthy, else 1. Degraded: a broker does not answer or cannot write, its disk is nearly full, or a group is
     too far behind.

@@ -29,7 +29,7 @@ def create(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Make a topic on every broker, or change one that is there.
+    """Create a topic on every broker, or change an existing one.
 
     Example: halfmoon topic create orders --queues 4
     """
@@ -61,7 +61,7 @@ def list_topics(everything: All = False, cluster: Cluster = None, nameserver: Na
 
 @app.command()
 def show(topic: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Show where a topic lies, and what each queue holds.
+    """Show a topic's brokers and the offsets of its queues.
 
     Example: halfmoon topic show orders
     """

@@ -19,35 +19,35 @@ from halfmoon.client.sync_admin import Admin
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Transactions: what waits for a decision, and decisions by hand.\n\nExample: halfmoon tx pending --older-than 5m",
+    help="Show pending transactions, and decide them by hand.\n\nExample: halfmoon tx pending --older-than 5m",
 )
 
 app.command()(tx_batches.batches)
 
 ID = Annotated[
     str | None,
-    typer.Argument(metavar="ID", help="The transaction's id, a key of its message, or the broker's id.", show_default=False),
+    typer.Argument(metavar="ID", help="The transaction id, a key of its message, or the broker's message id.", show_default=False),
 ]
 Offset = Annotated[
     int | None,
-    typer.Option("--offset", min=0, max=2**63 - 1, metavar="NUMBER", help="The offset in the half queue, in place of the ID."),
+    typer.Option("--offset", min=0, max=2**63 - 1, metavar="NUMBER", help="The offset in the half queue, instead of an ID."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")]
 Operator = Annotated[
-    str | None, typer.Option("--operator", metavar="NAME", help="Who decides; else the user and host of this process.")
+    str | None, typer.Option("--operator", metavar="NAME", help="Who decides; default: the user and host of this process.")
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N.")]
 
 
 @app.command()
 def pending(
     group: Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this producer group.")] = None,
-    older_than: Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="Only those so old: 30s, 5m, 2h.")] = None,
+    older_than: Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="At least this old: 30s, 5m, 2h.")] = None,
     limit: Limit = 100,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """List half messages without a decision, the oldest first.
+    """List undecided half messages, oldest first.
 
     Example: halfmoon tx pending --group P_shop --older-than 5m
     """
@@ -80,9 +80,9 @@ def show(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL,
 
 @app.command()
 def check(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Have a producer of the group asked now what became of a transaction. Exit code 1 when there is nobody to ask.
+    """Check a transaction with its producer group now. Exit code 1 if no producer of the group is online.
 
-    The answer comes a moment later, see `tx show`. Brokers other than Halfmoon's ask in their own time only.
+    The answer arrives a moment later, see `tx show`. Apache's brokers cannot be told to check.
 
     Example: halfmoon tx check o-1
     """
@@ -103,7 +103,7 @@ def commit(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Commit a half message by hand: its message is delivered. A Halfmoon broker writes down who did it.
+    """Commit a half message by hand: its message is delivered. Halfmoon's brokers record who did it.
 
     Example: halfmoon tx commit o-1 --yes --operator "Ada, ticket 4711"
     """
@@ -119,7 +119,7 @@ def rollback(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Roll a half message back by hand: its message is never delivered. A Halfmoon broker writes down who did it.
+    """Roll back a half message by hand: its message is never delivered. Halfmoon's brokers record who did it.
 
     Example: halfmoon tx rollback o-1 --yes
     """
@@ -143,11 +143,11 @@ def given_up(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json =
 
 @app.command()
 def resume(
-    offset_msg_id: Annotated[str, typer.Argument(metavar="ID", help="What `tx given-up` shows under resume by.")],
+    offset_msg_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `tx given-up` shows in the column *resume by*.")],
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Have a half message that was given up checked again, from the first check on.
+    """Check a half message that was given up again, starting from the first check.
 
     Example: halfmoon tx resume 7F00000100002A9F0000000000001000
     """
@@ -161,11 +161,11 @@ def resume(
 
 @app.command()
 def status(
-    prometheus: Annotated[bool, typer.Option("--prometheus", help="Write metrics in Prometheus' text format.")] = False,
+    prometheus: Annotated[bool, typer.Option("--prometheus", help="Write metrics in the Prometheus text format.")] = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show what is pending by group, decisions per second, checks and contradictions of every broker.
+    """Show pending transactions by group, decisions per second, checks and contradictions of every broker.
 
     Example: halfmoon tx status --prometheus
     """

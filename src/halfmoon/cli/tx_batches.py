@@ -37,7 +37,7 @@ def batches(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """List batch transactions of every broker by transactional id: the last batch, undecided attempts and their age.
+    """List batch transactions by transactional id: the last batch, undecided attempts and their age.
 
     Example: halfmoon tx batches nightly-load
     """

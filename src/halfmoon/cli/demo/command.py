@@ -27,26 +27,27 @@ from halfmoon.cli.options import Json
 from halfmoon.cli.output import console, show_json, show_table
 from halfmoon.cli.spark_options import check_plot
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def demo(
-    orders: Annotated[int, typer.Option("--orders", min=10, max=100_000, help="Orders to write.")] = 2000,
-    per_second: Annotated[int, typer.Option("--per-second", min=1, max=10_000, help="Orders a second.")] = 200,
+    orders: Annotated[int, typer.Option("--orders", min=10, max=100_000, help="Number of orders.")] = 2000,
+    per_second: Annotated[int, typer.Option("--per-second", min=1, max=10_000, help="Orders per second.")] = 200,
     kills: Annotated[
-        int, typer.Option("--kills", min=0, max=20, help="How often the broker is killed; 0 spares the order service too.")
+        int, typer.Option("--kills", min=0, max=20, help="How often the broker is killed; 0 also leaves the order service alone.")
     ] = 1,
-    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="End with Spark: copy exactly once, table, audit.")] = True,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="End with Spark: exactly-once copy, table, audit.")] = True,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE.png", help="Where Spark draws the audit; else a new temporary file.")
+        Path | None, typer.Option("--plot", metavar="FILE.png", help="Where to draw Spark's audit; default: a new temporary file.")
     ] = None,
     keep: Annotated[
-        Path | None, typer.Option("--keep", metavar="DIR", file_okay=False, help="Keep store, databases, Spark's table and logs.")
+        Path | None,
+        typer.Option("--keep", metavar="DIR", file_okay=False, help="Keep the store, databases, Spark's table and logs here."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Decide orders in a database while their messages are half, kill who takes part with -9, and count: all agree.
+    """Run the whole story with real processes, kill them with -9, and check that everything agrees.
 
     An order service decides orders in an SQLite database: those paid are published, those refused never are, and of some it tells
     the broker nothing. It is killed, and another of its group takes over and answers the broker's checks; the broker is killed and
