@@ -63,6 +63,73 @@ impl Form<'_> {
     }
 }
 
+/// What a pull is told beside records.
+pub struct Pulled<'a> {
+    /// The response code.
+    pub code: i16,
+    /// What the code means.
+    pub remark: &'a str,
+    /// Where the next pull begins, and the least and the greatest offset of the queue.
+    pub offsets: [i64; 3],
+    /// When the topic was made, for those who want to know.
+    pub birth_ms: Option<i64>,
+    /// Of our protocol.
+    pub version: i16,
+}
+
+impl Pulled<'_> {
+    /// Write the frame that answers a pull up to its body, of which so many bytes follow.
+    pub fn head(&self, serialization: i64, opaque: i32, size_bytes: usize, out: &mut Vec<u8>) {
+        framed_with(serialization, size_bytes, out, |out| {
+            if serialization == 0 {
+                self.json(opaque, out);
+            } else {
+                self.rocketmq(opaque, out);
+            }
+        });
+    }
+
+    fn fields(&self) -> impl Iterator<Item = (&'static str, i64)> {
+        let [next, low, high] = self.offsets;
+        let known = [("suggestWhichBrokerId", 0), ("nextBeginOffset", next), ("minOffset", low), ("maxOffset", high)];
+        known.into_iter().chain(self.birth_ms.map(|birth_ms| ("topicBirthMs", birth_ms)))
+    }
+
+    fn json(&self, opaque: i32, out: &mut Vec<u8>) {
+        out.extend_from_slice(br#"{"code":"#);
+        decimal(i64::from(self.code), out);
+        out.extend_from_slice(br#","extFields":{"#);
+        for (number, (name, value)) in self.fields().enumerate() {
+            out.extend_from_slice(if number == 0 { b"\"" } else { b",\"" });
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":\"");
+            decimal(value, out);
+            out.push(b'"');
+        }
+        out.extend_from_slice(br#"},"flag":1,"language":"JAVA","opaque":"#);
+        decimal(i64::from(opaque), out);
+        out.extend_from_slice(br#","remark":""#);
+        out.extend_from_slice(self.remark.as_bytes());
+        out.extend_from_slice(br#"","serializeTypeCurrentRPC":"JSON","version":"#);
+        decimal(i64::from(self.version), out);
+        out.push(b'}');
+    }
+
+    fn rocketmq(&self, opaque: i32, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.code.to_be_bytes());
+        out.push(0);
+        out.extend_from_slice(&self.version.to_be_bytes());
+        out.extend_from_slice(&opaque.to_be_bytes());
+        out.extend_from_slice(&[0, 0, 0, 1]);
+        sized(out, |out| out.extend_from_slice(self.remark.as_bytes()));
+        sized(out, |out| {
+            for (name, value) in self.fields() {
+                field(name.as_bytes(), out, |out| decimal(value, out));
+            }
+        });
+    }
+}
+
 /// Write the frame that says to one request that it is done, and nothing else.
 pub fn done(serialization: i64, opaque: i32, version: i16, out: &mut Vec<u8>) {
     framed(serialization, out, |out| {
@@ -76,11 +143,16 @@ pub fn done(serialization: i64, opaque: i32, version: i16, out: &mut Vec<u8>) {
 }
 
 fn framed(serialization: i64, out: &mut Vec<u8>, header: impl FnOnce(&mut Vec<u8>)) {
+    framed_with(serialization, 0, out, header);
+}
+
+/// A frame whose body, of so many bytes, somebody else writes.
+fn framed_with(serialization: i64, body_bytes: usize, out: &mut Vec<u8>, header: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     out.extend_from_slice(&[0; 8]);
     header(out);
     let size = out.len().saturating_sub(begin).saturating_sub(4);
-    let [_, _, _, _, s0, s1, s2, s3] = size.to_be_bytes();
+    let [_, _, _, _, s0, s1, s2, s3] = size.saturating_add(body_bytes).to_be_bytes();
     let [_, _, _, _, _, h1, h2, h3] = size.saturating_sub(4).to_be_bytes();
     if let Some(head) = out.get_mut(begin..).and_then(|frame| frame.first_chunk_mut::<8>()) {
         *head = [s0, s1, s2, s3, u8::from(serialization != 0), h1, h2, h3];
@@ -106,6 +178,11 @@ fn field(name: &[u8], out: &mut Vec<u8>, value: impl FnOnce(&mut Vec<u8>)) {
     let [.., n0, n1] = name.len().to_be_bytes();
     out.extend_from_slice(&[n0, n1]);
     out.extend_from_slice(name);
+    sized(out, value);
+}
+
+/// Write bytes, and before them how many there are.
+fn sized(out: &mut Vec<u8>, value: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
     value(out);

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySlice, PyString, PyTuple, PyType};
 
-use crate::answers::{self, Form};
+use crate::answers::{self, Form, Pulled};
 use crate::batch;
 use crate::filtering::{self, Area, Names, Node, Number, Room, Search, Sign, Texts};
 use crate::frames::{self, Rest};
@@ -27,7 +27,7 @@ use crate::rows;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 14;
+const INTERFACE: i64 = 15;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -350,6 +350,26 @@ fn done_answers(py: Python<'_>, senders: Vec<(i64, i32, i64)>, version: i16) -> 
     found.into_iter().map(|(peer, frames)| (peer, PyBytes::new(py, &frames))).collect()
 }
 
+/// Return the frame that answers a pull up to its body, of which `size_bytes` follow.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+fn pull_head<'py>(
+    py: Python<'py>,
+    opaque: i32,
+    serialization: i64,
+    code: i16,
+    remark: PyBackedStr,
+    offsets: (i64, i64, i64),
+    birth_ms: Option<i64>,
+    size_bytes: usize,
+    version: i16,
+) -> Bound<'py, PyBytes> {
+    let mut out = Vec::with_capacity(320);
+    let pulled = Pulled { code, remark: &remark, offsets: offsets.into(), birth_ms, version };
+    pulled.head(serialization, opaque, size_bytes, &mut out);
+    PyBytes::new(py, &out)
+}
+
 /// Cut a run of bytes into whole frames.
 #[pyfunction]
 fn cut(data: &[u8], frame_max: i64, header_max: i64) -> Found {
@@ -536,6 +556,7 @@ type Pieces<'py> = Vec<Bound<'py, PyAny>>;
 
 /// Return how many records are taken, how many bytes they have, and these bytes, where neighbours are one piece.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)]
 fn gather<'py>(
     area: &Bound<'py, PyAny>,
     base: i64,
@@ -544,20 +565,25 @@ fn gather<'py>(
     queue_id: i32,
     queue_offset: i64,
     bytes_max: i64,
+    known: bool,
 ) -> PyResult<(usize, usize, Pieces<'py>)> {
     let place = (queue_id, queue_offset);
     let wanted = match chosen {
         Some(chosen) => record::wanted(entries, base, area.len()?, chosen.into_iter(), place, bytes_max),
         None => record::wanted(entries, base, area.len()?, 0..entries.len() / record::ENTRY_BYTES, place, bytes_max),
     };
-    let pieces = wanted.runs.iter().map(|(begin, end)| slice_of(area, *begin, *end)).collect::<PyResult<_>>()?;
-    if wanted.size <= record::JOINED_MAX { joined(area.py(), &wanted, pieces) } else { apart(&wanted, pieces) }
+    let pieces = wanted.runs.iter().map(|(begin, end)| slice_of(area, *begin, *end)).collect::<PyResult<Pieces<'_>>>()?;
+    if known && (pieces.len() < 2 || wanted.size > record::JOINED_MAX) {
+        return Ok((wanted.records.len(), wanted.size, pieces));
+    }
+    if wanted.size <= record::JOINED_MAX { joined(area.py(), &wanted, pieces, known) } else { apart(&wanted, pieces) }
 }
 
 /// Copy all at once, and take what is whole of it.
-fn joined<'py>(py: Python<'py>, wanted: &Wanted, pieces: Pieces<'py>) -> PyResult<(usize, usize, Pieces<'py>)> {
+fn joined<'py>(py: Python<'py>, wanted: &Wanted, pieces: Pieces<'py>, known: bool) -> PyResult<(usize, usize, Pieces<'py>)> {
     let data = PyBytes::new(py, b"").call_method1(intern!(py, "join"), (pieces,))?.cast_into::<PyBytes>()?;
-    let (count, size) = record::whole_of(&data.as_bytes(), &wanted.records);
+    let (count, size) =
+        if known { (wanted.records.len(), wanted.size) } else { record::whole_of(&data.as_bytes(), &wanted.records) };
     let piece = PyMemoryView::from(&data)?.into_any();
     Ok((count, size, if count == 0 { Vec::new() } else { vec![slice_of(&piece, 0, size)?] }))
 }
@@ -875,7 +901,7 @@ mod halfmoon_native {
     #[pymodule_export]
     use super::{
         Messages, Reader, Sieve, batch_drafts, batch_items, crc32, cut, done_answers, encode_batch, encode_properties, gather, half_properties,
-        index_entries, record_keys, record_rows, request_frame, row_columns, stored_properties, tag_hash, tag_matches, whole_records,
+        index_entries, pull_head, record_keys, record_rows, request_frame, row_columns, stored_properties, tag_hash, tag_matches, whole_records,
     };
 
     #[pymodule_export]

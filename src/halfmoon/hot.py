@@ -76,6 +76,7 @@ __all__ = [
     "parts_at",
     "parts_of",
     "property_of",
+    "pull_head",
     "pull_header_json",
     "record_keys",
     "record_rows",
@@ -110,7 +111,7 @@ NATIVE: str | None = None if _found is None else _found.VERSION
 """Version of ``halfmoon-native`` that is used; None: what it does is done in Python."""
 
 if TYPE_CHECKING or _found is None:
-    from halfmoon.columns.answers import done_answers
+    from halfmoon.columns.answers import done_answers, pull_head
     from halfmoon.columns.batch import batch_drafts, batch_items, encode_batch
     from halfmoon.columns.filtering import Sieve, tag_matches
     from halfmoon.columns.frames import cut
@@ -125,7 +126,8 @@ else:
     Messages, Reader, Sieve = _found.Messages, _found.Reader, _found.Sieve
     row_columns, tag_matches = _found.row_columns, _found.tag_matches
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
-    done_answers, gather, record_rows = _found.done_answers, _found.gather, _found.record_rows
+    done_answers, pull_head = _found.done_answers, _found.pull_head
+    gather, record_rows = _found.gather, _found.record_rows
     encode_batch, encode_properties, request_frame = _found.encode_batch, _found.encode_properties, _found.request_frame
     stored_properties, tag_hash = _found.stored_properties, _found.tag_hash
     index_entries, record_keys, whole_records = _found.index_entries, _found.record_keys, _found.whole_records

@@ -35,8 +35,8 @@ def calls(twin: Twin) -> dict[str, Callable[[], object]]:
     sieve = twin.Sieve(None, ("text", b"KEYS\x01", b"k7"))
     blocks = [one[1] for one in drafts]
     return {
-        "gather, few": lambda: twin.gather(padded, AT - 700, bytes(entries), [3, 5, 6], 3, AT, 1 << 30),
-        "gather, many": lambda: twin.gather(padded, AT - 700, bytes(entries), None, 3, AT, 1 << 30),
+        "gather, few": lambda: twin.gather(padded, AT - 700, bytes(entries), [3, 5, 6], 3, AT, 1 << 30, False),
+        "gather, many": lambda: twin.gather(padded, AT - 700, bytes(entries), None, 3, AT, 1 << 30, False),
         "whole_records": lambda: twin.whole_records(padded[700:], sizes, 3, AT, AT),
         "record_keys": lambda: twin.record_keys(padded, 700, AT, 100),
         "record_rows": lambda: twin.record_rows(bytes(records), 0),
@@ -49,7 +49,11 @@ def calls(twin: Twin) -> dict[str, Callable[[], object]]:
             bytes(records), AT, 2 * AT, ["msgId", "properties", "body", "bornTimestamp"], False
         ),
         "Messages": lambda: (twin.Messages(drafts).encode(*place), stored.drafts, stored.kept()),
-        "answers": lambda: (stored.answers(1, 3, AT, "R", "7F", 400), twin.done_answers([(7, AT, 0)] * 9, 400)),
+        "answers": lambda: (
+            stored.answers(1, 3, AT, "R", "7F", 400),
+            twin.done_answers([(7, AT, 0)] * 9, 400),
+            twin.pull_head(7, 1, 0, "FOUND", (1, 2, 3), None, 9, 400),
+        ),
     }
 
 

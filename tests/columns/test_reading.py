@@ -16,7 +16,7 @@ from halfmoon.hot import AT_ONCE, DURABLE, NO_ANSWER
 from halfmoon.model import java_hash
 from halfmoon.wire.codes import JSON, ROCKETMQ, VERSION
 from halfmoon.wire.command import decode, encode, request_command
-from halfmoon.wire.headers.pull import PullMessage
+from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 from tests.columns.conftest import joined
 
@@ -176,6 +176,27 @@ def test_what_says_that_it_is_done_says_what_the_plain_reply_says(twin, senders)
 
     expected = [(peer, encode(reply_to(opaque, serialization, Reply()))) for peer, opaque, serialization in senders]
     assert joined(found) == joined(expected)
+
+
+I64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    st.integers(-(2**31), 2**31 - 1), st.sampled_from([JSON, ROCKETMQ]), st.sampled_from([0, 19, 20, 21]), st.tuples(I64, I64, I64),
+    st.none() | I64, st.integers(0, 99),
+)  # fmt: skip
+@settings(max_examples=50, deadline=None)
+def test_the_answer_to_a_pull_says_what_the_plain_reply_says(twin, opaque, serialization, code, offsets, birth_ms, size):
+    head = twin.pull_head(opaque, serialization, code, "FOUND", offsets, birth_ms, size, VERSION)
+
+    told = PullMessageReply(
+        suggest_which_broker_id=0,
+        next_begin_offset=offsets[0],
+        min_offset=offsets[1],
+        max_offset=offsets[2],
+        topic_birth_ms=birth_ms,
+    )
+    assert head + bytes(size) == encode(reply_to(opaque, serialization, Reply(code, "FOUND", told, bytes(size))))
 
 
 def test_wait_goes_out_and_the_cluster_comes_in(twin):

@@ -425,14 +425,23 @@ def test_the_same_records_are_gathered(twins, data):
     chosen = data.draw(st.none() | st.lists(st.integers(0, max(0, len(pointers) // 20 - 1)), unique=True).map(sorted))
     chosen = [] if len(pointers) < 20 else chosen
     base, first = data.draw(st.sampled_from([50, 50, 50, 49])), data.draw(st.sampled_from([0, 0, 0, 1]))
-    arguments = memoryview(seen), base, pointers, chosen, 0, first, data.draw(st.sampled_from([0, 300, 1 << 30]))
+    arguments = (
+        memoryview(seen),
+        base,
+        pointers,
+        chosen,
+        0,
+        first,
+        data.draw(st.sampled_from([0, 300, 1 << 30])),
+        data.draw(st.booleans()),
+    )
 
     count, size, pieces = python.gather(*arguments)
     found = native.gather(*arguments)
 
     assert (*found[:2], list(map(bytes, found[2]))) == (count, size, list(map(bytes, pieces)))
     assert sum(map(len, pieces)) == size
-    if (seen, pointers, base, first, chosen, arguments[-1]) == (bytes(records), bytes(entries), 50, 0, None, 1 << 30):
+    if (seen, pointers, base, first, chosen, arguments[-2]) == (bytes(records), bytes(entries), 50, 0, None, 1 << 30):
         assert (count, pieces) == (len(drafts), [seen][:count])
 
 

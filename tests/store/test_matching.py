@@ -108,9 +108,9 @@ def test_a_rare_tag_among_many_is_found_without_a_look_at_the_log(way: str, monk
         store.append("t", 0, [draft(b"%d" % (start + i), tag=tag) for i, tag in enumerate(tags)], NOW)
     asked = dict[int, None]()
 
-    def noting(area, base, entries, chosen, queue_id, offset, bytes_max):
+    def noting(area, base, entries, chosen, queue_id, offset, bytes_max, known):
         asked.update(dict.fromkeys(offset + index for index in chosen))
-        return gather(area, base, entries, chosen, queue_id, offset, bytes_max)
+        return gather(area, base, entries, chosen, queue_id, offset, bytes_max, known)
 
     monkeypatch.setattr("halfmoon.store.reading.gather", noting)
 

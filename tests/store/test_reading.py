@@ -153,6 +153,27 @@ def test_a_pull_steps_over_a_damaged_record_and_misses_none_of_the_whole_ones(st
     assert "offset 9 of queue 0 of t is damaged" in said
 
 
+def test_what_one_reader_had_looked_into_is_looked_into_again_for_others_a_while_later(store: Store):
+    (place, *_) = store.append("t", 0, [draft(b"%d" % number) for number in range(40)], NOW).physical_offsets
+    assert store.read("t", 0, 0, 32).count == 32
+    damage(store, place + 3, b"\x01")
+
+    store.tick(NOW + store.settings.flush_queue_interval_ms)
+
+    assert numbers(store.read("t", 0, 0, 32)) == list(range(1, 33))
+
+
+def test_damage_behind_what_was_looked_into_is_found_at_once(store: Store):
+    places = store.append("t", 0, [draft(b"%d" % number) for number in range(60)], NOW).physical_offsets
+    assert store.read("t", 0, 10, 20).count == 20
+    for number in (5, 9, 30):
+        damage(store, places[number] + 3, b"\x01")
+
+    assert numbers(store.read("t", 0, 20, 32)) == [*range(20, 30), *range(31, 53)]
+    assert numbers(store.read("t", 0, 0, 32)) == [*range(5), *range(6, 9), *range(10, 30), *range(31, 35)]
+    assert numbers(store.read("t", 0, 8, 4)) == [8, 10, 11, 12]
+
+
 @pytest.fixture(params=["neighbours", "apart", "by tag", "by properties", "a range", "a range by tag"])
 def every_way(request, store: Store):
     """A way of reading a queue of 40 messages, and where they lie."""

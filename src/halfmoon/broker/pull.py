@@ -9,16 +9,13 @@ of messages asked for counts as one.
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import Any
-
 import msgspec
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.filters import NO_CLASS_FILTERS, Filters, Wanted
 from halfmoon.broker.hold import Hold, Holds
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC
-from halfmoon.broker.request import Handlers, Reply, Request, reply_to
+from halfmoon.broker.request import Handlers, Request
 from halfmoon.broker.topics import FAQ, check_birth
 from halfmoon.errors import (
     BrokerError,
@@ -28,13 +25,12 @@ from halfmoon.errors import (
     SubscriptionNotLatest,
     SystemBusy,
 )
-from halfmoon.hot import PullHeader
+from halfmoon.hot import PullHeader, pull_head
 from halfmoon.model import MessageModel
 from halfmoon.store.store import Found, FoundStatus
 from halfmoon.wire.bodies import TopicConfig
-from halfmoon.wire.codes import JSON, VERSION, Perm
-from halfmoon.wire.command import encode_header
-from halfmoon.wire.headers.pull import LitePullMessage, PullMessage, PullMessageReply
+from halfmoon.wire.codes import VERSION, Perm
+from halfmoon.wire.headers.pull import LitePullMessage, PullMessage
 from halfmoon.wire.peer import Peer
 
 COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
@@ -54,7 +50,6 @@ CODES = {
 EMPTY_QUEUE = Found(FoundStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0)
 """A queue of an existing topic that never had a message: the store does not know it, the original makes it when it is asked."""
 
-_PREFIX = Struct(">ii")
 _PLANS_MAX, _PLANS_CHARACTERS_MAX = 16_384, 1_000_000
 """Plans that are remembered, and characters of their expressions: hashes of tags take up to 40 bytes for each."""
 _REMEMBERED_MAX = 512
@@ -109,7 +104,7 @@ class Pulls:
         self._now = 0
         self._plans: dict[tuple[str, str, str | None, str | None, int], Plan] = {}
         self._plans_characters = 0
-        self._epochs = (-1, -1, -1)
+        self._epoch = -1
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -205,10 +200,14 @@ class Pulls:
         """Answer a pull with what is there, or let it wait."""
         if plan.by_properties and self.filters.budget.left <= 0 and self._put_off(waiting):
             return
-        found = self._read(waiting, plan)
-        if found.count:
+        header, peer = waiting.header, waiting.peer
+        count = header.maxMsgNums if header.maxMsgNums > 1 and peer.out_bytes < ANSWER_BYTES_MAX else 1
+        found = self._store.read(header.topic, header.queueId, waiting.offset, count, plan.wanted)
+        if found.pieces:
             self._answer(waiting, found)
             return
+        if found.status is FoundStatus.NO_MATCHED_LOGIC_QUEUE:
+            found = EMPTY_QUEUE
         if waiting.until_ms > self._now and self._waits(waiting, plan, found) and self._hold(waiting, waiting.until_ms):
             waiting.held = True
             return
@@ -232,12 +231,6 @@ class Pulls:
         """Go on with a pull in the next turn: others have used up what tests may take in this one."""
         return self._now < LAST_MS and self._hold(waiting, self._now)
 
-    def _read(self, waiting: Waiting, plan: Plan) -> Found:
-        header = waiting.header
-        count = header.maxMsgNums if header.maxMsgNums > 1 and waiting.peer.out_bytes < ANSWER_BYTES_MAX else 1
-        found = self._store.read(header.topic, header.queueId, waiting.offset, count, plan.wanted)
-        return EMPTY_QUEUE if found.status is FoundStatus.NO_MATCHED_LOGIC_QUEUE else found
-
     def _hold(self, waiting: Waiting, until_ms: int) -> bool:
         header, codes = waiting.header, waiting.plan.codes if waiting.plan is not None else None
         room = 1 + (len(header.subscription or "") + len(header.topic) + len(header.consumerGroup)) // _CHARACTERS_OF_ROOM
@@ -248,11 +241,11 @@ class Pulls:
 
     def _plan(self, header: PullHeader, now: int) -> Plan | None:
         """Return what is known of a pull, or found out now; None: that may take time of which this turn has no more."""
-        epochs = (self._topics.epoch, self._groups.epoch, self._clients.epoch)
-        if epochs != self._epochs or len(self._plans) > _PLANS_MAX or self._plans_characters > _PLANS_CHARACTERS_MAX:
+        epoch = self._topics.epoch + self._groups.epoch + self._clients.epoch  # each of them only grows
+        if epoch != self._epoch or len(self._plans) > _PLANS_MAX or self._plans_characters > _PLANS_CHARACTERS_MAX:
             self._plans.clear()
             self._plans_characters = 0
-            self._epochs = epochs
+            self._epoch = epoch
         carried = header.sysFlag & SUBSCRIPTION
         key = (
             header.consumerGroup, header.topic, header.subscription if carried else None,
@@ -317,19 +310,11 @@ class Pulls:
         if found.count:
             self._stats.got(header.consumerGroup, header.topic, found.count, found.size_bytes)
         birth_ms = None if header.topicBirthMs is None or waiting.plan is None else waiting.plan.birth_ms or 0
-        if waiting.serialization == JSON:
-            told = "" if birth_ms is None else f',"topicBirthMs":"{birth_ms}"'
-            head = (
-                f'{{"code":{code},"extFields":{{"suggestWhichBrokerId":"0","nextBeginOffset":"{found.next_offset}",'
-                f'"minOffset":"{found.min_offset}","maxOffset":"{found.max_offset}"{told}}},"flag":1,"language":"JAVA",'
-                f'"opaque":{waiting.opaque},"remark":"{found.status.name}","serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
-            ).encode()
-            size = len(head)
-        else:
-            head = encode_header(_plain(waiting, found, code, birth_ms))
-            size = waiting.serialization << 24 | len(head)
-        waiting.peer.out_bytes += found.size_bytes
-        self._peers.answers(waiting.peer, [_PREFIX.pack(4 + len(head) + found.size_bytes, size) + head, *found.pieces])
+        status, next_offset, low, high, pieces, _, size_bytes = found
+        remark, offsets = "FOUND" if pieces else status.name, (next_offset, low, high)
+        head = pull_head(waiting.opaque, waiting.serialization, code, remark, offsets, birth_ms, size_bytes, VERSION)
+        waiting.peer.out_bytes += size_bytes
+        self._peers.answers(waiting.peer, [head, *pieces])
 
 
 def fields_used(sent: PullMessage) -> PullHeader:
@@ -350,15 +335,9 @@ def fields_used(sent: PullMessage) -> PullHeader:
     )  # fmt: skip
 
 
-def _plain(waiting: Waiting, found: Found, code: int, birth_ms: int | None) -> Any:
-    reply = PullMessageReply(
-        suggest_which_broker_id=0, next_begin_offset=found.next_offset, min_offset=found.min_offset, max_offset=found.max_offset,
-        topic_birth_ms=birth_ms,
-    )  # fmt: skip
-    return reply_to(waiting.opaque, waiting.serialization, Reply(code, found.status.name, reply))
-
-
 def _code(found: Found, header: PullHeader) -> int:
+    if found.pieces:
+        return 0
     code = CODES.get(found.status)
     if code is None:  # an empty queue
         return 21 if header.queueOffset != 0 else 19

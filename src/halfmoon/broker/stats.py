@@ -57,8 +57,8 @@ class Stats:
     def __init__(self, cluster: str, now: int) -> None:
         self._cluster = cluster
         self._items: dict[tuple[str, str], Item] = {}
-        self._puts: dict[str, tuple[Item, Item, Item]] = {}
-        """What `put` adds to, by topic; at most as many as there are counters."""
+        self._at_hand: dict[tuple[str, str | None], tuple[Item, Item, Item]] = {}
+        """What `put` and `got` add to, by topic, and group or None; at most as many as there are counters."""
         self._next_ms = [now + interval for interval, _ in _WINDOWS]
         self._due = min(self._next_ms)
         self._ahead_ms = 0
@@ -73,12 +73,9 @@ class Stats:
 
     def put(self, topic: str, count: int, size_bytes: int) -> None:
         """Count messages stored."""
-        items = self._puts.get(topic)
+        items = self._at_hand.get((topic, None))
         if items is None:
-            self.add("TOPIC_PUT_NUMS", topic, count)
-            self.add("TOPIC_PUT_SIZE", topic, size_bytes)
-            self.add("BROKER_PUT_NUMS", self._cluster, count)
-            self._remember(topic)
+            self._first((topic, None), ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "BROKER_PUT_NUMS"), topic, (count, size_bytes, count))
             return
         nums, size, all_nums = items
         nums.total += count
@@ -88,19 +85,30 @@ class Stats:
         size.times += 1
         all_nums.times += 1
 
-    def _remember(self, topic: str) -> None:
-        """Keep the three counters of a topic at hand, when there was room for them."""
-        nums, size = self.item("TOPIC_PUT_NUMS", topic), self.item("TOPIC_PUT_SIZE", topic)
-        all_nums = self.item("BROKER_PUT_NUMS", self._cluster)
-        if nums is not None and size is not None and all_nums is not None:
-            self._puts[topic] = (nums, size, all_nums)
-
     def got(self, group: str, topic: str, count: int, size_bytes: int) -> None:
         """Count messages handed to a consumer group."""
-        key = f"{topic}@{group}"
-        self.add("GROUP_GET_NUMS", key, count)
-        self.add("GROUP_GET_SIZE", key, size_bytes)
-        self.add("BROKER_GET_NUMS", self._cluster, count)
+        items = self._at_hand.get((topic, group))
+        if items is None:
+            names = ("GROUP_GET_NUMS", "GROUP_GET_SIZE", "BROKER_GET_NUMS")
+            self._first((topic, group), names, f"{topic}@{group}", (count, size_bytes, count))
+            return
+        nums, size, all_nums = items
+        nums.total += count
+        size.total += size_bytes
+        all_nums.total += count
+        nums.times += 1
+        size.times += 1
+        all_nums.times += 1
+
+    def _first(self, place: tuple[str, str | None], names: tuple[str, str, str], key: str, amounts: tuple[int, int, int]) -> None:
+        """Count by names, the last of which is the whole broker's, and keep the counters at hand when there was room for them."""
+        items = []
+        for name, of, amount in zip(names, (key, key, self._cluster), amounts):
+            self.add(name, of, amount)
+            items.append(self.item(name, of))
+        nums, size, all_nums = items
+        if nums is not None and size is not None and all_nums is not None:
+            self._at_hand[place] = (nums, size, all_nums)
 
     def add(self, name: str, key: str, amount: int) -> None:
         """Add to a counter, made on its first use."""
@@ -128,7 +136,7 @@ class Stats:
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop the counters of a deleted topic or group."""
-        self._puts.clear()
+        self._at_hand.clear()
         for name, key in list(self._items):
             parts = key.split("@")
             if (topic is not None and topic in parts) or (group is not None and len(parts) > 1 and parts[-1] == group):

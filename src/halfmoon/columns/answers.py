@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 
+from halfmoon.columns.requests import header_rocketmq, texts_of
+
 _FRAME = Struct(">iI")  # | total i32 | serialisation u8, header length u24 |
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -43,6 +45,32 @@ def send_answer(form: Form, ids: str, queue_offset: int, opaque: int, version: i
         _FRAME.pack(25 + ext, 1 << 24 | 21 + ext), _ROCKETMQ.pack(0, 0, version, opaque, 1, 0, ext), before,
         _I32.pack(len(text)), text, name, _I32.pack(len(offset)), offset,
     )  # fmt: skip
+
+
+def pull_head(
+    opaque: int, serialization: int, code: int, remark: str, offsets: tuple[int, int, int], birth_ms: int | None, size_bytes: int,
+    version: int,
+) -> bytes:  # fmt: skip
+    """Return the frame that answers a pull up to its body, of which ``size_bytes`` follow.
+
+    ``offsets`` are where the next pull begins, and the least and the greatest of the queue; ``birth_ms`` is of its topic, for those
+    who want to know.
+    """
+    following, low, high = offsets
+    if serialization == 0:
+        told = "" if birth_ms is None else f',"topicBirthMs":"{birth_ms}"'
+        head = (
+            f'{{"code":{code},"extFields":{{"suggestWhichBrokerId":"0","nextBeginOffset":"{following}",'
+            f'"minOffset":"{low}","maxOffset":"{high}"{told}}},"flag":1,"language":"JAVA",'
+            f'"opaque":{opaque},"remark":"{remark}","serializeTypeCurrentRPC":"JSON","version":{version}}}'
+        ).encode()
+        return _FRAME.pack(4 + len(head) + size_bytes, len(head)) + head
+    names, values = ["suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset"], [0, following, low, high]
+    if birth_ms is not None:
+        names.append("topicBirthMs")
+        values.append(birth_ms)
+    head = header_rocketmq(code, 0, version, opaque, 1, remark, texts_of(names, values))
+    return _FRAME.pack(4 + len(head) + size_bytes, 1 << 24 | len(head)) + head
 
 
 def done_answers(senders: Iterable[tuple[int, int, int]], version: int) -> list[tuple[int, bytes]]:

@@ -26,8 +26,8 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "born", "changed", "damage_said", "held", "low_water", "max_offset", "min_offset", "next_offset", "noted", "per_file",
-        "queue_id", "reserve_slot", "reserve_step", "reserved", "room", "segments", "topic", "written",
+        "born", "changed", "damage_said", "held", "looked", "low_water", "max_offset", "min_offset", "next_offset", "noted",
+        "per_file", "queue_id", "reserve_slot", "reserve_step", "reserved", "room", "segments", "topic", "written",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, topic: str, queue_id: int, file_bytes: int) -> None:
@@ -43,6 +43,8 @@ class ConsumeQueue:
         """Where the first and the last file begin that halfmoon.store.inventory knows of."""
         self.damage_said = False
         """Whether a damaged record of it was logged."""
+        self.looked = (0, 0, 0)
+        """A round, and from where to where records were looked into in it and are whole. See halfmoon.store.reading."""
         self.held = False
         """What is written is not seen until it is released."""
         self.changed = False

@@ -66,7 +66,7 @@ class Reader:
 
     __slots__ = (
         "_bytes_disk", "_bytes_memory", "_count_disk", "_count_memory", "_damaged", "_distrust", "_in_memory_bytes", "_log",
-        "_scan_max",
+        "_scan_max", "round",
     )  # fmt: skip
 
     def __init__(self, log: CommitLog, settings: StoreSettings, distrust: Doubt, damaged: Doubt) -> None:
@@ -77,6 +77,8 @@ class Reader:
         self._count_memory, self._bytes_memory = settings.transfer_count_in_memory, settings.transfer_bytes_in_memory
         self._count_disk, self._bytes_disk = settings.transfer_count_on_disk, settings.transfer_bytes_on_disk
         self._scan_max = settings.scan_entries_max
+        self.round = 0
+        """While it stays the same, records that were looked into are not looked into again."""
 
     def read(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: Wanted, max_bytes: int) -> Found:
         """Return what a consumer that is at ``offset`` gets. ``wanted`` are hashes of tags or a test; None: every message.
@@ -91,14 +93,15 @@ class Reader:
         answer = _Answer(self, queue, min(max_count, max(self._count_memory, self._count_disk)), max_bytes)
         at, stop = offset, min(high, offset + self._scan_max)
         while at < stop:
-            entries = bytes(queue.entries(at, min(stop - at, step, queue.per_file - at % queue.per_file)))
+            entries = bytes(queue.entries(at, min(stop - at, step)))
             here = len(entries) // ENTRY_BYTES
             if here == 0:
                 break
             chosen, looked, enough = select(entries, at, answer.left) if select else (None, here, False)
             taken = answer.take(entries, at, chosen)
             if taken is not None:
-                return answer.found(at + taken, low, high)
+                at += taken
+                break
             at += looked
             if enough:
                 break
@@ -146,7 +149,7 @@ class _Answer:
             place, size, _ = ENTRY.unpack_from(entries, index * ENTRY_BYTES)
             if self._count and self._size_bytes + size > self._bytes_max and size != FILLER_SIZE:
                 return index
-            if not self._is_there(offset + index, place, size):
+            if not (self._base <= place and 0 < size <= self._limit - place) and not self._is_there(offset + index, place, size):
                 done += 1
                 continue
             if self._count == 0:
@@ -164,8 +167,6 @@ class _Answer:
 
     def _is_there(self, offset: int, place: int, size: int) -> bool:
         """Whether the log has the bytes that an entry points at; finds the file that they are in."""
-        if self._base <= place and 0 < size <= self._limit - place and size != FILLER_SIZE:
-            return True
         if size == FILLER_SIZE:
             return False
         log = self._log
@@ -182,13 +183,24 @@ class _Answer:
         return True
 
     def _gather(self, entries: bytes, offset: int, chosen: list[int] | None, done: int, room: int) -> int:
-        """Take what proves itself, from the entry number ``done`` of the chosen ones on; return how many."""
-        end = done + self.left
-        if chosen is None:
-            entries, offset = entries[done * ENTRY_BYTES : end * ENTRY_BYTES], offset + done
+        """Take what proves itself, from the entry number ``done`` of the chosen ones on; return how many.
+
+        Neighbours of the queue that were looked into in this round, for another reader, are not again.
+        """
+        end, queue = done + self.left, self._queue
+        if chosen is not None:
+            first, chosen = offset, chosen[done:end]
+            stop = offset + chosen[-1] + 1
         else:
-            chosen = chosen[done:end]
-        count, size_bytes, pieces = gather(self._area, self._base, entries, chosen, self._queue.queue_id, offset, room)
+            entries, first = entries[done * ENTRY_BYTES : end * ENTRY_BYTES], offset + done
+            stop = first + len(entries) // ENTRY_BYTES
+        now, (looked, begin, behind) = self._reader.round, queue.looked
+        known = looked == now and begin <= first and stop <= behind
+        count, size_bytes, pieces = gather(self._area, self._base, entries, chosen, queue.queue_id, first, room, known)
+        if not known and chosen is None:
+            stop = first + count
+            joins = looked == now and begin <= stop and first <= behind
+            queue.looked = (now, min(begin, first), max(behind, stop)) if joins else (now, first, stop)
         self._count += count
         self._size_bytes += size_bytes
         self._pieces += pieces
