@@ -1,12 +1,11 @@
 //! What messages are found by: the keys of records, their hashes, and the entries of a key index file.
 
-use std::collections::BTreeMap;
-
 use memchr::memmem;
 
 use crate::record::{MAGIC, MAGIC_V2};
 
 const ROLLBACK: i32 = 0xC;
+const ENTRY_BYTES: usize = 20;
 
 /// Bytes that others may write meanwhile: each look is a copy.
 pub trait Bytes {
@@ -39,19 +38,18 @@ impl Bytes for &[u8] {
     }
 }
 
-/// Keys, one place each, of records that lie one behind another.
+/// A packed key: `| hash of topic#key i32 | physical offset i64 | store time in ms i64 |`, big endian.
+pub const KEY_BYTES: usize = 20;
+
+/// Keys of records that lie one behind another.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     /// How many records.
     pub count: usize,
     /// Where the next would begin.
     pub at: usize,
-    /// Hashes of `topic#key`.
-    pub hashes: Vec<i32>,
-    /// Physical offsets.
-    pub offsets: Vec<i64>,
-    /// Store times, milliseconds.
-    pub times: Vec<i64>,
+    /// The keys, packed.
+    pub packed: Vec<u8>,
 }
 
 /// Return what the records are found by that lie one behind another from `at` on; `data` begins at the offset `first`.
@@ -64,9 +62,9 @@ pub fn record_keys(data: &impl Bytes, at: usize, first: i64, records_max: usize)
         if flag & ROLLBACK != ROLLBACK {
             let offset = first.wrapping_add(i64::try_from(found.at).unwrap_or(i64::MAX));
             each_key(properties, |key| {
-                found.hashes.push(index_hash(topic, key));
-                found.offsets.push(offset);
-                found.times.push(store_ms);
+                found.packed.extend_from_slice(&index_hash(topic, key).to_be_bytes());
+                found.packed.extend_from_slice(&offset.to_be_bytes());
+                found.packed.extend_from_slice(&store_ms.to_be_bytes());
             });
         }
         found.at = end;
@@ -161,41 +159,49 @@ pub struct Entries {
     pub fresh: usize,
 }
 
-/// Return the entries of keys (hash, physical offset, store time) that are entered from number `count` on; `None`: there are no
-/// slots. `newest_of` one is its number in the table.
+/// Return the entries of packed keys that are entered from number `count` on; `None`: there are no slots. `newest_of` one is its
+/// number in the table.
 pub fn index_entries(
     slots: usize,
     newest_of: impl Fn(usize) -> Option<i32>,
     count: i32,
     begin_ms: i64,
-    keys: impl Iterator<Item = (i32, i64, i64)>,
+    keys: &[u8],
 ) -> Option<Entries> {
     let mut found = Entries::default();
-    let mut heads: BTreeMap<usize, i32> = BTreeMap::new();
     let table = i64::try_from(slots).ok()?;
-    let mut number = count;
-    for (hash, physical_offset, store_ms) in keys {
-        let slot = usize::try_from(i64::from(hash).checked_rem_euclid(table)?).ok()?;
-        let previous = match heads.get(&slot) {
-            Some(newer) => *newer,
-            None => {
-                let newest = newest_of(slot)?;
-                let valid = 0 < newest && newest < count;
-                found.fresh = found.fresh.saturating_add(usize::from(!valid));
-                if valid { newest } else { 0 }
-            }
+    let keys = keys.chunks_exact(KEY_BYTES);
+    let hash_of = |key: &[u8]| Some(i32::from_be_bytes(*key.first_chunk()?));
+    let number_of = |index: usize| Some(count.wrapping_add(i32::try_from(index).ok()?));
+    let mut order = Vec::with_capacity(keys.len());
+    for (index, key) in keys.clone().enumerate() {
+        order.push((usize::try_from(i64::from(hash_of(key)?).checked_rem_euclid(table)?).ok()?, index));
+    }
+    order.sort_unstable(); // so that slots are met one behind another, and those of one in the order of their keys
+    let mut previous = vec![0; keys.len()];
+    let mut last = None;
+    for (slot, index) in order {
+        let number = number_of(index)?;
+        *previous.get_mut(index)? = if last == Some(slot) {
+            let newest = found.numbers.last_mut()?;
+            std::mem::replace(newest, number)
+        } else {
+            let newest = newest_of(slot)?;
+            let valid = 0 < newest && newest < count;
+            found.fresh = found.fresh.saturating_add(usize::from(!valid));
+            found.slots.push(i64::try_from(slot).ok()?);
+            found.numbers.push(number);
+            if valid { newest } else { 0 }
         };
-        let seconds = store_ms.saturating_sub(begin_ms).max(0) / 1000;
-        found.entries.extend_from_slice(&hash.to_be_bytes());
-        found.entries.extend_from_slice(&physical_offset.to_be_bytes());
+        last = Some(slot);
+    }
+    found.entries.reserve(keys.len().saturating_mul(ENTRY_BYTES));
+    for (key, previous) in keys.zip(previous) {
+        let (place, store_ms) = key.split_last_chunk::<8>()?;
+        let seconds = i64::from_be_bytes(*store_ms).saturating_sub(begin_ms).max(0) / 1000;
+        found.entries.extend_from_slice(place);
         found.entries.extend_from_slice(&i32::try_from(seconds).unwrap_or(i32::MAX).to_be_bytes());
         found.entries.extend_from_slice(&previous.to_be_bytes());
-        heads.insert(slot, number);
-        number = number.wrapping_add(1);
-    }
-    for (slot, newest) in heads {
-        found.slots.push(i64::try_from(slot).ok()?);
-        found.numbers.push(newest);
     }
     Some(found)
 }
@@ -220,7 +226,7 @@ mod tests {
             }
             let found = record_keys(&data.as_slice(), at, 7, 100);
             prop_assert!(found.count <= data.len() / 91 + 1);
-            prop_assert!(found.hashes.len() == found.offsets.len() && found.hashes.len() == found.times.len());
+            prop_assert_eq!(found.packed.len() % KEY_BYTES, 0);
         }
 
         #[test]
@@ -228,12 +234,11 @@ mod tests {
             table in proptest::collection::vec(any::<i32>(), 0..25),
             count in any::<i32>(),
             begin in any::<i64>(),
-            keys in proptest::collection::vec((any::<i32>(), any::<i64>(), any::<i64>()), 0..20),
+            keys in proptest::collection::vec(any::<u8>(), 0..400),
         ) {
-            let found = index_entries(table.len(), |slot| table.get(slot).copied(), count, begin, keys.iter().copied());
-            match found {
-                Some(found) => prop_assert_eq!(found.entries.len(), keys.len() * 20),
-                None => prop_assert!(table.is_empty() && !keys.is_empty()),
+            match index_entries(table.len(), |slot| table.get(slot).copied(), count, begin, &keys) {
+                Some(found) => prop_assert_eq!(found.entries.len(), keys.len() / KEY_BYTES * ENTRY_BYTES),
+                None => prop_assert!(table.is_empty() && keys.len() >= KEY_BYTES),
             }
         }
     }

@@ -866,34 +866,57 @@ fn search_of(word: &str, text: &[u8]) -> Option<Search> {
     })
 }
 
-type Keys = (usize, usize, Vec<i32>, Vec<i64>, Vec<i64>);
-
 /// Return what the records are found by that lie one behind another from `at` on; `data` begins at the offset `first`.
 #[pyfunction]
-fn record_keys(data: &Bound<'_, PyAny>, at: usize, first: i64, records_max: usize) -> PyResult<Keys> {
+fn record_keys<'py>(
+    data: &Bound<'py, PyAny>,
+    at: usize,
+    first: i64,
+    records_max: usize,
+) -> PyResult<(usize, usize, Bound<'py, PyBytes>)> {
     let found = keys::record_keys(&Shared::of(data)?, at, first, records_max);
-    Ok((found.count, found.at, found.hashes, found.offsets, found.times))
+    Ok((found.count, found.at, PyBytes::new(data.py(), &found.packed)))
 }
 
 type Entries<'py> = (Bound<'py, PyBytes>, Vec<i64>, Vec<i32>, usize);
 
-/// Return the entries of keys that are entered from number `count` on, the slots that change, rising, the newest entry of each,
-/// and how many of those had none.
+/// Return the entries of packed keys that are entered from number `count` on, the places in the file of the slots that change,
+/// rising, the newest entry of each, and how many of those had none.
 #[pyfunction]
 fn index_entries<'py>(
     slots: &Bound<'py, PyAny>,
+    slots_at: i64,
     count: i32,
     begin_ms: i64,
-    hashes: Vec<i32>,
-    offsets: Vec<i64>,
-    times: Vec<i64>,
+    keys: &[u8],
 ) -> PyResult<Entries<'py>> {
-    let numbers = PyMemoryView::from(slots)?.call_method1(intern!(slots.py(), "cast"), ("i",))?;
+    let numbers = numbers_of(slots)?;
     let newest = |slot: usize| Some(numbers.get_item(slot).ok()?.extract::<i32>().ok()?.to_be());
-    let keys = hashes.into_iter().zip(offsets).zip(times).map(|((hash, offset), time)| (hash, offset, time));
-    let found = keys::index_entries(numbers.len()?, newest, count, begin_ms, keys);
-    let found = found.ok_or_else(|| PyZeroDivisionError::new_err("there are no slots"))?;
+    let mut found = keys::index_entries(numbers.len()?, newest, count, begin_ms, keys)
+        .ok_or_else(|| PyZeroDivisionError::new_err("there are no slots"))?;
+    for slot in &mut found.slots {
+        *slot = slot.saturating_mul(4).saturating_add(slots_at);
+    }
     Ok((PyBytes::new(slots.py(), &found.entries), found.slots, found.numbers, found.fresh))
+}
+
+/// Copy big-endian 32-bit numbers in, each at its own place, a multiple of four.
+#[pyfunction]
+fn put_numbers(into: &Bound<'_, PyAny>, places: Vec<i64>, numbers: Vec<i32>) -> PyResult<()> {
+    let into = numbers_of(into)?;
+    for (place, number) in places.into_iter().zip(numbers) {
+        let at = usize::try_from(place).ok().filter(|at| at % 4 == 0);
+        let at = at.ok_or_else(|| PyIndexError::new_err(format!("no number lies at {place}")))?;
+        into.set_item(at / 4, number.to_be())?;
+    }
+    Ok(())
+}
+
+/// Bytes as numbers of 32 bits, which are still to be turned round.
+fn numbers_of<'py>(bytes: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let view = PyMemoryView::from(bytes)?;
+    let end = view.len()? & !3;
+    slice_of(&view, 0, end)?.call_method1(intern!(bytes.py(), "cast"), ("i",))
 }
 
 #[pymodule]
@@ -901,7 +924,8 @@ mod halfmoon_native {
     #[pymodule_export]
     use super::{
         Messages, Reader, Sieve, batch_drafts, batch_items, crc32, cut, done_answers, encode_batch, encode_properties, gather, half_properties,
-        index_entries, pull_head, record_keys, record_rows, request_frame, row_columns, stored_properties, tag_hash, tag_matches, whole_records,
+        index_entries, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, stored_properties, tag_hash,
+        tag_matches, whole_records,
     };
 
     #[pymodule_export]

@@ -14,7 +14,7 @@ from halfmoon.columns import INTERFACE
 from halfmoon.columns.batch import BATCH_MAX, ITEM_BYTES_MIN, Draft
 from halfmoon.columns.frames import Frame
 from halfmoon.columns.headers import EndHeader, PullHeader, end_header_json, pull_header_json
-from halfmoon.columns.keys import INDEX_ENTRY, index_hash, keys_of, property_of
+from halfmoon.columns.keys import INDEX_ENTRY, KEY, index_hash, keys_of, property_of
 from halfmoon.columns.messages import ALL, AT_ONCE, DURABLE, NO_ANSWER
 from halfmoon.columns.reading import Group
 from halfmoon.columns.record import (
@@ -45,6 +45,7 @@ __all__ = [
     "HEADS",
     "INDEX_ENTRY",
     "ITEM_BYTES_MIN",
+    "KEY",
     "MAGIC",
     "MAGIC_V2",
     "NATIVE",
@@ -78,6 +79,7 @@ __all__ = [
     "property_of",
     "pull_head",
     "pull_header_json",
+    "put_numbers",
     "record_keys",
     "record_rows",
     "request_frame",
@@ -115,7 +117,7 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.batch import batch_drafts, batch_items, encode_batch
     from halfmoon.columns.filtering import Sieve, tag_matches
     from halfmoon.columns.frames import cut
-    from halfmoon.columns.keys import index_entries, record_keys
+    from halfmoon.columns.keys import index_entries, put_numbers, record_keys
     from halfmoon.columns.messages import Messages, crc32
     from halfmoon.columns.properties import encode_properties, stored_properties, tag_hash
     from halfmoon.columns.reading import Reader
@@ -131,3 +133,4 @@ else:
     encode_batch, encode_properties, request_frame = _found.encode_batch, _found.encode_properties, _found.request_frame
     stored_properties, tag_hash = _found.stored_properties, _found.tag_hash
     index_entries, record_keys, whole_records = _found.index_entries, _found.record_keys, _found.whole_records
+    put_numbers = _found.put_numbers

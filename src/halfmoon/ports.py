@@ -32,7 +32,7 @@ class File(Protocol):
         """Copy bytes in at a position; they survive the process at once and a power loss after `sync`."""
 
     def write_numbers(self, places: Sequence[int], numbers: Sequence[int]) -> None:
-        """Copy big-endian 32-bit numbers in, each at its own place, a multiple of four. Either may be a numpy array.
+        """Copy big-endian 32-bit numbers in, each at its own place, a multiple of four.
 
         A process killed meanwhile leaves each of them whole, old or new.
         """

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from halfmoon.hot import ENTRY, RECORD_BYTES_MIN
+from halfmoon.hot import ENTRY, KEY, RECORD_BYTES_MIN
 from tests.columns.conftest import PYTHON, Twin
 from tests.columns.test_messages import draft
 
@@ -31,7 +31,7 @@ def calls(twin: Twin) -> dict[str, Callable[[], object]]:
     stored = twin.Messages(drafts)
     stored.sent(7, 900, 0, 1, 20)
     stored.encode(*place)
-    keys = [[AT + number for number in range(20)]] * 3
+    keys = b"".join(KEY.pack(AT + number, AT + number, AT + number) for number in range(20))
     sieve = twin.Sieve(None, ("text", b"KEYS\x01", b"k7"))
     blocks = [one[1] for one in drafts]
     return {
@@ -40,7 +40,8 @@ def calls(twin: Twin) -> dict[str, Callable[[], object]]:
         "whole_records": lambda: twin.whole_records(padded[700:], sizes, 3, AT, AT),
         "record_keys": lambda: twin.record_keys(padded, 700, AT, 100),
         "record_rows": lambda: twin.record_rows(bytes(records), 0),
-        "index_entries": lambda: twin.index_entries(memoryview(bytes(4 * 500)), 300, AT, *keys),
+        "index_entries": lambda: twin.index_entries(memoryview(bytes(4 * 500)), 40, 300, AT, keys),
+        "put_numbers": lambda: twin.put_numbers(memoryview(bytearray(2000)), [AT % 1000] * 20, [AT] * 20) or True,
         "Sieve, records": lambda: sieve.records(padded, AT - 700, bytes(entries), AT, 1, 1, 20),
         "Sieve, unsure": lambda: twin.Sieve(None, ("unsure",)).records(padded, AT - 700, bytes(entries), AT, 1, 1, 20),
         "tag_matches": lambda: twin.tag_matches(bytes(entries), [AT], 20),

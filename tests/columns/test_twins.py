@@ -11,7 +11,7 @@ from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 
 from halfmoon.errors import MessageIllegal
-from halfmoon.hot import ENTRY
+from halfmoon.hot import ENTRY, KEY
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from tests.columns.conftest import joined
@@ -478,7 +478,12 @@ def test_records_are_found_by_the_same_keys(twins, data):
 def test_keys_are_entered_alike(twins, slots, count, begin_ms, keys):
     python, native = twins
     count = min(count, 2**31 - 1 - len(keys))
-    columns = [list(column) for column in zip(*keys, strict=True)] or [[], [], []]
+    packed = b"".join(KEY.pack(*key) for key in keys)
 
-    found = python.index_entries(slots, count, begin_ms, *columns)
-    assert native.index_entries(bytearray(slots), count, begin_ms, *columns) == found
+    found = python.index_entries(slots, 40, count, begin_ms, packed)
+    assert native.index_entries(bytearray(slots), 40, count, begin_ms, packed) == found
+    changed = bytearray(slots), bytearray(slots)
+    places = [place - 40 for place in found[1]]
+    for twin, table in zip(twins, changed, strict=True):
+        twin.put_numbers(memoryview(table), places, found[2])
+    assert changed[0] == changed[1]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from halfmoon.hot import INDEX_ENTRY
+from halfmoon.hot import INDEX_ENTRY, KEY
 from halfmoon.store.keyindex import HEADER, SLOT, KeyIndex
 from halfmoon.testing.disk import SimDisk, Stopped
 
@@ -29,7 +29,7 @@ class Key(NamedTuple):
 
 
 def add(index: KeyIndex, keys: Sequence[Key]) -> None:
-    index.add(*(list(column) for column in zip(*keys, strict=True)), NOW)
+    index.add(b"".join(KEY.pack(*key) for key in keys), NOW)
 
 
 def test_an_entry_lies_as_the_original_lays_it():

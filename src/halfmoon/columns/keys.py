@@ -2,7 +2,8 @@
 
 An index file's table of slots holds the number of the newest entry of each slot, i32, 0: none; an entry is
 ``| key hash i32 | physical offset i64 | seconds since the file's first i32 | previous entry of the slot i32 |``, big endian. The
-hash is that of ``topic#key`` in UTF-8.
+hash is that of ``topic#key`` in UTF-8. What `record_keys` finds is packed, ``| hash i32 | physical offset i64 | store ms i64 |`` a
+key.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from halfmoon.columns.record import HEADS, MAGIC, MAGIC_V2
 from halfmoon.model import java_hash
 
 INDEX_ENTRY: Final = Struct(">iqii")
-_SLOT = Struct(">i")
+KEY: Final = Struct(">iqq")
+_NUMBER = Struct(">i")
 _SECONDS_MAX = 2**31 - 1
 _HEAD = Struct(">ii28xi16xq20xi")
 """Size, magic, sysFlag, store time and body length of a record with IPv4 hosts."""
@@ -27,15 +29,12 @@ _UNIQUE = b"UNIQ_KEY\x01"
 
 _HASHED_TOGETHER_MIN = 16
 
-Keys = tuple[int, int, list[int], list[int], list[int]]
 
-
-def record_keys(data: bytes | memoryview, at: int, first: int, records_max: int) -> Keys:
+def record_keys(data: bytes | memoryview, at: int, first: int, records_max: int) -> tuple[int, int, bytes]:
     """Return what the records are found by that lie one behind another from ``at`` on; ``data`` begins at the offset ``first``.
 
-    The result is (how many records, where the next would begin, hashes, physical offsets, store times in ms), the last three with
-    one place a key. It ends before what is no record whose parts take as many bytes as it says, and at ``records_max``. Records
-    that take a transaction back have no keys. CRCs are not looked at.
+    The result is (how many records, where the next would begin, packed keys). It ends before what is no record whose parts take as
+    many bytes as it says, and at ``records_max``. Records that take a transaction back have no keys. CRCs are not looked at.
     """
     texts: list[bytes] = []
     offsets: list[int] = []
@@ -66,7 +65,7 @@ def record_keys(data: bytes | memoryview, at: int, first: int, records_max: int)
             count += 1
     except (struct_error, IndexError):
         pass
-    return count, at, _hashes(texts), offsets, times
+    return count, at, b"".join(map(KEY.pack, _hashes(texts), offsets, times))
 
 
 def _texts(text: bytes, wide: int, begin: int, known: dict[bytes, bytes]) -> list[bytes]:
@@ -115,17 +114,17 @@ def index_hash(text: bytes) -> int:
 
 
 def index_entries(
-    slots: bytes | memoryview, count: int, begin_ms: int, hashes: Sequence[int], offsets: Sequence[int], times: Sequence[int]
+    slots: bytes | memoryview, slots_at: int, count: int, begin_ms: int, keys: bytes
 ) -> tuple[bytes, list[int], list[int], int]:
-    """Return the entries of keys that are entered from number ``count`` on, the slots that change, rising, the newest entry of
-    each, and how many of those had none.
+    """Return the entries of packed keys that are entered from number ``count`` on, the places in the file of the slots that change,
+    rising, the newest entry of each, and how many of those had none.
 
-    ``slots`` is the file's table; ``begin_ms`` is the store time of its first entry.
+    ``slots`` is the file's table, which begins at ``slots_at``; ``begin_ms`` is the store time of its first entry.
     """
     heads: dict[int, int] = {}
     entries = bytearray()
-    number_of, table, fresh = _SLOT.unpack_from, len(slots) // 4, 0
-    for number, (key_hash, physical_offset, store_ms) in enumerate(zip(hashes, offsets, times), count):
+    number_of, table, fresh = _NUMBER.unpack_from, len(slots) // 4, 0
+    for number, (key_hash, physical_offset, store_ms) in enumerate(KEY.iter_unpack(keys), count):
         slot = key_hash % table
         previous = heads.get(slot)
         if previous is None:
@@ -137,7 +136,16 @@ def index_entries(
         entries += INDEX_ENTRY.pack(key_hash, physical_offset, seconds, previous)
         heads[slot] = number
     changed = sorted(heads)
-    return bytes(entries), changed, [heads[slot] for slot in changed], fresh
+    return bytes(entries), [slots_at + 4 * slot for slot in changed], [heads[slot] for slot in changed], fresh
+
+
+def put_numbers(into: memoryview, places: Sequence[int], numbers: Sequence[int]) -> None:
+    """Copy big-endian 32-bit numbers in, each at its own place, a multiple of four. Raises IndexError for one that is none."""
+    size = len(into) - 4
+    for place, number in zip(places, numbers):
+        if place & 3 or not 0 <= place <= size:
+            raise IndexError(f"no number lies at {place}")
+        _NUMBER.pack_into(into, place, number)
 
 
 def _hashes(texts: list[bytes]) -> list[int]:

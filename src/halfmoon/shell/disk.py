@@ -22,6 +22,7 @@ from struct import Struct
 from threading import Lock
 
 from halfmoon.errors import StoreLocked
+from halfmoon.hot import put_numbers
 from halfmoon.ports import Buffer, DiskUsage
 from halfmoon.shell.descriptors import allow_descriptors, for_writing, hold_descriptors, refill, reserved
 from halfmoon.shell.filesystems import PAGE_BYTES, Kind, kind_of, whole_pages
@@ -131,8 +132,7 @@ class RealFile:
         if end > self._reserved:
             self._reserve(end)
         if self._kind.keeps and not (self._fd >= 0 and len(places) <= _PWRITES_MAX) and self._takes(start, end):
-            for place, number in zip(places, numbers):
-                _NUMBER.pack_into(self._view, place, number)  # type: ignore[arg-type]  # _reserve has mapped it
+            put_numbers(self._view, places, numbers)  # type: ignore[arg-type]  # _reserve has mapped it
         else:
             for place, number in zip(places, numbers):
                 self.write(place, _NUMBER.pack(number))

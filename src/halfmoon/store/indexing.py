@@ -15,7 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import BadMessage, CorruptRecord, StoreError
-from halfmoon.hot import index_hash, keys_of, parts_at, record_keys
+from halfmoon.hot import KEY, index_hash, keys_of, parts_at, record_keys
 from halfmoon.ports import Disk
 from halfmoon.store.checkpoint import Checkpoint
 from halfmoon.store.commitlog import CommitLog
@@ -38,14 +38,6 @@ _SEARCH_BYTES = 512 * 1024 * 1024
 """Bytes behind the index that one query searches, the newest first: about a tenth of a second."""
 
 _SIZE = Struct(">ii")  # size, magic
-
-
-class _Keys(NamedTuple):
-    """Keys, one place each."""
-
-    hashes: list[int]
-    offsets: list[int]
-    times: list[int]
 
 
 class KeyFound(NamedTuple):
@@ -172,15 +164,14 @@ class Indexing:
         if not self.enabled:
             self.position = visible
             return 0
-        keys = _Keys([], [], [])
+        found: list[bytes] = []
         count, start = 0, self.position
         while count < records_max and self.position < visible:
-            count += self._gather(visible, records_max - count, keys)
-        for column in keys:
-            del column[: self._entered]
-        if keys.hashes:
+            count += self._gather(visible, records_max - count, found)
+        keys = b"".join(found)[KEY.size * self._entered :]
+        if keys:
             try:
-                self.index.add(*keys, now)
+                self.index.add(keys, now)
             except OSError:
                 self.position = start  # some may be entered twice then, which a query does not show
                 raise
@@ -190,14 +181,13 @@ class Indexing:
             self._entered = 0
         return count
 
-    def _gather(self, visible: int, records_max: int, keys: _Keys) -> int:
+    def _gather(self, visible: int, records_max: int, found: list[bytes]) -> int:
         """Collect the keys of records of one file; return how many records, and have ``position`` be behind them."""
         log, position = self._log, max(self.position, self._log.first)
         base = log.segments.base(position)
         view = log.segments.view(base, min(log.file_bytes, visible - base))
-        count, at, *columns = record_keys(view, position - base, base, records_max)
-        for column, found in zip(keys, columns):
-            column += found
+        count, at, keys = record_keys(view, position - base, base, records_max)
+        found.append(keys)
         if count < records_max and at < len(view):
             self.position = self._behind_odd(base, at, visible)
         else:

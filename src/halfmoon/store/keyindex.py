@@ -12,12 +12,12 @@ process killed in between can be undone by the entries' own back pointers. Reads
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from struct import Struct
 from typing import NamedTuple
 
-from halfmoon.hot import INDEX_ENTRY, index_entries
+from halfmoon.hot import INDEX_ENTRY, KEY, index_entries
 from halfmoon.ports import Disk, File
 from halfmoon.store.layout import INDEX
 
@@ -58,19 +58,21 @@ class IndexFile:
         """Entries that still fit."""
         return self._entries_max - self.header.count
 
-    def add(self, hashes: Sequence[int], offsets: Sequence[int], times: Sequence[int]) -> None:
-        """Enter keys: hashes, physical offsets and store times. At most as many as there is room for and `UNDO_MAX`; their records
-        come in the order of the log.
+    def add(self, keys: bytes) -> None:
+        """Enter keys, a packed `KEY` each. At most as many as there is room for and `UNDO_MAX`; their records come in the order of
+        the log.
         """
         header = self.header
         count, begin_ms, begin_offset = header.count, header.begin_ms, header.begin_offset
         if count <= 1:
-            begin_ms, begin_offset = times[0], offsets[0]
+            _, begin_offset, begin_ms = KEY.unpack_from(keys)
+        _, end_offset, end_ms = KEY.unpack_from(keys, len(keys) - KEY.size)
         table = self.file.view(HEADER_BYTES, SLOT_BYTES * self.slots)
-        entries, slots, numbers, fresh = index_entries(table, count, begin_ms, hashes, offsets, times)
+        entries, places, numbers, fresh = index_entries(table, HEADER_BYTES, count, begin_ms, keys)
         self.file.write(self._entry_at(count), entries)
-        self.file.write_numbers([HEADER_BYTES + SLOT_BYTES * slot for slot in slots], numbers)
-        self._write_header(Header(begin_ms, times[-1], begin_offset, offsets[-1], header.slots_used + fresh, count + len(hashes)))
+        self.file.write_numbers(places, numbers)
+        end = count + len(keys) // KEY.size
+        self._write_header(Header(begin_ms, end_ms, begin_offset, end_offset, header.slots_used + fresh, end))
 
     def sync(self) -> None:
         """Wait until the file is on the device. May be called from another thread once the file is full."""
@@ -182,14 +184,14 @@ class KeyIndex:
         """Entry count of the last file."""
         return self.files[-1].header.count if self.files else 0
 
-    def add(self, hashes: Sequence[int], offsets: Sequence[int], times: Sequence[int], now: int) -> None:
+    def add(self, keys: bytes, now: int) -> None:
         """Enter keys as `IndexFile.add` does, making files as they are needed."""
         done = 0
-        while done < len(hashes):
+        while done < len(keys):
             if not self.files or self.files[-1].room == 0:
                 self._new_file(now)
-            end = done + min(self.files[-1].room, UNDO_MAX)
-            self.files[-1].add(hashes[done:end], offsets[done:end], times[done:end])
+            end = done + KEY.size * min(self.files[-1].room, UNDO_MAX)
+            self.files[-1].add(keys[done:end])
             done = end
 
     def _new_file(self, now: int) -> None:
