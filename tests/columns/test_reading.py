@@ -185,7 +185,6 @@ I64 = st.integers(-(2**63), 2**63 - 1)
     st.integers(-(2**31), 2**31 - 1), st.sampled_from([JSON, ROCKETMQ]), st.sampled_from([0, 19, 20, 21]), st.tuples(I64, I64, I64),
     st.none() | I64, st.integers(0, 99),
 )  # fmt: skip
-@settings(max_examples=50, deadline=None)
 def test_the_answer_to_a_pull_says_what_the_plain_reply_says(twin, opaque, serialization, code, offsets, birth_ms, size):
     head = twin.pull_head(opaque, serialization, code, "FOUND", offsets, birth_ms, size, VERSION)
 
