@@ -66,7 +66,6 @@ class Stats:
         self._broker_samples: deque[tuple[int, int, int]] = deque([(now, 0, 0)], maxlen=62)
         self.booted_ms = now
         self.puts_failed = 0
-        self.largest_put_bytes = 0
         self.day_marks: deque[tuple[int, int, int]] = deque(maxlen=2)
         """(start of the day in ms UTC, puts until then, gets until then): yesterday's and today's morning."""
         self._mark_day(now)

@@ -35,7 +35,6 @@ class Flush:
         self.log_syncing = self.queues_syncing = False
         self.log_wanted = False
         """Somebody waits for what was appended since the sync in flight began."""
-        self.wanted_inline = False
 
     @property
     def idle(self) -> bool:

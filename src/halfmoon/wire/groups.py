@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from halfmoon.model import MessageQueue
-from halfmoon.wire.clients import SubscriptionData
 from halfmoon.wire.json import Body, to_json
 from halfmoon.wire.table import I32, I64
 from halfmoon.wire.topics import DataVersion
@@ -173,25 +172,3 @@ class BrokerStatsData(Body):
     stats_minute: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
     stats_hour: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
     stats_day: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
-
-
-class ConsumeQueueItem(Body):
-    """One entry of a consume queue, and what the broker's filter says of it."""
-
-    physic_offset: I64 = 0
-    physic_size: I32 = 0
-    tags_code: I64 = 0
-    extend_data_json: str | None = None
-    bit_map: str | None = None
-    eval: bool = False
-    msg: str | None = None
-
-
-class ConsumeQueueBody(Body):
-    """Entries of a consume queue: reply of 321."""
-
-    subscription_data: SubscriptionData | None = None
-    filter_data: str | None = None
-    queue_data: list[ConsumeQueueItem] = []
-    max_queue_index: I64 = 0
-    min_queue_index: I64 = 0

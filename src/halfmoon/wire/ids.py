@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address
 from itertools import count
 from random import Random
 from struct import Struct
@@ -127,27 +127,6 @@ class UniqueIds:
             begin = self._prefix + _UNIQUE.pack(self._pid, self._random, max(0, now - self._month_ms), 0).hex().upper()[:-4]
             self._begin = now, begin
         return f"{begin}{next(self._counter) & 0xFFFF:04X}"
-
-
-class UniqueIdFacts(NamedTuple):
-    """What a sender's id says. ``elapsed_ms`` counts from the begin of the month in which it was made."""
-
-    ip: str
-    pid: int
-    elapsed_ms: int
-    counter: int
-
-
-def parse_unique_id(text: str) -> UniqueIdFacts:
-    """Return what a sender's id says, for people who look for a message. Raises UsageError."""
-    try:
-        data = bytes.fromhex(text) if len(text) in (32, 56) and text.isalnum() else b""
-    except ValueError:
-        data = b""
-    if not data:
-        raise UsageError(f"not a unique message id: {text!r}")
-    ip, (pid, _, elapsed_ms, counter) = data[:-12], _UNIQUE.unpack_from(data, len(data) - 12)
-    return UniqueIdFacts(str(IPv4Address(ip) if len(ip) == 4 else IPv6Address(ip)), pid, elapsed_ms, counter)
 
 
 def _month(now: int) -> tuple[int, int]:
