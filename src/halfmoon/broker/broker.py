@@ -16,7 +16,7 @@ from halfmoon.broker.clients import Clients
 from halfmoon.broker.context import Context
 from halfmoon.broker.delay import Delays
 from halfmoon.broker.delaylevels import Levels
-from halfmoon.broker.durable import Durable
+from halfmoon.broker.durable import Durable, refused
 from halfmoon.broker.firsts import Firsts
 from halfmoon.broker.gate import Gate
 from halfmoon.broker.groups import Groups
@@ -41,7 +41,7 @@ from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import Topics
 from halfmoon.broker.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
-from halfmoon.errors import BadHeader
+from halfmoon.errors import BadHeader, ResponseCode, ServiceNotAvailable
 from halfmoon.hot import NATIVE, Frame, pull_header_json
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
@@ -57,6 +57,7 @@ log = logging.getLogger("halfmoon.broker")
 
 PULL_JSON = b'{"code":%d,' % request_type(PullMessage).code
 CREATE_TOPIC = request_type(UpdateAndCreateTopic).code
+NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 EXPIRE_SCAN_MS = 10_000
 """How often silent clients are looked for. Follows ClientHousekeepingService."""
 
@@ -324,7 +325,7 @@ class Broker:
         request = Request(command, peer, now)
         handler = self._handlers.get(command.code)
         if handler is None:
-            self.durable.tell(request, Reply(3, f" request type {command.code} not supported"))
+            self.durable.tell(request, Reply(NOT_SUPPORTED, f" request type {command.code} not supported"))
             return
         reply = self._handled(handler, request)
         if reply is not None:
@@ -351,9 +352,8 @@ class Broker:
 
             def told(reason: str | None, now: int) -> None:
                 if reason is not None:
-                    self.durable.tell(
-                        request, Reply(14, f"service not available now: it is done, and may come undone: not saved: {reason}")
-                    )
+                    undone = f"service not available now: it is done, and may come undone: not saved: {reason}"
+                    self.durable.tell(request, refused(ServiceNotAvailable(undone)))
                 elif request.command.code == CREATE_TOPIC and self.registration.name_servers:
                     self._starts.append(Start(self._reply_when_known(request, reply), "announce a topic"))
                 else:

@@ -42,10 +42,11 @@ from halfmoon.wire.command import encode
 from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.peer import Peer
+from halfmoon.wire.table import request_type
 
 log = logging.getLogger("halfmoon.broker.transactions")
 
-END_JSON = b'{"code":37,'
+END_JSON = b'{"code":%d,' % request_type(EndTransaction).code
 NO_HALF = "Find prepared transaction message failed"
 Sender = tuple[int, int, int]
 """connection, opaque, serialisation"""
