@@ -70,3 +70,28 @@ pub fn cut(data: &[u8], frame_max: i64, header_max: i64, mut frame: impl FnMut(F
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_cut_where_their_lengths_say(
+            data in proptest::collection::vec(prop_oneof![4 => Just(0u8), 2 => 0u8..30, 1 => any::<u8>()], 0..400),
+            frame_max in 0i64..300, header_max in 0i64..100,
+        ) {
+            let mut frames = Vec::new();
+            let rest = cut(&data, frame_max, header_max, |frame| frames.push(frame));
+            let mut at = 0;
+            for frame in &frames {
+                prop_assert_eq!(frame.start, at + 8);
+                prop_assert!(frame.start <= frame.body && frame.body <= frame.end && frame.end <= data.len());
+                at = frame.end;
+            }
+            prop_assert_eq!(rest.used, at);
+            prop_assert!(rest.wrong.is_some() || rest.wanted > data.len() - at);
+        }
+    }
+}

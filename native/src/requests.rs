@@ -148,6 +148,8 @@ impl<'a> Frame<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frames::cut;
+    use proptest::prelude::*;
 
     #[test]
     fn a_text_of_json_has_its_marks_escaped() {
@@ -158,5 +160,24 @@ mod tests {
         let json = r#"{"code":1,"extFields":{"a":"x\"\\\n\u0001é"},"flag":0,"language":"PYTHON","opaque":2,"#;
         assert!(String::from_utf8_lossy(&found).contains(json));
         assert!(found.ends_with(b"}body"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_texts_become_one_whole_frame(
+            fields in proptest::collection::vec((any::<String>(), any::<String>()), 0..5), remark in any::<Option<String>>(),
+            json in any::<bool>(), body in proptest::collection::vec(any::<u8>(), 0..50),
+        ) {
+            let head = Head { code: -1, flag: 1, opaque: 2, version: 3, remark: remark.as_deref(), json };
+            let mut frame = Frame::new(&head, 0);
+            for (name, value) in &fields {
+                prop_assert!(frame.field(name, value).is_some());
+            }
+            let found = frame.end(&body).unwrap_or_default();
+            let mut frames = Vec::new();
+            let rest = cut(&found, 1 << 24, 1 << 20, |frame| frames.push(frame));
+            prop_assert_eq!((rest.used, rest.wrong, frames.len()), (found.len(), None, 1));
+            prop_assert!(frames.iter().all(|frame| frame.serialization == u8::from(!json) && found.len() - frame.body == body.len()));
+        }
     }
 }

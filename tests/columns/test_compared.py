@@ -69,6 +69,20 @@ def test_that_it_is_done_is_told_alike(twins, senders):
     assert joined(native.done_answers(senders, VERSION)) == joined(python.done_answers(senders, VERSION))
 
 
+i64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    st.integers(-(2**31), 2**31 - 1), st.sampled_from([JSON, ROCKETMQ]), st.integers(0, 2**15 - 1),
+    st.sampled_from(["FOUND", "OFFSET_OVERFLOW_ONE", ""]), st.tuples(i64, i64, i64), st.none() | i64, st.integers(0, 2**30),
+)  # fmt: skip
+def test_the_head_of_a_pulls_answer_is_alike(twins, opaque, serialization, code, remark, offsets, birth_ms, size_bytes):
+    python, native = twins
+    arguments = opaque, serialization, code, remark, offsets, birth_ms, size_bytes, VERSION
+
+    assert native.pull_head(*arguments) == python.pull_head(*arguments)
+
+
 @given(
     st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5),
     st.tuples(st.integers(0, 9), st.integers(0, 2**31 - 1), st.sampled_from([JSON, ROCKETMQ]), st.sampled_from([1, 2])),

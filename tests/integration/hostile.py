@@ -47,13 +47,16 @@ TEXTS = [
     b"TIMER_DELAY_MS\x01%d\x02", b"INNER_REPEAT\x011\x02UNIQ_KEY\x01%d\x02", b"garbage", b"\x01\x02", b"\x02", b"",
     b"K\x01", b"A\x01\xff\x02", b"p" * 33_000, b"CLUSTER\x01x\x02REAL_TOPIC\x01T\x02",
 ]  # fmt: skip
+# No number has a fraction or an exponent: the compiled twin leaves those to the general decoder, and what that stores comes behind
+# the others of its turn (decision 16).
 NUMBERS = [
     b"0", b"0", b"0", b"1", b"2", b"-1", b"8", b"12", b"2147483647", b"2147483648", b"-2147483649", b"9223372036854775807",
-    b"9223372036854775808", b"1.0", b"1e9", b"", b"x", b"007", b" 1", b"99999",
+    b"9223372036854775808", b"", b"x", b"007", b" 1", b"99999",
 ]  # fmt: skip
 OTHERS = [
     b"g", b"T", b"*", b"a = 1", b"a IS NULL AND (", b"true", b"false", b"SQL92", b"TAG", b"t", b"%d", b"\xed\xa0\x80", b"x" * 300,
 ]  # fmt: skip
+CHANGES = bytes(set(range(256)) - set(b".eE"))
 LIES = [
     b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\0", b"\0\0\0\1", b"\0\xff\xff\xff", b"\xff\xff", b"\x7f\xff",
     b"\0",
@@ -137,7 +140,7 @@ def damaged(random: Random, data: bytes) -> bytes:
         at = random.randrange(random.choice([8, 60, 400, len(found) + 1]) or 1) % max(1, len(found))
         kind = random.randrange(7)
         if kind == 0 and found:
-            found[at] = random.randrange(256)
+            found[at] = random.choice(CHANGES)
         elif kind == 1 and found:
             found[at] ^= 1 << random.randrange(8)
         elif kind == 2:
