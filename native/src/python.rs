@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyIndexError, PyKeyError, PyUnicodeDecodeError, PyValueEr
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySlice, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySequence, PySlice, PyString, PyTuple, PyType};
 
 use crate::answers::{self, Form, Pulled};
 use crate::batch;
@@ -34,6 +34,9 @@ const ALIGNED: usize = 64;
 
 /// Conditions within conditions of an expression that are looked at.
 const DEPTH_MAX: usize = 64;
+
+/// So many slices cost less than to find out that something can be sliced more quickly.
+const RUNS_FEW: usize = 4;
 
 /// Of bytes that others may write so many are copied at once, to look at some.
 const PAGE_BYTES: usize = 4096;
@@ -572,11 +575,12 @@ fn gather<'py>(
         Some(chosen) => record::wanted(entries, base, area.len()?, chosen.into_iter(), place, bytes_max),
         None => record::wanted(entries, base, area.len()?, 0..entries.len() / record::ENTRY_BYTES, place, bytes_max),
     };
-    let pieces = wanted.runs.iter().map(|(begin, end)| slice_of(area, *begin, *end)).collect::<PyResult<Pieces<'_>>>()?;
-    if known && (pieces.len() < 2 || wanted.size > record::JOINED_MAX) {
-        return Ok((wanted.records.len(), wanted.size, pieces));
+    let pieces = slices_of(area, &wanted.runs)?;
+    let (count, size) = (wanted.records.len(), wanted.size);
+    if known && (pieces.len() < 2 || size > record::JOINED_MAX || size >= pieces.len().saturating_mul(record::APART_MIN)) {
+        return Ok((count, size, pieces));
     }
-    if wanted.size <= record::JOINED_MAX { joined(area.py(), &wanted, pieces, known) } else { apart(&wanted, pieces) }
+    if size <= record::JOINED_MAX { joined(area.py(), &wanted, pieces, known) } else { apart(&wanted, pieces) }
 }
 
 /// Copy all at once, and take what is whole of it.
@@ -605,6 +609,14 @@ fn apart<'py>(wanted: &Wanted, pieces: Pieces<'py>) -> PyResult<(usize, usize, P
         taken.push(piece);
     }
     Ok((count, all, taken))
+}
+
+fn slices_of<'py>(data: &Bound<'py, PyAny>, runs: &[(usize, usize)]) -> PyResult<Pieces<'py>> {
+    if runs.len() <= RUNS_FEW {
+        return runs.iter().map(|(begin, end)| slice_of(data, *begin, *end)).collect();
+    }
+    let bytes = data.cast::<PySequence>()?;
+    runs.iter().map(|(begin, end)| Ok(bytes.get_slice(*begin, *end)?.into_any())).collect()
 }
 
 fn slice_of<'py>(data: &Bound<'py, PyAny>, begin: usize, end: usize) -> PyResult<Bound<'py, PyAny>> {

@@ -8,6 +8,8 @@ pub const MAGIC: i32 = -626_843_481;
 pub const MAGIC_V2: i32 = -626_843_477;
 /// Bytes of records that lie apart, up to which a copy costs less than to hand them on one by one.
 pub const JOINED_MAX: usize = 64 * 1024;
+/// Bytes of a piece that costs less to hand on than to copy.
+pub const APART_MIN: usize = 4096;
 /// A queue entry has so many.
 pub const ENTRY_BYTES: usize = 20;
 

@@ -42,6 +42,9 @@ _I32 = Struct(">i")
 JOINED_MAX: Final = 64 * 1024
 """Bytes of records that lie apart, up to which a copy costs less than to hand them on one by one."""
 
+APART_MIN: Final = 4096
+"""Bytes of a piece that costs less to hand on than to copy."""
+
 ENTRY = Struct(">qiq")
 ENTRY_BYTES: Final = 20
 
@@ -134,7 +137,7 @@ def gather(
     ``area`` are bytes of one file of the log from the offset ``base`` on, ``entries`` those of a queue from ``queue_offset`` on,
     ``chosen`` the indexes, rising, of those that are wanted; None: all. Ends before a record that does not fit into ``bytes_max``,
     or that is not whole in the area (see `whole_records`); ``known``: those that lie in it are whole, and are not looked into. Up
-    to `JOINED_MAX` bytes are one piece, a copy, where they lie apart.
+    to `JOINED_MAX` bytes are one piece, a copy, where they lie apart, but for known ones in pieces of `APART_MIN` on the average.
     """
     runs: list[tuple[int, int]] = []
     count = size_bytes = begin = end = 0
@@ -164,7 +167,7 @@ def gather(
         size_bytes += size
     runs.append((begin, end))
     pieces = [area[begin:end] for begin, end in runs if begin < end]
-    if len(pieces) > 1 and size_bytes <= JOINED_MAX:
+    if len(pieces) > 1 and size_bytes <= JOINED_MAX and not (known and size_bytes >= len(pieces) * APART_MIN):
         pieces = [memoryview(b"".join(pieces))]
     return count, size_bytes, pieces
 

@@ -26,7 +26,7 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "born", "changed", "damage_said", "held", "looked", "low_water", "max_offset", "min_offset", "next_offset", "noted",
+        "born", "changed", "damage_said", "held", "low_water", "max_offset", "min_offset", "next_offset", "noted",
         "per_file", "queue_id", "reserve_slot", "reserve_step", "reserved", "room", "segments", "topic", "written",
     )  # fmt: skip
 
@@ -43,8 +43,6 @@ class ConsumeQueue:
         """Where the first and the last file begin that halfmoon.store.inventory knows of."""
         self.damage_said = False
         """Whether a damaged record of it was logged."""
-        self.looked = (0, 0, 0)
-        """A round, and from where to where records were looked into in it and are whole. See halfmoon.store.reading."""
         self.held = False
         """What is written is not seen until it is released."""
         self.changed = False
@@ -136,8 +134,10 @@ class ConsumeQueue:
 
     def entries(self, queue_offset: int, count: int) -> memoryview:
         """Return up to ``count`` visible entries from an offset, not beyond the end of their file."""
-        count = min(count, self.max_offset - queue_offset)
-        return self.segments.view(queue_offset * ENTRY_BYTES, max(0, count) * ENTRY_BYTES)
+        visible = self.max_offset - queue_offset
+        if count > visible:
+            count = max(0, visible)
+        return self.segments.view(queue_offset * ENTRY_BYTES, count * ENTRY_BYTES)
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Return physical offset, size and tag hash of one entry that is there."""

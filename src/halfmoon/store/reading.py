@@ -57,6 +57,9 @@ class Found(NamedTuple):
     size_bytes: int
 
 
+_LOOKED_MAX = 16
+"""Stretches of one queue that are remembered as looked into: as many readers may be at different places of it."""
+
 _STEP, _STEP_MAX = 128, 4_096
 """Entries that a filter is given at once: few at first, for where many match the answer is soon full."""
 
@@ -65,20 +68,25 @@ class Reader:
     """The rules of reading, with the settings taken out once."""
 
     __slots__ = (
-        "_bytes_disk", "_bytes_memory", "_count_disk", "_count_memory", "_damaged", "_distrust", "_in_memory_bytes", "_log",
-        "_scan_max", "round",
+        "_bytes_disk", "_bytes_memory", "_count_disk", "_count_max", "_count_memory", "_in_memory_bytes", "_looked", "_scan_max",
+        "damaged", "distrust", "log",
     )  # fmt: skip
 
     def __init__(self, log: CommitLog, settings: StoreSettings, distrust: Doubt, damaged: Doubt) -> None:
         """``distrust`` is told of an entry that cannot be one, ``damaged`` of one whose record is not whole; both are left out."""
-        self._log = log
-        self._distrust, self._damaged = distrust, damaged
+        self.log = log
+        self.distrust, self.damaged = distrust, damaged
         self._in_memory_bytes = (settings.memory_bytes or 8 * 1024**3) * settings.access_in_memory_ratio // 100
         self._count_memory, self._bytes_memory = settings.transfer_count_in_memory, settings.transfer_bytes_in_memory
         self._count_disk, self._bytes_disk = settings.transfer_count_on_disk, settings.transfer_bytes_on_disk
+        self._count_max = max(self._count_memory, self._count_disk)
         self._scan_max = settings.scan_entries_max
-        self.round = 0
-        """While it stays the same, records that were looked into are not looked into again."""
+        self._looked: dict[ConsumeQueue, list[tuple[int, int]]] = {}
+        """Offsets, from one to another, whose records were looked into lately and are whole."""
+
+    def look_again(self) -> None:
+        """Look into each record again, from now on: it may have been damaged meanwhile."""
+        self._looked.clear()
 
     def read(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: Wanted, max_bytes: int) -> Found:
         """Return what a consumer that is at ``offset`` gets. ``wanted`` are hashes of tags or a test; None: every message.
@@ -88,12 +96,14 @@ class Reader:
         low, high = queue.min_offset, queue.max_offset
         if not low <= offset < high:
             return outside(offset, low, high)
-        select = None if wanted is None else selector(self._log, queue, wanted)
-        step = _STEP if select else max(1, min(max_count, self._count_memory))
-        answer = _Answer(self, queue, min(max_count, max(self._count_memory, self._count_disk)), max_bytes)
+        select = None if wanted is None else selector(self.log, queue, wanted)
+        if max_count > self._count_max:
+            max_count = self._count_max
+        step = _STEP if select else max_count
+        answer = _Answer(self, queue, max_count, max_bytes)
         at, stop = offset, min(high, offset + self._scan_max)
         while at < stop:
-            entries = bytes(queue.entries(at, min(stop - at, step)))
+            entries = bytes(queue.entries(at, step if step < stop - at else stop - at))
             here = len(entries) // ENTRY_BYTES
             if here == 0:
                 break
@@ -111,24 +121,47 @@ class Reader:
     def bounds(self, physical_offset: int, max_count: int, max_bytes: int) -> tuple[int, int]:
         """Return how many records and bytes an answer may have that begins at a place."""
         if self.in_memory(physical_offset):
-            return min(max_count, self._count_memory), min(max_bytes, self._bytes_memory)
-        return min(max_count, self._count_disk), min(max_bytes, self._bytes_disk)
+            count, size_bytes = self._count_memory, self._bytes_memory
+        else:
+            count, size_bytes = self._count_disk, self._bytes_disk
+        return max_count if max_count < count else count, max_bytes if max_bytes < size_bytes else size_bytes
 
     def in_memory(self, physical_offset: int) -> bool:
         """Whether a place is near enough to the end of the log to be taken as still in memory."""
-        return self._log.end - physical_offset <= self._in_memory_bytes
+        return self.log.end - physical_offset <= self._in_memory_bytes
+
+    def gathered(
+        self, area: memoryview, base: int, entries: bytes, chosen: list[int] | None, queue: ConsumeQueue, offset: int,
+        max_bytes: int,
+    ) -> tuple[int, int, list[memoryview]]:  # fmt: skip
+        """Return what `gather` does. What was looked into for one reader is not for the next ones, for about a second."""
+        if chosen is not None:
+            return gather(area, base, entries, chosen, queue.queue_id, offset, max_bytes, False)
+        stop, ranges = offset + len(entries) // ENTRY_BYTES, self._looked.setdefault(queue, [])
+        for begin, end in ranges:
+            if begin <= offset and stop <= end:
+                return gather(area, base, entries, None, queue.queue_id, offset, max_bytes, True)
+        found = gather(area, base, entries, None, queue.queue_id, offset, max_bytes, False)
+        stop = offset + found[0]
+        for at, (begin, end) in enumerate(ranges):
+            if begin <= stop and offset <= end:
+                ranges[at] = min(begin, offset), max(end, stop)
+                return found
+        if len(ranges) >= _LOOKED_MAX:
+            del ranges[0]
+        ranges.append((offset, stop))
+        return found
 
 
 class _Answer:
     """The records of one answer while it is collected. Says of entries and records that make no sense, and leaves them out."""
 
     __slots__ = (
-        "_area", "_base", "_bytes_max", "_count", "_count_max", "_limit", "_log", "_pieces", "_queue", "_reader", "_removed",
-        "_size_bytes",
+        "_area", "_base", "_bytes_max", "_count", "_count_max", "_limit", "_pieces", "_queue", "_reader", "_removed", "_size_bytes",
     )  # fmt: skip
 
     def __init__(self, reader: Reader, queue: ConsumeQueue, max_count: int, max_bytes: int) -> None:
-        self._reader, self._queue, self._log = reader, queue, reader._log
+        self._reader, self._queue = reader, queue
         self._count_max, self._bytes_max = max_count, max_bytes
         self._pieces: list[memoryview] = []
         self._count = self._size_bytes = self._base = self._limit = 0
@@ -136,13 +169,14 @@ class _Answer:
 
     @property
     def left(self) -> int:
-        """How many records it has room for at most: one at least."""
-        return max(1, self._count_max - self._count)
+        """How many records it has room for at most."""
+        return self._count_max - self._count
 
     def take(self, entries: bytes, offset: int, chosen: list[int] | None) -> int | None:
         """Take the chosen ones (None: all) of entries from a queue offset on. Returns None, or of which on the next answer has to
         begin, as this one is full.
         """
+        queue, reader = self._queue, self._reader
         done, end = 0, len(entries) // ENTRY_BYTES if chosen is None else len(chosen)
         while done < end:
             index = done if chosen is None else chosen[done]
@@ -153,13 +187,24 @@ class _Answer:
                 done += 1
                 continue
             if self._count == 0:
-                self._count_max, self._bytes_max = self._reader.bounds(place, self._count_max, self._bytes_max)
-            taken = self._gather(entries, offset, chosen, done, max(size, self._bytes_max - self._size_bytes))
+                self._count_max, self._bytes_max = reader.bounds(place, self._count_max, self._bytes_max)
+            behind, room = done + self._count_max - self._count, self._bytes_max - self._size_bytes
+            some, first, these = entries, offset, None
+            if chosen is not None:
+                these = chosen[done:behind]
+            elif done or behind < end:
+                some, first = entries[done * ENTRY_BYTES : behind * ENTRY_BYTES], offset + done
+            taken, size_bytes, pieces = reader.gathered(
+                self._area, self._base, some, these, queue, first, room if room > size else size
+            )
             if taken == 0:
                 self._removed = True
-                self._reader._damaged(self._queue, offset + index)
+                reader.damaged(queue, offset + index)
                 done += 1
                 continue
+            self._count += taken
+            self._size_bytes += size_bytes
+            self._pieces += pieces
             done += taken
             if self._count >= self._count_max:
                 return done if chosen is None else chosen[done - 1] + 1
@@ -169,42 +214,18 @@ class _Answer:
         """Whether the log has the bytes that an entry points at; finds the file that they are in."""
         if size == FILLER_SIZE:
             return False
-        log = self._log
+        log = self._reader.log
         if size <= 0 or not 0 <= place <= log.end - size or place % log.file_bytes + size > log.file_bytes:
-            self._reader._distrust(self._queue, offset)
+            self._reader.distrust(self._queue, offset)
             self._removed |= size > 0
             return False
-        if place < log.first:
+        if place < log.segments.first:
             self._removed = True
             return False
-        self._base = log.segments.base(place)
+        self._base = place - place % log.file_bytes
         self._limit = min(self._base + log.file_bytes, log.end)
         self._area = log.segments.view(self._base, self._limit - self._base)
         return True
-
-    def _gather(self, entries: bytes, offset: int, chosen: list[int] | None, done: int, room: int) -> int:
-        """Take what proves itself, from the entry number ``done`` of the chosen ones on; return how many.
-
-        Neighbours of the queue that were looked into in this round, for another reader, are not again.
-        """
-        end, queue = done + self.left, self._queue
-        if chosen is not None:
-            first, chosen = offset, chosen[done:end]
-            stop = offset + chosen[-1] + 1
-        else:
-            entries, first = entries[done * ENTRY_BYTES : end * ENTRY_BYTES], offset + done
-            stop = first + len(entries) // ENTRY_BYTES
-        now, (looked, begin, behind) = self._reader.round, queue.looked
-        known = looked == now and begin <= first and stop <= behind
-        count, size_bytes, pieces = gather(self._area, self._base, entries, chosen, queue.queue_id, first, room, known)
-        if not known and chosen is None:
-            stop = first + count
-            joins = looked == now and begin <= stop and first <= behind
-            queue.looked = (now, min(begin, first), max(behind, stop)) if joins else (now, first, stop)
-        self._count += count
-        self._size_bytes += size_bytes
-        self._pieces += pieces
-        return count
 
     def found(self, next_offset: int, low: int, high: int) -> Found:
         """Return the answer."""

@@ -424,7 +424,7 @@ class Store:
             self._start_log_sync(inline=False)
         if now >= self._queues_due:
             self._queues_due = now + self.settings.flush_queue_interval_ms
-            self._reader.round += 1
+            self._reader.look_again()
             if not self.failure:
                 self._write_checkpoint()
             if self._checkpoint_behind:
