@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfmoon import arrays
 from halfmoon.sql92 import compile
 from halfmoon.sql92.sieve import UNSURE, program
 from tests.columns.test_twins import HOSTS, damaged
 
+arrays.load()
 PLENTY = 1 << 40
 tagged = st.tuples(st.binary(max_size=30), st.sampled_from([b"", b"K\x01v\x02"]), st.booleans(), st.integers(-2, 2))
 
@@ -112,7 +115,7 @@ VALUES = [
 pairs_of_values = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", b"ba"]), st.sampled_from(VALUES)), max_size=6)
 
 
-@given(st.sampled_from(EXPRESSIONS), st.lists(pairs_of_values, max_size=5))
+@given(st.sampled_from(EXPRESSIONS), st.lists(pairs_of_values, max_size=5) | st.lists(pairs_of_values, min_size=16, max_size=24))
 def test_of_what_a_sieve_is_sure_the_expression_says_the_same(twins, expression, messages):
     wanted = compile(expression)
     blocks = [b"".join(name + b"\x01" + value + b"\x02" for name, value in pairs) for pairs in messages]
@@ -123,7 +126,7 @@ def test_of_what_a_sieve_is_sure_the_expression_says_the_same(twins, expression,
         assert unsure == sorted(unsure)
         assert set(sure) <= matching <= set(sure) | set(unsure)
         assert not set(sure) & set(unsure)
-        again = twin.Sieve(None, program(wanted.tree)).records(*stored(twin, blocks), PLENTY, 1, 1, 9)
+        again = twin.Sieve(None, program(wanted.tree)).records(*stored(twin, blocks), PLENTY, 1, 1, 99)
         assert again[:2] == twin.Sieve(None, program(wanted.tree)).matching(blocks)
         assert again[2:4] == ([blocks[index] for index in again[1]], len(blocks))
 
@@ -134,6 +137,16 @@ def test_a_sieve_knows_of_usual_messages_whether_they_match(twins):
         wanted = compile(expression)
         expected = [index for index, block in enumerate(blocks) if wanted.matches(block)]
         assert twins[1].Sieve(None, program(wanted.tree)).matching(blocks) == (expected, [])
+
+
+def test_python_knows_of_many_usual_messages_whether_they_match(twins):
+    pytest.importorskip("numpy")
+    blocks = [b"a\x01%d\x02b\x01x\x02" % number for number in range(20)]
+    for expression in ("a > 5 AND b = 'x'", "a BETWEEN 3 AND 7 OR c IS NULL", "NOT (a = 3)", "a < 4.5 OR a >= 17 AND c IS NULL"):
+        wanted = compile(expression)
+        expected = [index for index, block in enumerate(blocks) if wanted.matches(block)]
+        assert twins[0].Sieve(None, program(wanted.tree)).matching(blocks) == (expected, [])
+        assert wanted.matching(blocks) == expected
 
 
 def test_many_conditions_on_long_properties_are_left_to_the_closures(twins):

@@ -15,6 +15,7 @@ from typing import Any
 
 from halfmoon import arrays
 from halfmoon.columns.record import ENTRY, ENTRY_BYTES
+from halfmoon.columns.sifting import CONDITIONS_MAX, TRUE, UNSURE, Sifting, conditions
 
 _TAG_AT = 12
 """Where the tag's hash stands in an entry."""
@@ -183,20 +184,29 @@ class Sieve:
     ``needle``: bytes that each match contains, or None.
     """
 
-    __slots__ = ("_needle",)
+    __slots__ = ("_needle", "_program", "_steps")
 
     def __init__(self, needle: bytes | None, program: Program) -> None:
         self._needle = needle
+        count = 0 if program[0] == "unsure" else conditions(program)
+        self._program = program if 0 < count <= CONDITIONS_MAX else None
+        self._steps = _STEPS_OF_MESSAGE + (count if self._program and needle is None else 0)
 
     def matching(self, blocks: Sequence[bytes]) -> tuple[list[int], list[int]]:
         """Return the indexes, rising, of blocks of stored properties that match, and of those that somebody else must test.
 
-        The others match not. This twin looks for the needle only, and is sure of nothing; the compiled one knows most.
+        The others match not. This twin tells of few messages, and where there is no numpy, what the needle tells, and no more.
         """
-        needle = self._needle
+        needle, np = self._needle, arrays.np
         if needle is None:
-            return [], list(range(len(blocks)))
-        return [], [index for index, block in enumerate(blocks) if block.find(needle) >= 0]
+            unsure = list(range(len(blocks)))
+        else:
+            unsure = [index for index, block in enumerate(blocks) if block.find(needle) >= 0]
+        if np is None or self._program is None or len(unsure) < _ARRAY_MIN:
+            return [], unsure
+        truths = Sifting(np, blocks if needle is None else [blocks[index] for index in unsure]).truths(self._program)
+        indexes = np.array(unsure)
+        return indexes[truths == TRUE].tolist(), indexes[truths == UNSURE].tolist()
 
     def records(
         self, area: memoryview, base: int, entries: bytes, steps: int, message: int, weight: int, at_most: int
@@ -212,21 +222,20 @@ class Sieve:
         first, of which it takes what is there. What makes no sense as a record has empty properties.
         """
         blocks = _properties_of(area, base, entries[: _GIVEN_MAX * ENTRY_BYTES], _GIVEN_BYTES_MAX)
-        unsure = self.matching(blocks)[1]
+        sure, unsure = self.matching(blocks)
         given = [blocks[index] for index in unsure]
-        looked, spent = len(blocks), len(blocks) * _STEPS_OF_MESSAGE + len(given) * message
+        looked, spent = len(blocks), len(blocks) * self._steps + len(given) * message
         spent += (sum(map(len, blocks)) + sum(map(len, given)) * weight) // 100
         if spent >= steps:
             looked, spent = self._affordable(blocks, frozenset(unsure), steps, message, weight)
-            unsure = unsure[: bisect_left(unsure, looked)]
-        return [], unsure, given[: len(unsure)], looked, spent
+            sure, unsure = sure[: bisect_left(sure, looked)], unsure[: bisect_left(unsure, looked)]
+        return sure, unsure, given[: len(unsure)], looked, spent
 
-    @staticmethod
-    def _affordable(blocks: list[bytes], unsure: frozenset[int], steps: int, message: int, weight: int) -> tuple[int, int]:
+    def _affordable(self, blocks: list[bytes], unsure: frozenset[int], steps: int, message: int, weight: int) -> tuple[int, int]:
         """Return how many messages use up the steps, and what those cost."""
         looked = hundredths = 0
         while looked < len(blocks) and (not looked or hundredths < steps * 100):
             size, tested = len(blocks[looked]), looked in unsure
-            hundredths += _STEPS_OF_MESSAGE * 100 + size + tested * (message * 100 + size * weight)
+            hundredths += self._steps * 100 + size + tested * (message * 100 + size * weight)
             looked += 1
         return looked, hundredths // 100
