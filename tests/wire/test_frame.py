@@ -83,15 +83,15 @@ def test_frames_are_bytes_of_their_own():
 @pytest.mark.parametrize(
     ("prefix", "reason"),
     [
-        ("00000003", "shorter"),
-        ("00000000", "shorter"),
-        ("ffffffff", "shorter"),
-        ("80000000", "shorter"),
-        ("7fffffff", "longer"),
-        ("00fffffd", "longer"),
+        ("00000003", "frame length"),
+        ("00000000", "frame length"),
+        ("ffffffff", "frame length"),
+        ("80000000", "frame length"),
+        ("7fffffff", "frame length"),
+        ("00fffffd", "frame length"),
         ("00000004 00000001", "does not fit"),
         ("00000010 0000000d", "does not fit"),
-        ("00ffff00 00ffff00", "longer"),
+        ("00ffff00 00ffff00", "does not fit"),
     ],
 )
 def test_lengths_that_cannot_be_are_refused_as_soon_as_they_are_seen(prefix, reason):

@@ -5,14 +5,11 @@ Layout (big endian): ``| total i32 | serialisation u8, header length u24 | heade
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import BadFrame
+from halfmoon.hot import cut
 from halfmoon.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
-
-_TOTAL = Struct(">i")
-_PREFIX = Struct(">iI")
 
 
 class Frame(NamedTuple):
@@ -75,44 +72,19 @@ class Inbox:
         if self.pending_bytes < self._need:
             return []
         data = self._data if self._partial is None else bytes(self._partial)
-        found: list[Frame] = []
-        try:
-            at = self._cut(data, found)
-        except BadFrame as fault:
-            self._fault, self._data, self._partial = fault, b"", None
-            if not found:
-                raise
-            return found
-        if at:
+        rows, at, wanted, wrong = cut(data, self._frame_bytes_max, HEADER_BYTES_MAX)
+        if wrong is None and 4 <= len(data) - at < 8:
+            wrong = self._wrong_length(data[at : at + 4])
+        self._need = wanted if wanted > 8 else 4
+        if wrong is not None:
+            self._fault, self._data, self._partial = BadFrame(wrong), b"", None
+            if not rows:
+                raise self._fault
+        elif at:
             self._data, self._partial = data[at:], None
-        return found
+        return [Frame(serialization, data[start:body], data[body:end]) for serialization, start, body, end in rows]
 
-    def _cut(self, data: bytes, found: list[Frame]) -> int:
-        at, size = 0, len(data)
-        while size - at >= 8:
-            total, mark = _PREFIX.unpack_from(data, at)
-            header_size = mark & 0xFFFFFF
-            if total < 4 + header_size or total + 4 > self._frame_bytes_max or header_size > HEADER_BYTES_MAX:
-                raise BadFrame(self._reason(total, header_size))
-            body_at, end = at + 8 + header_size, at + 4 + total
-            if end > size:
-                self._need = 4 + total
-                return at
-            found.append(Frame(mark >> 24, data[at + 8 : body_at], data[body_at:end]))
-            at = end
-        self._need = 4
-        if size - at >= 4:
-            (total,) = _TOTAL.unpack_from(data, at)
-            if not 4 <= total <= self._frame_bytes_max - 4:
-                raise BadFrame(self._reason(total, 0))
-            self._need = 8
-        return at
-
-    def _reason(self, total: int, header_size: int) -> str:
-        if total < 4:
-            return f"a frame of {total} bytes is shorter than its own prefix"
-        if total + 4 > self._frame_bytes_max:
-            return f"a frame of {total + 4} bytes is longer than {self._frame_bytes_max}"
-        if header_size > HEADER_BYTES_MAX:
-            return f"a header of {header_size} bytes is longer than {HEADER_BYTES_MAX}"
-        return f"a header of {header_size} bytes does not fit a frame of {total + 4}"
+    def _wrong_length(self, data: bytes) -> str | None:
+        """Return what is wrong with a frame of which only the length has come."""
+        total = int.from_bytes(data, "big", signed=True)
+        return None if 4 <= total <= self._frame_bytes_max - 4 else f"frame length {total} cannot be"

@@ -93,6 +93,7 @@ def parse_offset_msg_id(text: str) -> OffsetMsgId:
 
 # ---------------------------------------------------------------- the sender's id
 
+_HEX = tuple(f"{byte:02X}" for byte in range(256))
 _UNIQUE = Struct(">HIIH")  # | pid u16 | random u32 | ms since the month began u32 | counter u16 |
 
 
@@ -126,7 +127,8 @@ class UniqueIds:
                 self._month_ms, self._next_month_ms = _month(now)
             begin = self._prefix + _UNIQUE.pack(self._pid, self._random, max(0, now - self._month_ms), 0).hex().upper()[:-4]
             self._begin = now, begin
-        return f"{begin}{next(self._counter) & 0xFFFF:04X}"
+        number = next(self._counter)
+        return f"{begin}{_HEX[number >> 8 & 0xFF]}{_HEX[number & 0xFF]}"
 
 
 def _month(now: int) -> tuple[int, int]:

@@ -27,6 +27,7 @@ UNSENDABLE_TOPICS = frozenset(
 SYSTEM_TOPICS = UNSENDABLE_TOPICS | {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
 """Topics that cannot be created and that no namespace wraps. Follows TopicValidator (RocketMQ 5.3.3)."""
 
+_BODIES = bytes, bytearray, memoryview
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 _RULE = r"^[%|a-zA-Z0-9_-]+$"
 
@@ -88,7 +89,7 @@ def check_message(message: Message | None, body_bytes_max: int) -> None:
     body = message.body
     if body is None:
         raise MessageIllegal("the message body is null")
-    if not isinstance(body, bytes | bytearray | memoryview):
+    if type(body) is not bytes and not isinstance(body, _BODIES):
         raise MessageIllegal(f"the message body is {type(body).__name__}, not bytes")
     if len(body) == 0:
         raise MessageIllegal("the message body length is zero")

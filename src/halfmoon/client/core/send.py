@@ -247,16 +247,14 @@ class Sender:
         first, parts, ids = messages[0], [], []
         for message in messages:
             check_message(message, self.settings.body_bytes_max)
-            if message.is_delayed:
-                raise UsageError("TimeDelayLevel is not supported for batching")
-            if message.topic.startswith(RETRY_PREFIX):
-                raise UsageError("Retry Group is not supported for batching")
-            if message.topic != first.topic:
-                raise UsageError("The topic of the messages in one batch should be the same")
-            if message.wait_store != first.wait_store:
-                raise UsageError("The waitStoreMsgOK of the messages in one batch should the same")
-            if message.attempt != 1:
-                raise UsageError("a batch is not merged with an earlier attempt: send the message alone")
+            if (
+                message.topic != first.topic
+                or message.wait_store != first.wait_store
+                or message.attempt != 1
+                or message.is_delayed
+                or message.topic.startswith(RETRY_PREFIX)
+            ):
+                raise UsageError(_why_not_together(message, first))
             msg_id, part = self.item(message, born_ms)
             ids.append(msg_id)
             parts.append(part)
@@ -549,6 +547,19 @@ def properties_bytes(properties: dict[str, str]) -> bytes:
     if len(data) > PROPERTIES_BYTES_MAX:
         raise MessageIllegal(f"the message properties are {len(data)} bytes long, MAX: {PROPERTIES_BYTES_MAX}")
     return data
+
+
+def _why_not_together(message: Message, first: Message) -> str:
+    """Return why a message may not be in a batch with the first one of it."""
+    if message.is_delayed:
+        return "TimeDelayLevel is not supported for batching"
+    if message.topic.startswith(RETRY_PREFIX):
+        return "Retry Group is not supported for batching"
+    if message.topic != first.topic:
+        return "The topic of the messages in one batch should be the same"
+    if message.wait_store != first.wait_store:
+        return "The waitStoreMsgOK of the messages in one batch should the same"
+    return "a batch is not merged with an earlier attempt: send the message alone"
 
 
 def vip_address(address: str) -> str:
