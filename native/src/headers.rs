@@ -67,6 +67,34 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Read what every header in JSON says, code, flag and opaque, if all of it is as everybody writes it: fields are texts, and numbers
+/// are numbers of 32 bits.
+pub fn head_json(header: &[u8], fields_max: usize) -> Option<(i32, i32, i32)> {
+    std::str::from_utf8(header).ok()?;
+    let (mut code, mut flag, mut opaque, mut version, mut language) = (None, None, None, None, None);
+    let mut scanner = Scanner::new(header);
+    scanner.object(|inner, name| {
+        match name {
+            b"code" => code = Some(inner.plain_32()?),
+            b"flag" => flag = Some(inner.plain_32()?),
+            b"opaque" => opaque = Some(inner.plain_32()?),
+            b"version" => version = Some(inner.plain_32()?),
+            b"language" => language = Some(inner.string()?),
+            b"remark" => drop(inner.string()?),
+            b"extFields" => {
+                let mut left = fields_max;
+                inner.object(|inner, _| {
+                    left = left.checked_sub(1)?;
+                    inner.string().map(drop)
+                })?;
+            }
+            _ => inner.skip()?,
+        }
+        Some(())
+    })?;
+    (version.is_some() && language.is_some() && scanner.at_end()).then_some((code?, flag?, opaque?))
+}
+
 /// Read a header that is JSON.
 pub fn send_header_json(header: &[u8]) -> Option<SendHeader<'_>> {
     std::str::from_utf8(header).ok()?;
@@ -237,6 +265,7 @@ mod tests {
                 }
                 header.truncate(header.len().saturating_sub(cut / 20));
                 let _ = send_header_json(&header);
+                let _ = head_json(&header, 9);
                 let _ = send_header_rocketmq(&header);
             }
         }

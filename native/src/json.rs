@@ -62,6 +62,11 @@ impl<'a> Scanner<'a> {
         i32::try_from(self.integer()?).ok()
     }
 
+    /// Read a whole number of 32 bits that stands in no string.
+    pub fn plain_32(&mut self) -> Option<i32> {
+        i32::try_from(integer_of(self.number()?)?).ok()
+    }
+
     /// Read a truth value, which may stand in a string, or be 0 or 1.
     pub fn boolean(&mut self) -> Option<bool> {
         match self.peek()? {

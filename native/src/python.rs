@@ -16,6 +16,7 @@ use crate::answers::{self, Form, Pulled};
 use crate::batch;
 use crate::filtering::{self, Area, Names, Node, Number, Room, Search, Sign, Texts};
 use crate::frames::{self, Rest};
+use crate::headers;
 use crate::keys::{self, Bytes};
 use crate::messages::{self as columns, Illegal, Numbers, Sender, Source, Target};
 use crate::properties;
@@ -139,14 +140,7 @@ impl Messages {
 
     /// Return messages whose bodies are numbers in decimal digits, and that share everything else.
     #[classmethod]
-    fn numbers(
-        _type: &Bound<'_, PyType>,
-        bodies: Vec<i64>,
-        properties: &[u8],
-        born_ms: i64,
-        host: &[u8],
-        code: i64,
-    ) -> Self {
+    fn numbers(_type: &Bound<'_, PyType>, bodies: Vec<i64>, properties: &[u8], born_ms: i64, host: &[u8], code: i64) -> Self {
         let texts: Vec<String> = bodies.iter().map(i64::to_string).collect();
         let source = Source::new(Box::new(texts.concat()), host);
         let (mut inner, mut at) = (columns::Messages::default(), 0_usize);
@@ -371,6 +365,12 @@ fn pull_head<'py>(
     let pulled = Pulled { code, remark: &remark, offsets: offsets.into(), birth_ms, version };
     pulled.head(serialization, opaque, size_bytes, &mut out);
     PyBytes::new(py, &out)
+}
+
+/// Return code, flag and opaque of a header in JSON; None: it must be decoded to be believed.
+#[pyfunction]
+fn head_json(header: &[u8], fields_max: usize) -> Option<(i32, i32, i32)> {
+    headers::head_json(header, fields_max)
 }
 
 /// Cut a run of bytes into whole frames.
@@ -843,7 +843,9 @@ fn node_of(program: &Bound<'_, PyTuple>, names: &mut Names, depth: usize) -> PyR
     Ok(match kind {
         "number" => match (sign_of(&part(2)?.extract::<PyBackedStr>()?), part(3)?) {
             (None, _) => Node::Unsure,
-            (Some(sign), value) if value.is_instance_of::<PyFloat>() => Node::Number(name()?, sign, Number::Double(value.extract()?)),
+            (Some(sign), value) if value.is_instance_of::<PyFloat>() => {
+                Node::Number(name()?, sign, Number::Double(value.extract()?))
+            }
             (Some(sign), value) => Node::Number(name()?, sign, Number::Whole(value.extract()?)),
         },
         "text" => Node::Text(name()?, part(2)?.extract()?),
@@ -936,7 +938,7 @@ mod halfmoon_native {
     #[pymodule_export]
     use super::{
         Messages, Reader, Sieve, batch_drafts, batch_items, crc32, cut, done_answers, encode_batch, encode_properties, gather, half_properties,
-        index_entries, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, stored_properties, tag_hash,
+        head_json, index_entries, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, stored_properties, tag_hash,
         tag_matches, whole_records,
     };
 

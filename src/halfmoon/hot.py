@@ -71,6 +71,7 @@ __all__ = [
     "encode_properties",
     "end_header_json",
     "gather",
+    "head_json",
     "index_entries",
     "index_hash",
     "keys_of",
@@ -122,7 +123,7 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.properties import encode_properties, stored_properties, tag_hash
     from halfmoon.columns.reading import Reader
     from halfmoon.columns.record import gather, record_rows, whole_records
-    from halfmoon.columns.requests import request_frame
+    from halfmoon.columns.requests import head_json, request_frame
     from halfmoon.columns.rows import row_columns
 else:
     Messages, Reader, Sieve = _found.Messages, _found.Reader, _found.Sieve
@@ -130,6 +131,7 @@ else:
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
     done_answers, pull_head = _found.done_answers, _found.pull_head
     gather, record_rows = _found.gather, _found.record_rows
+    head_json = _found.head_json
     encode_batch, encode_properties, request_frame = _found.encode_batch, _found.encode_properties, _found.request_frame
     stored_properties, tag_hash = _found.stored_properties, _found.tag_hash
     index_entries, record_keys, whole_records = _found.index_entries, _found.record_keys, _found.whole_records

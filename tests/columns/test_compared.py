@@ -14,7 +14,10 @@ from halfmoon.wire.codes import JSON, ROCKETMQ, VERSION
 from tests.columns.conftest import joined, native
 
 HERE = Path(__file__).parent
-COMPARING = [HERE / "test_twins.py", HERE / "test_filtering.py", HERE / "test_compared.py", HERE.parent / "spark" / "test_rows.py"]
+COMPARING = [
+    *(HERE / f"test_{name}.py" for name in ("twins", "filtering", "heads", "compared")),
+    HERE.parent / "spark" / "test_rows.py",
+]
 """Tests whose examples are many: `make fuzz` runs them for long."""
 
 SAID = {"INTERFACE", "VERSION"}

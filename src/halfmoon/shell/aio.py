@@ -21,7 +21,7 @@ from halfmoon.limits import CONNECTION_IDLE_MS
 from halfmoon.model import split_address
 from halfmoon.shell.unreached import unreached
 from halfmoon.wire.codes import JSON, Language
-from halfmoon.wire.command import Command, decode, encode, reply_command, request_bytes
+from halfmoon.wire.command import Command, commands, encode, reply_command, request_bytes
 from halfmoon.wire.frame import Inbox
 
 Handler = Callable[[str, Command], "Command | Awaitable[Command | None] | None"]
@@ -323,8 +323,7 @@ class _Link(asyncio.Protocol):
         self._read_at = self._active_at = self._loop.time()
         try:
             self._inbox.feed(data)
-            for frame in self._inbox.frames():
-                command = decode(frame.header, frame.body, frame.serialization)
+            for command in commands(self._inbox):
                 if command.flag & 1:
                     if (future := self.over(command.opaque)) is not None:
                         future.set_result(command)

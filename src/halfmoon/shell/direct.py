@@ -21,7 +21,7 @@ from halfmoon.limits import CONNECTION_IDLE_MS
 from halfmoon.model import split_address
 from halfmoon.shell.unreached import unreached
 from halfmoon.wire.codes import JSON
-from halfmoon.wire.command import Command, decode, request_bytes
+from halfmoon.wire.command import Command, commands, request_bytes
 from halfmoon.wire.frame import Inbox
 
 CONNECT_TIMEOUT_MS = 3000
@@ -217,8 +217,7 @@ class _Link:
         if not piece:
             raise self._lost("closed by the peer")
         self._inbox.feed(piece)
-        for frame in self._inbox.frames():
-            command = decode(frame.header, frame.body, frame.serialization)
+        for command in commands(self._inbox):
             if command.flag & 1 and command.opaque == opaque:
                 return command
             log.debug("dropped on a connection that asks only: code=%s from=%s", command.code, self.address)

@@ -10,19 +10,22 @@ Layout of a frame (big endian)::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as struct_error
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
+from msgspec import defstruct
 from msgspec.structs import astuple
 
 from halfmoon.columns.requests import PREFIX, header_json, header_rocketmq
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import BadHeader
-from halfmoon.hot import request_frame
+from halfmoon.hot import head_json, request_frame
 from halfmoon.limits import HEADER_FIELDS_MAX
 from halfmoon.wire.codes import JSON, ONEWAY, RESPONSE, ROCKETMQ, VERSION, Language
+from halfmoon.wire.frame import Inbox
 from halfmoon.wire.json import BadBody, standard
 from halfmoon.wire.table import Header, fields_of, parse, request_type
 
@@ -101,6 +104,46 @@ def reply_command(
         body=body,
         serialization=request.serialization,
     )
+
+
+class Reply:
+    """A command whose header is well-formed JSON, and is read when something of it is asked for; for the rest a `Command`."""
+
+    __slots__ = ("_command", "_header", "body", "code", "flag", "opaque")
+    serialization = JSON
+
+    def __init__(self, head: tuple[int, int, int], header: bytes, body: bytes) -> None:
+        self.code, self.flag, self.opaque = head
+        self._header, self.body = header, body
+
+    def header(self, cls: type[H]) -> H:
+        """Return the fields as a header class. Raises BadHeader."""
+        decoder = _decoders.get(cls) or _decoders.setdefault(cls, json_decoder(defstruct("Of", [("extFields", cls)]), strict=False))
+        try:
+            found: H = decoder.decode(self._header).extFields
+        except msgspec.ValidationError:
+            found = parse(cls, self.fields)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_command":
+            self._command = decode(self._header, self.body, JSON)
+            return self._command
+        return getattr(self._command, name)
+
+
+_decoders: dict[type[Header], Any] = {}
+"""By header class; no more than the protocol has."""
+
+
+def commands(inbox: Inbox) -> Iterator[Command]:
+    """Return what came in whole frames, in order. Raises BadFrame, BadHeader."""
+    for frame in inbox.frames():
+        head = head_json(frame.header, HEADER_FIELDS_MAX) if frame.serialization == JSON else None
+        if head is not None:
+            yield cast(Command, Reply(head, frame.header, frame.body))
+        else:
+            yield decode(frame.header, frame.body, frame.serialization)
 
 
 # ---------------------------------------------------------------- encode
