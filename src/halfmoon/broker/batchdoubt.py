@@ -50,12 +50,12 @@ class Doubt:
     ) -> None:  # fmt: skip
         self._batches, self._name, self._name_servers, self._start, self._warn = batches, name, name_servers, start, warn
         self._asking: set[tuple[str, int, str]] = set()
-        self._answers: list[Callable[[int], None]] = []
+        self.answers: list[Callable[[int], None]] = []
         """What operations brought; carried out in the core's turn, for they write nothing themselves."""
 
     def turn(self, now: int) -> None:
         """Carry out what was answered since the last turn."""
-        answers, self._answers = self._answers, []
+        answers, self.answers = self.answers, []
         for answer in answers:
             answer(now)
 
@@ -100,7 +100,7 @@ class Doubt:
         except (HalfmoonError, PeerError) as exc:
             result = None
             self._warn("what became of batch %d of %.255r is not known: %s", batch, id, exc)
-        self._answers.append(lambda now: self._answered(key, result, parts, now))
+        self.answers.append(lambda now: self._answered(key, result, parts, now))
 
     def _answered(self, key: tuple[str, int, str], result: str | None, parts: Parts, now: int) -> None:
         self._asking.discard(key)
@@ -139,7 +139,7 @@ class Doubt:
         try:
             header = ResolveBatch(transactional_id=id, batch_id=batch, participant=self._name, applied=True)
             yield from self._call(coordinator, header)
-            self._answers.append(lambda now: self._told(id, batch, now))
+            self.answers.append(lambda now: self._told(id, batch, now))
         except HalfmoonError as exc:
             self._asking.discard((id, -1, ""))
             self._warn("%s is not told that batch %d of %.255r is applied: %s", coordinator, batch, id, exc)

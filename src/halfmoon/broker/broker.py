@@ -94,6 +94,8 @@ class Broker:
         transactions = self.transactions
         self.gate = Gate(context, self.sends, transactions.halves, transactions.repeats, self.delays, self.redelivery)
         self.pulls = Pulls(context, self.holds)
+        self._notes_arrivals = self.pulls.filters.bitmaps is not None
+        self._sync_flush = self.store.sync_flush
         self.membership = Membership(context, self.pulls)
         self.locks = Locks(settings, self.topics, self.membership.tell)
         self.progress = Progress(context)
@@ -148,7 +150,6 @@ class Broker:
     def commit(self, now: int) -> None:
         """Handle everything fed: sends by group, then all else in order, then pulls; then what became visible wakes others."""
         self.durable.now = now
-        self.pulls.turn(now)
         plain: list[tuple[Peer, bytes, Frame]] = []
         pulls: list[tuple[Peer, bytes, Frame]] = []
         decide = self.transactions.decisions.take
@@ -158,14 +159,18 @@ class Broker:
                     pulls.append((peer, data, frame))
                 elif not decide(peer, data, frame):
                     plain.append((peer, data, frame))
+        if plain or pulls or self.holds.count or self._notes_arrivals:
+            self.pulls.turn(now)
         self.gate.turn(now)
         self.transactions.turn(now)
-        self.batches.turn(now)
+        if self.batches.doubt.answers:
+            self.batches.turn(now)
         for peer, data, frame in plain:
             self._plain(peer, data, frame, now)
         for peer, data, frame in pulls:
             self._hot_pull(peer, data, frame, now)
-        self.store.flush(len(self.durable))
+        if self._sync_flush:
+            self.store.flush(len(self.durable))
         self._settle(now)
 
     def lost(self, peer: int, now: int) -> None:
@@ -217,12 +222,15 @@ class Broker:
 
     def effects(self) -> list[CoreEffect]:
         """Take out what is to be done: answers, syncs, saved tables, operations."""
-        self.membership.notify()
-        found: list[CoreEffect] = [*self.peers.effects()]
+        if self.membership.changed:
+            self.membership.notify()
+        found = self.peers.effects()
         if works := self.store.work():
             found += map(self._settled, works)
-        found += self.transactions.work()
-        found += self.tables.save_changed(everything_changed=self._stopping)
+        if works := self.transactions.work():
+            found += works
+        if self.tables.touched or self._stopping:
+            found += self.tables.save_changed(everything_changed=self._stopping)
         if self._starts:
             found += self._starts
             self._starts = []
@@ -268,14 +276,14 @@ class Broker:
 
     def _settle(self, now: int) -> None:
         """Let others see what became durable or visible: answers to waiting sends, pulls that waited for messages."""
-        store = self.store
-        if self.durable:
+        if self.durable.waiting:
             self.durable.reached(now)
-        for arrival in store.arrivals():
+        arrivals, holds = self.store.arrivals(), self.holds
+        for arrival in arrivals if holds.count or self._notes_arrivals else ():
             topic, queue_id, max_offset, _ = arrival
-            self.pulls.filters.arrived(store, arrival)
-            if self.holds.count and self.holds.of_queue(topic, queue_id):
-                for hold in self.holds.arrived(topic, queue_id, max_offset, arrival.tag_codes):
+            self.pulls.filters.arrived(self.store, arrival)
+            if holds.of_queue(topic, queue_id):
+                for hold in holds.arrived(topic, queue_id, max_offset, arrival.tag_codes):
                     self._go_on(hold)
 
     def _settled(self, work: Work[Any]) -> Work[Any]:

@@ -40,18 +40,19 @@ class Durable:
     def __init__(self, store: Store, peers: Peers, now: int) -> None:
         self._store, self._peers, self.now = store, peers, now
         self._sync_flush = store.sync_flush
-        self._waiting: deque[Waiting] = deque()
+        self.waiting: deque[Waiting] = deque()
+        """Those who wait, in the order of the log."""
         self._deadlines: deque[Waiting] = deque()
         self._bytes = 0
         self._syncs = False
         """Somebody waits for a sync that async flush would not start by itself."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def check_room(self, size_bytes: int = 0) -> None:
         """Raise SystemBusy (2) when too many wait, or too much. To be asked before anything is changed."""
-        if len(self._waiting) >= WAITING_MAX or self._bytes + size_bytes > WAITING_BYTES_MAX:
+        if len(self.waiting) >= WAITING_MAX or self._bytes + size_bytes > WAITING_BYTES_MAX:
             raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
 
     # ------------------------------------------------------------ waiting
@@ -87,12 +88,12 @@ class Durable:
             self._deadlines.append(waiting)
 
     def _add(self, waiting: Waiting) -> None:
-        self._waiting.append(waiting)
+        self.waiting.append(waiting)
         self._bytes += waiting.size_bytes
 
     def reached(self, now: int) -> None:
         """Tell those for whom the log is durable now, or will not be."""
-        waiting, offset, failure = self._waiting, self._store.durable_offset, self._store.failure
+        waiting, offset, failure = self.waiting, self._store.durable_offset, self._store.failure
         self.now = now
         refusal = None if failure is None else ServiceNotAvailable(f"service not available now: {failure}")
         while waiting and (refusal is not None or waiting[0].end_offset <= offset):

@@ -57,7 +57,8 @@ class Membership:
         self._clients, self._groups, self._topics = context.clients, context.groups, context.topics
         self._pulls, self._peers = pulls, context.peers
         self._notices = 0
-        self._changed: dict[str, None] = {}  # consumer groups whose members are to be told, in order
+        self.changed: dict[str, None] = {}
+        """Consumer groups whose members are to be told at the end of this turn, in order."""
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -120,38 +121,36 @@ class Membership:
             [subscription.subscription(now) for subscription in data.subscription_data_set],
         )  # fmt: skip
         if changed:
-            self._changed[data.group_name] = None
+            self.changed[data.group_name] = None
 
     def unregister(self, request: Request) -> Reply:
         """Take a client out of the groups it names (35)."""
         header = request.header(UnregisterClient)
         changed = self._clients.unregister(request.peer.number, header.producer_group, header.consumer_group)
-        self._changed.update(dict.fromkeys(changed))
+        self.changed.update(dict.fromkeys(changed))
         return Reply()
 
     def lost(self, peer: int) -> None:
         """A connection is gone: its groups hear of it at once."""
-        self._changed.update(dict.fromkeys(self._clients.lost(peer)))
+        self.changed.update(dict.fromkeys(self._clients.lost(peer)))
 
     def expire(self, before_ms: int) -> None:
         """Drop clients that were not heard from, close their connections, and tell the others."""
         groups, silent = self._clients.expire(before_ms)
         for peer in silent:
             self._peers.close(peer, "no heartbeat")
-        self._changed.update(dict.fromkeys(groups))
+        self.changed.update(dict.fromkeys(groups))
 
     def tell(self, group: str) -> None:
         """Have the members of a group told at the end of this turn to share out anew."""
-        self._changed[group] = None
+        self.changed[group] = None
 
     def notify(self) -> None:
         """Tell every member of the groups that changed in this turn (40, one-way), those who caused it included.
 
         Once a turn and group: thousands of members that come or go together cost thousands of notices, not millions.
         """
-        if not self._changed:
-            return
-        groups, self._changed = self._changed, {}
+        groups, self.changed = self.changed, {}
         for group in groups:
             info, config = self._clients.group(group), self._groups.get(group)
             if info is None or (config is not None and not config.notify_consumer_ids_changed_enable):

@@ -45,7 +45,8 @@ class Tables:
         self._disk = disk
         self._tables: dict[str, _Table] = {}
         self._in_a_hurry = False
-        self._touched = False  # a table may have something to save
+        self.touched = False
+        """A table may have something to save."""
         self.failed: dict[str, str] = {}
         """Paths whose last save failed, with the reason; tried again with the next change or `save_changed`."""
 
@@ -88,7 +89,7 @@ class Tables:
         table = self._tables[path] = _Table(path, dump, patient)
 
         def changed() -> None:
-            table.changed = self._touched = True
+            table.changed = self.touched = True
 
         return changed
 
@@ -97,9 +98,9 @@ class Tables:
 
         Patient ones, and those whose last save failed, only with ``everything_changed``, or once `hurry` was called.
         """
-        if not self._touched and not everything_changed:
+        if not self.touched and not everything_changed:
             return []
-        self._touched = False
+        self.touched = False
         works = []
         for table in self._tables.values():
             patient = (table.patient and not self._in_a_hurry) or table.path in self.failed
@@ -118,7 +119,7 @@ class Tables:
 
     def hurry(self) -> None:
         """The broker stops: from now on no table waits for the next round, and each is tried once more only."""
-        self._in_a_hurry = self._touched = True
+        self._in_a_hurry = self.touched = True
         self.failed.clear()
 
     def when_saved(self, paths: Iterable[str], told: Told, now: int) -> None:
@@ -132,7 +133,7 @@ class Tables:
                 told("; ".join(filter(None, ended)) or None, now)
 
         for table in changed:
-            table.changed = self._touched = True
+            table.changed = self.touched = True
             table.waiting.append(one_ended)
         if not changed:
             told(None, now)
@@ -147,7 +148,7 @@ class Tables:
 
     def _saved(self, table: _Table, waiting: list[Told], result: Any, now: int) -> None:
         table.busy = False
-        self._touched = True
+        self.touched = True
         if isinstance(result, Exception):
             if table.path not in self.failed:
                 log.error("a table is not saved, and what depends on it is refused: path=%s error=%s", table.path, result)

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from halfmoon.broker.checks import Checks
 from halfmoon.broker.context import Context
@@ -22,7 +21,6 @@ from halfmoon.broker.pending import Pending
 from halfmoon.broker.repeats import Repeats
 from halfmoon.broker.request import Handlers
 from halfmoon.broker.send import Sends
-from halfmoon.effects import Work
 from halfmoon.store.transactions import TransactionIndex
 from halfmoon.wire.headers.transaction import (
     CheckTransaction,
@@ -62,6 +60,10 @@ class Transactions:
         self.lifetime = Lifetime(context.tables, 0 if newest is None else newest.store_s * 1000, now, warn)
         self.checks = Checks(context, index, self.halves, self.given_up.give_up, self.lifetime, warn)
         self.checks.on_round = self._round_ended
+        self.turn = self.decisions.settle
+        """Carries out the decisions of a turn, once its half messages are stored."""
+        self.work = index.work
+        """Takes out what is to be run where waiting is allowed."""
         self.pending = Pending(context, index, self.halves, self.decisions, self.checks, self.given_up, late)
 
     def handlers(self) -> Handlers:
@@ -76,10 +78,6 @@ class Transactions:
             DecideTransaction: pending.decide,
             GetTransactionStats: pending.stats,
         }
-
-    def turn(self, now: int) -> None:
-        """Carry out the decisions of a turn, once its half messages are stored."""
-        self.decisions.settle(now)
 
     def due(self) -> int:
         """When `tick` wants to be called."""
@@ -113,10 +111,6 @@ class Transactions:
             self._not_before = now + LOOK_AGAIN_MS
         self.index.tick(now)
         self._fewer.tick(now)
-
-    def work(self) -> list[Work[Any]]:
-        """Take out what is to be run where waiting is allowed."""
-        return self.index.work()
 
     def stop(self, now: int) -> None:
         """Take nothing more."""

@@ -53,6 +53,8 @@ class Making:
         self._forgotten: set[_Key] = set()
         self._to_tell: list[Made] = []
         """Those whose queue is not to be made any more: they look again."""
+        self.asked = False
+        """Whether `start` has something to do, once what runs has ended."""
         self._refusal: Exception | None = None
 
     def ready(self, topic: str, queue_id: int) -> bool:
@@ -86,10 +88,11 @@ class Making:
             if key not in self._queues and key not in self._wanted:
                 self._new(topic, queue_id)  # raises for a name that cannot be a directory
             self._wanted.setdefault(key, []).append(made)
+            self.asked = True
 
     def start(self, leave: Callable[[Work[Any]], None]) -> None:
         """Leave the making of what is wanted as work, one at a time."""
-        if self._running or not (self._wanted or self._to_tell):
+        if self._running:
             return
         to_tell, self._to_tell = self._to_tell, []
         jobs: dict[_Key, _Job] = {}
@@ -105,6 +108,7 @@ class Making:
                     self._health.write_failed("a reservation of queue offsets", exc)
                     error = exc
             to_tell += waiting
+        self.asked = bool(self._wanted)
 
         def done(result: Any, now: int) -> None:
             _tell(to_tell, error, now)
@@ -116,6 +120,7 @@ class Making:
         """A topic was deleted: what is wanted of it is not made, what is being made is removed; who waits looks again."""
         for key in [key for key in self._wanted if key[0] == topic]:
             self._to_tell += self._wanted.pop(key)
+            self.asked = True
         self._forgotten.update(key for key in self._running if key[0] == topic)
 
     def give_up(self, refusal: Exception) -> None:

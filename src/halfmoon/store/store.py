@@ -72,6 +72,8 @@ class Store:
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()
         self._visible = Visible(self._log, self.health)
+        self.arrivals = self._visible.take_arrivals
+        """Takes out what became visible since the last call."""
         self._work: list[Work[Any]] = []
         self._stopping = self._closed = False
         self._now = self._reads = 0
@@ -252,10 +254,6 @@ class Store:
         queue = self._queues.get((topic, queue_id))
         if queue is not None and queue.held:
             self._visible.release(queue)
-
-    def arrivals(self) -> list[Arrival]:
-        """Take out what became visible since the last call."""
-        return self._visible.take_arrivals()
 
     # ------------------------------------------------------------ read
 
@@ -455,7 +453,8 @@ class Store:
         """Take out what is to be run where waiting is allowed."""
         if self._reserve.wanted and not self.failure:
             self._reserve.start(self._work.append)
-        self._making.start(self._work.append)
+        if self._making.asked:
+            self._making.start(self._work.append)
         taken, self._work = self._work, []
         return taken
 

@@ -8,10 +8,10 @@ become a `Close`. Never decides what a frame means.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from halfmoon.effects import Close, Write
+from halfmoon.effects import Close, CoreEffect, Write
 from halfmoon.errors import UsageError
 from halfmoon.hot import Frame, cut
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX, PARTIAL_BYTES_MAX
@@ -120,12 +120,13 @@ class Peers:
         self._partial_bytes += len(data)
         self._fed.append(peer)
 
-    def take(self, now: int, read: Read = _read) -> Iterator[tuple[Peer, bytes, list[Frame]]]:
-        """Yield, for each connection that brought whole frames since the last call, the peer, its bytes and their frames.
+    def take(self, now: int, read: Read = _read) -> list[tuple[Peer, bytes, list[Frame]]]:
+        """Return, for each connection that brought whole frames since the last call, the peer, its bytes and their frames.
 
         ``read`` cuts them, and may keep some for itself. A connection whose next bytes are no frame is closed by `effects`, after
         what stood before them was answered; one whose bytes we fail to read is closed as well.
         """
+        found: list[tuple[Peer, bytes, list[Frame]]] = []
         fed, self._fed = self._fed, []
         for peer in fed:
             peer.heard_ms = now
@@ -143,11 +144,12 @@ class Peers:
             peer.chunks = [data[used:]] if rest else []
             peer.size = rest
             if frames:
-                yield peer, data, frames
+                found.append((peer, data, frames))
             if wrong is not None:
                 self._wrong.append((peer, wrong))
         if self._partial_bytes > self._partial_bytes_max:
             self._shed()
+        return found
 
     def _shed(self) -> None:
         for peer in sorted(self._peers.values(), key=lambda peer: -peer.size):
@@ -205,14 +207,14 @@ class Peers:
         for peer in self._peers.values():
             peer.heard_ms += by_ms
 
-    def effects(self) -> list[Write | Close]:
+    def effects(self) -> list[CoreEffect]:
         """Take out one `Write` for each peer that has answers, then the closes."""
         if self._wrong:
             for peer, wrong in self._wrong:
                 self.close(peer, wrong)
             self._wrong.clear()
         touched, self._touched = self._touched, []
-        found: list[Write | Close] = []
+        found: list[CoreEffect] = []
         for peer in touched:
             found.append(Write(peer.number, peer.out))
             peer.out = []
