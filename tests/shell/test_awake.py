@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.shell.awake import AWAKE_NS, QUICK_MIN, Awake
+from halfmoon.shell.awake import AWAKE_NS, LOST_NS, QUICK_MIN, REST_NS, Awake
 
 
 class Loop:
@@ -87,3 +87,15 @@ def test_connections_that_ask_in_one_round_let_the_loop_sleep() -> None:
         loop.requests(1)
         loop.awake.crowded()
     assert not loop.soon
+
+
+def test_a_loop_that_others_took_the_core_from_sleeps_for_a_while() -> None:
+    loop = Loop()
+    loop.requests(QUICK_MIN + 1)
+    assert loop.round()
+    loop.now += LOST_NS + 1
+    assert not loop.round()
+    loop.requests(REST_NS // AWAKE_NS)
+    assert not loop.soon, "however quickly requests come"
+    loop.requests(2 * REST_NS // AWAKE_NS + QUICK_MIN)
+    assert loop.round()

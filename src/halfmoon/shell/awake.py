@@ -2,8 +2,8 @@
 
 To fall asleep and be woken costs a lone request and its server more than the request itself does. A loop that is awake looks at its
 sockets a few hundred times a millisecond instead, and everything else goes on as ever. It falls asleep again when the next request
-does not come soon, so idle and slow clients cost nothing, and when several come at once, which are cheaper together. Where client
-and server share one core, requests never follow each other so soon, and nothing is different.
+does not come soon, so idle and slow clients cost nothing, and when several come at once, which are cheaper together. Where others
+want the core as well, it sleeps as they do: who is awake all the time is put behind those who were not, and waits longest.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from time import perf_counter_ns
 from typing import Any
 
 AWAKE_NS = 500_000
-"""How long the loop stays awake for the next request. A request and its answer take 100 to 350 us, as fast as the machine is; a
+"""How long the loop stays awake for the next request. A request and its answer take 100 to 350 us, as fast as the machine is;
 clients that ask less than 2,000 times a second together let the loop sleep."""
+
+LOST_NS, REST_NS = 2_000_000, 1_000_000_000
+"""A look that comes so late after the one before says that others had the core; for how long the loop sleeps as ever then."""
 
 QUICK_MIN = 16
 """Requests in a row, each at most `AWAKE_NS` behind the one before, after which the loop stays awake."""
@@ -23,11 +26,11 @@ QUICK_MIN = 16
 class Awake:
     """Whether to sleep. ``call_soon`` is the loop's; ``clock`` gives nanoseconds."""
 
-    __slots__ = ("_call_soon", "_clock", "_heard", "_quick", "_until", "is_awake")
+    __slots__ = ("_call_soon", "_clock", "_heard", "_quick", "_rests_until", "_seen", "_until", "is_awake")
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], Any], clock: Callable[[], int] = perf_counter_ns) -> None:
         self._call_soon, self._clock = call_soon, clock
-        self._until = self._quick = 0
+        self._until = self._quick = self._seen = self._rests_until = 0
         self.is_awake = self._heard = False
 
     def alone(self) -> bool:
@@ -46,15 +49,18 @@ class Awake:
         """What came was answered."""
         now = self._clock()
         self._quick = self._quick + 1 if now < self._until else 0
-        self._until = now + AWAKE_NS
-        if self._quick >= QUICK_MIN and not self.is_awake:
+        self._seen, self._until = now, now + AWAKE_NS
+        if self._quick >= QUICK_MIN and not self.is_awake and now >= self._rests_until:
             self.is_awake = True
             self._call_soon(self._look)
 
     def _look(self) -> None:
         """Run in each round of the loop while it is awake."""
-        self._heard = False
-        if self._quick >= QUICK_MIN and self._clock() < self._until:
+        now, self._heard = self._clock(), False
+        if now - self._seen > LOST_NS:
+            self._rests_until = now + REST_NS
+        self._seen = now
+        if self._quick >= QUICK_MIN and self._rests_until <= now < self._until:
             self._call_soon(self._look)
         else:
             self.is_awake = False
