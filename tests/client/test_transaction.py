@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon import AsyncTransactionProducer, TransactionProducer
-from halfmoon.client.core.send import TooManyRequests
-from halfmoon.errors import BrokerError, MessageIllegal, NoRoute, NotRunning, SendFailed, UsageError
+from halfmoon.errors import BrokerError, MessageIllegal, NoRoute, NotRunning, SendFailed, TooManyRequests, UsageError
 from halfmoon.model import Message, SendStatus, TransactionSendResult
 from halfmoon.wire.flags import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED
 from halfmoon.wire.headers.client import HeartBeat

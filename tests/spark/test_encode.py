@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfmoon.client.core.send import select_by_hash
+from halfmoon.client.core.selector import select_by_hash
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.model import RESERVED_PROPERTIES, Message, MessageQueue
 from halfmoon.spark import encode

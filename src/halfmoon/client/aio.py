@@ -21,7 +21,8 @@ from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.orderly import push_core
 from halfmoon.client.core.poll import HandedOut, PollCore
 from halfmoon.client.core.rebalance import Strategy
-from halfmoon.client.core.send import First, Selector, Sender, select_by_hash
+from halfmoon.client.core.selector import Selector, select_by_hash
+from halfmoon.client.core.send import First, Sender
 from halfmoon.client.core.tracing import Tracer
 from halfmoon.client.files import OffsetsOnDisk
 from halfmoon.client.life import Client, values_of

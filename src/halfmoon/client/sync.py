@@ -12,7 +12,7 @@ from typing import Any
 from halfmoon.client.aio import AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, Callback
 from halfmoon.client.blocking import Blocking
 from halfmoon.client.core.rebalance import Strategy
-from halfmoon.client.core.send import Selector
+from halfmoon.client.core.selector import Selector
 from halfmoon.client.settings import ProducerSettings, PullSettings, PushSettings
 from halfmoon.model import Message, MessageQueue, SendResult, StoredMessage
 from halfmoon.shell.threads import background

@@ -7,7 +7,7 @@ from copy import deepcopy
 
 import pytest
 
-from halfmoon.client.core.send import java_key_hash, select_by_hash
+from halfmoon.client.core.selector import java_key_hash, select_by_hash
 from halfmoon.errors import (
     ConnectFailed,
     MessageIllegal,

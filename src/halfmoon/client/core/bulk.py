@@ -11,7 +11,8 @@ from typing import NamedTuple
 from halfmoon.client.core.ask import call
 from halfmoon.client.core.names import wrap
 from halfmoon.client.core.outgoing import Outgoing
-from halfmoon.client.core.send import Sender, send_result
+from halfmoon.client.core.send import Sender
+from halfmoon.client.core.send_result import send_result
 from halfmoon.effects import Op, now, sleep
 from halfmoon.errors import ConnectFailed, HalfmoonError, NetworkError, UsageError
 from halfmoon.model import WAIT, MessageQueue, SendResult, SendStatus

@@ -11,7 +11,8 @@ from typing import Any
 from halfmoon.client.core.names import RETRY_PREFIX, wrap
 from halfmoon.client.core.outgoing import Outgoing
 from halfmoon.client.core.route import RouteTable
-from halfmoon.client.core.send import First, Selector, Sender
+from halfmoon.client.core.selector import Selector
+from halfmoon.client.core.send import First, Sender
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Op, Signal, now, spawn, steady, wait
 from halfmoon.errors import NotRunning

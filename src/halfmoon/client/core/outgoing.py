@@ -6,7 +6,10 @@ from typing import Protocol
 
 import msgspec
 
+from halfmoon.errors import MessageIllegal
+from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.model import LocalTransactionState, Message, MessageQueue, SendResult, StoredMessage
+from halfmoon.wire import properties as wire_properties
 
 
 class Outgoing(msgspec.Struct, gc=False):
@@ -34,3 +37,16 @@ class Witness(Protocol):
         from_check: bool,
     ) -> None:  # fmt: skip
         """A second phase was sent; the topic is the wire's."""
+
+
+def properties_text(properties: dict[str, str]) -> str:
+    """Return properties as a header carries them. Raises MessageIllegal when they are too long to be stored."""
+    return properties_bytes(properties).decode()
+
+
+def properties_bytes(properties: dict[str, str]) -> bytes:
+    """Return properties as they are stored. Raises MessageIllegal when they are too long for that."""
+    data = wire_properties.encode(properties)
+    if len(data) > PROPERTIES_BYTES_MAX:
+        raise MessageIllegal(f"the message properties are {len(data)} bytes long, MAX: {PROPERTIES_BYTES_MAX}")
+    return data

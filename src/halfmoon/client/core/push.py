@@ -17,11 +17,11 @@ from halfmoon.client.core.listener import ConsumeContext, Listener, Said, listen
 from halfmoon.client.core.member import Held
 from halfmoon.client.core.names import INNER_PRODUCER, retry_topic, unwrap
 from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
-from halfmoon.client.core.outgoing import Outgoing
+from halfmoon.client.core.outgoing import Outgoing, properties_text
 from halfmoon.client.core.pulling import Puller
 from halfmoon.client.core.rebalance import Strategy
 from halfmoon.client.core.running import running_info
-from halfmoon.client.core.send import Sender, properties_text
+from halfmoon.client.core.send import Sender
 from halfmoon.client.core.tracing import Tracer
 from halfmoon.client.settings import ProducerSettings, PushSettings
 from halfmoon.effects import Now, Op, Run, Signal, Steady, aside, now, run, sleep, spawn, steady, wait

@@ -23,7 +23,7 @@ from halfmoon.client.core.names import (
     retry_topic,
     wrap,
 )
-from halfmoon.client.core.send import properties_text
+from halfmoon.client.core.outgoing import properties_text
 from halfmoon.effects import Op, now, run
 from halfmoon.errors import MessageIllegal, QueryNotFound, UsageError, broker_error
 from halfmoon.limits import BODY_BYTES_MAX

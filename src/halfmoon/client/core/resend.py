@@ -16,7 +16,7 @@ from halfmoon.client.core.names import (
     check_sendable,
     retry_topic,
 )
-from halfmoon.client.core.send import properties_text
+from halfmoon.client.core.outgoing import properties_text
 from halfmoon.effects import Op, now
 from halfmoon.errors import GroupNotFound, UsageError, broker_error
 from halfmoon.limits import BODY_BYTES_MAX

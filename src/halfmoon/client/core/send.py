@@ -1,12 +1,9 @@
-"""Sending: a message made ready, and the attempts until a broker stored it within one budget of time. Knows no transactions.
-
-Codes of failures that no broker sent: 10001 no connection, 10002 no answer in time, 10003 no such broker.
-"""
+"""Sending: a message made ready, and the attempts until a broker stored it within one budget of time. Knows no transactions."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,43 +11,35 @@ import msgspec
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.faults import FaultTable, choose_queue
 from halfmoon.client.core.names import RETRY_PREFIX, check_message, check_sendable, check_topic, unwrap, wrap
-from halfmoon.client.core.outgoing import Outgoing, Witness
+from halfmoon.client.core.outgoing import Outgoing, Witness, properties_bytes, properties_text
 from halfmoon.client.core.route import PublishInfo, RouteTable
+from halfmoon.client.core.selector import Selector, select_by_hash
+from halfmoon.client.core.send_result import failure_code, send_result
 from halfmoon.client.core.unsure import Unsure
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Call, Now, Op, Steady, at_once, now, run, steady
 from halfmoon.errors import (
-    BadHeader,
     BrokerError,
     ConnectFailed,
-    ConnectionLost,
     MessageIllegal,
     NetworkError,
     NotRunning,
-    RequestTimeout,
     SendFailed,
     TooManyRequests,
     UsageError,
-    broker_error,
 )
-from halfmoon.limits import PROPERTIES_BYTES_MAX
-from halfmoon.model import UNIQ_KEY, WAIT, Message, MessageQueue, SendResult, SendStatus, java_hash
-from halfmoon.wire import properties as wire_properties
+from halfmoon.model import UNIQ_KEY, WAIT, Message, MessageQueue, SendResult, SendStatus
 from halfmoon.wire.command import Command
 from halfmoon.wire.compression import compress
 from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
-from halfmoon.wire.headers.send import SendBatchMessage, SendMessageReply, SendMessageV2
+from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
 from halfmoon.wire.ids import UniqueIds
 from halfmoon.wire.record import BatchItem, encode_batch
-
-Selector = Callable[[list[MessageQueue], Message, Any], "MessageQueue | None"]
-"""Chooses a queue from all writable ones (with the user's topic name), the message and the key. Runs in the event loop: quick."""
 
 COMPRESS_IN_THREAD_BYTES = 256 * 1024
 """Bodies from this size are compressed in a thread, because it takes longer than the hop."""
 
 _KINDS = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
-CONNECT_BROKER, ACCESS_BROKER_TIMEOUT, BROKER_NOT_EXIST = 10001, 10002, 10003
 
 _NOW, _STEADY = Now(), Steady()
 
@@ -498,57 +487,6 @@ class Sender:
 # ---------------------------------------------------------------- pure
 
 
-def send_result(reply: Command, outgoing: Outgoing, queue: MessageQueue, address: str, namespace: str = "") -> SendResult:
-    """Return what a reply says; codes 10, 11 and 12 are results too. Raises BrokerError, and NetworkError for a broken reply."""
-    if reply.code not in _STATUS:
-        raise broker_error(reply.code, reply.remark, address)
-    try:
-        header = reply.header(SendMessageReply)
-    except BadHeader as exc:
-        raise NetworkError(f"reply of a send without its fields: {exc}", address) from exc
-    queue_id = header.queue_id if header.queue_id >= 0 else queue.queue_id
-    if namespace or queue_id != queue.queue_id:
-        queue = MessageQueue(unwrap(queue.topic, namespace), queue.broker_name, queue_id)
-    return SendResult(
-        _STATUS[reply.code],
-        outgoing.msg_id,
-        header.msg_id,
-        queue,
-        header.queue_offset,
-        header.transaction_id,
-        header.region_id or "DefaultRegion",
-        header.trace_on is not False,
-        header.recall_handle or None,
-    )
-
-
-_STATUS = {status.value: status for status in SendStatus}
-
-
-def failure_code(cause: Exception | None) -> int:
-    """Return the code that tells callers why the last attempt failed. Follows ClientErrorCode."""
-    if isinstance(cause, BrokerError):
-        return cause.code
-    if isinstance(cause, RequestTimeout):
-        return ACCESS_BROKER_TIMEOUT
-    if isinstance(cause, ConnectFailed | ConnectionLost):
-        return CONNECT_BROKER
-    return BROKER_NOT_EXIST
-
-
-def properties_text(properties: dict[str, str]) -> str:
-    """Return properties as a header carries them. Raises MessageIllegal when they are too long to be stored."""
-    return properties_bytes(properties).decode()
-
-
-def properties_bytes(properties: dict[str, str]) -> bytes:
-    """Return properties as they are stored. Raises MessageIllegal when they are too long for that."""
-    data = wire_properties.encode(properties)
-    if len(data) > PROPERTIES_BYTES_MAX:
-        raise MessageIllegal(f"the message properties are {len(data)} bytes long, MAX: {PROPERTIES_BYTES_MAX}")
-    return data
-
-
 def _why_not_together(message: Message, first: Message) -> str:
     """Return why a message may not be in a batch with the first one of it."""
     if message.is_delayed:
@@ -566,25 +504,3 @@ def vip_address(address: str) -> str:
     """Return the broker's second port, two below the first. Follows MixAll.brokerVIPChannel."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) - 2}"
-
-
-def select_by_hash(queues: list[MessageQueue], message: Message, key: Any) -> MessageQueue | None:
-    """Choose by the key's Java hash: equal keys go to one queue. Follows SelectMessageQueueByHash (RocketMQ 4.9.8).
-
-    ``key`` is a str, or an int taken as a Java Integer or Long.
-    """
-    value = java_key_hash(key)
-    return queues[abs(value) % len(queues)]
-
-
-def java_key_hash(key: Any) -> int:
-    """Return Java's hashCode of a str or an int. Raises UsageError for other types."""
-    if isinstance(key, str):
-        return java_hash(key)
-    if isinstance(key, bool) or not isinstance(key, int) or not -(2**63) <= key < 2**63:
-        raise UsageError(f"expected a str or a 64-bit int as key, got {key!r}")
-    if not -(2**31) <= key < 2**31:
-        key &= 2**64 - 1
-        key = (key ^ key >> 32) & 0xFFFFFFFF
-        key = key - 2**32 if key & 0x80000000 else key
-    return int(key)
