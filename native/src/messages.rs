@@ -12,6 +12,7 @@
 //!
 //! A queue entry is `| physical offset i64 | size i32 | tag code i64 |`.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -394,30 +395,38 @@ impl Messages {
 
     // ------------------------------------------------------------ answers
 
-    /// The answers to those senders that are answered so, joined where neighbours are of one connection; the first message has
-    /// `queue_offset`. `None`: a message was not encoded.
-    pub fn answers(&self, which: i64, queue_offset: i64, form: &Form<'_>) -> Option<Vec<(i64, Vec<u8>)>> {
-        let mut found: Vec<(i64, Vec<u8>)> = Vec::new();
+    /// Give the answers to those senders that are answered so; the first message has `queue_offset`. `None`: a message was not
+    /// encoded.
+    pub fn answers(&self, which: i64, queue_offset: i64, form: &Form<'_>, told: &mut Told) -> Option<()> {
         let mut at = 0usize;
         for sender in &self.senders {
             let end = at.saturating_add(sender.count);
             if sender.how & which != 0 {
                 let places = self.places.get(at..end)?;
                 let offset = queue_offset.saturating_add(i64::try_from(at).ok()?);
-                match found.last_mut() {
-                    Some((peer, out)) if *peer == sender.peer => {
-                        form.answer(sender.serialization, places, offset, sender.opaque, out);
-                    }
-                    _ => {
-                        let mut out = Vec::with_capacity(512);
-                        form.answer(sender.serialization, places, offset, sender.opaque, &mut out);
-                        found.push((sender.peer, out));
-                    }
-                }
+                form.answer(sender.serialization, places, offset, sender.opaque, told.of(sender.peer)?);
             }
             at = end;
         }
-        Some(found)
+        Some(())
+    }
+}
+
+/// What each connection is told, joined, in the order in which they were told first.
+#[derive(Default)]
+pub struct Told {
+    /// Connection and frames.
+    pub found: Vec<(i64, Vec<u8>)>,
+    places: HashMap<i64, usize>,
+}
+
+impl Told {
+    fn of(&mut self, peer: i64) -> Option<&mut Vec<u8>> {
+        let place = *self.places.entry(peer).or_insert(self.found.len());
+        if place == self.found.len() {
+            self.found.push((peer, Vec::with_capacity(512)));
+        }
+        self.found.get_mut(place).map(|(_, frames)| frames)
     }
 }
 
@@ -484,7 +493,7 @@ mod tests {
                 let whole: usize = made.sizes(1, 8).iter().take(made.places().len()).sum();
                 prop_assert_eq!(whole, records.len());
                 let form = Form { region: "R", version: 1, queue_id: 1, host_hex: "00" };
-                let _ = made.answers(AT_ONCE, i64::MAX, &form);
+                let _ = made.answers(AT_ONCE, i64::MAX, &form, &mut Told::default());
             }
         }
     }

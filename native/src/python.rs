@@ -28,7 +28,7 @@ use crate::rows;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 16;
+const INTERFACE: i64 = 17;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -252,24 +252,6 @@ impl Messages {
         let mut of_one = |sender: &Sender| left.by_ref().take(sender.count).fold(0, i64::saturating_add);
         self.inner.senders().iter().map(&mut of_one).collect()
     }
-
-    /// Return (connection, frames) of the senders that are answered as `which` says; the first message has `queue_offset`.
-    #[allow(clippy::too_many_arguments)]
-    fn answers<'py>(
-        &self,
-        py: Python<'py>,
-        which: i64,
-        queue_id: i64,
-        queue_offset: i64,
-        region: PyBackedStr,
-        host_hex: PyBackedStr,
-        version: i16,
-    ) -> PyResult<Told<'py>> {
-        let form = Form { region: &region, version, queue_id, host_hex: &host_hex };
-        let found = self.inner.answers(which, queue_offset, &form);
-        let found = found.ok_or_else(|| PyIndexError::new_err("a message is not encoded"))?;
-        Ok(found.into_iter().map(|(peer, frames)| (peer, PyBytes::new(py, &frames))).collect())
-    }
 }
 
 // ---------------------------------------------------------------- reading
@@ -331,6 +313,26 @@ impl Reader {
 // ---------------------------------------------------------------- functions
 
 type Told<'py> = Vec<(i64, Bound<'py, PyBytes>)>;
+
+/// Return (connection, frames) of the senders of stored messages that are answered as `which` says. A group is messages of one queue,
+/// its id, and the queue offset of the first.
+#[pyfunction]
+fn send_answers<'py>(
+    py: Python<'py>,
+    groups: Vec<(PyRef<'py, Messages>, i64, i64)>,
+    which: i64,
+    region: PyBackedStr,
+    host_hex: PyBackedStr,
+    version: i16,
+) -> PyResult<Told<'py>> {
+    let mut told = columns::Told::default();
+    for (messages, queue_id, queue_offset) in groups {
+        let form = Form { region: &region, version, queue_id, host_hex: &host_hex };
+        let answered = messages.inner.answers(which, queue_offset, &form, &mut told);
+        answered.ok_or_else(|| PyIndexError::new_err("a message is not encoded"))?;
+    }
+    Ok(told.found.into_iter().map(|(peer, frames)| (peer, PyBytes::new(py, &frames))).collect())
+}
 
 /// Return (connection, frames) for (connection, opaque, serialisation) of each: that it is done, and nothing else.
 #[pyfunction]
@@ -938,8 +940,8 @@ mod halfmoon_native {
     #[pymodule_export]
     use super::{
         Messages, Reader, Sieve, batch_drafts, batch_items, crc32, cut, done_answers, encode_batch, encode_properties, gather, half_properties,
-        head_json, index_entries, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, stored_properties, tag_hash,
-        tag_matches, whole_records,
+        head_json, index_entries, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, send_answers,
+        stored_properties, tag_hash, tag_matches, whole_records,
     };
 
     #[pymodule_export]

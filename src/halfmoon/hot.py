@@ -85,6 +85,7 @@ __all__ = [
     "record_rows",
     "request_frame",
     "row_columns",
+    "send_answers",
     "stored_properties",
     "tag_hash",
     "tag_matches",
@@ -114,7 +115,7 @@ NATIVE: str | None = None if _found is None else _found.VERSION
 """Version of ``halfmoon-native`` that is used; None: what it does is done in Python."""
 
 if TYPE_CHECKING or _found is None:
-    from halfmoon.columns.answers import done_answers, pull_head
+    from halfmoon.columns.answers import done_answers, pull_head, send_answers
     from halfmoon.columns.batch import batch_drafts, batch_items, encode_batch
     from halfmoon.columns.filtering import Sieve, tag_matches
     from halfmoon.columns.frames import cut
@@ -135,4 +136,4 @@ else:
     encode_batch, encode_properties, request_frame = _found.encode_batch, _found.encode_properties, _found.request_frame
     stored_properties, tag_hash = _found.stored_properties, _found.tag_hash
     index_entries, record_keys, whole_records = _found.index_entries, _found.record_keys, _found.whole_records
-    put_numbers = _found.put_numbers
+    put_numbers, send_answers = _found.put_numbers, _found.send_answers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from types import ModuleType
 from typing import Any
 
@@ -59,5 +58,8 @@ def twins() -> tuple[Twin, Twin]:
 
 
 def joined(told):
-    """Return answers with those of one connection that are neighbours in one piece."""
-    return [(peer, b"".join(frame for _, frame in some)) for peer, some in groupby(told, lambda one: one[0])]
+    """Return answers with those of one connection in one piece, in the order in which connections come first."""
+    found = {}
+    for peer, frame in told:
+        found[peer] = found.get(peer, b"") + frame
+    return [*found.items()]

@@ -145,7 +145,7 @@ def answered(twin, places, serialization, queue_offset=77, opaque=12345, region=
     """Return the frame that answers one request whose messages lie at these places."""
     messages = twin.Messages.lying_at(places)
     messages.sent(7, opaque, serialization, AT_ONCE, len(places))
-    [(peer, frame)] = messages.answers(AT_ONCE, 3, queue_offset, region, "7F00000100002A9F", 409)
+    [(peer, frame)] = twin.send_answers([(messages, 3, queue_offset)], AT_ONCE, region, "7F00000100002A9F", 409)
     assert peer == 7
     return frame
 

@@ -14,7 +14,7 @@ from halfmoon.errors import MessageIllegal
 from halfmoon.hot import ENTRY, KEY
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.wire.codes import JSON, ROCKETMQ
-from tests.columns.conftest import joined
+from tests.columns.conftest import PYTHON, joined, native
 
 CLUSTER = b"CLUSTER\x01C\x02"
 HALF_SUFFIX = CLUSTER + b"REAL_TOPIC\x01T\x02REAL_QID\x011\x02"
@@ -298,8 +298,9 @@ def stored_alike(draw, topic, queue, ours, theirs):
         assert theirs.answered(how) == ours.answered(how)
     if not ours.left:
         for which in (1, 2, 3):
-            answers = [messages.answers(which, queue, queue_offset, "R%s", "7F00000100002A9F", 409) for messages in (ours, theirs)]
-            assert answers[1] == joined(answers[0])
+            where = which, "R%s", "7F00000100002A9F", 409
+            answers = PYTHON.send_answers([(ours, queue, queue_offset)] * 2, *where)
+            assert native().send_answers([(theirs, queue, queue_offset)] * 2, *where) == joined(answers)
 
 
 wide = st.one_of(integers, st.sampled_from([2**31, -(2**31) - 1, 2**63 - 1, 2**63, -(2**63) - 1]))

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from time import time
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
@@ -63,8 +63,15 @@ class Watch:
             module, name = found[1], frame.f_code.co_qualname
             if "<" not in name and name.count(".") < 3 and not name.startswith("Awake."):  # which looks when the loop wakes
                 self.calls.append(f"hot.{name}" if module.startswith("columns/") else name)
-        elif event == "c_call" and type(getattr(what, "__self__", None)).__module__ == "halfmoon_native":
+        elif event == "c_call" and _is_native(what):
             self.calls.append(f"hot.{what.__qualname__}")
+
+
+def _is_native(function: Any) -> bool:
+    """Whether it is a function of the twin, or a method of one of its classes."""
+    owner = getattr(function, "__self__", None)
+    module = owner.__name__ if isinstance(owner, ModuleType) else type(owner).__module__
+    return module.partition(".")[0] == "halfmoon_native"
 
 
 async def walked(root: Path, exchange: Callable[[Ask, int], Awaitable[None]]) -> tuple[list[str], int]:

@@ -107,7 +107,7 @@ def forgetful(*arguments: Any) -> Any:
                 nowhere = Messages.lying_at([10**9 + number for number in range(len(messages))])
                 for sender in messages.senders:
                     nowhere.sent(*sender)
-                sends.acknowledge(Stored(nowhere, queue_id, 10**6 + chance.randrange(10**6)), now)
+                sends.acknowledge([Stored(nowhere, queue_id, 10**6 + chance.randrange(10**6))], now)
             else:
                 kept.append(half)
         if kept:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from halfmoon.broker.request import Reply, Request, reply_to
 from halfmoon.errors import BrokerError
-from halfmoon.hot import ALL, Messages
+from halfmoon.hot import ALL, Messages, send_answers
 from halfmoon.wire.codes import VERSION
 from halfmoon.wire.command import encode
 from halfmoon.wire.headers.send import SendMessageReply
@@ -30,13 +32,14 @@ class Acks:
     def __init__(self, peers: Peers, region: str, host_hex: str) -> None:
         self._peers, self._region, self._host_hex = peers, region, host_hex
 
-    def answer(self, stored: Stored, which: int = ALL) -> None:
+    def answer(self, stored: Sequence[Stored], which: int = ALL) -> None:
         """Answer senders with success."""
-        if stored.header is not None:
-            self.answer_with(stored, 0, which)
-        else:
-            where = stored.queue_id, stored.queue_offset, self._region, self._host_hex, VERSION
-            self._peers.tell(stored.messages.answers(which, *where))
+        plain = [(one.messages, one.queue_id, one.queue_offset) for one in stored if one.header is None]
+        self._peers.tell(send_answers(plain, which, self._region, self._host_hex, VERSION))
+        if len(plain) < len(stored):
+            for one in stored:
+                if one.header is not None:
+                    self.answer_with(one, 0, which)
 
     def answer_with(self, stored: Stored, code: int, which: int) -> None:
         """Answer senders with where their messages lie, and a code."""

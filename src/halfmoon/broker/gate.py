@@ -110,13 +110,14 @@ class Gate:
         if halves := [group for group in groups if group[2]]:
             groups = self._with_room(groups, halves)
         placed = [(HALF_TOPIC, 0, "", group[3]) if group[2] else group for group in groups] if halves else groups
+        stored: list[tuple[Group, Stored]] = []
         for group, appended in zip(groups, self._sends.append_all(placed, now)):
             topic, queue_id, producer_group, messages = group
             if isinstance(appended, Appended):
                 try:
                     if producer_group:
                         self._halves.stored(group, appended, now)
-                    self._sends.acknowledge(Stored(messages, queue_id, appended.queue_offset), now)
+                    stored.append((group, Stored(messages, queue_id, appended.queue_offset)))
                 except Exception as exc:  # other groups do not feel it
                     self._refuse_group(group, exc)
             elif isinstance(appended, MessageRefused) and len(messages.senders) > 1:
@@ -124,6 +125,18 @@ class Gate:
                     self.store_groups([(topic, queue_id, producer_group, one)], now)
             else:
                 self._refuse_group(group, appended)
+        try:
+            self._sends.acknowledge([one for _, one in stored], now)
+        except Exception:
+            self._acknowledge_apart(stored, now)
+
+    def _acknowledge_apart(self, stored: list[tuple[Group, Stored]], now: int) -> None:
+        """Have each group answered by itself, so that the others do not feel what is wrong with one."""
+        for group, one in stored:
+            try:
+                self._sends.acknowledge([one], now)
+            except Exception as exc:
+                self._refuse_group(group, exc)
 
     def _with_room(self, groups: list[Group], halves: list[Group]) -> list[Group]:
         """Return the groups that there is room for: half messages need some beside the log, and are refused where there is none."""
@@ -256,7 +269,7 @@ class Gate:
         messages = Messages(drafts)
         messages.sent(*sender_of(sending.request, wait=sending.wait), len(drafts))
         appended = self._sends.append(topic, queue_id, messages, sending.request.now)
-        self._sends.acknowledge(Stored(messages, queue_id, appended.queue_offset), sending.request.now)
+        self._sends.acknowledge([Stored(messages, queue_id, appended.queue_offset)], sending.request.now)
 
     # ------------------------------------------------------------ batches
 

@@ -138,4 +138,4 @@ class Repeats:
         log.info("repeat merged: msg_id=%.80r topic=%s queue_offset=%d", first.msg_id, first.topic, first.queue_offset)
         messages = Messages.lying_at([first.physical_offset])
         messages.sent(*sender_of(request, wait=False), 1)
-        self._sends.acknowledge(Stored(messages, queue_id, first.queue_offset), request.now)
+        self._sends.acknowledge([Stored(messages, queue_id, first.queue_offset)], request.now)

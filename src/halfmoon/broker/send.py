@@ -7,7 +7,7 @@ Differs: a reply is written once the promise of the flush mode holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from halfmoon.broker.acks import Acks, Stored
 from halfmoon.broker.context import Context
@@ -74,7 +74,7 @@ class Sends:
         messages = Messages.lying_at(places)
         messages.sent(*sender_of(request, wait=wait), len(places))
         header = self.acks.told(queue_id, offset, places, handle) if handle else other
-        self.acknowledge(Stored(messages, queue_id, offset, header), request.now)
+        self.acknowledge([Stored(messages, queue_id, offset, header)], request.now)
 
     def append(self, topic: str, queue_id: int, messages: Messages | Iterable[Draft], now: int) -> Appended:
         """Append messages of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
@@ -113,22 +113,24 @@ class Sends:
         refusal.__cause__ = exc
         return refusal
 
-    def acknowledge(self, stored: Stored, now: int) -> None:
+    def acknowledge(self, stored: Sequence[Stored], now: int) -> None:
         """Answer at once, or when the log is durable: with sync flush and senders who wait for it."""
-        acks, messages = self.acks, stored.messages
         if not self._sync_flush or self._durable.is_promised:
-            acks.answer(stored)
+            self.acks.answer(stored)
             return
-        if messages.answered(AT_ONCE):
-            acks.answer(stored, AT_ONCE)
-        if not messages.answered(DURABLE):
-            return
+        self.acks.answer(stored, AT_ONCE)
+        for one in stored:
+            if one.messages.answered(DURABLE):
+                self._wait(one, now)
+
+    def _wait(self, stored: Stored, now: int) -> None:
+        acks = self.acks
 
         def then(refusal: BrokerError | None, now: int) -> None:
             if refusal is None:
-                acks.answer(stored, DURABLE)
+                acks.answer([stored], DURABLE)
             else:
-                acks.refuse(messages, refusal, DURABLE)
+                acks.refuse(stored.messages, refusal, DURABLE)
 
         def late() -> None:  # stored, not known to be durable
             acks.answer_with(stored, int(ResponseCode.FLUSH_DISK_TIMEOUT), DURABLE)

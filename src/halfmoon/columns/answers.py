@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from halfmoon.columns.requests import header_rocketmq, texts_of
+
+if TYPE_CHECKING:
+    from halfmoon.columns.messages import Messages
 
 _FRAME = Struct(">iI")  # | total i32 | serialisation u8, header length u24 |
 _I16 = Struct(">h")
@@ -71,6 +75,26 @@ def pull_head(
         values.append(birth_ms)
     head = header_rocketmq(code, 0, version, opaque, 1, remark, texts_of(names, values))
     return _FRAME.pack(4 + len(head) + size_bytes, 1 << 24 | len(head)) + head
+
+
+def send_answers(
+    groups: Iterable[tuple[Messages, int, int]], which: int, region: str, host_hex: str, version: int
+) -> list[tuple[int, bytes]]:
+    """Return (connection, frame) for each sender of stored messages that is answered as ``which`` says. A group is messages of one
+    queue, its id, and the queue offset of the first.
+
+    The compiled twin joins what a connection is told.
+    """
+    found: list[tuple[int, bytes]] = []
+    for messages, queue_id, queue_offset in groups:
+        places, at = messages.places, 0
+        for peer, opaque, serialization, how, count in messages.senders:
+            if how & which:
+                form = answer_form(region, version, queue_id, serialization)
+                ids = f"{host_hex}{places[at]:016X}" if count == 1 else ids_of(host_hex, places[at : at + count])
+                found.append((peer, send_answer(form, ids, queue_offset + at, opaque, version)))
+            at += count
+    return found
 
 
 def done_answers(senders: Iterable[tuple[int, int, int]], version: int) -> list[tuple[int, bytes]]:

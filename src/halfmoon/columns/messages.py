@@ -7,7 +7,6 @@ from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
 
-from halfmoon.columns.answers import Form, answer_form, ids_of, send_answer
 from halfmoon.columns.batch import Draft
 from halfmoon.columns.record import BORN_V6, HEAD, HEADS, MAGIC, STORE_V6
 from halfmoon.errors import MessageIllegal
@@ -181,28 +180,6 @@ class Messages:
         for sender in self.senders:
             found.append(sum(sizes[at : at + sender[4]]))
             at += sender[4]
-        return found
-
-    # ------------------------------------------------------------ answers
-
-    def answers(
-        self, which: int, queue_id: int, queue_offset: int, region: str, host_hex: str, version: int
-    ) -> list[tuple[int, bytes]]:
-        """Return (connection, frame) for each sender that is answered as ``which`` says; the first message has ``queue_offset``.
-
-        The compiled twin joins what neighbours of one connection are told.
-        """
-        found: list[tuple[int, bytes]] = []
-        forms: dict[int, Form] = {}
-        places, at = self.places, 0
-        for peer, opaque, serialization, how, count in self.senders:
-            if how & which:
-                form = forms.get(serialization)
-                if form is None:
-                    form = forms[serialization] = answer_form(region, version, queue_id, serialization)
-                ids = f"{host_hex}{places[at]:016X}" if count == 1 else ids_of(host_hex, places[at : at + count])
-                found.append((peer, send_answer(form, ids, queue_offset + at, opaque, version)))
-            at += count
         return found
 
 
