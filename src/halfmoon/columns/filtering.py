@@ -34,6 +34,8 @@ _ARRAY_MIN = 16
 """With fewer entries an array costs more than it saves."""
 _STEPS_OF_MESSAGE = 4
 """Finding a message's properties, cutting them out, and looking for the needle; each 100 bytes of them add a step."""
+_STEPS_OF_SIFTING = 2
+"""Making a message part of columns, and each condition."""
 _GIVEN_MAX, _GIVEN_BYTES_MAX = 512, 256 * 1024
 """Properties that others are given to test at once, and bytes with which they are enough."""
 _SIZES_SHARE = 24
@@ -190,7 +192,9 @@ class Sieve:
         self._needle = needle
         count = 0 if program[0] == "unsure" else conditions(program)
         self._program = program if 0 < count <= CONDITIONS_MAX else None
-        self._steps = _STEPS_OF_MESSAGE + (count if self._program and needle is None else 0)
+        self._steps = _STEPS_OF_MESSAGE
+        if self._program and needle is None:  # which leaves few otherwise
+            self._steps += _STEPS_OF_SIFTING * (1 + count)
 
     def matching(self, blocks: Sequence[bytes]) -> tuple[list[int], list[int]]:
         """Return the indexes, rising, of blocks of stored properties that match, and of those that somebody else must test.
