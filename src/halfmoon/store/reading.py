@@ -97,8 +97,8 @@ class Reader:
         if not low <= offset < high:
             return outside(offset, low, high)
         select = None if wanted is None else selector(self.log, queue, wanted)
-        if max_count > self._count_max:
-            max_count = self._count_max
+        if not 0 < max_count < self._count_max:
+            max_count = self._count_max if max_count > 0 else 1
         step = _STEP if select else max_count
         answer = _Answer(self, queue, max_count, max_bytes)
         at, stop = offset, min(high, offset + self._scan_max)
