@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from halfmoon.hot import NATIVE
+
 
 def test_a_cluster_that_works_is_healthy(run):
     ran = run("status", "--json")
@@ -12,6 +14,11 @@ def test_a_cluster_that_works_is_healthy(run):
     assert (ran.code, found["health"], found["faults"]) == (0, "healthy", [])
     assert [broker["name"] for broker in found["brokers"]] == ["broker-a"]
     assert run("status").out.startswith("healthy\n")
+
+
+def test_it_is_shown_whether_a_broker_has_the_compiled_twin(run):
+    assert run("status", "--json").json()["brokers"][0]["native"] == NATIVE
+    assert (f"native {NATIVE}" in run("status").out) == (NATIVE is not None)
 
 
 def test_too_much_backlog_is_degraded_and_exit_code_1(run, topic):
