@@ -69,7 +69,8 @@ def turns(broker: Broker, chunks: list[bytes], count: int) -> int:
     for turn in range(count):
         for peer, chunk in enumerate(chunks):
             broker.feed(peer, chunk)
-        broker.commit(now + turn // 100)
+        while broker.commit(now + turn // 100):
+            broker.effects()
         for effect in broker.effects():
             if isinstance(effect, Work):
                 effect.done(effect.run(), now)

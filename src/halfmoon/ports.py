@@ -142,8 +142,8 @@ class Core(Protocol):
         What lasts as long as before moves along: deadlines, and when somebody was last heard. Dates stay what they were.
         """
 
-    def commit(self, now: int) -> None:
-        """Handle everything fed since the last call."""
+    def commit(self, now: int) -> bool:
+        """Handle everything fed since the last call; return whether to call it again, once `effects` are carried out."""
 
     def lost(self, peer: int, now: int) -> None:
         """The connection is gone."""

@@ -63,7 +63,8 @@ class Talk:
         self.broker.feed(peer, data)
 
     def turn(self):
-        self.broker.commit(self.now)
+        while self.broker.commit(self.now):
+            self.run_effects()
         self.run_effects()
 
     def wait(self, ms):

@@ -57,6 +57,21 @@ def test_a_turn_with_many_sends_of_many_connections_stores_each_once_in_order_of
             assert [n for n in numbers if n % 3 == sender] == sorted(n for n in numbers if n % 3 == sender)
 
 
+def test_senders_are_answered_before_the_rest_of_their_turn_is_handled(talk):
+    talk.send("BenchmarkTest")  # opens the queue
+    asked = talk.post(GetMaxOffset(topic="BenchmarkTest", queue_id=0))
+    sent = talk.post(send_header("BenchmarkTest"), b"second")
+
+    assert talk.broker.commit(talk.now)
+    talk.run_effects()
+    assert talk.answer(sent).code == 0
+    assert not talk.received[1]
+
+    assert not talk.broker.commit(talk.now)
+    talk.run_effects()
+    assert talk.answer(asked).header(OffsetReply).offset == 2
+
+
 def both_roads(tmp_path, header, body):
     """Send the same message in a group (310) and alone (10) to two brokers; return what each stored and said."""
     found = []

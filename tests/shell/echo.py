@@ -35,7 +35,7 @@ class Echo:
     def stepped(self, by_ms: int) -> None:
         self.told.append(("stepped", by_ms))
 
-    def commit(self, now: int) -> None:
+    def commit(self, now: int) -> bool:
         if self.fed:
             self.commits.append(self.fed)
             joined: dict[int, bytes] = {}
@@ -44,6 +44,7 @@ class Echo:
             for peer, data in joined.items():
                 self.left += self.answer(peer, data)
             self.fed = []
+        return False
 
     def lost(self, peer: int, now: int) -> None:
         self.told.append(("lost", peer))

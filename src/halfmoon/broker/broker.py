@@ -86,6 +86,8 @@ class Broker:
             self.durable, Firsts(self.store, self.durable), self.stale, host, random, now,
         )  # fmt: skip
         self._starts: list[CoreEffect] = []
+        self._rest: tuple[list[tuple[Peer, bytes, Frame]], list[tuple[Peer, bytes, Frame]]] = [], []
+        """Requests of this turn, and pulls, that wait until its senders are answered."""
         self.holds = Holds(settings.holds_max)
         self.sends = Sends(context)
         self.transactions = Transactions(context, self.sends)
@@ -147,21 +149,28 @@ class Broker:
         ):  # fmt: skip
             each.stepped(by_ms)
 
-    def commit(self, now: int) -> None:
-        """Handle everything fed: sends by group, then all else in order, then pulls; then what became visible wakes others."""
+    def commit(self, now: int) -> bool:
+        """Handle everything fed: sends by group, then all else in order, then pulls; then what became visible wakes others.
+
+        Senders are answered before all else is handled: a lone producer goes on while its last decision is carried out.
+        """
         self.durable.now = now
-        plain: list[tuple[Peer, bytes, Frame]] = []
-        pulls: list[tuple[Peer, bytes, Frame]] = []
-        decide = self.transactions.decisions.take
+        plain, pulls = self._rest
+        decided, decide = False, self.transactions.decisions.take
         for peer, data, frames in self.peers.take(now, self.gate.read):
             for frame in frames:
                 if frame[0] == 0 and data.startswith(PULL_JSON, frame[1]):
                     pulls.append((peer, data, frame))
-                elif not decide(peer, data, frame):
+                elif decide(peer, data, frame):
+                    decided = True
+                else:
                     plain.append((peer, data, frame))
+        self.gate.turn(now)
+        if self.peers.touched and (decided or plain or pulls):
+            return True
+        self._rest = [], []
         if plain or pulls or self.holds.count or self._notes_arrivals:
             self.pulls.turn(now)
-        self.gate.turn(now)
         self.transactions.turn(now)
         if self.batches.doubt.answers:
             self.batches.turn(now)
@@ -172,6 +181,7 @@ class Broker:
         if self._sync_flush:
             self.store.flush(len(self.durable))
         self._settle(now)
+        return False
 
     def lost(self, peer: int, now: int) -> None:
         """A connection is gone: its groups, waiting pulls and relayed requests go with it."""

@@ -93,7 +93,7 @@ class NameServer:
         self._peers.stepped(by_ms)
         self.routes.stepped(by_ms)
 
-    def commit(self, now: int) -> None:
+    def commit(self, now: int) -> bool:
         """Answer everything fed since the last call."""
         for peer, data, frames in self._peers.take(now):
             for serialization, head, body, end in frames:
@@ -104,6 +104,7 @@ class NameServer:
                     break
                 if not command.is_response:
                     self._handle(peer, command, now)
+        return False
 
     def lost(self, peer: int, now: int) -> None:
         """A connection is gone, and with it the brokers that registered over it."""

@@ -22,8 +22,9 @@ class Gone:
     def stepped(self, by_ms: int) -> None:
         """Nothing."""
 
-    def commit(self, now: int) -> None:
+    def commit(self, now: int) -> bool:
         """Nothing."""
+        return False
 
     def lost(self, peer: int, now: int) -> None:
         """Nothing."""

@@ -266,7 +266,8 @@ class Server:
         self._turn_is_due = False
         now = self._now()
         try:
-            self.core.commit(now)
+            while self.core.commit(now):
+                self._carry_out(now)
         except Exception:  # our own mistake: the other connections shall not feel it
             log.exception("a turn of the core failed")
         self._carry_out(now)

@@ -160,7 +160,7 @@ class _Life:
             self._endings = len(operations)
             for operation in operations:
                 self.driver.start(self._watched(operation), "stopping").then(self._operation_ended)
-            self._core.commit(self._host.now())
+            self._commit()
 
         self._guarded(begin)
 
@@ -177,7 +177,11 @@ class _Life:
 
     def _turn(self) -> None:
         self._turn_is_due = False
-        self._guarded(lambda: self._core.commit(self._host.now()))
+        self._guarded(self._commit)
+
+    def _commit(self) -> None:
+        while self._core.commit(self._host.now()):
+            self._carry_out_effects()
 
     def _ring(self) -> None:
         self._timer = None
@@ -220,6 +224,14 @@ class _Life:
     # ---------------------------------------------------------------- effects
 
     def _carry_out(self) -> None:
+        self._carry_out_effects()
+        if self._leaving is not None and self.alive and self._endings == 0 and self._works_running == 0:
+            ended, self._leaving = self._leaving, None
+            self._leave(ended)
+        elif self.alive:
+            self.set_timer()
+
+    def _carry_out_effects(self) -> None:
         while self.alive and (effects := self._core.effects()):
             for effect in effects:
                 if isinstance(effect, Write):
@@ -235,11 +247,6 @@ class _Life:
                 else:
                     assert isinstance(effect, Start), effect
                     self.driver.start(self._watched(effect.operation), effect.name)
-        if self._leaving is not None and self.alive and self._endings == 0 and self._works_running == 0:
-            ended, self._leaving = self._leaving, None
-            self._leave(ended)
-        elif self.alive:
-            self.set_timer()
 
     def _leave(self, ended: Callable[[], None]) -> None:
         for end in list(self._ends.values()):

@@ -73,7 +73,8 @@ class Peers:
     def __init__(self, *, idle_ms: int = CONNECTION_IDLE_MS, partial_bytes_max: int = PARTIAL_BYTES_MAX) -> None:
         self._peers: dict[int, Peer] = {}
         self._fed: list[Peer] = []
-        self._touched: list[Peer] = []
+        self.touched: list[Peer] = []
+        """Those who are sent something by the next `effects`."""
         self._wrong: list[tuple[Peer, str]] = []
         self._closes: list[Close] = []
         self._idle_ms, self._partial_bytes_max = idle_ms, partial_bytes_max
@@ -160,7 +161,7 @@ class Peers:
     def answer(self, peer: Peer, piece: Any) -> None:
         """Add bytes (or a view) to what this peer is sent at the end of the turn."""
         if not peer.out:
-            self._touched.append(peer)
+            self.touched.append(peer)
         peer.out.append(piece)
 
     def tell(self, answers: Iterable[tuple[int, bytes]]) -> None:
@@ -170,13 +171,13 @@ class Peers:
             peer = get(number)
             if peer is not None:
                 if not peer.out:
-                    self._touched.append(peer)
+                    self.touched.append(peer)
                 peer.out.append(piece)
 
     def answers(self, peer: Peer, pieces: list[Any]) -> None:
         """Add several pieces in order."""
         if not peer.out:
-            self._touched.append(peer)
+            self.touched.append(peer)
         peer.out += pieces
 
     def close(self, peer: Peer, reason: str) -> None:
@@ -213,7 +214,7 @@ class Peers:
             for peer, wrong in self._wrong:
                 self.close(peer, wrong)
             self._wrong.clear()
-        touched, self._touched = self._touched, []
+        touched, self.touched = self.touched, []
         found: list[CoreEffect] = []
         for peer in touched:
             found.append(Write(peer.number, peer.out))
