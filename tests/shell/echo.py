@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from halfmoon.effects import Write
 from halfmoon.shell.clock import Clock
+from halfmoon.shell.serve import Server
 
 
 class Echo:
@@ -88,3 +90,22 @@ class SmallDriver:
 
     def spawn(self, operation: Any, name: str = "") -> Any:
         return asyncio.ensure_future(self.run(operation))
+
+
+@asynccontextmanager
+async def serving(core: Echo, clock: Clock | None = None, **options: Any) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
+    """A server of a core on a free port, and the address."""
+    clock = clock or Clock()
+    server = Server(core, [("127.0.0.1", 0)], clock, SmallDriver(clock), **options)
+    (address,) = await server.start()
+    try:
+        yield server, address
+    finally:
+        await server.stop(2_000)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait for something, a minute at most."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.002)
