@@ -69,7 +69,7 @@ def forgetful(*arguments: Any) -> Any:
 
     def stored(request: Request, copy: Copy) -> None:
         if chance.random() < 0.1:
-            redelivery._answer(request, Reply())
+            broker.durable.answer(request, Reply())
         else:
             store_copy(request, copy)
 
@@ -85,7 +85,7 @@ def burying(*arguments: Any) -> Any:
 
     def stored(request: Request, copy: Copy) -> None:
         if copy.topic.startswith("%DLQ%"):
-            redelivery._answer(request, Reply())
+            broker.durable.answer(request, Reply())
         else:
             store_copy(request, copy)
 
