@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from halfmoon.effects import Work
+from halfmoon.hot import ENTRY_BYTES
 from halfmoon.model import java_hash
 from halfmoon.shell.disk import RealDisk
 from halfmoon.store import Draft, Store, StoreSettings
@@ -55,21 +56,20 @@ def fill(root: Path, count: int, pending: int, *, spread: bool) -> tuple[float, 
     step = max(1, count // max(1, pending))
     now, entering, deciding, decided = NOW, 0.0, 0.0, 0
     for start in range(0, count, TURN):
-        drafts: list[Draft] = [(b"h", properties[i % 10], 0, 0, now, HOST, 0, 0, 0) for i in range(TURN)]
+        drafts: list[Draft] = [(b"h", properties[i * 10 // TURN], 0, 0, now, HOST, 0, 0, 0) for i in range(TURN)]
         appended = store.append(HALF_TOPIC, 0, drafts, now)
-        places = [*appended.physical_offsets, appended.end_offset]
-        rows = [(places[i], places[i + 1] - places[i], now // 1000, hashes[i % 10]) for i in range(TURN)]
+        entries, each = appended.entries, TURN // 10 * ENTRY_BYTES
         begin = time.process_time()
-        index.prepared(start, rows)
+        for number, group_hash in enumerate(hashes):
+            index.prepared(start + number * TURN // 10, entries[number * each :][:each], now // 1000, group_hash)
         entering += time.process_time() - begin
         left = [at for at in range(start, start + TURN) if (at % step == 0 if spread else at >= count - pending)]
         done = sorted(set(range(start, start + TURN)) - set(left))
         if done:
             ops: list[Draft] = [(b"%d" % at, b"TAGS\x01d\x02", 0, 0, now, HOST, 0, 0, 100) for at in done]
             written = store.append(OP_TOPIC, 0, ops, now)
-            decisions = [(at, place, 150, False) for at, place in zip(done, written.physical_offsets)]
             begin = time.process_time()
-            index.decided(decisions)
+            index.decided(done, written.entries, 0)
             deciding += time.process_time() - begin
             decided += len(done)
         now += 20  # 50,000 messages a second

@@ -25,21 +25,25 @@ from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import SendMessageV2
+from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.record import BatchItem, encode_batch
 
 TOPIC = "BenchmarkTest"
 
 
-def send_frames(connections: int, window: int, size: int, serialization: int, batch: int = 1) -> list[bytes]:
+def send_frames(
+    connections: int, window: int, size: int, serialization: int, batch: int = 1, *, transactional: bool = False
+) -> list[bytes]:
     """Return what each connection sends in one turn."""
     found = []
     for c in range(connections):
         frames = []
         for w in range(window):
-            pair = f"UNIQ_KEY\x017F000001{c:04X}{w:020X}\x02"
+            pair = "TRAN_MSG\x01true\x02PGROUP\x01P\x02" if transactional else ""
+            pair += f"UNIQ_KEY\x017F000001{c:04X}{w:020X}\x02"
             header = SendMessageV2(
                 producer_group="P", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=4, queue_id=(c + w) % 4,
-                sys_flag=0, born_timestamp=int(time() * 1000), flag=0,
+                sys_flag=4 if transactional else 0, born_timestamp=int(time() * 1000), flag=0,
                 properties="WAIT\x01true" if batch > 1 else pair + "WAIT\x01true\x02",
                 reconsume_times=0, unit_mode=False, batch=batch > 1,
             )  # fmt: skip
@@ -91,6 +95,39 @@ def pulls(broker: Broker, rounds: int) -> int:
     return count
 
 
+def transactions(broker: Broker, connections: int, window: int, count: int) -> float:
+    """Run turns in which half messages come and turns in which they are committed; return CPU seconds of both."""
+    spent = 0.0
+    halves = send_frames(connections, window, 1024, JSON, transactional=True)
+
+    def turn(chunks: list[bytes]) -> None:
+        nonlocal spent
+        begin = process_time()
+        turns(broker, chunks, 1)
+        spent += process_time() - begin
+
+    index = broker.transactions.index
+    turns(broker, halves, 1)
+    turns(broker, [], 5)  # until queues are made
+    for _ in range(count):
+        first, chunks = index.end, []
+        turn(halves)
+        for c in range(connections):
+            frames = []
+            for number in range(first + c * window, first + (c + 1) * window):
+                half = index.half(number)
+                assert half is not None
+                ending = EndTransaction(
+                    producer_group="P", tran_state_table_offset=number, commit_log_offset=half.physical_offset,
+                    commit_or_rollback=8, msg_id=f"7F000001{number:024X}", transaction_id=f"7F000001{number:024X}",
+                )  # fmt: skip
+                frames.append(encode(request_command(ending, opaque=number, oneway=True)))
+            chunks.append(b"".join(frames))
+        turn(chunks)
+    assert index.pending_count <= connections * window * 7  # what came first in each round
+    return spent
+
+
 def median_cost(run: Callable[[], int]) -> float:
     """Return the median of CPU microseconds a message over five rounds, after one that is not counted."""
     costs = []
@@ -124,6 +161,11 @@ def main() -> None:
             count = max(1, chosen.messages // each)
             print(f"{name:36} {median_cost(lambda: turns(broker, chunks, count) * each):8.2f} us")  # noqa: B023
         print(f"{'pull 4 x 32, mixed sizes':36} {median_cost(lambda: pulls(broker, chosen.messages // 128)):8.2f} us")
+        for connections, window in (4, 16), (1, 1):
+            each = connections * window
+            count = max(1, chosen.messages // 4 // each)
+            costs = [transactions(broker, connections, window, count) * 1e6 / each / count for _ in range(6)]
+            print(f"{f'half and commit {connections} x {window}, 1 KiB, JSON':36} {statistics.median(costs[1:]):8.2f} us")
         if chosen.profile:
             chunks = send_frames(4, 16, 1024, JSON)
             profile = cProfile.Profile()

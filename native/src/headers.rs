@@ -1,6 +1,7 @@
-//! Headers of sends: bytes in, plain values out. `None` for anything unusual: the general decoder must look at it.
+//! Headers of sends and of ends of transactions: bytes in, plain values out. `None` for anything unusual: the general decoder must look at it.
 
 use std::borrow::Cow;
+use std::str::FromStr;
 
 use crate::json::Scanner;
 
@@ -172,7 +173,7 @@ pub fn send_header_rocketmq(header: &[u8]) -> Option<SendHeader<'_>> {
             b"j" => j = value,
             b"m" => m = value,
             // nobody looks at these, but the general decoder refuses what they cannot be
-            b"d" | b"l" => drop(number(value)?),
+            b"d" | b"l" => drop(number::<i32>(value)?),
             b"k" => drop(truth(value)?),
             _ => {}
         }
@@ -191,6 +192,114 @@ pub fn send_header_rocketmq(header: &[u8]) -> Option<SendHeader<'_>> {
     })
 }
 
+/// What a broker uses of the header of END_TRANSACTION.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndHeader<'a> {
+    /// Number of the request.
+    pub opaque: i32,
+    /// Bits of the request: 1 an answer, 2 wants none.
+    pub flag: i64,
+    /// The producer group.
+    pub group: Cow<'a, [u8]>,
+    /// Queue offset of the half message.
+    pub index: i64,
+    /// Where it lies.
+    pub place: i64,
+    /// 8 commit, 12 rollback.
+    pub decision: i32,
+    /// The message's id.
+    pub key: Cow<'a, [u8]>,
+    /// Whether a broker had asked.
+    pub check: bool,
+}
+
+/// The fields of an end of a transaction, as they are found.
+#[derive(Default)]
+struct EndFields<'a> {
+    group: Option<Cow<'a, [u8]>>,
+    index: Option<i64>,
+    place: Option<i64>,
+    decision: Option<i32>,
+    key: Option<Cow<'a, [u8]>>,
+    check: bool,
+}
+
+impl<'a> EndFields<'a> {
+    fn header(self, opaque: i32, flag: i64) -> Option<EndHeader<'a>> {
+        let EndFields { group, index, place, decision, key, check } = self;
+        Some(EndHeader { opaque, flag, group: group?, index: index?, place: place?, decision: decision?, key: key?, check })
+    }
+}
+
+/// Read the header of an end of a transaction that is JSON.
+pub fn end_header_json(header: &[u8]) -> Option<EndHeader<'_>> {
+    std::str::from_utf8(header).ok()?;
+    let (mut opaque, mut flag, mut found) = (None, 0, None);
+    let mut scanner = Scanner::new(header);
+    scanner.object(|inner, name| {
+        match name {
+            b"opaque" => opaque = Some(inner.integer_32()?),
+            b"flag" => flag = inner.integer()?,
+            b"extFields" => {
+                let mut fields = EndFields::default();
+                inner.object(|inner, name| {
+                    match name {
+                        b"producerGroup" => fields.group = Some(inner.string()?),
+                        b"tranStateTableOffset" => fields.index = Some(inner.integer()?),
+                        b"commitLogOffset" => fields.place = Some(inner.integer()?),
+                        b"commitOrRollback" => fields.decision = Some(inner.integer_32()?),
+                        b"msgId" => fields.key = Some(inner.string()?),
+                        b"fromTransactionCheck" => fields.check = inner.boolean()?,
+                        b"stillOpen" => drop(inner.boolean()?),
+                        _ => inner.skip()?,
+                    }
+                    Some(())
+                })?;
+                found = Some(fields);
+            }
+            _ => inner.skip()?,
+        }
+        Some(())
+    })?;
+    scanner.at_end().then_some(())?;
+    found?.header(opaque?, flag)
+}
+
+/// Read the header of an end of a transaction that is ROCKETMQ: 21 bytes, of which the code was looked at, and the fields.
+pub fn end_header_rocketmq(header: &[u8]) -> Option<EndHeader<'_>> {
+    let (head, mut rest) = header.split_first_chunk::<21>()?;
+    let [_, _, _, _, _, opaque @ .., _, _, _, _, _, _, _, _, _, _, _, _] = *head;
+    let [.., f0, f1, f2, f3, r0, r1, r2, r3, e0, e1, e2, e3] = *head;
+    if [r0, r1, r2, r3] != [0; 4] || usize::try_from(i32::from_be_bytes([e0, e1, e2, e3])).ok()? != rest.len() {
+        return None;
+    }
+    let plain = rest.is_ascii();
+    let mut found = EndFields::default();
+    let (mut index, mut place, mut decision) = (&b""[..], &b""[..], &b""[..]);
+    let (mut check, mut open) = (&b"false"[..], &b"false"[..]);
+    while !rest.is_empty() {
+        let (name, value) = entry(&mut rest)?;
+        if !plain && (std::str::from_utf8(name).is_err() || std::str::from_utf8(value).is_err()) {
+            return None;
+        }
+        match name {
+            _ if value.is_empty() => {}
+            b"producerGroup" => found.group = Some(Cow::Borrowed(value)),
+            b"tranStateTableOffset" => index = value,
+            b"commitLogOffset" => place = value,
+            b"commitOrRollback" => decision = value,
+            b"msgId" => found.key = Some(Cow::Borrowed(value)),
+            b"fromTransactionCheck" => check = value,
+            b"stillOpen" => open = value,
+            _ => {}
+        }
+    }
+    truth(open)?;
+    (found.index, found.place, found.decision) = (Some(number(index)?), Some(number(place)?), Some(number(decision)?));
+    found.check = truth(check)?;
+    found.header(i32::from_be_bytes(opaque), i64::from(i32::from_be_bytes([f0, f1, f2, f3])))
+}
+
 /// Take the next name and value from the front.
 fn entry<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let (size, behind) = rest.split_first_chunk::<2>()?;
@@ -201,10 +310,10 @@ fn entry<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     Some((name, value))
 }
 
-/// A number as the general decoder reads it: no sign but one minus, no blanks, 32 bits.
-fn number(text: &[u8]) -> Option<i32> {
+/// A number as the general decoder reads it: no sign but one minus, no blanks, no more bits than it has.
+fn number<T: FromStr + Default + PartialOrd>(text: &[u8]) -> Option<T> {
     let text = std::str::from_utf8(text).ok().filter(|text| !text.starts_with('+') && text.len() <= 4300)?;
-    text.parse().ok().filter(|number| *number < 0 || !text.starts_with('-'))
+    text.parse().ok().filter(|number| *number < T::default() || !text.starts_with('-'))
 }
 
 fn truth(text: &[u8]) -> Option<bool> {
@@ -267,6 +376,7 @@ mod tests {
                 let _ = send_header_json(&header);
                 let _ = head_json(&header, 9);
                 let _ = send_header_rocketmq(&header);
+                let _ = end_header_rocketmq(&header);
             }
         }
 
@@ -274,11 +384,14 @@ mod tests {
         fn any_bytes_are_read_or_refused(header in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = send_header_json(&header);
             let _ = send_header_rocketmq(&header);
+            let _ = end_header_json(&header);
+            let _ = end_header_rocketmq(&header);
         }
 
         #[test]
         fn any_json_is_read_or_refused(header in r#"\{("(opaque|extFields|flag|b|e|z)":([0-9.e+-]{1,4}|"(\\u[dD][89a-f][0-9a-f]{2}|[a-z])*"|[{}\[\]]|true),?){0,8}\}*"#) {
             let _ = send_header_json(header.as_bytes());
+            let _ = end_header_json(header.as_bytes());
         }
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod batch;
+pub mod endings;
 pub mod filtering;
 pub mod frames;
 pub mod headers;
@@ -18,3 +19,4 @@ pub mod reader;
 pub mod record;
 pub mod requests;
 pub mod rows;
+pub mod states;

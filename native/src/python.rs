@@ -14,6 +14,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySequ
 
 use crate::answers::{self, Form, Pulled};
 use crate::batch;
+use crate::endings;
 use crate::filtering::{self, Area, Names, Node, Number, Room, Search, Sign, Texts};
 use crate::frames::{self, Rest};
 use crate::headers;
@@ -24,11 +25,12 @@ use crate::reader;
 use crate::record::{self, Wanted};
 use crate::requests::{Frame as RequestFrame, Head};
 use crate::rows;
+use crate::states;
 
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 17;
+const INTERFACE: i64 = 18;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -308,6 +310,169 @@ impl Reader {
         let fields = |one: reader::Group| (one.topic, one.queue_id, one.producer_group, Messages { inner: one.messages });
         self.inner.take().into_iter().map(fields).collect()
     }
+
+    /// Take out what producers decided since the last call; None: nothing.
+    fn ended(&mut self) -> Option<Endings> {
+        let inner = self.inner.ended();
+        (!inner.is_empty()).then_some(Endings { inner })
+    }
+}
+
+// ---------------------------------------------------------------- transactions
+
+type Asked = endings::Asked;
+type EndingFields<'a> = (Option<Asked>, i64, &'a str, i64, i64, bool, &'a str);
+
+fn missing() -> PyErr {
+    PyIndexError::new_err("there is no such ending")
+}
+
+/// What producers decided in one turn.
+#[pyclass(module = "halfmoon_native")]
+#[derive(Default)]
+struct Endings {
+    inner: endings::Endings,
+}
+
+#[pymethods]
+impl Endings {
+    #[new]
+    fn new() -> Self {
+        Endings::default()
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.len()
+    }
+
+    /// Add one; `check`: a broker had asked for it.
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (asked, peer, group, index, place, committed, key, *, check = false))]
+    fn add(
+        &mut self,
+        asked: Option<Asked>,
+        peer: i64,
+        group: PyBackedStr,
+        index: i64,
+        place: i64,
+        committed: bool,
+        key: PyBackedStr,
+        check: bool,
+    ) {
+        self.inner.add(asked, peer, &group, index, place, committed, &key, check);
+    }
+
+    /// Return one.
+    fn at(&self, number: usize) -> PyResult<EndingFields<'_>> {
+        let (one, group, key) = self.inner.at(number).ok_or_else(missing)?;
+        Ok((one.asked, one.peer, group, one.index, one.place, one.committed, key))
+    }
+
+    /// Those that a broker had asked for, made anew at each look.
+    #[getter]
+    fn checks(&self) -> Vec<usize> {
+        self.inner.checks.clone()
+    }
+
+    /// Return who of these waits for an answer, and how many commits and rollbacks there are of which producer group.
+    fn told(&self, committed: Vec<usize>, rolled_back: Vec<usize>) -> PyResult<endings::Told> {
+        self.inner.told(&committed, &rolled_back).ok_or_else(missing)
+    }
+}
+
+type GroupFields = (String, i64, &'static str, Messages);
+type Made = (Vec<GroupFields>, Vec<Vec<usize>>, Vec<usize>, Vec<i64>, Vec<usize>);
+
+/// Pending half messages that came lately, by index.
+#[pyclass(module = "halfmoon_native")]
+struct Recent {
+    inner: endings::Recent,
+}
+
+#[pymethods]
+impl Recent {
+    #[new]
+    fn new(count_max: usize, bytes_max: i64) -> Self {
+        Recent { inner: endings::Recent::new(count_max, bytes_max) }
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.len()
+    }
+
+    /// Keep half messages for one queue, at indexes from `index` on, with their queue entries.
+    fn add(
+        &mut self,
+        index: i64,
+        entries: &[u8],
+        topic: PyBackedStr,
+        queue_id: i64,
+        group: PyBackedStr,
+        messages: PyRef<'_, Messages>,
+    ) {
+        self.inner.add(index, entries, &topic, queue_id, &group, &messages.inner);
+    }
+
+    /// Return one by itself, when it is here.
+    fn get(&self, index: i64) -> Option<Messages> {
+        self.inner.get(index).and_then(|one| one.kept().next()).map(|inner| Messages { inner })
+    }
+
+    /// Let those go that are here.
+    fn drop(&mut self, indexes: Vec<i64>) {
+        self.inner.drop(&indexes);
+    }
+
+    /// Return what endings, all or the chosen ones, make of the half messages here.
+    #[pyo3(signature = (endings, chosen = None))]
+    fn decided(&self, endings: PyRef<'_, Endings>, chosen: Option<Vec<usize>>) -> PyResult<Made> {
+        let found = match chosen {
+            Some(chosen) => self.inner.decided(&endings.inner, chosen.into_iter()),
+            None => self.inner.decided(&endings.inner, 0..endings.inner.len()),
+        };
+        let found = found.ok_or_else(missing)?;
+        let group = |(queue, inner): (std::sync::Arc<(String, i64)>, columns::Messages)| {
+            (queue.0.clone(), queue.1, "", Messages { inner })
+        };
+        let groups = found.queues.into_iter().map(group).collect();
+        Ok((groups, found.numbers, found.rolled_back, found.indexes, found.others))
+    }
+}
+
+type Rows<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+/// Return states and units of half messages of one producer group, from their queue entries.
+#[pyfunction]
+fn prepared_rows<'py>(py: Python<'py>, entries: &[u8], store_s: i64, group_hash: i64) -> PyResult<Rows<'py>> {
+    let found = states::prepared(entries, store_s, group_hash);
+    let (states, units) = found.ok_or_else(|| PyValueError::new_err("a half message does not fit the state table"))?;
+    Ok((PyBytes::new(py, &states), PyBytes::new(py, &units)))
+}
+
+/// Return the runs of what lies near each other, rising; none goes beyond a file of `per_file`, or a `block` of it.
+#[pyfunction]
+fn runs_of(indexes: Vec<i64>, per_file: i64, block: i64) -> PyResult<Vec<states::Run>> {
+    states::runs_of(indexes, per_file, block).ok_or_else(|| PyZeroDivisionError::new_err("a file without records"))
+}
+
+type Settled<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Vec<(i32, usize)>);
+
+/// Return the states of `runs` with decisions in them, their units, and how many decisions there are of each group hash.
+#[pyfunction]
+fn decided_rows<'py>(
+    py: Python<'py>,
+    states: &[u8],
+    runs: Vec<states::Run>,
+    indexes: Vec<i64>,
+    entries: &[u8],
+    committed: usize,
+) -> PyResult<Settled<'py>> {
+    if Some(entries.len()) != indexes.len().checked_mul(states::ENTRY_BYTES) {
+        return Err(PyValueError::new_err("decisions and records that decide are not as many"));
+    }
+    let found = states::decided(states.to_vec(), &runs, &indexes, entries, committed);
+    let found = found.map_err(|index| PyValueError::new_err(format!("the half message {index} is not pending")))?;
+    Ok((PyBytes::new(py, &found.states), PyBytes::new(py, &found.units), found.groups))
 }
 
 // ---------------------------------------------------------------- functions
@@ -939,9 +1104,9 @@ fn numbers_of<'py>(bytes: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 mod halfmoon_native {
     #[pymodule_export]
     use super::{
-        Messages, Reader, Sieve, batch_drafts, batch_items, crc32, cut, done_answers, encode_batch, encode_properties, gather, half_properties,
-        head_json, index_entries, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, send_answers,
-        stored_properties, tag_hash, tag_matches, whole_records,
+        Endings, Messages, Reader, Recent, Sieve, batch_drafts, batch_items, crc32, cut, decided_rows, done_answers, encode_batch,
+        encode_properties, gather, half_properties, head_json, index_entries, prepared_rows, pull_head, put_numbers, record_keys,
+        record_rows, request_frame, row_columns, runs_of, send_answers, stored_properties, tag_hash, tag_matches, whole_records,
     };
 
     #[pymodule_export]

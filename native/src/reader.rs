@@ -6,14 +6,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::{BATCH_MAX, batch_items};
+use crate::endings::Endings;
 use crate::frames::{Frame, Rest, cut};
-use crate::headers::{SendHeader, send_header_json, send_header_rocketmq};
+use crate::headers::{EndHeader, SendHeader, end_header_json, end_header_rocketmq, send_header_json, send_header_rocketmq};
 use crate::messages::{AT_ONCE, DURABLE, Messages, NO_ANSWER, Numbers, PROPERTIES_BYTES_MAX, Sender, Source};
 use crate::properties::{half_properties, stored_properties};
 
 const FRAME_BYTES_MAX: i64 = 16 * 1024 * 1024;
 const HEADER_BYTES_MAX: i64 = 1024 * 1024;
 const TRANSACTION_MASK: i32 = 0xC;
+const COMMIT: i32 = 8;
+const ROLLBACK: i32 = 12;
 /// Queues that are open at most; beyond them all are closed, and open again as they are used.
 const OPEN_MAX: usize = 65_536;
 const BATCHES_MAX: usize = 256;
@@ -40,6 +43,7 @@ pub struct Reader {
     batches: HashMap<Vec<u8>, (Vec<u8>, bool)>,
     groups: Vec<Group>,
     numbers: HashMap<Vec<u8>, usize>,
+    endings: Endings,
     key: Vec<u8>,
     text: Vec<u8>,
 }
@@ -63,6 +67,7 @@ impl Reader {
             batches: HashMap::new(),
             groups: Vec::new(),
             numbers: HashMap::new(),
+            endings: Endings::default(),
             key: Vec::new(),
             text: Vec::new(),
         }
@@ -122,7 +127,15 @@ impl Reader {
         std::mem::take(&mut self.groups)
     }
 
+    /// Take out what producers decided since the last call.
+    pub fn ended(&mut self) -> Endings {
+        std::mem::take(&mut self.endings)
+    }
+
     fn take_frame(&mut self, peer: i64, source: &Arc<Source>, frame: &Frame) -> Option<()> {
+        if let Some(ending) = ending_of(source.data(), frame) {
+            return self.take_ending(peer, i64::from(frame.serialization), &ending);
+        }
         let header = header_of(source.data(), frame)?;
         let transaction = header.sys_flag & TRANSACTION_MASK != 0;
         write_key(&header.topic, i64::from(header.queue_id), &mut self.key);
@@ -150,6 +163,16 @@ impl Reader {
             }
         }
         self.take_one(source, &header, body, sender)
+    }
+
+    fn take_ending(&mut self, peer: i64, serialization: i64, ending: &EndHeader<'_>) -> Option<()> {
+        if ending.flag & 1 != 0 || !matches!(ending.decision, COMMIT | ROLLBACK) {
+            return None;
+        }
+        let (group, key) = (std::str::from_utf8(&ending.group).ok()?, std::str::from_utf8(&ending.key).ok()?);
+        let asked = (ending.flag & 2 == 0).then_some((peer, ending.opaque, serialization));
+        self.endings.add(asked, peer, group, ending.index, ending.place, ending.decision == COMMIT, key, ending.check);
+        Some(())
     }
 
     /// Take an ordinary send, which may want no answer.
@@ -232,6 +255,15 @@ fn header_of<'a>(data: &'a [u8], frame: &Frame) -> Option<SendHeader<'a>> {
         1 if (header.starts_with(b"\x01\x36") || header.starts_with(b"\x01\x40")) && header.len() > 21 => {
             send_header_rocketmq(header)
         }
+        _ => None,
+    }
+}
+
+fn ending_of<'a>(data: &'a [u8], frame: &Frame) -> Option<EndHeader<'a>> {
+    let header = data.get(frame.start..frame.body)?;
+    match frame.serialization {
+        0 if header.starts_with(b"{\"code\":37,") => end_header_json(header),
+        1 if header.starts_with(b"\0\x25") && header.len() > 21 => end_header_rocketmq(header),
         _ => None,
     }
 }

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.columns import INTERFACE
 from halfmoon.columns.batch import BATCH_MAX, ITEM_BYTES_MIN, Draft
+from halfmoon.columns.endings import EndingFields, Found
 from halfmoon.columns.frames import Frame
-from halfmoon.columns.headers import EndHeader, PullHeader, end_header_json, pull_header_json
+from halfmoon.columns.headers import PullHeader, pull_header_json
 from halfmoon.columns.keys import INDEX_ENTRY, KEY, index_hash, keys_of, property_of
-from halfmoon.columns.messages import ALL, AT_ONCE, DURABLE, NO_ANSWER
-from halfmoon.columns.reading import Group
+from halfmoon.columns.messages import ALL, AT_ONCE, DURABLE, NO_ANSWER, Group
 from halfmoon.columns.record import (
     BORN_V6,
     ENTRY,
@@ -32,6 +32,7 @@ from halfmoon.columns.record import (
     parts_at,
     parts_of,
 )
+from halfmoon.columns.states import STATE, UNIT
 
 __all__ = [
     "ALL",
@@ -51,9 +52,13 @@ __all__ = [
     "NATIVE",
     "NO_ANSWER",
     "RECORD_BYTES_MIN",
+    "STATE",
     "STORE_V6",
+    "UNIT",
     "Draft",
-    "EndHeader",
+    "EndingFields",
+    "Endings",
+    "Found",
     "Frame",
     "Group",
     "Head",
@@ -61,15 +66,16 @@ __all__ = [
     "Parts",
     "PullHeader",
     "Reader",
+    "Recent",
     "Sieve",
     "batch_drafts",
     "batch_items",
     "crc32",
     "cut",
+    "decided_rows",
     "done_answers",
     "encode_batch",
     "encode_properties",
-    "end_header_json",
     "gather",
     "head_json",
     "index_entries",
@@ -77,6 +83,7 @@ __all__ = [
     "keys_of",
     "parts_at",
     "parts_of",
+    "prepared_rows",
     "property_of",
     "pull_head",
     "pull_header_json",
@@ -85,6 +92,7 @@ __all__ = [
     "record_rows",
     "request_frame",
     "row_columns",
+    "runs_of",
     "send_answers",
     "stored_properties",
     "tag_hash",
@@ -117,6 +125,7 @@ NATIVE: str | None = None if _found is None else _found.VERSION
 if TYPE_CHECKING or _found is None:
     from halfmoon.columns.answers import done_answers, pull_head, send_answers
     from halfmoon.columns.batch import batch_drafts, batch_items, encode_batch
+    from halfmoon.columns.endings import Endings, Recent
     from halfmoon.columns.filtering import Sieve, tag_matches
     from halfmoon.columns.frames import cut
     from halfmoon.columns.keys import index_entries, put_numbers, record_keys
@@ -126,8 +135,11 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.record import gather, record_rows, whole_records
     from halfmoon.columns.requests import head_json, request_frame
     from halfmoon.columns.rows import row_columns
+    from halfmoon.columns.states import decided_rows, prepared_rows, runs_of
 else:
     Messages, Reader, Sieve = _found.Messages, _found.Reader, _found.Sieve
+    Endings, Recent = _found.Endings, _found.Recent
+    decided_rows, prepared_rows, runs_of = _found.decided_rows, _found.prepared_rows, _found.runs_of
     row_columns, tag_matches = _found.row_columns, _found.tag_matches
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
     done_answers, pull_head = _found.done_answers, _found.pull_head

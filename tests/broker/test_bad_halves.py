@@ -224,14 +224,17 @@ def test_decisions_of_one_turn_share_its_fate_only_where_they_must(make_talk, mo
     talk = make_talk(**CHECKS)
     sent = [prepare(talk, f"u{k}", body=b"large" if k == large else b"small", queue_id=k % 3) for k in range(6)]
     go_on = full_for(talk, full)
-    committed = decisions.committed
+    append_all = talk.broker.sends.append_all
 
-    def swollen(halves):
+    def swollen(groups, now, *, in_order=False):
         """What is committed, with a record that the log does not take though it took the half message."""
-        drafts = committed(halves).drafts
-        return Messages([(bytes(5_000_000), *draft[1:]) if draft[0] == b"large" else draft for draft in drafts])
+        groups = [(*group[:3], Messages(map(larger, group[3].drafts))) if group[0] == TOPIC else group for group in groups]
+        return append_all(groups, now, in_order=in_order)
 
-    monkeypatch.setattr(decisions, "committed", swollen)
+    def larger(draft):
+        return (bytes(5_000_000), *draft[1:]) if draft[0] == b"large" else draft
+
+    monkeypatch.setattr(talk.broker.sends, "append_all", swollen)
     kinds = [COMMIT] * 5 + [ROLLBACK]
     posts = [talk.post(end_header(one, kind, key=f"u{k}")) for k, (one, kind) in enumerate(zip(sent, kinds))]
     talk.turn()

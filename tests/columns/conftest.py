@@ -8,7 +8,21 @@ from typing import Any
 import pytest
 
 from halfmoon import columns
-from halfmoon.columns import answers, batch, filtering, frames, keys, messages, properties, reading, record, requests, rows
+from halfmoon.columns import (
+    answers,
+    batch,
+    endings,
+    filtering,
+    frames,
+    keys,
+    messages,
+    properties,
+    reading,
+    record,
+    requests,
+    rows,
+    states,
+)
 
 try:
     import halfmoon_native
@@ -33,7 +47,9 @@ class Twin:
         raise AttributeError(name)
 
 
-PYTHON = Twin("python", reading, messages, batch, frames, properties, record, keys, requests, answers, filtering, rows)
+PYTHON = Twin(
+    "python", reading, messages, batch, frames, properties, record, keys, requests, answers, filtering, rows, endings, states
+)
 
 
 def native() -> Twin:

@@ -183,10 +183,28 @@ def fields(draw):
 
 
 @st.composite
+def ending_fields(draw):
+    """The fields of the end of a transaction, as texts."""
+    found = {
+        "producerGroup": draw(st.sampled_from(["g", "g", "\xe9", ""])), "tranStateTableOffset": str(draw(integers)),
+        "commitLogOffset": str(draw(integers)), "commitOrRollback": draw(st.sampled_from(["8", "8", "12", "0", "-8"])),
+        "msgId": draw(st.sampled_from(["u", "u", ""])), "transactionId": "t",
+        "fromTransactionCheck": draw(st.sampled_from(["false", "true", "TRUE", ""])),
+        "stillOpen": draw(st.sampled_from(["false", "false", "true", "x"])),
+    }  # fmt: skip
+    for name in draw(st.lists(st.sampled_from(list(found)), max_size=2)):
+        if draw(st.booleans()):
+            found.pop(name, None)
+        else:
+            found[name] = draw(texts_of_numbers)
+    return found
+
+
+@st.composite
 def headers(draw, code):
     """A header of either kind: its serialisation and bytes."""
     opaque, flag = draw(st.integers(0, 2**31 - 1)), draw(st.sampled_from([0, 0, 0, 0, 1, 2, 4]))
-    given = draw(fields())
+    given = draw(ending_fields() if code == 37 else fields())
     if draw(st.booleans()):
         ext = b"".join(
             len(name).to_bytes(2, "big") + name.encode() + len(value.encode()).to_bytes(4, "big") + value.encode()
@@ -196,7 +214,7 @@ def headers(draw, code):
         return ROCKETMQ, head + ext
     members = [f'"{name}":"{escaped(value)}"' for name, value in given.items()]
     for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
-        name, value = draw(st.sampled_from([*"abefghijmz", "\\u0065"])), draw(st.sampled_from(JSON_VALUES))
+        name, value = draw(st.sampled_from([*"abefghijmz", "\\u0065", *given])), draw(st.sampled_from(JSON_VALUES))
         members.insert(draw(st.integers(0, len(members))), f'"{name}":{value}')
     outer = [f'"extFields":{{{",".join(members)}}}', f'"flag":{flag}', f'"opaque":{opaque}']
     if not draw(st.integers(0, 5)):
@@ -210,7 +228,7 @@ def frames(draw):
     """The bytes of some frames, perhaps damaged."""
     found = []
     for _ in range(draw(st.integers(1, 5))):
-        code = draw(st.sampled_from([310, 310, 310, 320, 11]))
+        code = draw(st.sampled_from([310, 310, 310, 320, 11, 37, 37]))
         serialization, header = draw(headers(code))
         body = draw(batches) if code == 320 else draw(st.one_of(st.binary(max_size=20), st.just(bytes(BODY_MAX + 1))))
         header = damaged(header, draw)
@@ -269,6 +287,80 @@ def test_received_bytes_become_the_same_columns_the_same_log_and_the_same_answer
     for (topic, queue, _, ours), (_, _, _, theirs) in zip(*groups):
         stored_alike(data.draw, topic, queue, ours, theirs)
     assert read[0].take() == read[1].take() == []
+    ended = [rows_of(reader.ended()) for reader in read]
+    assert ended[1] == ended[0]
+    event(f"{min(2, len(ended[0][0]))} or more endings")
+    assert read[0].ended() is read[1].ended() is None
+
+
+def rows_of(endings):
+    return ([], []) if endings is None else ([endings.at(number) for number in range(len(endings))], endings.checks)
+
+
+# ---------------------------------------------------------------- transactions
+
+small = st.integers(-1, 6)
+
+
+@given(st.data())
+def test_half_messages_are_kept_and_decided_alike(twins, data):
+    bounds = data.draw(st.tuples(small.map(abs), st.integers(-1, 300)))
+    kept, index = [twin.Recent(*bounds) for twin in twins], -1
+    for _ in range(data.draw(st.integers(0, 4))):
+        entries = b"".join([ENTRY.pack(100 * data.draw(small), data.draw(st.integers(-5, 90)), 7) for _ in range(data.draw(small))])
+        made = [(b"%d" % number, b"", 0, 4, 1, HOSTS[0], 0, 0, 0) for number in range(data.draw(st.integers(0, 5)))]
+        topic, queue, group = data.draw(st.tuples(st.sampled_from(["T", ""]), small, st.sampled_from(["g", "\xe9"])))
+        for twin, recent in zip(twins, kept):
+            recent.add(index, entries, topic, queue, group, twin.Messages(made))
+        index += min(len(made), len(entries) // ENTRY.size) + data.draw(st.integers(0, 2))  # queue offsets rise
+        gone = data.draw(st.lists(small, max_size=2))
+        for recent in kept:
+            recent.drop(gone)
+        here = [[None if (one := recent.get(at)) is None else one.drafts for at in range(-1, 15)] for recent in kept]
+        assert (len(kept[1]), here[1]) == (len(kept[0]), here[0])
+    asked = st.none() | st.tuples(small, small, st.sampled_from([0, 1]))
+    ending = st.tuples(
+        asked, small, st.sampled_from(["g", "\xe9"]), small, small.map(lambda at: 100 * at), st.booleans(), st.text()
+    )
+    rows = data.draw(st.lists(st.tuples(ending, st.booleans()), max_size=9))
+    endings = [twin.Endings() for twin in twins]
+    for one in endings:
+        for row, check in rows:
+            one.add(*row, check=check)
+    assert rows_of(endings[1]) == rows_of(endings[0])
+    chosen = data.draw(st.none() | st.lists(st.sampled_from(range(len(rows))), max_size=9) if rows else st.none())
+    found = [recent.decided(one, chosen) for recent, one in zip(kept, endings)]
+    assert found[1][1:] == found[0][1:]
+    assert drafts_of(found[1][0]) == drafts_of(found[0][0])
+    told = [one.told([number for numbers in found[0][1] for number in numbers], found[0][2]) for one in endings]
+    assert told[1] == told[0]
+
+
+@given(
+    st.lists(st.tuples(integers, integers), min_size=1, max_size=4), st.binary(max_size=1), st.integers(-1, 2**32),
+    integers | st.sampled_from([2**31, -(2**31) - 1]),
+)  # fmt: skip
+def test_states_and_units_of_half_messages_are_alike(twins, rows, rest, store_s, group_hash):
+    entries = b"".join([ENTRY.pack(*row, 7) for row in rows]) + rest
+    found = [outcome(twin.prepared_rows, entries, store_s, group_hash) for twin in twins]
+
+    assert found[1] == found[0]
+
+
+@given(st.data())
+def test_decisions_become_the_same_states_and_units(twins, data):
+    indexes = data.draw(st.lists(st.integers(0, 20) | st.integers(0, 400), max_size=8))
+    lengths = data.draw(st.sampled_from([(1000, 4096), (100, 30), (30, 100), (7, 7)]))
+    runs, again = (twin.runs_of(indexes, *lengths) for twin in twins)
+    assert again == runs
+    count = sum(end - first for first, end, _ in runs)
+    states = data.draw(st.sampled_from([4, 4, 4, 8])).to_bytes(24, "big") * count
+    states = damaged(states, data.draw)
+    entries = b"".join([ENTRY.pack(number, 90, 0) for number in range(len(indexes) + data.draw(st.sampled_from([0, 0, 0, 1])))])
+    asked = data.draw(st.permutations(indexes)), entries, data.draw(st.integers(0, 9))
+    found = [outcome(twin.decided_rows, states, runs, *asked) for twin in twins]
+
+    assert found[1] == found[0]
 
 
 # ---------------------------------------------------------------- the log and the answers

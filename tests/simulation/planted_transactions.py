@@ -28,9 +28,9 @@ def eager(*arguments: Any) -> Any:
     decisions = broker.transactions.decisions
     enter = decisions._enter
 
-    def entered(sender: Any, remote: str, header: Any, remark: str | None) -> None:
-        decision = header.commitOrRollback if header.commitOrRollback in (8, 12) else 8
-        enter(sender, remote, msgspec.structs.replace(header, commitOrRollback=decision), remark)
+    def entered(request: Any, header: Any) -> None:
+        decision = header.commit_or_rollback if header.commit_or_rollback in (8, 12) else 8
+        enter(request, msgspec.structs.replace(header, commit_or_rollback=decision))
 
     decisions._enter = entered  # type: ignore[method-assign]
     return broker
@@ -74,20 +74,17 @@ def polite(*arguments: Any) -> Any:
     """A broker that agrees to everything, also to what it refuses."""
     broker = Broker(*arguments)
     decisions = broker.transactions.decisions
-    decisions._refuse = lambda sender, refusal: decisions._succeed([sender])  # type: ignore[method-assign]
+    decisions._refuse = lambda asked, refusal: decisions._succeed([asked] if asked else [])  # type: ignore[method-assign]
     return broker
 
 
 def hasty(*arguments: Any) -> Any:
     """A broker that agrees to a decision, with sync flush, before it is durable."""
     broker = Broker(*arguments)
-    decisions, durable = broker.transactions.decisions, broker.durable
+    decisions = broker.transactions.decisions
 
     class AtOnce:
-        check_room = durable.check_room
-
-        def promised(self, then: Any) -> None:
-            then(None, durable.now)
+        is_promised = True
 
     decisions._durable = AtOnce()  # type: ignore[assignment]
     return broker

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.halfrecord import committed, half_message
 from halfmoon.broker.request import Reply
+from halfmoon.hot import Messages
 from halfmoon.store.records import whole_record
 from halfmoon.store.statetable import State
 from halfmoon.wire.headers.transaction import DecideTransaction
@@ -34,8 +36,8 @@ def nameless(*arguments: Any) -> Any:
     """A broker that writes down nowhere who decided by hand."""
     broker = Broker(*arguments)
     decisions = broker.transactions.decisions
-    decide = decisions.decide
-    decisions.decide = lambda decided, now, *, by=b"": decide(decided, now)  # type: ignore[method-assign]
+    ops = decisions._ops
+    decisions._ops = lambda indexes, now, by=b"": ops(indexes, now)  # type: ignore[method-assign]
     return broker
 
 
@@ -43,13 +45,13 @@ def misnaming(*arguments: Any) -> Any:
     """A broker that writes the operator's name into the op record of somebody else's decision."""
     broker = Broker(*arguments)
     decisions = broker.transactions.decisions
-    decide, last = decisions.decide, [b""]
+    ops, last = decisions._ops, [b""]
 
-    def decided(those: Any, now: int, *, by: bytes = b"") -> None:
+    def named(indexes: Sequence[int], now: int, by: bytes = b"") -> Messages:
         last[0] = by or last[0]
-        decide(those, now, by=last[0])
+        return ops(indexes, now, last[0])
 
-    decisions.decide = decided  # type: ignore[method-assign]
+    decisions._ops = named  # type: ignore[method-assign]
     return broker
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from halfmoon.broker.broker import Broker
+from halfmoon.broker.decisions import Answer
 from halfmoon.store.transactions import State
 
 
@@ -15,8 +14,8 @@ def deaf(*arguments: Any) -> Any:
     broker = Broker(*arguments)
     decisions = broker.transactions.decisions
     checked = decisions._checked
-    decisions._checked = lambda header, decision: checked(  # type: ignore[method-assign]
-        msgspec.structs.replace(header, stillOpen=False), decision
+    decisions._checked = lambda ending, answer: checked(  # type: ignore[method-assign]
+        ending, Answer.UNKNOWN if answer is Answer.OPEN else answer
     )
     return broker
 

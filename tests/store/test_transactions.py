@@ -23,7 +23,9 @@ from tests.store.transacting import (
     carry_out_both,
     close_both,
     commit,
+    decided,
     open_both,
+    prepared,
     roll_back,
     save_all,
     some_work,
@@ -79,7 +81,7 @@ def test_the_redo_log_tells_what_happened_in_order():
     assert second is not None
     place, size = add_visible(store, index, 1)
     op = add_op(store, 0)
-    index.decided([(1, place, size, True), (0, *op, False)])
+    decided(index, [(1, place, size, True), (0, *op, False)])
     assert list(index._redo.units(0, 4)) == [
         (first.physical_offset, first.size, -1),
         (second.physical_offset, second.size, -1),
@@ -90,16 +92,16 @@ def test_the_redo_log_tells_what_happened_in_order():
     assert (index._files.milestone.last.units, index._files.milestone.last.position) == (4, store.end_offset)
 
 
-@pytest.mark.parametrize(
-    "wrong", [[(0, 1, 1, True)], [(9, 1, 1, True)], [(1, 1, 1, True), (1, 1, 1, False)], [(1, 1, 2**31, True)]]
-)
+@pytest.mark.parametrize("wrong", [[(0, 1, 1, True)], [(9, 1, 1, True)], [(-1, 1, 1, True)], [(1, 1, 1, True), (1, 1, 1, False)]])
 def test_a_decision_that_cannot_be_is_refused_and_changes_nothing(wrong: list[tuple[int, int, int, bool]]):
     store, index = open_both(disk_of())
     add_halves(store, index, ["a", "a", "a"])
     commit(store, index, 0)
     units = index._redo.end
-    with pytest.raises(ValueError, match=r"pending|fit"):
-        index.decided([(2, 5, 5, True), *wrong])
+    with pytest.raises(ValueError, match="pending"):
+        decided(index, [(2, 5, 5, True), *wrong])
+    with pytest.raises(ValueError, match="not as many"):
+        index.decided([2], b"", 1)
     assert (index.pending_count, index._redo.end, index.lowest_pending()) == (2, units, 1)
 
 
@@ -107,20 +109,20 @@ def test_half_messages_below_the_end_are_refused():
     store, index = open_both(disk_of())
     add_halves(store, index, ["a", "a", "a"])
     with pytest.raises(ValueError, match="ends at 3"):
-        index.prepared(2, [(1, 1, 1, 1)])
+        prepared(index, 2, [(1, 1, 1, 1)])
     assert index.pending_count == 3
 
 
 def test_a_pending_message_takes_next_to_no_memory(tmp_path: Path):
     disk = RealDisk(tmp_path)
     _, index = open_both(disk, transaction_file_records=2_000_000)
-    index.prepared(0, [(0, 100, 1, 1)])
+    prepared(index, 0, [(0, 100, 1, 1)])
     rows = [(100 * (number + 1), 100, 1, number % 7) for number in range(1000)]
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
         for turn in range(100):
-            index.prepared(1 + 1000 * turn, rows)
+            prepared(index, 1 + 1000 * turn, rows)
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -228,7 +230,7 @@ def test_a_held_record_holds_the_milestone():
     add_halves(store, index, ["a", "a"])
     now = save_all(store, index, NOW)
     place, size = add_visible(store, index, 0)
-    index.decided([(0, place, size, True)])
+    decided(index, [(0, place, size, True)])
     index.hold(place)
     roll_back(store, index, 1)
     now = save_all(store, index, now)
@@ -271,8 +273,8 @@ def test_a_full_disk_is_found_out_before_a_message_is_stored():
     disk.full = True
     with pytest.raises(StoreNotWritable, match="no space"):
         index.make_room(20, 20)
-    index.prepared(0, [(number, 1, 1, 1) for number in range(10)])
-    index.decided([(number, 1, 1, True) for number in range(10)])
+    prepared(index, 0, [(number, 1, 1, 1) for number in range(10)])
+    decided(index, [(number, 1, 1, True) for number in range(10)])
     assert (index.failure, index.pending_count) == (None, 0)
 
 
@@ -287,7 +289,7 @@ def test_what_did_not_get_into_the_files_stops_the_index_until_the_next_start():
         add_halves(store, index, ["a"] * 10)
     assert index.failure is not None
     with pytest.raises(StoreNotWritable):
-        index.decided([(7, 1, 1, True)])
+        decided(index, [(7, 1, 1, True)])
     assert index.due() is None
     disk.full = False
     close_both(store, index)
@@ -334,6 +336,6 @@ def test_files_go_with_the_log_and_with_what_no_start_needs():
 def test_an_index_follows_a_queue_that_leaves_offsets_out():
     store, index = open_both(disk_of())
     add_halves(store, index, ["a"])
-    index.prepared(5000, [(10**6, 100, 1, 1)])
+    prepared(index, 5000, [(10**6, 100, 1, 1)])
     assert index.half(4999) == Half(4999, 0, 0, 0, 0, State.NONE)
     assert [half.index for half in index.pending(0, 10)[0]] == [0, 5000]

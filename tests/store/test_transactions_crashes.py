@@ -17,6 +17,7 @@ from tests.store.transacting import (
     add_op,
     add_visible,
     assert_agrees,
+    decided,
     open_both,
     roll_back,
     settings,
@@ -90,7 +91,7 @@ class History:
                 if not self.owed:
                     self.index.hold(place)
                 self.owed.append(half.index)
-            self.index.decided([(half.index, place, size, True)])
+            decided(self.index, [(half.index, place, size, True)])
         if self.owed and self.random.random() < 0.2:
             for at in self.owed:
                 add_op(self.store, at, self.now)

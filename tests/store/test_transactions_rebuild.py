@@ -20,6 +20,7 @@ from tests.store.transacting import (
     add_halves,
     assert_agrees,
     close_both,
+    decided,
     open_both,
     roll_back,
     save_all,
@@ -184,7 +185,7 @@ def test_what_another_broker_settled_has_no_state_unless_the_log_decides_it():
     ]  # fmt: skip
     assert (index.lowest_pending(), index.pending_count) == (10, 9)
     with pytest.raises(ValueError, match="not pending"):
-        index.decided([(0, 1, 1, True)])
+        decided(index, [(0, 1, 1, True)])
     for power in (False, True):
         save_all(store, index, NOW)
         disk.crash(power=power)

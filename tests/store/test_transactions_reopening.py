@@ -24,6 +24,7 @@ from tests.store.transacting import (
     carry_out_both,
     close_both,
     commit,
+    decided,
     open_both,
     roll_back,
     save_all,
@@ -250,7 +251,7 @@ def test_a_commit_without_an_op_record_is_found_again_until_it_has_one():
     now = save_all(store, index, NOW)
     for at in (1, 2):
         place, size = add_visible(store, index, at)
-        index.decided([(at, place, size, True)])
+        decided(index, [(at, place, size, True)])
     for power in (False, True, False):
         carry_out_both(store, index)
         store.tick(now + 5000)
@@ -274,7 +275,7 @@ def test_an_unfinished_commit_survives_a_clean_stop():
     store, index = open_both(disk)
     add_halves(store, index, ["a"] * 4)
     place, size = add_visible(store, index, 1)
-    index.decided([(1, place, size, True)])
+    decided(index, [(1, place, size, True)])
     index.hold(place)
     roll_back(store, index, 0)
     close_both(store, index)

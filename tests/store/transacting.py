@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from random import Random
 from typing import NamedTuple
 
+from halfmoon.hot import ENTRY
 from halfmoon.model import java_hash
 from halfmoon.ports import Disk
 from halfmoon.store import Store, StoreSettings
@@ -72,11 +74,26 @@ def add_halves(store: Store, index: TransactionIndex, groups: list[str], now: in
     """Store half messages, one of each group named; return their indexes."""
     drafts = [draft(body, b"PGROUP\x01" + group.encode() + b"\x02TRAN_MSG\x01true\x02") for group in groups]
     appended = store.append(HALF_TOPIC, 0, drafts, now)
-    index.prepared(
-        appended.queue_offset,
-        [(place, size_at(store, place), now // 1000, java_hash(group)) for place, group in zip(appended.physical_offsets, groups)],
-    )
+    halves = [
+        (place, size_at(store, place), now // 1000, java_hash(group)) for place, group in zip(appended.physical_offsets, groups)
+    ]
+    prepared(index, appended.queue_offset, halves)
     return list(range(appended.queue_offset, appended.queue_offset + len(groups)))
+
+
+def prepared(index: TransactionIndex, first: int, halves: list[tuple[int, int, int, int]]) -> None:
+    """Enter half messages (physical offset, size, store seconds, group hash)."""
+    for alike, some in groupby(halves, lambda half: half[2:]):
+        entries = b"".join([ENTRY.pack(place, size, 0) for place, size, _, _ in some])
+        index.prepared(first, entries, *alike)
+        first += len(entries) // ENTRY.size
+
+
+def decided(index: TransactionIndex, decisions: list[tuple[int, int, int, bool]]) -> None:
+    """Enter decisions (index, physical offset, size, committed), commits first."""
+    decisions = sorted(decisions, key=lambda one: not one[3])
+    entries = b"".join([ENTRY.pack(place, size, 0) for _, place, size, _ in decisions])
+    index.decided([one[0] for one in decisions], entries, sum(one[3] for one in decisions))
 
 
 def size_at(store: Store, place: int) -> int:
@@ -103,11 +120,11 @@ def add_op(store: Store, at: int | str, now: int = NOW) -> tuple[int, int]:
 def commit(store: Store, index: TransactionIndex, at: int, now: int = NOW) -> None:
     place, size = add_visible(store, index, at, now)
     add_op(store, at, now)
-    index.decided([(at, place, size, True)])
+    decided(index, [(at, place, size, True)])
 
 
 def roll_back(store: Store, index: TransactionIndex, at: int, now: int = NOW) -> None:
-    index.decided([(at, *add_op(store, at, now), False)])
+    decided(index, [(at, *add_op(store, at, now), False)])
 
 
 def some_work(store: Store, index: TransactionIndex, count: int, seed: int = 1) -> None:

@@ -42,7 +42,7 @@ from halfmoon.broker.topics import Topics
 from halfmoon.broker.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import BadHeader, ResponseCode, ServiceNotAvailable
-from halfmoon.hot import NATIVE, Frame, pull_header_json
+from halfmoon.hot import NATIVE, Endings, Frame, pull_header_json
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
@@ -88,6 +88,8 @@ class Broker:
         self._starts: list[CoreEffect] = []
         self._rest: tuple[list[tuple[Peer, bytes, Frame]], list[tuple[Peer, bytes, Frame]]] = [], []
         """Requests of this turn, and pulls, that wait until its senders are answered."""
+        self._endings: list[Endings] = []
+        """Its decisions, which wait for the same."""
         self.holds = Holds(settings.holds_max)
         self.sends = Sends(context)
         self.transactions = Transactions(context, self.sends)
@@ -156,22 +158,22 @@ class Broker:
         """
         self.durable.now = now
         plain, pulls = self._rest
-        decided, decide = False, self.transactions.decisions.take
         for peer, data, frames in self.peers.take(now, self.gate.read):
             for frame in frames:
                 if frame[0] == 0 and data.startswith(PULL_JSON, frame[1]):
                     pulls.append((peer, data, frame))
-                elif decide(peer, data, frame):
-                    decided = True
                 else:
                     plain.append((peer, data, frame))
         self.gate.turn(now)
-        if self.peers.touched and (decided or plain or pulls):
+        if (endings := self.gate.reader.ended()) is not None:
+            self._endings.append(endings)
+        if self.peers.touched and (self._endings or plain or pulls):
             return True
         self._rest = [], []
         if plain or pulls or self.holds.count or self._notes_arrivals:
             self.pulls.turn(now)
-        self.transactions.turn(now)
+        while self._endings:
+            self.transactions.decisions.settle(self._endings.pop(0), now)
         if self.batches.doubt.answers:
             self.batches.turn(now)
         for peer, data, frame in plain:

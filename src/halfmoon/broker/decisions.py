@@ -16,22 +16,23 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from itertools import islice
+from operator import itemgetter
 from typing import Literal
 
 import msgspec
 from msgspec import structs
+from msgspec.structs import astuple
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.durable import refused
 from halfmoon.broker.half import PRODUCER_GROUP
-from halfmoon.broker.halfrecord import committed, half_message
+from halfmoon.broker.halfrecord import HalfMessage, committed, half_message
 from halfmoon.broker.late import Copy, Late, rollback_op
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
-from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Request, refusal_of, reply_to
 from halfmoon.broker.send import Sends
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import EndHeader, Frame, Group, Messages, Parts, done_answers, end_header_json, tag_hash
+from halfmoon.hot import ENTRY, ENTRY_BYTES, Endings, Found, Group, Messages, Parts, Recent, done_answers, tag_hash
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
@@ -41,20 +42,18 @@ from halfmoon.wire.codes import VERSION
 from halfmoon.wire.command import encode
 from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
-from halfmoon.wire.peer import Peer
-from halfmoon.wire.table import request_type
 
 log = logging.getLogger("halfmoon.broker.transactions")
 
-END_JSON = b'{"code":%d,' % request_type(EndTransaction).code
 NO_HALF = "Find prepared transaction message failed"
-Sender = tuple[int, int, int]
+Asked = tuple[int, int, int]
 """connection, opaque, serialisation"""
 
 _DECISIONS = (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 _OP_TAG = tag_hash(b"d")
 OPS_AT_ONCE = 256
 """Op records that are owed and written in one turn."""
+_READABLE_MAX = 65_536
 
 
 class Answer(IntEnum):
@@ -84,32 +83,16 @@ class Counters(msgspec.Struct):
 
 
 class Ending(msgspec.Struct, gc=False):
-    """One request of the second phase. ``sender`` None: one-way."""
+    """What one producer, or an operator, decided. ``asked`` None: nobody waits for an answer."""
 
-    sender: Sender | None
-    remote: str
+    asked: Asked | None
+    peer: int
     group: str
     index: int
     physical_offset: int
     committed: bool
     key: str = ""
     """The message's id, as the request has it."""
-
-
-class Decided(msgspec.Struct, gc=False):
-    """A half message to decide, and who asked; without these the broker itself rolls it back."""
-
-    index: int
-    half: HalfMessage | None = None
-    ending: Ending | None = None
-
-
-OfQueue = tuple[tuple[str, int], list[Decided]]
-"""Commits to one queue."""
-Visible = tuple[Decided, int, int]
-"""A commit whose visible record is stored, with place and size of that."""
-Left = tuple[list[OfQueue], list[Decided]]
-"""Commits and rollbacks that are to be tried again."""
 
 
 class Decisions:
@@ -122,102 +105,75 @@ class Decisions:
         self._durable, self._host = context.durable, context.host
         self._index, self._recent, self._sends, self._late, self._warn = index, recent, sends, late, warn
         self.counters = Counters()
-        self._taken: list[Ending] = []
+        self._readable: set[tuple[str, int]] = set()
+        """Queues that consumers see, as long as topics are what they were."""
+        self._epoch = -1
         self.owed_ops: dict[int, int] = dict.fromkeys(index.unfinished, -1)
         """Indexes of commits whose op record is not written yet and where their visible record lies; -1: a start found them."""
 
     # ------------------------------------------------------------ a turn
 
-    def take(self, peer: Peer, data: bytes, frame: Frame) -> bool:
-        """Take a frame of this turn when it is an ordinary request of the second phase."""
-        serialization, start, body, _ = frame
-        if serialization != 0 or not data.startswith(END_JSON, start):
-            return False
-        found = end_header_json(data[start:body])
-        if found is None or found[1] & 1:
-            return False
-        opaque, flag, header, remark = found
-        sender = None if flag & 2 else (peer.number, opaque, serialization)
-        decision = header.commitOrRollback
-        if header.fromTransactionCheck or decision not in _DECISIONS:
-            self._enter(sender, peer.remote, header, remark)
-        else:
-            index, place, group = header.tranStateTableOffset, header.commitLogOffset, header.producerGroup
-            committed = decision == TRANSACTION_COMMIT
-            self._taken.append(Ending(sender, peer.remote, group, index, place, committed, header.msgId))
-        return True
+    def settle(self, endings: Endings, now: int) -> None:
+        """Carry out what producers decided.
+
+        What is about half messages that are not in memory, or the second about one, is looked at after the others are decided.
+        """
+        for number in endings.checks:
+            ending = Ending(*endings.at(number))
+            self._checked(ending, Answer.COMMIT if ending.committed else Answer.ROLLBACK)
+        while len(endings):
+            again = Endings()
+            decided: dict[int, tuple[Ending, HalfMessage]] = {}
+            for number in self._decide(self._recent, endings, now):
+                ending = Ending(*endings.at(number))
+                judged = ending if ending.index in decided else self._judged(ending, now)
+                if isinstance(judged, Ending):
+                    again.add(*astuple(judged))
+                elif judged is not None:
+                    decided[ending.index] = ending, judged
+            if decided:
+                self.decide(decided.values(), now)
+            endings = again
 
     def end(self, request: Request) -> None:
         """Take one request that was decoded by itself (37)."""
-        h = request.header(EndTransaction)
-        command = request.command
-        header = EndHeader(
-            h.producer_group, h.tran_state_table_offset, h.commit_log_offset, h.commit_or_rollback, h.msg_id,
-            bool(h.from_transaction_check), bool(h.still_open),
-        )  # fmt: skip
-        sender = None if command.is_oneway else (request.peer.number, command.opaque, command.serialization)
-        self._enter(sender, request.peer.remote, header, command.remark)
-        self.settle(request.now)
+        self._enter(request, request.header(EndTransaction))
 
-    def _enter(self, sender: Sender | None, remote: str, header: EndHeader, remark: str | None) -> None:
-        decision, index = header.commitOrRollback, header.tranStateTableOffset
-        known = decision in _DECISIONS
-        if header.fromTransactionCheck:
-            self._checked(header, decision if known else 0)
-        if not known:
-            self.counters.unknown += 1
-            if remark and not header.stillOpen:
-                self._warn("%s does not know about half message %d of %.255r: %.500r", remote, index, header.producerGroup, remark)
-            self._succeed([sender])
+    def _enter(self, request: Request, header: EndTransaction) -> None:
+        command, group, index = request.command, header.producer_group, header.tran_state_table_offset
+        asked = None if command.is_oneway else (request.peer.number, command.opaque, command.serialization)
+        decision = header.commit_or_rollback
+        ending = Ending(
+            asked, request.peer.number, group, index, header.commit_log_offset, decision == TRANSACTION_COMMIT, header.msg_id
+        )
+        if header.from_transaction_check:
+            undecided = Answer.OPEN if header.still_open else Answer.UNKNOWN
+            self._checked(
+                ending, {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
+            )
+        if decision in _DECISIONS:
+            endings = Endings()
+            endings.add(*astuple(ending))
+            self.settle(endings, request.now)
             return
-        committed = decision == TRANSACTION_COMMIT
-        self._taken.append(Ending(sender, remote, header.producerGroup, index, header.commitLogOffset, committed, header.msgId))
+        self.counters.unknown += 1
+        if command.remark and not header.still_open:
+            remote, remark = request.peer.remote, command.remark
+            self._warn("%s does not know about half message %d of %.255r: %.500r", remote, index, group, remark)
+        self._succeed([] if asked is None else [asked])
 
-    def _checked(self, header: EndHeader, decision: int) -> None:
+    def _checked(self, ending: Ending, answer: Answer) -> None:
         """Note what was answered to the last check: the first answer to it, and from a producer of its group."""
-        index, group = header.tranStateTableOffset, header.producerGroup
-        half = self._index.half(index)
-        if half is None or half.state != State.PREPARED or half.physical_offset != header.commitLogOffset:
+        half = self._index.half(ending.index)
+        if half is None or half.state != State.PREPARED or half.physical_offset != ending.physical_offset:
             return
-        if half.group_hash != tag_hash(group.encode()):
+        if half.group_hash != tag_hash(ending.group.encode()):
             return
-        history = self._index.checks(index).history
+        history = self._index.checks(ending.index).history
         if history and history[-1].answer == Answer.NONE:
-            undecided = Answer.OPEN if header.stillOpen else Answer.UNKNOWN
-            answer = {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
-            self._index.answered(index, int(answer), pardons=answer is Answer.OPEN)
+            self._index.answered(ending.index, int(answer), pardons=answer is Answer.OPEN)
             self.counters.checks_answered += 1
             self.counters.still_open += answer is Answer.OPEN
-
-    def settle(self, now: int) -> None:
-        """Carry out everything taken, in order: what repeats a decision of this turn is looked at after it."""
-        if not self._taken:
-            return
-        endings, self._taken = self._taken, []
-        while endings:
-            again: list[Ending] = []
-            decided: dict[int, Decided] = {}
-            recent = self._recent.get
-            for ending in endings:
-                index = ending.index
-                if index in decided:
-                    again.append(ending)
-                    continue
-                half = recent(index)
-                if half is None or half.physical_offset != ending.physical_offset or half.group != ending.group:
-                    judged = self._judged(ending, now)
-                    if isinstance(judged, Ending):
-                        again.append(judged)
-                        continue
-                    half = judged
-                if half is not None:
-                    decided[index] = Decided(index, half, ending)
-            try:
-                self.decide(decided.values(), now)
-            except Exception as exc:  # our own mistake: these stay as they are and are asked about, others do not feel it
-                log.exception("%d decisions failed", len(decided))
-                self._fail(decided.values(), BrokerError(f"{type(exc).__name__}: {exc}"))
-            endings = again
 
     # ------------------------------------------------------------ judging
 
@@ -236,23 +192,23 @@ class Decisions:
                 raise BrokerError(f"half message {ending.index} was settled by another broker")
             if (state == State.COMMITTED) == ending.committed:
                 self.counters.repeats += 1
-                self._succeed([ending.sender])
+                self._succeed([] if ending.asked is None else [ending.asked])
                 return None
             self._contradicted(ending)
         except BrokerError as exc:
             self.counters.refused += 1
-            self._warn("%s (%.255r) ends half message %d: %s", ending.remote, ending.group, ending.index, exc.remark)
-            self._refuse(ending.sender, exc)
+            self._warn("%s (%.255r) ends half message %d: %s", self._remote(ending), ending.group, ending.index, exc.remark)
+            self._refuse(ending.asked, exc)
         except Exception as exc:
-            self._refuse(ending.sender, refusal_of(exc, f"the end of half message {ending.index}"))
+            self._refuse(ending.asked, refusal_of(exc, f"the end of half message {ending.index}"))
         return None
 
     def _contradicted(self, ending: Ending) -> None:
         self.counters.contradictions += 1
         said, was = ("commits", "rolled back") if ending.committed else ("rolls back", "committed")
-        self._warn("%s (%s) %s half message %d, which was %s: refused", ending.remote, ending.group, said, ending.index, was)
+        self._warn("%s (%s) %s half message %d, which was %s: refused", self._remote(ending), ending.group, said, ending.index, was)
         self._stats.add("TRANSACTION_CONTRADICTIONS", ending.group, 1)
-        self._refuse(ending.sender, BrokerError(f"the transaction was {was} already"))
+        self._refuse(ending.asked, BrokerError(f"the transaction was {was} already"))
 
     def _given_up(self, ending: Ending, now: int) -> Ending | Literal[False] | None:
         """Carry out an ending that came after its half message was given up, and answer it: False.
@@ -276,7 +232,7 @@ class Decisions:
         else:
             self._contradicted(ending)
             return False
-        self._succeed([ending.sender])
+        self._succeed([] if ending.asked is None else [ending.asked])
         return False
 
     def _end_late(self, ending: Ending, copy: Copy, now: int) -> None:
@@ -299,7 +255,7 @@ class Decisions:
         self._stats.add("TRANSACTION_COMMITS" if ending.committed else "TRANSACTION_ROLLBACKS", ending.group, 1)
         log.warning(
             "half message %d (%s, group %s) was given up and is %s after all: %s says so",
-            ending.index, ending.key, ending.group, "committed" if ending.committed else "rolled back", ending.remote,
+            ending.index, ending.key, ending.group, "committed" if ending.committed else "rolled back", self._remote(ending),
         )  # fmt: skip
 
     def _half(self, ending: Ending) -> Parts:
@@ -324,71 +280,108 @@ class Decisions:
 
     # ------------------------------------------------------------ deciding
 
-    def decide(self, decided: Iterable[Decided], now: int, *, by: bytes = b"") -> None:
-        """Store what becomes visible, then the op records, and remember the decisions; whoever asked is answered.
+    def decide(self, decided: Iterable[tuple[Ending, HalfMessage]], now: int, *, by: bytes = b"") -> None:
+        """Carry out decisions about half messages that the log has, each named once; whoever asked is answered.
 
         ``by`` is a property ``name 0x01 value`` for the op records: who decided, when it was not the producer.
         """
         decided = list(decided)
-        if not decided or not self._room(decided):
-            return
-        rolled_back: list[Decided] = []
-        queues: dict[tuple[str, int], list[Decided]] = {}
-        for each in decided:
-            half, ending = each.half, each.ending
-            if half is None or ending is None or not ending.committed:
-                rolled_back.append(each)
-            elif not half.topic:
-                self._fail([each], BrokerError(f"half message {each.index} does not say where it belongs"))
-            elif (group := queues.get(queue := (half.topic, half.queue_id))) is None:
-                queues[queue] = [each]
-            else:
-                group.append(each)
-        left = list(queues.items())
-        while left or rolled_back:
-            left, rolled_back = self._store_in_order(left, rolled_back, now, by)
+        endings, halves = Endings(), Recent(len(decided), 0)
+        for ending, half in decided:
+            endings.add(*astuple(ending))
+            entry = ENTRY.pack(half.physical_offset, 0, 0)
+            halves.add(ending.index, entry, half.topic, half.queue_id, half.group, half.message)
+        self._decide(halves, endings, now, by)
 
-    def _room(self, decided: list[Decided]) -> bool:
-        """Whether the index has room for these decisions; if not, they are refused."""
+    def give_up(self, index: int, now: int) -> None:
+        """Roll back a half message that nobody decided."""
+        endings = Endings()
+        endings.add(None, -1, "", index, -1, False, "")
+        self._write(Recent(0, 0), endings, ([], [], [0], [index], []), now, b"")
+
+    def _decide(self, halves: Recent, endings: Endings, now: int, by: bytes = b"") -> list[int]:
+        """Decide these half messages as endings say; return the endings about others."""
+        found = halves.decided(endings)
+        others = found[4]
         try:
-            self._index.make_room(0, len(decided))
-        except StoreNotWritable as exc:
-            self._fail(decided, ServiceNotAvailable(f"service not available now: {exc}"))
-            return False
-        return True
+            while found[3]:
+                found = halves.decided(endings, self._write(halves, endings, found, now, by))
+        except Exception as exc:  # our own mistake: these stay as they are and are asked about, others do not feel it
+            log.exception("%d decisions failed", len(found[3]))
+            self._fail(endings, _numbers(found), BrokerError(f"{type(exc).__name__}: {exc}"))
+        return others
 
-    def _store_in_order(self, queues: list[OfQueue], rolled_back: list[Decided], now: int, by: bytes) -> Left:
+    def _write(self, halves: Recent, endings: Endings, found: Found, now: int, by: bytes) -> list[int]:
         """Store visible records a queue at a time, and behind them all op records, with one write to the log. Return what is to be
         tried again, since something before it could not be stored.
         """
-        groups: list[Group] = []
-        readable: list[OfQueue] = []
-        for (topic, queue_id), group in queues:
+        groups, numbers, rolled_back, indexes, _ = found
+        if len(indexes) > self._index.room and not self._room(endings, found):
+            return []
+        if self._epoch != self._topics.epoch or not self._readable.issuperset(map(_QUEUE, groups)):
+            readable = self._made_readable(endings, found, now)
+            if len(readable) < len(groups):
+                return [number for place in readable for number in numbers[place]] + rolled_back
+        ops: Group = (OP_TOPIC, 0, "", self._ops(indexes, now, by))
+        stored = self._sends.append_all([*groups, ops], now, in_order=True)
+        for place, appended in enumerate(stored[: len(groups)]):
+            if isinstance(appended, Exception):
+                self._write_apart(halves, endings, found, stored[:place], appended, now, by)
+                return [number for later in numbers[place + 1 :] for number in later] + rolled_back
+        self._ended(endings, found, stored)
+        return []
+
+    def _write_apart(
+        self,
+        halves: Recent,
+        endings: Endings,
+        found: Found,
+        stored: list[Appended | Exception],
+        exc: Exception,
+        now: int,
+        by: bytes,
+    ) -> None:
+        """See to the commits to a queue that could not be stored, and to those before it that were: these get their op records."""
+        groups, numbers, _, indexes, _ = found
+        place = len(stored)
+        if stored:
+            indexes = indexes[: sum(map(len, numbers[:place]))]
+            ops = self._sends.append_all([(OP_TOPIC, 0, "", self._ops(indexes, now, by))], now)
+            self._ended(endings, (groups[:place], numbers[:place], [], indexes, []), stored + ops)
+        if isinstance(exc, MessageRefused) and len(numbers[place]) > 1:  # one of them cannot be stored, so none was
+            for number in numbers[place]:
+                self._write(halves, endings, halves.decided(endings, [number]), now, by)
+        else:
+            topic, queue_id, _, _ = groups[place]
+            refusal = refusal_of(exc, f"{len(numbers[place])} commits to queue {queue_id} of {topic}")
+            self._fail(endings, numbers[place], refusal)
+
+    def _room(self, endings: Endings, found: Found) -> bool:
+        """Whether the index gets room for these decisions; if not, they are refused."""
+        try:
+            self._index.make_room(0, len(found[3]))
+        except StoreNotWritable as exc:
+            self._fail(endings, _numbers(found), ServiceNotAvailable(f"service not available now: {exc}"))
+            return False
+        return True
+
+    def _made_readable(self, endings: Endings, found: Found, now: int) -> list[int]:
+        """See to it that consumers see these queues; return the places of those that they do. Commits to others are refused."""
+        if self._epoch != self._topics.epoch or len(self._readable) > _READABLE_MAX:
+            self._readable.clear()
+            self._epoch = self._topics.epoch
+        seen = []
+        for place, (topic, queue_id, _, _) in enumerate(found[0]):
             try:
+                if not topic:
+                    raise BrokerError("the half message does not say where it belongs")
                 self._make_readable(topic, queue_id, now)
             except BrokerError as exc:
-                self._fail(group, exc)
+                self._fail(endings, found[1][place], exc)
             else:
-                groups.append((topic, queue_id, "", committed([each.half for each in group if each.half is not None])))
-                readable.append(((topic, queue_id), group))
-        ended = [each for _, group in readable for each in group] + rolled_back
-        if not ended:
-            return [], []
-        groups.append((OP_TOPIC, 0, "", self._ops([each.index for each in ended], now, by)))
-        stored = self._sends.append_all(groups, now, in_order=True)
-        visible: list[Visible] = []
-        for number, ((queue, group), appended) in enumerate(zip(readable, stored)):
-            if isinstance(appended, Exception):
-                if visible:
-                    ops = self._ops([each.index for each, _, _ in visible], now, by)
-                    self._ended(visible, [], self._sends.append_all([(OP_TOPIC, 0, "", ops)], now)[0])
-                apart = isinstance(appended, MessageRefused) and len(group) > 1  # one of them cannot be stored, so none was
-                if not apart:
-                    self._fail(group, refusal_of(appended, f"{len(group)} commits to queue {queue[1]} of {queue[0]}"))
-                return [(queue, [each]) for each in group if apart] + readable[number + 1 :], rolled_back
-            visible += zip(group, appended.physical_offsets, appended.sizes)
-        self._ended(visible, rolled_back, stored[-1])
-        return [], []
+                self._readable.add((topic, queue_id))
+                seen.append(place)
+        return seen
 
     def _make_readable(self, topic: str, queue_id: int, now: int) -> None:
         """See to it that consumers see the queue: the topic may have been deleted or made smaller since the first phase.
@@ -403,37 +396,37 @@ class Decisions:
             self._topics.put(structs.replace(config, read_queue_nums=queue_id + 1), now)
             self._warn("topic %s has %d queues to read again: a transaction of the last is committed", topic, queue_id + 1)
 
-    def _ended(self, committed: list[Visible], rolled_back: list[Decided], ops: Appended | Exception) -> None:
-        """Enter decisions whose records are stored, but for op records that could not be."""
+    def _ended(self, endings: Endings, found: Found, stored: list[Appended | Exception]) -> None:
+        """Enter decisions whose records are stored, but for op records, the last, that could not be; answer those who asked."""
+        _, numbers, rolled_back, indexes, _ = found
+        committed = [number for of_queue in numbers for number in of_queue]
+        count, ops = len(committed), stored[-1]
+        entries = b"".join([appended.entries for appended in stored[:-1] if isinstance(appended, Appended)])
         if isinstance(ops, Exception):  # what is visible stays decided, its op record follows later; nothing was rolled back
-            for each, place, _ in committed:
-                self.owed_ops[each.index] = place
-            if (first := min(self.owed_ops.values(), default=-1)) >= 0:  # else the index holds a lower one by itself
-                self._index.hold(first)
-            self._fail(rolled_back, refusal_of(ops, f"{len(rolled_back)} rollbacks"))
-            rolled_back = []
-        decisions = [(each.index, place, size, True) for each, place, size in committed]
-        if rolled_back and isinstance(ops, Appended):
-            places, sizes = ops.physical_offsets[len(committed) :], ops.sizes[len(committed) :]
-            decisions += [(each.index, place, size, False) for each, place, size in zip(rolled_back, places, sizes)]
-        self._index.decided(decisions)
-        self.counters.commits += len(committed)
+            self._owe(indexes[:count], entries)
+            self._fail(endings, rolled_back, refusal_of(ops, f"{len(rolled_back)} rollbacks"))
+            rolled_back, indexes = [], indexes[:count]
+        else:
+            entries += ops.entries[count * ENTRY_BYTES : len(indexes) * ENTRY_BYTES]
+        self._index.decided(indexes, entries, count)
+        self._recent.drop(indexes)
+        self.counters.commits += count
         self.counters.rollbacks += len(rolled_back)
-        self._done("TRANSACTION_COMMITS", [each for each, _, _ in committed])
-        self._done("TRANSACTION_ROLLBACKS", rolled_back)
+        asked, groups = endings.told(committed, rolled_back)
+        for group, commits, rollbacks in groups:
+            if commits:
+                self._stats.add("TRANSACTION_COMMITS", group, commits)
+            if rollbacks and group:  # else the broker gave it up
+                self._stats.add("TRANSACTION_ROLLBACKS", group, rollbacks)
+        if asked:
+            self._succeed(asked)
 
-    def _done(self, name: str, decided: list[Decided]) -> None:
-        """Count decisions by group and answer those who asked."""
-        if not decided:
-            return
-        self._recent.take([each.index for each in decided])
-        endings = [each.ending for each in decided if each.ending is not None]
-        counts: dict[str, int] = {}
-        for ending in endings:
-            counts[ending.group] = counts.get(ending.group, 0) + 1
-        for group, count in counts.items():
-            self._stats.add(name, group, count)
-        self._succeed([ending.sender for ending in endings])
+    def _owe(self, indexes: list[int], entries: bytes) -> None:
+        """Remember commits whose op records could not be stored."""
+        for index, (place, _, _) in zip(indexes, ENTRY.iter_unpack(entries)):
+            self.owed_ops[index] = place
+        if (first := min(self.owed_ops.values(), default=-1)) >= 0:  # else the index holds a lower one by itself
+            self._index.hold(first)
 
     def _ops(self, indexes: Sequence[int], now: int, by: bytes = b"") -> Messages:
         """Return the op records of decided half messages."""
@@ -457,18 +450,21 @@ class Decisions:
                 self._index.hold(None)
         return True
 
-    def _fail(self, decided: Iterable[Decided], refusal: BrokerError) -> None:
-        for each in decided:
+    def _fail(self, endings: Endings, numbers: Iterable[int], refusal: BrokerError) -> None:
+        for number in numbers:
+            ending = Ending(*endings.at(number))
             self.counters.refused += 1
-            self._warn("half message %d stays undecided: %s", each.index, refusal.remark)
-            if each.ending is not None:
-                self._refuse(each.ending.sender, refusal)
+            self._warn("half message %d stays undecided: %s", ending.index, refusal.remark)
+            self._refuse(ending.asked, refusal)
+
+    def _remote(self, ending: Ending) -> str:
+        peer = self._peers.get(ending.peer)
+        return "somebody" if peer is None else peer.remote
 
     # ------------------------------------------------------------ answers
 
-    def _succeed(self, senders: Sequence[Sender | None]) -> None:
-        """Tell success, as soon as everything until now is as durable as the flush mode promises. None wants no answer."""
-        asked = [sender for sender in senders if sender is not None]
+    def _succeed(self, asked: list[Asked]) -> None:
+        """Tell success, as soon as everything until now is as durable as the flush mode promises."""
         if not asked:
             return
 
@@ -476,17 +472,28 @@ class Decisions:
             if refusal is None:
                 self._peers.tell(done_answers(asked, VERSION))
             else:
-                for sender in asked:
-                    self._refuse(sender, refusal)
+                for one in asked:
+                    self._refuse(one, refusal)
 
+        if self._durable.is_promised:
+            then(None, now=0)
+            return
         try:  # repeats cost no bytes of the log, and so nothing else bounds them
             self._durable.check_room()
         except BrokerError as exc:
-            then(exc, 0)
+            then(exc, now=0)
         else:
             self._durable.promised(then)
 
-    def _refuse(self, sender: Sender | None, refusal: BrokerError) -> None:
-        if sender is not None:
-            peer, opaque, serialization = sender
+    def _refuse(self, asked: Asked | None, refusal: BrokerError) -> None:
+        if asked is not None:
+            peer, opaque, serialization = asked
             self._peers.tell([(peer, encode(reply_to(opaque, serialization, refused(refusal))))])
+
+
+_QUEUE = itemgetter(0, 1)
+
+
+def _numbers(found: Found) -> list[int]:
+    """Return the endings that decide something."""
+    return [number for of_queue in found[1] for number in of_queue] + found[2]

@@ -107,7 +107,8 @@ class Gate:
             for group in groups:
                 self._sends.acks.refuse(group[3], exc)
             return
-        if halves := [group for group in groups if group[2]]:
+        halves = [group for group in groups if group[2]]
+        if halves and sum([len(messages) for _, _, _, messages in halves]) > self._halves.index.room:
             groups = self._with_room(groups, halves)
         placed = [(HALF_TOPIC, 0, "", group[3]) if group[2] else group for group in groups] if halves else groups
         stored: list[tuple[Group, Stored]] = []

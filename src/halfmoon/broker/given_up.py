@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from halfmoon.broker.context import Context
-from halfmoon.broker.decisions import Answer, Decided, Decisions
+from halfmoon.broker.decisions import Answer, Decisions
 from halfmoon.broker.half import (
     CHECK_TIMES,
     OURS,
@@ -85,7 +85,7 @@ class GivenUp:
                 self._warn("half message %d cannot be given up now: %s", half.index, exc)
                 return False
         group = "" if parts is None else wire_properties.decode(parts.properties).get(PRODUCER_GROUP, "")
-        self._decisions.decide([Decided(half.index)], now)
+        self._decisions.give_up(half.index, now)
         settled = self._index.half(half.index)
         if settled is not None and settled.state == State.PREPARED:  # its copy is there, and it is settled in another round
             return False

@@ -16,11 +16,10 @@ import logging
 from collections.abc import Callable, Mapping
 
 from halfmoon.broker.names import HALF_TOPIC, check_group
-from halfmoon.broker.recent import HalfMessage, Recent
 from halfmoon.broker.request import Request
 from halfmoon.broker.send import SendHeaderOf, Sends, sender_of
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import Group, Messages, Parts, tag_hash
+from halfmoon.hot import Group, Messages, Parts, Recent, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Appended
 from halfmoon.store.transactions import TransactionIndex
@@ -37,6 +36,8 @@ OURS = frozenset({
 })  # fmt: skip
 """Properties of a half message that only the broker gives."""
 DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
+RECENT_MAX, RECENT_BYTES_MAX = 8192, 8 * 1024 * 1024
+"""Half messages that are kept in memory, since most are decided within milliseconds of their send."""
 
 Prepared = tuple[bytes, int, bool, str]
 """Properties of a half message ready to be stored, tag code, whether the sender waits for the sync, producer group."""
@@ -49,8 +50,8 @@ class Halves:
     """
 
     def __init__(self, sends: Sends, index: TransactionIndex, warn: Callable[..., None]) -> None:
-        self._sends, self._index, self._warn = sends, index, warn
-        self.recent = Recent()
+        self._sends, self.index, self._warn = sends, index, warn
+        self.recent = Recent(RECENT_MAX, RECENT_BYTES_MAX)
         self._cluster_pair = sends.cluster_pair
         self.stored_count = 0
         self.immunity_seen = index.pending_count > 0
@@ -69,19 +70,17 @@ class Halves:
     def make_room(self, count: int) -> None:
         """Take the index's space for half messages that are to be stored. Raises ServiceNotAvailable (14) when there is none."""
         try:
-            self._index.make_room(count, 0)
+            self.index.make_room(count, 0)
         except StoreNotWritable as exc:
             raise ServiceNotAvailable(f"service not available now: {exc}") from exc
 
     def stored(self, half: Group, appended: Appended, now: int) -> None:
         """Enter half messages of one producer group that the log has. Raises StoreNotWritable."""
-        topic, queue_id, producer_group, messages = half
-        index, places, sizes = appended.queue_offset, appended.physical_offsets, appended.sizes
-        code, store_s = tag_hash(producer_group.encode()), now // 1000
-        self._index.prepared(index, [(place, size, store_s, code) for place, size in zip(places, sizes)])
-        for number, (place, size, message) in enumerate(zip(places, sizes, messages.kept()), index):
-            self.recent.add(number, HalfMessage(place, producer_group, topic, queue_id, message), size)
-        self.stored_count += len(places)
+        topic, queue_id, group, messages = half
+        index, entries = appended.queue_offset, appended.entries
+        self.index.prepared(index, entries, now // 1000, tag_hash(group.encode()))
+        self.recent.add(index, entries, topic, queue_id, group, messages)
+        self.stored_count += len(messages)
 
     def append(self, half: Group, now: int) -> Appended:
         """Store half messages that nobody waits for. Raises what `make_room`, `Sends.append` and `stored` do."""

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from halfmoon.broker.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
 from halfmoon.broker.names import check_topic
-from halfmoon.broker.recent import HalfMessage
 from halfmoon.errors import BrokerError
 from halfmoon.hot import Messages, Parts, tag_hash
 from halfmoon.wire import properties as wire_properties
+
+
+class HalfMessage(msgspec.Struct, gc=False):
+    """One half message: where it lies, its producer group, where it belongs, and ``message``, which is that one alone."""
+
+    physical_offset: int
+    group: str
+    topic: str
+    queue_id: int
+    message: Messages
 
 
 def real_queue(properties: bytes) -> tuple[str, int]:

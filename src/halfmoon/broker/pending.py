@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from halfmoon.broker.checks import Checks
 from halfmoon.broker.context import Context
-from halfmoon.broker.decisions import Answer, Decided, Decisions, Ending
+from halfmoon.broker.decisions import Answer, Decisions, Ending
 from halfmoon.broker.given_up import GivenUp
 from halfmoon.broker.half import PRODUCER_GROUP, Halves
 from halfmoon.broker.halfrecord import half_message, real_queue
@@ -112,8 +112,8 @@ class Pending:
             raise BrokerError(f"the transaction is decided: {words}")
         parts = self._parts(half)
         group = _text(parts, PRODUCER_GROUP)
-        ending = Ending(None, request.peer.remote, group, half.index, half.physical_offset, header.commit)
-        self._decisions.decide([Decided(half.index, half_message(parts), ending)], request.now, by=DECIDED_BY + operator.encode())
+        ending = Ending(None, request.peer.number, group, half.index, half.physical_offset, header.commit)
+        self._decisions.decide([(ending, half_message(parts))], request.now, by=DECIDED_BY + operator.encode())
         decided = self._index.half(half.index)
         if decided is None or decided.state == State.PREPARED:
             raise BrokerError("the decision could not be stored; the broker's log says why")

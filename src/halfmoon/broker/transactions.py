@@ -41,7 +41,7 @@ LOOK_AGAIN_MS = 1000
 
 
 class Transactions:
-    """All of it. Call `turn` once a turn, after `Sends.turn` and `Decisions.take`."""
+    """All of it. Call `Decisions.settle` once a turn, when the turn's half messages are stored."""
 
     def __init__(self, context: Context, sends: Sends) -> None:
         store, offsets, now = context.store, context.offsets, context.started_ms

@@ -131,10 +131,17 @@ def _learn_shape(key: tuple[bytes, bytes, bytes]) -> tuple[str, int, int, int, i
 _TRUTHS = {b"true": True, b"false": False}
 
 
-def _i32(text: bytes) -> int:
-    """Return a number as the general decoder reads it. Raises ValueError for anything else: blanks, underscores, 33 bits."""
+def _i64(text: bytes) -> int:
+    """Return a number as the general decoder reads it. Raises ValueError for anything else: blanks, underscores, 65 bits."""
     number = int(text)
-    if not -(2**31) <= number < 2**31 or not (text[1:] if number < 0 else text).isdigit():
+    if not -(2**63) <= number < 2**63 or not (text[1:] if number < 0 else text).isdigit():
+        raise ValueError(text)
+    return number
+
+
+def _i32(text: bytes) -> int:
+    number = _i64(text)
+    if not -(2**31) <= number < 2**31:
         raise ValueError(text)
     return number
 
@@ -197,32 +204,57 @@ def pull_header_json(header: bytes) -> tuple[int, int, PullHeader] | None:
 # ---------------------------------------------------------------- ends of transactions
 
 
-class EndHeader(msgspec.Struct, gc=False):
-    """The fields of END_TRANSACTION that a broker uses, under their wire names."""
+EndFields = tuple[int, int, str, int, int, int, str, bool]
+"""opaque, flag, producer group, index and physical offset of the half message, 8 commit, 12 rollback or another number, the
+message's id, whether a broker had asked."""
 
+
+class _End(msgspec.Struct, gc=False):
     producerGroup: str
     tranStateTableOffset: _I64Number
     commitLogOffset: _I64Number
     commitOrRollback: _I32Number
     msgId: str
     fromTransactionCheck: bool = False
-    stillOpen: bool = False
+    stillOpen: bool = False  # where something is decided it says nothing, but must be one
 
 
 class _EndEnvelope(msgspec.Struct, gc=False):
-    extFields: EndHeader
+    extFields: _End
     opaque: _I32Number
     flag: int = 0
-    remark: str | None = None
 
 
 _end_json = json_decoder(_EndEnvelope, strict=False).decode
 
 
-def end_header_json(header: bytes) -> tuple[int, int, EndHeader, str | None] | None:
-    """Read the JSON header of END_TRANSACTION as (opaque, flag, fields, remark); None: the general decoder must look at it."""
+def end_header_json(header: bytes) -> EndFields | None:
+    """Read the JSON header of END_TRANSACTION; None: the general decoder must look at it."""
     try:
         head = _end_json(header)
+        if not header.isascii():
+            header.decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return head.opaque, head.flag, head.extFields, head.remark
+    x = head.extFields
+    place = x.tranStateTableOffset, x.commitLogOffset
+    return head.opaque, head.flag, x.producerGroup, *place, x.commitOrRollback, x.msgId, x.fromTransactionCheck
+
+
+def end_header_rocketmq(data: bytes, start: int, end: int) -> EndFields | None:
+    """Read the ROCKETMQ header of END_TRANSACTION; None: the general decoder must look at it."""
+    opaque, flag, remark_size, ext_size = _HEAD.unpack_from(data, start + 5)
+    fields: dict[bytes, bytes] = {}
+    if remark_size or start + 21 + ext_size != end:
+        return None
+    try:
+        if not _entries(data[start + 21 : end], fields):
+            return None
+        _TRUTHS[fields.get(b"stillOpen", b"false")]
+        return (
+            opaque, flag, fields[b"producerGroup"].decode(),
+            _i64(fields[b"tranStateTableOffset"]), _i64(fields[b"commitLogOffset"]),
+            _i32(fields[b"commitOrRollback"]), fields[b"msgId"].decode(), _TRUTHS[fields.get(b"fromTransactionCheck", b"false")],
+        )  # fmt: skip
+    except (KeyError, ValueError):
+        return None

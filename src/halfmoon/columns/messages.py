@@ -183,6 +183,11 @@ class Messages:
         return found
 
 
+Group = tuple[str, int, str, Messages]
+"""Topic, queue id, producer group and messages of one queue that came in one turn; half messages are those of one producer group,
+which is "" for all others."""
+
+
 @lru_cache(4096)
 def _tail(topic: bytes, properties_bytes: int) -> bytes:
     """Return the bytes between body and properties."""

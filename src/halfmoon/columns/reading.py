@@ -7,22 +7,26 @@ else is given back as frames, for the general decoder.
 from __future__ import annotations
 
 from halfmoon.columns.batch import batch_drafts
+from halfmoon.columns.endings import Endings
 from halfmoon.columns.frames import Frame, cut
-from halfmoon.columns.headers import SendHeader, send_header_json, send_header_rocketmq
-from halfmoon.columns.messages import AT_ONCE, DURABLE, NO_ANSWER, Messages
+from halfmoon.columns.headers import (
+    EndFields,
+    SendHeader,
+    end_header_json,
+    end_header_rocketmq,
+    send_header_json,
+    send_header_rocketmq,
+)
+from halfmoon.columns.messages import AT_ONCE, DURABLE, NO_ANSWER, Group, Messages
 from halfmoon.columns.properties import half_properties, stored_properties
 from halfmoon.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX, PROPERTIES_BYTES_MAX
 
 _SENDS_JSON = (b'{"code":310,', b'{"code":320,')
 _SENDS_ROCKETMQ = (b"\x01\x36", b"\x01\x40")
-_TRANSACTION_MASK = 0xC
+_END_JSON, _END_ROCKETMQ = b'{"code":37,', b"\0\x25"
+_TRANSACTION_MASK, _COMMIT, _ROLLBACK = 0xC, 8, 12
 _OPEN_MAX = 65_536
 """Queues that are open at most; beyond them all are closed, and open again as they are used."""
-
-
-Group = tuple[str, int, str, Messages]
-"""Topic, queue id, producer group and messages of one queue that came in one turn; half messages are those of one producer group,
-which is "" for all others."""
 
 
 class Reader:
@@ -34,6 +38,7 @@ class Reader:
         self._open_halves: dict[tuple[str, int], bytes] = {}
         self._batches: dict[bytes, tuple[bytes, bool]] = {}
         self._groups: dict[tuple[str, int, str], Messages] = {}
+        self._endings = Endings()
 
     def open(self, topic: str, queue_id: int) -> None:
         """Take the ordinary sends to a queue from now on."""
@@ -75,14 +80,20 @@ class Reader:
         properties_max = PROPERTIES_BYTES_MAX - len(cluster)
         for frame in frames:
             serialization, start, body, end = frame
-            header = None
+            header = ending = None
             if serialization == 0:
                 if data.startswith(_SENDS_JSON, start):
                     header = send_header_json(data[start:body])
-            elif serialization == 1 and data.startswith(_SENDS_ROCKETMQ, start) and body - start > 21:
-                header = send_header_rocketmq(data, start, body)
+                elif data.startswith(_END_JSON, start):
+                    ending = end_header_json(data[start:body])
+            elif serialization == 1 and body - start > 21:
+                if data.startswith(_SENDS_ROCKETMQ, start):
+                    header = send_header_rocketmq(data, start, body)
+                elif data.startswith(_END_ROCKETMQ, start):
+                    ending = end_header_rocketmq(data, start, body)
             if header is None:
-                others.append(frame)
+                if ending is None or not self._take_ending(peer, serialization, ending):
+                    others.append(frame)
                 continue
             opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
             if batch or sys_flag & _TRANSACTION_MASK or flag or end - body > body_max:
@@ -103,6 +114,15 @@ class Reader:
             messages.drafts.append((data[body:end], properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code))
             messages.senders.append((peer, opaque, serialization, DURABLE if wait else AT_ONCE, 1))
         return others, used, wanted, wrong
+
+    def _take_ending(self, peer: int, serialization: int, ending: EndFields) -> bool:
+        """Take what a producer decided; return whether it decided anything."""
+        opaque, flag, group, index, place, decision, key, check = ending
+        if flag & 1 or decision not in (_COMMIT, _ROLLBACK):
+            return False
+        asked = None if flag & 2 else (peer, opaque, serialization)
+        self._endings.add(asked, peer, group, index, place, decision == _COMMIT, key, check=check)
+        return True
 
     def _take(self, peer: int, host: bytes, serialization: int, header: SendHeader, body: bytes) -> bool:
         """Take a batch, a half message, or a send that wants no answer; return whether it was an ordinary one."""
@@ -147,3 +167,10 @@ class Reader:
         """Take out what was read since the last call: a `Group` each."""
         groups, self._groups = self._groups, {}
         return [(*key, messages) for key, messages in groups.items()]
+
+    def ended(self) -> Endings | None:
+        """Take out what producers decided since the last call; None: nothing."""
+        if not self._endings.rows:
+            return None
+        taken, self._endings = self._endings, Endings()
+        return taken

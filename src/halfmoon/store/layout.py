@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final
 
 from halfmoon.errors import UsageError
+from halfmoon.hot import STATE, UNIT
 
 COMMIT_LOG, CONSUME_QUEUE, INDEX = "commitlog", "consumequeue", "index"
 TRANSACTION = "transaction"
@@ -38,9 +39,7 @@ OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d"
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 """Where half messages lie until they are decided, and the records that say which of them are. Queue 0 of each."""
 
-STATE = Struct(">qiIii")  # | physical offset i64 | size i32 | store time, seconds u32 | group hash i32 | state i32 | = 24 bytes
 STATE_BYTES: Final = 24
-UNIT = Struct(">qiq")  # | physical offset i64 | size i32 | tag i64 | = 20 bytes, see halfmoon.store.redolog
 UNIT_BYTES: Final = 20
 CHECK_SLOT = Struct(">HHHH")  # | physical offset & 0xFFFF | checks that count | sent | crc | 15 times 8 = 128 bytes
 CHECK = Struct(">I4s")  # | sent, seconds u32 | answer u8, hash of the producer 3 | = 8 bytes

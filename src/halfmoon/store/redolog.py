@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from struct import error as struct_error
 
+from halfmoon.hot import UNIT
 from halfmoon.ports import Disk
-from halfmoon.store.layout import REDO_LOG, UNIT, UNIT_BYTES
+from halfmoon.store.layout import REDO_LOG, UNIT_BYTES
 from halfmoon.store.room import take_room
 from halfmoon.store.segments import Segments
 
@@ -62,10 +63,15 @@ class RedoLog:
         """
         try:
             pack = UNIT.pack
-            self._waiting += b"".join([pack(physical_offset, size, tag) for physical_offset, size, tag in units])
+            data = b"".join([pack(physical_offset, size, tag) for physical_offset, size, tag in units])
         except struct_error as exc:
             raise ValueError(f"a unit does not fit the redo log: {exc}") from None
-        self.end += len(units)
+        self.take(data)
+
+    def take(self, units: bytes) -> None:
+        """Take units as they are stored behind the last, as `append` does. Raises OSError when the disk is full."""
+        self._waiting += units
+        self.end += len(units) // UNIT_BYTES
         if len(self._waiting) >= _WAITING_BYTES:
             self.write()
 
@@ -85,9 +91,10 @@ class RedoLog:
             segments.write(at, waiting[:count])
             del waiting[:count]
 
-    def make_room(self, count: int) -> None:
-        """Take the disk's space for so many more units. Raises OSError when the disk is full."""
+    def make_room(self, count: int) -> int:
+        """Take the disk's space for so many more units; return how many fit. Raises OSError when the disk is full."""
         self._room = take_room(self.segments, max(self._room, self.end * UNIT_BYTES), (self.end + count) * UNIT_BYTES)
+        return self._room // UNIT_BYTES - self.end
 
     def units(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield the units (physical offset, size, tag) from one number to before another. Raises what `write` does."""

@@ -8,7 +8,7 @@ the last sync is remembered by file, so that a sync waits for no more than that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 
 from halfmoon.errors import StoreError
@@ -116,14 +116,6 @@ class Segments:
         if base not in self.dirty:
             self.dirty[base] = self._current  # type: ignore[assignment]  # _switch has set it
         self._current.write(position - base, data)  # type: ignore[union-attr]
-
-    def write_numbers(self, base: int, places: Sequence[int], numbers: Sequence[int]) -> None:
-        """Copy big-endian 32-bit numbers into the file that begins at ``base``, each at its own place of it."""
-        if not self._base <= base < self._limit:
-            self._switch(base)
-        if base not in self.dirty:
-            self.dirty[base] = self._current  # type: ignore[assignment]  # _switch has set it
-        self._current.write_numbers(places, numbers)  # type: ignore[union-attr]
 
     def view(self, position: int, size: int) -> memoryview:
         """Return bytes without copying; at most to the end of their file."""

@@ -20,8 +20,9 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from halfmoon.errors import StoreError
+from halfmoon.hot import STATE, decided_rows, runs_of
 from halfmoon.ports import Disk
-from halfmoon.store.layout import STATE, STATE_BYTES, STATE_TABLE
+from halfmoon.store.layout import STATE_BYTES, STATE_TABLE
 from halfmoon.store.room import take_room
 from halfmoon.store.segments import Segments
 
@@ -95,74 +96,67 @@ class StateTable:
 
         Raises ValueError for numbers that do not fit or an index below the end, and OSError when the disk is full.
         """
-        if index < self.end:
-            raise ValueError(f"half queue offset {index} where the table ends at {self.end}")
         try:
             pack, prepared = STATE.pack, int(State.PREPARED)
             data = b"".join([pack(place, size, store_s, group, prepared) for place, size, store_s, group in halves])
         except struct_error as exc:
             raise ValueError(f"a half message does not fit the state table: {exc}") from None
-        segments, done = self.segments, 0
-        while done < len(halves):
-            at = index + done
+        self.enter(index, data, Counter([group for _, _, _, group in halves]).items())
+
+    def enter(self, index: int, states: bytes, groups: Iterable[tuple[int, int]]) -> None:
+        """Enter states of pending half messages at indexes from ``index`` on, so many of each group hash. Raises as `put` does."""
+        if index < self.end:
+            raise ValueError(f"half queue offset {index} where the table ends at {self.end}")
+        segments, at, behind = self.segments, index, index + len(states) // STATE_BYTES
+        while at < behind:
             if segments.last is None:
                 self._rebase(at)
-            if segments.last is None or at * STATE_BYTES >= segments.end:
+            if segments.last is None or at * STATE_BYTES >= segments.last + segments.file_bytes:
                 segments.extend(at * STATE_BYTES)
-            count = min(len(halves) - done, self.per_file - at % self.per_file)
-            segments.write(at * STATE_BYTES, data[done * STATE_BYTES : (done + count) * STATE_BYTES])
-            self._count(at, count)
-            for _, _, _, group in halves[done : done + count]:
-                self.by_group[group] = self.by_group.get(group, 0) + 1
-            done += count
-            self.end = at + count
-
-    def _count(self, index: int, count: int) -> None:
-        """Add pending messages of one file to their blocks."""
-        self.pending_count += count
-        while count:
-            block = self._block(index)
-            part = min(count, self._span(block)[1] - index)
-            missing = block + 1 - len(self._counts)
-            if missing > 0:
-                self._counts.extend([0] * missing)
-                self._some.extend(bytes(missing))
-            self._counts[block] += part
+            file, place = divmod(at, self.per_file)
+            stop = min(behind, file * self.per_file + min(place - place % BLOCK + BLOCK, self.per_file))
+            segments.write(at * STATE_BYTES, states[(at - index) * STATE_BYTES : (stop - index) * STATE_BYTES])
+            block = file * self._blocks_per_file + place // BLOCK - self._base
+            if block >= len(self._counts):
+                self._count_to(block)
+            self._counts[block] += stop - at
             self._some[block] = 1
-            index, count = index + part, count - part
+            self.pending_count += stop - at
+            self.end = at = stop
+        for group_hash, count in groups:
+            self.by_group[group_hash] = self.by_group.get(group_hash, 0) + count
+
+    def _count_to(self, block: int) -> None:
+        """Count the pending messages of blocks up to this one: there are none yet."""
+        missing = block + 1 - len(self._counts)
+        self._counts.extend([0] * missing)
+        self._some.extend(bytes(missing))
 
     def settle(self, half: Half, state: State) -> None:
         """Give a half message as it was read another state, or the same once more: the page may be one that a sync lost."""
         self.segments.write(half.index * STATE_BYTES + _STATE_AT, _NUMBERS[state])
         if half.state is State.PREPARED:
-            self._uncount(half.index, half.group_hash)
+            self._uncount([(half.index, half.index + 1, 1)], [(half.group_hash, 1)])
 
-    def settle_pending(self, indexes: Sequence[int], group_hashes: Sequence[int], states: Sequence[int]) -> None:
-        """Give half messages that `pending_at` found, with their group hashes, other states."""
-        if not indexes:
-            return
-        counts, per_file = self._counts, self.per_file
-        file = min(indexes) // per_file
-        if max(indexes) // per_file == file:
-            before = file * per_file * STATE_BYTES - _STATE_AT
-            self.segments.write_numbers(file * per_file * STATE_BYTES, [index * STATE_BYTES - before for index in indexes], states)
-        else:
-            for index, state in zip(indexes, states):
-                self.segments.write(index * STATE_BYTES + _STATE_AT, _NUMBER.pack(state))
-        for block, count in self._blocks_of(indexes):
-            counts[block] = left = counts[block] - count
-            if not left:
-                self._some[block] = 0
-        self.pending_count -= len(indexes)
-        for group_hash in group_hashes:
-            self._uncount_group(group_hash, 1)
+    def settle_pending(self, indexes: Sequence[int], entries: bytes, committed: int) -> bytes:
+        """Give pending half messages the states that these decisions mean, see `decided_rows`; return the units for the redo log.
 
-    def _blocks_of(self, indexes: Sequence[int]) -> Iterable[tuple[int, int]]:
-        """Return the blocks of some records, and how many of these each has."""
-        block = self._block(min(indexes))
-        if block == self._block(max(indexes)):  # most often they are near to each other
-            return ((block, len(indexes)),)
-        return Counter(map(self._block, indexes)).items()
+        Raises ValueError when one is not pending or is named twice, and nothing is different.
+        """
+        runs = runs_of(indexes, self.per_file, BLOCK)
+        if not runs:
+            return b""
+        if runs[0][0] * STATE_BYTES < self.segments.first or runs[-1][1] > self.end:
+            raise ValueError(f"a half message from {runs[0][0]} to {runs[-1][1] - 1} is not pending")
+        states = b"".join([self._records(first, end) for first, end, _ in runs])
+        states, units, groups = decided_rows(states, runs, indexes, entries, committed)
+        at = 0
+        for first, end, _ in runs:  # what lies between the decided is written as it is
+            size = (end - first) * STATE_BYTES
+            self.segments.write(first * STATE_BYTES, states[at : at + size])
+            at += size
+        self._uncount(runs, groups)
+        return units
 
     def settle_below(self, index: int) -> None:
         """Take the state of all pending half messages below an index away."""
@@ -173,23 +167,24 @@ class StateTable:
                 if half.index < index:
                     self.settle(half, State.NONE)
 
-    def _uncount(self, index: int, group_hash: int) -> None:
-        block = self._block(index)
-        self.pending_count -= 1
-        self._counts[block] = left = self._counts[block] - 1
-        if not left:
-            self._some[block] = 0
-        self._uncount_group(group_hash, 1)
+    def _uncount(self, runs: Iterable[tuple[int, int, int]], groups: Iterable[tuple[int, int]]) -> None:
+        """Take messages that are not pending any more from the counts: runs of one block each, see `runs_of`, and group hashes."""
+        for first, _, count in runs:
+            file, place = divmod(first, self.per_file)
+            block = file * self._blocks_per_file + place // BLOCK - self._base
+            self._counts[block] = left = self._counts[block] - count
+            if not left:
+                self._some[block] = 0
+            self.pending_count -= count
+        for group_hash, count in groups:
+            if left := self.by_group[group_hash] - count:
+                self.by_group[group_hash] = left
+            else:
+                del self.by_group[group_hash]
 
-    def _uncount_group(self, group_hash: int, count: int) -> None:
-        left = self.by_group[group_hash] - count
-        if left:
-            self.by_group[group_hash] = left
-        else:
-            del self.by_group[group_hash]
-
-    def make_room(self, count: int, index: int = 0) -> None:
-        """Take the disk's space for so many more records from an index or the end on, so that `put` cannot lack it.
+    def make_room(self, count: int, index: int = 0) -> int:
+        """Take the disk's space for so many more records from an index or the end on, so that `put` cannot lack it; return for how
+        many there is space now.
 
         Raises OSError when the disk is full.
         """
@@ -197,43 +192,24 @@ class StateTable:
         if count and self.segments.last is None:
             self._rebase(at)
         self._room = take_room(self.segments, max(self._room, at * STATE_BYTES), (at + count) * STATE_BYTES)
+        return self._room // STATE_BYTES - at
 
     # ------------------------------------------------------------ read
 
     def half(self, index: int) -> Half | None:
         """Return the record at an index; None outside of the table."""
-        if index >= self.end:
+        if not self.first <= index < self.end:
             return None
+        physical_offset, size, store_s, group_hash, state = STATE.unpack(self._records(index, index + 1))
+        return Half(index, physical_offset, size, store_s, group_hash, _STATES.get(state, State.NONE))
+
+    def _records(self, index: int, stop: int) -> memoryview:
+        """Return records of one file. Most often that is the one of the last call."""
         if not self._view_first <= index < self._view_end:
-            if index < self.first:
-                return None
             self._view_first = index - index % self.per_file
             self._view_end = self._view_first + self.per_file
             self._view = self.segments.view(self._view_first * STATE_BYTES, self.per_file * STATE_BYTES)
-        at = (index - self._view_first) * STATE_BYTES
-        physical_offset, size, store_s, group_hash, state = STATE.unpack_from(self._view, at)
-        return Half(index, physical_offset, size, store_s, group_hash, _STATES.get(state, State.NONE))
-
-    def pending_at(self, indexes: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return physical offsets and group hashes of pending half messages, each named once.
-
-        Raises ValueError when one is not pending or is named twice.
-        """
-        offsets, groups = [], []
-        unpack, prepared = STATE.unpack_from, int(State.PREPARED)
-        for index in indexes:
-            if not self._view_first <= index < self._view_end or index >= self.end:
-                half = self.half(index)  # turns to its file
-                if half is None or half.state is not State.PREPARED:
-                    raise ValueError(f"the half message {index} is not pending")
-            physical_offset, _, _, group_hash, state = unpack(self._view, (index - self._view_first) * STATE_BYTES)
-            if state != prepared:
-                raise ValueError(f"the half message {index} is not pending")
-            offsets.append(physical_offset)
-            groups.append(group_hash)
-        if len(set(indexes)) < len(indexes):
-            raise ValueError("a pending half message is named twice")
-        return offsets, groups
+        return self._view[(index - self._view_first) * STATE_BYTES : (stop - self._view_first) * STATE_BYTES]
 
     def pending(self, start: int, count_max: int, records_max: int) -> tuple[list[Half], int]:
         """Return pending messages from an index on, in order, and the index to go on at: ``end`` when there are no more.
@@ -263,7 +239,7 @@ class StateTable:
 
     def _columns(self, index: int, stop: int) -> tuple[memoryview, bytes]:
         """Return records of one file, and the last bytes of their states."""
-        view = self.segments.view(index * STATE_BYTES, (stop - index) * STATE_BYTES)
+        view = self._records(index, stop)
         return view, bytes(view[_STATE_AT + 3 :: STATE_BYTES])
 
     def offsets(self, start: int) -> array[int]:
@@ -331,7 +307,11 @@ class StateTable:
             if sum(states.count(state) for state in State) != len(states):
                 raise StoreError(f"{STATE_TABLE}: a record of the {len(states)} from {index} on has no state")
             if count := states.count(_PREPARED):
-                self._count(index, count)
+                block = self._block(index)
+                if block >= len(self._counts):
+                    self._count_to(block)
+                self._counts[block], self._some[block] = count, 1
+                self.pending_count += count
                 for group_hash, number in _groups(self._columns(index, index + len(states))[0]).items():
                     self.by_group[group_hash] = self.by_group.get(group_hash, 0) + number
 
@@ -363,8 +343,7 @@ class StateTable:
         for block in range(min(gone, len(self._counts))):
             if self._counts[block]:
                 self.pending_count -= self._counts[block]
-                for group_hash, number in _groups(self._columns(*self._span(block))[0]).items():
-                    self._uncount_group(group_hash, number)
+                self._uncount((), _groups(self._columns(*self._span(block))[0]).items())
         paths = segments.drop_before(first * STATE_BYTES)
         self._view_end = 0
         del self._counts[:gone], self._some[:gone]

@@ -17,23 +17,21 @@ from typing import Any, NoReturn
 
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
+from halfmoon.hot import prepared_rows
 from halfmoon.ports import Disk
 from halfmoon.store.checkslots import Check, Checks
 from halfmoon.store.health import untried
-from halfmoon.store.layout import HALF_TOPIC
+from halfmoon.store.layout import HALF_TOPIC, UNIT_BYTES
 from halfmoon.store.milestone import Milestone
-from halfmoon.store.redolog import PREPARED_TAG
 from halfmoon.store.reopening import reopen
 from halfmoon.store.settings import StoreSettings
-from halfmoon.store.statetable import Half, State
+from halfmoon.store.statetable import BLOCK, Half, State
 from halfmoon.store.store import Store
 from halfmoon.store.transactionfiles import TransactionFiles
 
 __all__ = ["Check", "Checks", "Half", "State", "TransactionIndex"]
 
 log = logging.getLogger("halfmoon.store.transactions")
-
-_COMMITTED, _ROLLED_BACK = int(State.COMMITTED), int(State.ROLLED_BACK)
 
 
 class TransactionIndex:
@@ -57,6 +55,8 @@ class TransactionIndex:
         self._frozen = False
         """A sync failed: the milestone stays where it is, and the next start reads the log from there."""
         self._due = self._tried_position = 0
+        self.room = 0
+        """So many half messages and decisions can be entered before `make_room` must be asked for more."""
         self.failure: str | None = None
         self.unfinished: list[int] = []
         self.ignored = 0
@@ -146,12 +146,13 @@ class TransactionIndex:
     def make_room(self, halves: int, decisions: int) -> None:
         """Take the disk's space for so many half messages and decisions, so that entering them cannot lack it.
 
-        To be called before their records are appended. Raises StoreNotWritable, and nothing is different, when the disk is full.
+        To be called before their records are appended, where they are more than there is ``room`` for. Raises StoreNotWritable, and
+        nothing is different, when the disk is full.
         """
         self._check_writable()
         try:
-            self._table.make_room(halves, self._next_index() if halves else 0)
-            self._redo.make_room(halves + decisions)
+            states = self._table.make_room(halves, self._next_index() if halves else 0)
+            self.room = min(states, self._redo.make_room(halves + decisions))
         except OSError as exc:
             raise StoreNotWritable(f"the transaction index cannot be written: {exc}") from exc
 
@@ -160,43 +161,42 @@ class TransactionIndex:
         queue = self._store._queues.get((HALF_TOPIC, 0))
         return 0 if queue is None else queue.next_offset
 
-    def prepared(self, index: int, halves: Sequence[tuple[int, int, int, int]]) -> None:
-        """Enter half messages that were stored: (physical offset, size, store seconds, group hash), at indexes from ``index`` on.
+    def prepared(self, index: int, entries: bytes, store_s: int, group_hash: int) -> None:
+        """Enter half messages of one producer group that were stored at ``store_s`` seconds, at indexes from ``index`` on, by their
+        queue entries.
 
         Raises:
             ValueError: an index below the end, or numbers that do not fit; nothing was entered.
             StoreNotWritable: the disk is full, or ``failure``; the index takes nothing more.
         """
-        self._check_writable()
-        self._files.mark(index)
+        if self.failure is not None or self._closed:
+            self._check_writable()
+        if index - self._files.marks[-1][0] >= BLOCK:
+            self._files.mark(index)
+        states, units = prepared_rows(entries, store_s, group_hash)
+        count = len(units) // UNIT_BYTES
         try:
-            self._table.put(index, halves)
-            self._redo.append([(physical_offset, size, PREPARED_TAG) for physical_offset, size, _, _ in halves])
+            self._table.enter(index, states, ((group_hash, count),))
+            self._redo.take(units)
         except OSError as exc:
             self._fail(exc)
+        self.room -= count
 
-    def decided(self, decisions: Sequence[tuple[int, int, int, bool]]) -> None:
-        """Enter decisions that were stored: (index, physical offset, size, committed), with place and size of the visible record,
-        or of the op record of a rollback.
+    def decided(self, indexes: Sequence[int], entries: bytes, committed: int) -> None:
+        """Enter decisions that were stored: first ``committed`` commits, then rollbacks. ``entries`` are the queue entries of the
+        visible records, and of the op records of rollbacks.
 
         Raises:
-            ValueError: one is not pending, or decided twice here, or a number does not fit; nothing was entered.
+            ValueError: one is not pending, or decided twice here; nothing was entered.
             StoreNotWritable: as `prepared`.
         """
-        self._check_writable()
-        table, indexes = self._table, [row[0] for row in decisions]
-        half_offsets, group_hashes = table.pending_at(indexes)
+        if self.failure is not None or self._closed:
+            self._check_writable()
         try:
-            self._redo.append(
-                [
-                    (place, size, half_offset if committed else -2 - half_offset)  # as `decided_tag` says
-                    for (_, place, size, committed), half_offset in zip(decisions, half_offsets)
-                ]
-            )
-            states = [_COMMITTED if committed else _ROLLED_BACK for _, _, _, committed in decisions]
-            table.settle_pending(indexes, group_hashes, states)
+            self._redo.take(self._table.settle_pending(indexes, entries, committed))
         except OSError as exc:
             self._fail(exc)
+        self.room -= len(indexes)
 
     def hold(self, physical_offset: int | None) -> None:
         """Keep the milestone at or before a record of the log, so that the next start reads it again; None: let it go.
@@ -216,6 +216,7 @@ class TransactionIndex:
     def _stop(self, exc: OSError) -> str:
         """Take nothing more, and say so; return the reason."""
         self.failure = f"the transaction index cannot be written: {exc}"
+        self.room = 0
         log.warning("half messages and decisions are refused until the broker is started anew: %s", self.failure)
         return self.failure
 
@@ -298,7 +299,7 @@ class TransactionIndex:
         """
         if self._closed:
             return
-        self._closed = True
+        self._closed, self.room = True, 0
         try:
             if not self._syncing and not self._frozen and self.failure is None:
                 self._finish()
