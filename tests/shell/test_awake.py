@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.shell.awake import AWAKE_NS, LOST_NS, QUICK_MIN, REST_NS, Awake
+from halfmoon.shell.awake import BUSY_POLL_US, LOST_NS, QUICK_MIN, REST_NS, Awake
+
+AWAKE_NS = BUSY_POLL_US * 1_000
 
 
 class Loop:
@@ -99,3 +101,12 @@ def test_a_loop_that_others_took_the_core_from_sleeps_for_a_while() -> None:
     assert not loop.soon, "however quickly requests come"
     loop.requests(2 * REST_NS // AWAKE_NS + QUICK_MIN)
     assert loop.round()
+
+
+def test_a_loop_that_is_told_to_always_sleeps() -> None:
+    loop = Loop()
+    loop.awake = Awake(loop.soon.append, lambda: loop.now, busy_poll_us=0)
+    loop.requests(3 * QUICK_MIN, 1)
+
+    assert not loop.soon
+    assert not loop.awake.is_awake

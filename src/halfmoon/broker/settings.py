@@ -31,6 +31,13 @@ class BrokerSettings:
         VipChannel.IF_FREE,
         why="Listen two ports below, too, for clients with vipChannelEnabled: IF_FREE only warns when that port is taken.",
     )
+    busy_poll_us: int = setting(
+        500,
+        low=0,
+        high=100_000,
+        why="How long the event loop looks for the next request without sleeping, while requests come one by one. Halves their "
+        "latency, at the price of a busy core from 2,000 requests a second on; 0: always sleep.",
+    )
     nameserver: str = setting(
         "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers to register with, joined by semicolons."
     )

@@ -116,7 +116,9 @@ async def broker(settings: Configuration, data: Path, random: Random | None = No
         return Broker(replace(settings.broker, port=port), _as_it_is(settings.store, data), disks[0], chosen, clock.now())
 
     try:
-        server = await server_on(settings.host, settings.broker.port, make, clock, driver, settings.broker.vip_channel)
+        server = await server_on(
+            settings.host, settings.broker.port, make, clock, driver, settings.broker.vip_channel, settings.broker.busy_poll_us
+        )
     except BaseException:
         for disk in disks:
             disk.abandon()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from halfmoon.broker.settings import VipChannel
 from halfmoon.errors import HalfmoonError
 from halfmoon.ports import Core
+from halfmoon.shell.awake import BUSY_POLL_US
 from halfmoon.shell.clock import Clock
 from halfmoon.shell.drive import Driver
 from halfmoon.shell.gone import Gone
@@ -25,7 +26,7 @@ class PortTaken(HalfmoonError):
 
 async def server_on(
     host: str, port: int, make: Callable[[str, int], Core], clock: Clock, driver: Driver | None,
-    vip: VipChannel = VipChannel.NEVER,
+    vip: VipChannel = VipChannel.NEVER, busy_poll_us: int = BUSY_POLL_US,
 ) -> Server:  # fmt: skip
     """Return a server, bound but not listening yet, whose core was made once the address was known.
 
@@ -35,7 +36,7 @@ async def server_on(
     Raises:
         PortTaken: the address is in use or not ours; nothing was made then.
     """
-    server = Server(Gone(), [], clock, driver)
+    server = Server(Gone(), [], clock, driver, busy_poll_us=busy_poll_us)
     try:
         _, bound_port = await _take(server, host, port)
         if vip is not VipChannel.NEVER:

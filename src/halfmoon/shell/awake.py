@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-AWAKE_NS = 500_000
+BUSY_POLL_US = 500
 """How long the loop stays awake for the next request. A request and its answer take 100 to 350 us, as fast as the machine is;
 clients that ask less than 2,000 times a second together let the loop sleep."""
 
@@ -20,16 +20,21 @@ LOST_NS, REST_NS = 2_000_000, 1_000_000_000
 """A look that comes so late after the one before says that others had the core; for how long the loop sleeps as ever then."""
 
 QUICK_MIN = 16
-"""Requests in a row, each at most `AWAKE_NS` behind the one before, after which the loop stays awake."""
+"""Requests in a row, each at most that long behind the one before, after which the loop stays awake."""
 
 
 class Awake:
-    """Whether to sleep. ``call_soon`` is the loop's; ``clock`` gives nanoseconds."""
+    """Whether to sleep. ``call_soon`` is the loop's; ``clock`` gives nanoseconds; ``busy_poll_us`` 0: always sleep."""
 
-    __slots__ = ("_call_soon", "_clock", "_heard", "_quick", "_rests_until", "_seen", "_until", "is_awake")
+    __slots__ = ("_busy_ns", "_call_soon", "_clock", "_heard", "_quick", "_rests_until", "_seen", "_until", "is_awake")
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], Any], clock: Callable[[], int] = perf_counter_ns) -> None:
-        self._call_soon, self._clock = call_soon, clock
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], Any],
+        clock: Callable[[], int] = perf_counter_ns,
+        busy_poll_us: int = BUSY_POLL_US,
+    ) -> None:
+        self._call_soon, self._clock, self._busy_ns = call_soon, clock, busy_poll_us * 1_000
         self._until = self._quick = self._seen = self._rests_until = 0
         self.is_awake = self._heard = False
 
@@ -49,7 +54,7 @@ class Awake:
         """What came was answered."""
         now = self._clock()
         self._quick = self._quick + 1 if now < self._until else 0
-        self._seen, self._until = now, now + AWAKE_NS
+        self._seen, self._until = now, now + self._busy_ns
         if self._quick >= QUICK_MIN and not self.is_awake and now >= self._rests_until:
             self.is_awake = True
             self._call_soon(self._look)

@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 from halfmoon.effects import Close, Start, Work, Write
 from halfmoon.ports import Core
 from halfmoon.shell.addresses import address_text, bound_socket
-from halfmoon.shell.awake import Awake
+from halfmoon.shell.awake import BUSY_POLL_US, Awake
 from halfmoon.shell.clock import Clock
 from halfmoon.shell.gone import Gone
 from halfmoon.shell.listening import Listening
@@ -92,6 +92,7 @@ class Server:
 
     ``listeners`` are pairs of host and port; port 0 takes a free one. A core that must know its port may be set as ``core`` between
     `bind` and `start`. ``driver`` carries out `Start` and the operations of a clean stop; without one the core must leave none.
+    ``busy_poll_us``: see `halfmoon.shell.awake`.
     All methods belong to one event loop.
     """
 
@@ -104,7 +105,9 @@ class Server:
         *,
         connections_max: int = CONNECTIONS_MAX,
         write_max_bytes: int = WRITE_MAX_BYTES,
+        busy_poll_us: int = BUSY_POLL_US,
     ) -> None:
+        self.busy_poll_us = busy_poll_us
         self.core, self.listeners, self.clock, self.driver = core, list(listeners), clock, driver
         self.connections_max, self.write_max_bytes = connections_max, write_max_bytes
         self.bound: list[Address] = []
@@ -155,7 +158,7 @@ class Server:
         await self.bind()
         self.feed = self.core.feed
         self._loop = asyncio.get_running_loop()
-        self.awake = Awake(self._loop.call_soon)
+        self.awake = Awake(self._loop.call_soon, busy_poll_us=self.busy_poll_us)
         self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="halfmoon-work")
         for sock in self._sockets:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that end stand in no later start's way
