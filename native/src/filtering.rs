@@ -222,7 +222,8 @@ impl Sieve {
                 Some(true) => found.sure.push(found.looked),
                 Some(false) => {}
                 None => {
-                    let others = room.message.saturating_mul(WORK_OF_STEP).saturating_add(wide(block.len()).saturating_mul(room.weight));
+                    let others =
+                        room.message.saturating_mul(WORK_OF_STEP).saturating_add(wide(block.len()).saturating_mul(room.weight));
                     (work, handed) = (work.saturating_add(others), handed.saturating_add(block.len()));
                     found.unsure.push(found.looked);
                     found.blocks.push(block.to_vec());

@@ -431,9 +431,8 @@ impl Recent {
             None => self.inner.decided(&endings.inner, 0..endings.inner.len()),
         };
         let found = found.ok_or_else(missing)?;
-        let group = |(queue, inner): (std::sync::Arc<(String, i64)>, columns::Messages)| {
-            (queue.0.clone(), queue.1, "", Messages { inner })
-        };
+        let group =
+            |(queue, inner): (std::sync::Arc<(String, i64)>, columns::Messages)| (queue.0.clone(), queue.1, "", Messages { inner });
         let groups = found.queues.into_iter().map(group).collect();
         Ok((groups, found.numbers, found.rolled_back, found.indexes, found.others))
     }
@@ -1064,13 +1063,7 @@ type Entries<'py> = (Bound<'py, PyBytes>, Vec<i64>, Vec<i32>, usize);
 /// Return the entries of packed keys that are entered from number `count` on, the places in the file of the slots that change,
 /// rising, the newest entry of each, and how many of those had none.
 #[pyfunction]
-fn index_entries<'py>(
-    slots: &Bound<'py, PyAny>,
-    slots_at: i64,
-    count: i32,
-    begin_ms: i64,
-    keys: &[u8],
-) -> PyResult<Entries<'py>> {
+fn index_entries<'py>(slots: &Bound<'py, PyAny>, slots_at: i64, count: i32, begin_ms: i64, keys: &[u8]) -> PyResult<Entries<'py>> {
     let numbers = numbers_of(slots)?;
     let newest = |slot: usize| Some(numbers.get_item(slot).ok()?.extract::<i32>().ok()?.to_be());
     let mut found = keys::index_entries(numbers.len()?, newest, count, begin_ms, keys)

@@ -272,8 +272,12 @@ impl Rows<'_> {
             }
             Kind::Topic => (false, total(self.rows.iter().map(|row| row.topic).map(size_of))?),
             Kind::Body => (false, total(self.rows.iter().map(|row| row.body).map(size_of))?),
-            Kind::Keys => (self.rows.iter().any(|row| row.keys.is_none()), total(self.rows.iter().filter_map(|row| row.keys).map(size_of))?),
-            Kind::Tags => (self.rows.iter().any(|row| row.tags.is_none()), total(self.rows.iter().filter_map(|row| row.tags).map(size_of))?),
+            Kind::Keys => {
+                (self.rows.iter().any(|row| row.keys.is_none()), total(self.rows.iter().filter_map(|row| row.keys).map(size_of))?)
+            }
+            Kind::Tags => {
+                (self.rows.iter().any(|row| row.tags.is_none()), total(self.rows.iter().filter_map(|row| row.tags).map(size_of))?)
+            }
             Kind::Id => (false, total(self.rows.iter().map(|row| row.id.map_or(ID_BYTES, size_of)))?),
             Kind::BornHost => {
                 let mut host = HostText::default();

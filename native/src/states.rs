@@ -103,14 +103,7 @@ pub fn decided(states: Vec<u8>, runs: &[Run], indexes: &[i64], entries: &[u8], c
 }
 
 /// Enter one decision, and return the group hash.
-fn decide(
-    states: &mut [u8],
-    begins: &[(i64, i64)],
-    index: i64,
-    row: &[u8],
-    committed: bool,
-    units: &mut Vec<u8>,
-) -> Option<i32> {
+fn decide(states: &mut [u8], begins: &[(i64, i64)], index: i64, row: &[u8], committed: bool, units: &mut Vec<u8>) -> Option<i32> {
     let (first, begin) = begins.get(begins.partition_point(|(first, _)| *first <= index).checked_sub(1)?)?;
     let record = usize::try_from(begin.checked_add(index.checked_sub(*first)?)?).ok()?;
     let state = states.get_mut(record.checked_mul(STATE_BYTES)?..)?.first_chunk_mut::<STATE_BYTES>()?;
