@@ -39,7 +39,7 @@ DIFFERENT = {"UNIQ_KEY", "ORIGIN_MESSAGE_ID", "KEYS", "EVENT_PUBLISHED_MS"}
 ADDED = {"WAIT", "CLUSTER", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "DELAY"}
 """Properties that brokers and clients add on the way."""
 
-STATES = {"PREPARED": "unknown", "COMMITTED": "committed", "ROLLED_BACK": "rolled back"}
+STATES = {"PREPARED": "unknown", "COMMITTED": "committed", "ROLLED_BACK": "rolled back", "GIVEN_UP": "given up"}
 _numbers = itertools.count(1)
 
 

@@ -59,7 +59,7 @@ class Watch:
         sys.setprofile(None)
 
     def _seen(self, frame: FrameType, event: str, what: Any) -> None:
-        if event == "call" and (found := re.search(r"/halfmoon/(.+)\.py$", frame.f_code.co_filename)):
+        if event == "call" and (found := re.search(r"/src/halfmoon/(.+)\.py$", frame.f_code.co_filename)):
             module, name = found[1], frame.f_code.co_qualname
             if "<" not in name and name.count(".") < 3 and not name.startswith("Awake."):  # which looks when the loop wakes
                 self.calls.append(f"hot.{name}" if module.startswith("columns/") else name)
