@@ -72,6 +72,18 @@ def test_senders_are_answered_before_the_rest_of_their_turn_is_handled(talk):
     assert talk.answer(asked).header(OffsetReply).offset == 2
 
 
+def test_what_stands_before_bytes_that_are_no_frame_is_answered_before_the_connection_closes(talk):
+    talk.send("BenchmarkTest")  # opens the queue
+    sent = talk.post(send_header("BenchmarkTest"), b"second")
+    asked = talk.post(GetMaxOffset(topic="BenchmarkTest", queue_id=0))
+    talk.feed(1, b"\xff" * 8)
+    talk.turn()
+
+    assert talk.answer(sent).code == 0
+    assert talk.answer(asked).header(OffsetReply).offset == 2
+    assert "frame" in talk.closed[1]
+
+
 def both_roads(tmp_path, header, body):
     """Send the same message in a group (310) and alone (10) to two brokers; return what each stored and said."""
     found = []

@@ -154,7 +154,8 @@ class Broker:
     def commit(self, now: int) -> bool:
         """Handle everything fed: sends by group, then all else in order, then pulls; then what became visible wakes others.
 
-        Senders are answered before all else is handled: a lone producer goes on while its last decision is carried out.
+        Senders are answered before all else is handled: a lone producer goes on while its last decision is carried out. Not where a
+        connection brought what is no frame: it is closed with the answers, and what stood before that is answered as well.
         """
         self.durable.now = now
         plain, pulls = self._rest
@@ -167,7 +168,7 @@ class Broker:
         self.gate.turn(now)
         if (endings := self.gate.reader.ended()) is not None:
             self._endings.append(endings)
-        if self.peers.touched and (self._endings or plain or pulls):
+        if self.peers.touched and not self.peers.wrong and (self._endings or plain or pulls):
             return True
         self._rest = [], []
         if plain or pulls or self.holds.count or self._notes_arrivals:

@@ -75,7 +75,8 @@ class Peers:
         self._fed: list[Peer] = []
         self.touched: list[Peer] = []
         """Those who are sent something by the next `effects`."""
-        self._wrong: list[tuple[Peer, str]] = []
+        self.wrong: list[tuple[Peer, str]] = []
+        """Those whose next bytes are no frame, and why; the next `effects` closes them."""
         self._closes: list[Close] = []
         self._idle_ms, self._partial_bytes_max = idle_ms, partial_bytes_max
         self._partial_bytes = 0
@@ -147,7 +148,7 @@ class Peers:
             if frames:
                 found.append((peer, data, frames))
             if wrong is not None:
-                self._wrong.append((peer, wrong))
+                self.wrong.append((peer, wrong))
         if self._partial_bytes > self._partial_bytes_max:
             self._shed()
         return found
@@ -210,10 +211,10 @@ class Peers:
 
     def effects(self) -> list[CoreEffect]:
         """Take out one `Write` for each peer that has answers, then the closes."""
-        if self._wrong:
-            for peer, wrong in self._wrong:
+        if self.wrong:
+            for peer, wrong in self.wrong:
                 self.close(peer, wrong)
-            self._wrong.clear()
+            self.wrong.clear()
         touched, self.touched = self.touched, []
         found: list[CoreEffect] = []
         for peer in touched:
