@@ -111,6 +111,49 @@ def test_of_what_is_refused_nothing_is_there_and_offsets_go_on(number: int, size
         assert sorted(read_all(store, *QUEUES[queue])) == list(range(now.queue_offset + 1))
 
 
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_log_that_cannot_even_be_made_zero_again_goes_on_where_it_ended(number: int, monkeypatch: pytest.MonkeyPatch):
+    store = open_store(SimDisk(Random(1)), commit_log_file_bytes=32 * 1024)
+    store.append_all([group(queue, 10) for queue in range(3)], NOW)
+    written: list[str] = []
+    write = SimFile.write
+
+    def refuse(file: SimFile, at: int, data: bytes) -> None:
+        if file.path.startswith("commitlog"):
+            written.append(file.path)
+            if len(written) >= number:
+                raise OSError(ENOSPC, "no space left on device", file.path)
+        write(file, at, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimFile, "write", refuse)
+        stored = store.append_all([group(0, 20_000), group(1, 20_000, 20_000), group(2, 20_000)], NOW)
+    assert all(isinstance(one, Appended | StoreNotWritable) for one in stored)
+    again = store.append_all([group(queue, 30) for queue in range(3)], NOW + 60_000)
+    assert all(isinstance(one, Appended) for one in again)
+
+
+def test_of_a_write_that_fails_half_way_nothing_is_found_by_the_next_start(monkeypatch: pytest.MonkeyPatch):
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    store.append_all([group(queue, 10) for queue in range(3)], NOW)
+    write = SimFile.write
+
+    def some(file: SimFile, at: int, data: bytes) -> None:
+        if file.path.startswith("commitlog") and data.count(0) < len(data):
+            write(file, at, data[: len(data) * 2 // 3])
+            raise OSError(ENOSPC, "no space left on device", file.path)
+        write(file, at, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimFile, "write", some)
+        stored = store.append_all([group(queue, 10) for queue in range(3)], NOW)
+    assert [type(one) for one in stored] == [StoreNotWritable] * 3
+    disk.crash(power=False)
+    store = open_store(disk)
+    assert [len(read_all(store, *queue)) for queue in QUEUES] == [1, 1, 1]
+
+
 def test_one_write_that_is_refused_refuses_all_whose_records_it_had(monkeypatch: pytest.MonkeyPatch):
     store = open_store(SimDisk(Random(1)))
     store.append_all([group(queue, 10) for queue in range(3)], NOW)

@@ -7,6 +7,7 @@ at least 8 bytes stay free at the end of a file that is used.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord, MessageIllegal, StoreError
@@ -68,9 +69,7 @@ class CommitLog:
             try:
                 entries = self._append_over_files(topic, queue_id, queue_offset, messages, now, records, entries)
             except OSError:  # no room for the next file
-                self.segments.remove_after(start)
-                self.segments.clear_from(start, thorough=False)
-                self.set_end(start)
+                self._take_back(start)
                 raise
         self.last_store_ms = now
         return entries
@@ -86,8 +85,17 @@ class CommitLog:
         try:
             self.segments.write(start, records)
         except OSError:
-            self.end = start
+            self._take_back(start)
             raise
+
+    def _take_back(self, start: int) -> None:
+        """Have the log end where it did before a write failed. Of what was written nothing stays that a start would find, as far as
+        the disk lets us.
+        """
+        with suppress(OSError):
+            self.segments.remove_after(start)
+            self.segments.clear_from(start, thorough=False)
+        self.set_end(start)
 
     def _append_over_files(
         self, topic: str, queue_id: int, queue_offset: int, messages: Messages, now: int, records: bytes, entries: bytes
