@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from errno import EIO
+
 import pytest
 
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
+from halfmoon.shell.disk import RealFile
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.headers.transaction import (
@@ -156,4 +159,25 @@ def test_with_sync_flush_a_commit_is_acknowledged_and_visible_once_it_is_durable
     talk.wait(100)
 
     assert talk.answer(opaque).code == 0
+    assert len(stored(talk, TOPIC, 3)) == 1
+
+
+def test_a_commit_in_the_log_whose_queue_cannot_be_written_is_a_commit_from_the_next_start_on(talk, monkeypatch):
+    sent = prepare(talk)
+    write = RealFile.write
+
+    def refuse(file, at, data):
+        if f"{TOPIC}/3" in file.path:
+            raise OSError(EIO, "it is broken", file.path)
+        write(file, at, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealFile, "write", refuse)
+        assert end(talk, sent, COMMIT).code == 14
+    talk.wait(20_000)
+    talk.restart()
+
+    assert len(stored(talk, TOPIC, 3)) == 1
+    assert end(talk, sent, ROLLBACK).code == 1
+    assert end(talk, sent, COMMIT).code == 0
     assert len(stored(talk, TOPIC, 3)) == 1

@@ -311,7 +311,7 @@ class TransactionIndex:
     def _finish(self) -> None:
         milestone, durable_from = self._snapshot()
         self._files.sync()
-        if self._store.durable_offset >= durable_from:
+        if self._store.failure is None and self._store.durable_offset >= durable_from:
             self._files.milestone.write(milestone._replace(clean=True))
         self._files.milestone.sync()
 
@@ -361,8 +361,10 @@ class TransactionIndex:
         self._work.append(Work(run, done, False, "sync transactions"))
 
     def _settle_milestone(self) -> None:
-        """Write the milestone whose files are synced, once the log is."""
-        if self._reached is not None and self._store.durable_offset >= self._reached[1]:
+        """Write the milestone whose files are synced, once the log is; none once the store failed: the log may have records that
+        were refused, which only a start enters.
+        """
+        if self._store.failure is None and self._reached is not None and self._store.durable_offset >= self._reached[1]:
             milestone, self._reached = self._reached[0], None
             if milestone != self._files.milestone.last and not self._closed:
                 try:
