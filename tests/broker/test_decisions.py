@@ -7,7 +7,9 @@ from errno import EIO
 import pytest
 
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
+from halfmoon.errors import ServiceNotAvailable
 from halfmoon.shell.disk import RealFile
+from halfmoon.store.layout import STATE_TABLE
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.headers.transaction import (
@@ -15,7 +17,7 @@ from halfmoon.wire.headers.transaction import (
 )
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.record import decode_records
-from tests.broker.half import COMMIT, GROUP, ROLLBACK, TOPIC, UNKNOWN, end, prepare, stored
+from tests.broker.half import COMMIT, GROUP, ROLLBACK, TOPIC, UNKNOWN, end, end_header, prepare, stored
 
 
 @pytest.mark.mission("001-20", "001-24", "001-25", "001-26", "001-28", "001-29", "004-19")
@@ -181,3 +183,30 @@ def test_a_commit_in_the_log_whose_queue_cannot_be_written_is_a_commit_from_the_
     assert end(talk, sent, ROLLBACK).code == 1
     assert end(talk, sent, COMMIT).code == 0
     assert len(stored(talk, TOPIC, 3)) == 1
+
+
+def test_decisions_that_the_log_has_and_the_index_cannot_take_are_each_refused_once(talk, monkeypatch):
+    first, second = prepare(talk, "u1"), prepare(talk, "u2")
+    sends, write = talk.broker.sends, RealFile.write
+    append_all = sends.append_all
+
+    def refuse(file, at, data):
+        if file.path.startswith(STATE_TABLE):
+            raise OSError(EIO, "it is broken", file.path)
+        write(file, at, data)
+
+    def without_ops(groups, now, *, in_order=False):
+        return [*append_all(groups[:-1], now), ServiceNotAvailable("the disk is full")]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealFile, "write", refuse)
+        patch.setattr(sends, "append_all", without_ops)
+        talk.post(end_header(first, COMMIT))
+        talk.post(end_header(second, ROLLBACK))
+        talk.turn()
+    assert [reply.code for reply in talk.received[1]] == [14, 14]
+    talk.restart()
+
+    assert len(stored(talk, TOPIC, 3)) == 1
+    assert end(talk, first, ROLLBACK).code == 1
+    assert end(talk, second, ROLLBACK).code == 0

@@ -408,7 +408,11 @@ class Decisions:
             rolled_back, indexes = [], indexes[:count]
         else:
             entries += ops.entries[count * ENTRY_BYTES : len(indexes) * ENTRY_BYTES]
-        self._index.decided(indexes, entries, count)
+        try:
+            self._index.decided(indexes, entries, count)
+        except StoreNotWritable as exc:  # the log has what is stored, and the next start enters it
+            self._fail(endings, committed + rolled_back, ServiceNotAvailable(f"service not available now: {exc}"))
+            return
         self._recent.drop(indexes)
         self.counters.commits += count
         self.counters.rollbacks += len(rolled_back)
