@@ -414,6 +414,21 @@ async def test_asynchronous_sends_are_bounded(names, monkeypatch):
         assert (await producer.send_async(Message(names["topic"], b"x"))).status is SendStatus.SEND_OK
 
 
+@pytest.mark.filterwarnings("error")
+async def test_an_asynchronous_send_that_is_cancelled_before_it_begins_leaves_nothing_behind(names):
+    told = []
+    async with AsyncProducer(group="P", nameserver=names["nameserver"]) as producer:
+        first = await producer.send(Message(names["topic"], b"x"))
+        future = producer.send_async(Message(names["topic"], b"never"), lambda result, error: told.append((result, error)))
+        future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        second = await producer.send(Message(names["topic"], b"x"), queue=first.queue)
+
+    assert second.queue_offset == first.queue_offset + 1
+    assert not told
+
+
 async def test_both_header_serialisations_work(names):
     async with AsyncProducer(group="P", nameserver=names["nameserver"], serialization="ROCKETMQ") as producer:
         assert (await producer.send(Message(names["topic"], b"x"))).status is SendStatus.SEND_OK

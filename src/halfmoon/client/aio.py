@@ -7,7 +7,7 @@ each public method is one of: a coroutine, a plain function, or one that returns
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from threading import RLock
 from typing import Any
 
@@ -157,8 +157,8 @@ class AsyncProducer(Client[ProducerSettings]):
         if self._pending > ASYNC_MAX:
             self._pending -= 1
             raise TooManyRequests(f"executor rejected: {ASYNC_MAX} asynchronous sends are under way")
-        sending = self._send_async(message, queue, selector, key, timeout_ms)
-        future = asyncio.ensure_future(sending if callback is None else self._then_tell(sending, callback))
+        chosen = message, queue, selector, key, timeout_ms
+        future = asyncio.ensure_future(self._send_async(*chosen) if callback is None else self._then_tell(callback, *chosen))
         future.add_done_callback(self._sent)
         return future
 
@@ -195,9 +195,9 @@ class AsyncProducer(Client[ProducerSettings]):
                 error = exc
         return await self._run(self._sender.go_on(first, error, asynchronous=asynchronous))
 
-    async def _then_tell(self, found: Awaitable[SendResult], callback: Callback) -> SendResult:
+    async def _then_tell(self, callback: Callback, *chosen: Any) -> SendResult:
         try:
-            result = await found
+            result = await self._send_async(*chosen)
         except Exception as exc:
             await self._run(run(callback, None, exc))
             raise
