@@ -127,6 +127,20 @@ def test_after_a_lost_answer_the_same_message_goes_to_the_broker_that_may_have_i
     assert again.address == last.address
 
 
+def test_what_became_of_it_is_told_where_the_topic_lost_its_masters_meanwhile():
+    script = Scripted()
+    sender = producer(script, TWO)
+    script.run(sender.queues("orders"))
+    first = begun(sender, script)
+    script.on(GetRouteinfoByTopic, routes(orders=route(TWO, slaves_only=tuple(TWO))))
+    script.run(sender.routes.refresh("orders"))
+
+    with pytest.raises(SendFailed) as caught:
+        script.run(sender.go_on(first, ConnectionLost("gone", first.address), asynchronous=False))
+
+    assert len(caught.value.brokers) == 3
+
+
 @pytest.mark.parametrize(
     ("settings", "message", "timeout_ms"),
     [

@@ -49,10 +49,11 @@ log = logging.getLogger("halfmoon.client")
 class First(msgspec.Struct, gc=False):
     """The first attempt of a send that knows its way: what goes to which queue, and the address of its broker.
 
-    ``target`` is the queue that the user chose, None for any; ``begin`` is when it began (ms, steady).
+    ``info`` is the way; ``target`` is the queue that the user chose, None for any; ``begin`` is when it began (ms, steady).
     """
 
     outgoing: Outgoing
+    info: PublishInfo
     queue: MessageQueue
     target: MessageQueue | None
     address: str
@@ -145,14 +146,14 @@ class Sender:
             target = at_once(self.target(message, queue, selector, key))
         outgoing = self.outgoing(message, topic, born_ms)
         chosen = target or self.unsure.queue(outgoing, info) or choose_queue(info, None, self.faults, begin)
-        return First(outgoing, chosen, target, self._known_address(chosen) or "", begin, budget_ms)
+        return First(outgoing, info, chosen, target, self._known_address(chosen) or "", begin, budget_ms)
 
     def go_on(self, first: First, error: Exception | None, *, asynchronous: bool) -> Op[SendResult]:
         """Go on after a first attempt that failed with an error, or (None) could not be made at once; as `send`."""
         if asynchronous:
             return (yield from self.deliver_async(first.outgoing, first.target, first.begin, first.budget_ms, first.queue, error))
         if first.target is None:
-            return (yield from self.deliver(first.outgoing, first.begin, first.budget_ms, first.queue, error))
+            return (yield from self.deliver(first.outgoing, first.begin, first.budget_ms, first, error))
         if error is not None:
             raise error
         return (yield from self.attempt(first.outgoing, first.target, first.begin, first.budget_ms))
@@ -285,17 +286,17 @@ class Sender:
     # ------------------------------------------------------------ attempts
 
     def deliver(
-        self, outgoing: Outgoing, begin: int, budget_ms: int, first: MessageQueue | None = None, error: Exception | None = None
+        self, outgoing: Outgoing, begin: int, budget_ms: int, first: First | None = None, error: Exception | None = None
     ) -> Op[SendResult]:
         """Try brokers in turn until one stored the message; ``begin`` is when that began (steady).
 
-        ``first`` is the queue of the first attempt, where that is known, and ``error`` how it failed, where it was made.
+        ``first`` is the first attempt, where that is known, and ``error`` how it failed, where it was made.
 
         Follows DefaultMQProducerImpl.sendDefaultImpl (RocketMQ 4.9.8).
 
         Raises NoRoute, BrokerError (a code not worth another try), SendFailed, TooManyRequests (the budget is spent).
         """
-        info = self.routes.ready(outgoing.topic) or (yield from self._publish_info(outgoing.topic))
+        info = self.routes.ready(outgoing.topic) or (first.info if first else (yield from self._publish_info(outgoing.topic)))
         last: str | None = None
         tried: list[str] = []
         result: SendResult | None = None
@@ -306,7 +307,8 @@ class Sender:
             if at - begin >= budget_ms and error is None:
                 late = True
                 break
-            queue = first or (None if tried else self.unsure.queue(outgoing, info)) or choose_queue(info, last, self.faults, at)
+            queue = first.queue if first else None if tried else self.unsure.queue(outgoing, info)
+            queue = queue or choose_queue(info, last, self.faults, at)
             first, failed, error = None, error, None
             last = queue.broker_name
             tried.append(last)
@@ -340,7 +342,7 @@ class Sender:
         self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int, first: MessageQueue | None = None,
         error: Exception | None = None,
     ) -> Op[SendResult]:  # fmt: skip
-        """Try as `send_async` says; the arguments are those of `deliver`, and the queue that the user chose."""
+        """Try as `send_async` says; the arguments are those of `deliver`, but for the queues that the user and `first` chose."""
         last: str | None = None
         for left in range(self.settings.retries_async_max, -1, -1):
             queue = target or first
