@@ -46,6 +46,11 @@ def test_the_help_lists_every_command(run_alone):
     assert all(re.search(rf"\b{name}\b", ran.out) for name in COMMANDS)
 
 
+@pytest.mark.parametrize("noun", NOUNS)
+def test_no_group_of_commands_offers_a_completion_that_would_not_work(run_alone, noun):
+    assert "completion" not in run_alone(noun, "--help").out
+
+
 @pytest.mark.parametrize("words", [words for words in EVERY if len(words) > 1 or words[0] not in NOUNS], ids=" ".join)
 def test_every_command_can_write_json(run_alone, words):
     assert "--json" in run_alone(*words, "--help").out

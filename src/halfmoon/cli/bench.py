@@ -26,6 +26,7 @@ from halfmoon.errors import HalfmoonError
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     help="Benchmark a cluster with this client, which reaches its limit long before a broker does.\n\n"
     "Example: halfmoon bench send --connections 4 --in-flight 16",
 )

@@ -14,6 +14,7 @@ from halfmoon.client.sync_admin import Admin
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     help="List and cancel delayed messages.\n\nExample: halfmoon delay list --topic orders",
 )
 

@@ -17,6 +17,7 @@ from halfmoon.model import DeadLetter, Replayed
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     help="List, show and replay dead letters.\n\nExample: halfmoon dlq list --since 1d",
 )
 

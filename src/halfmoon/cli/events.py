@@ -27,6 +27,7 @@ from halfmoon.logs import to_stderr
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     help="Run event consumers, and list what is declared.\n\nExample: halfmoon events run shop.consumers -n 127.0.0.1:9876",
 )
 

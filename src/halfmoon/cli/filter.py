@@ -23,6 +23,7 @@ from halfmoon.sql92.tree import lines
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     help='Try SQL92 filters without a broker.\n\nExample: halfmoon filter explain "amount > 100" --property amount=250',
 )
 

@@ -15,7 +15,9 @@ from halfmoon.findings import OffsetMove
 from halfmoon.model import MessageQueue
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, show, create, delete and reset consumer groups.\n\nExample: halfmoon group lag C_shop"
+    no_args_is_help=True,
+    add_completion=False,
+    help="List, show, create, delete and reset consumer groups.\n\nExample: halfmoon group lag C_shop",
 )
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")]

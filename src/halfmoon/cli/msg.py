@@ -15,7 +15,9 @@ from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import OffsetIllegal, QueryNotFound
 from halfmoon.model import MessageQueue, StoredMessage, subscription
 
-app = typer.Typer(no_args_is_help=True, help="Find stored messages.\n\nExample: halfmoon msg find --topic orders --key o-1")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Find stored messages.\n\nExample: halfmoon msg find --topic orders --key o-1"
+)
 
 BODY_LINE, BODY_WHOLE = 60, 4000
 

@@ -28,6 +28,7 @@ from halfmoon.model import LocalTransactionState, StoredMessage
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     help="Relay, list, retry and drop events in a database outbox.\n\nExample: halfmoon outbox status --database sqlite:///shop.db",
 )
 

@@ -16,6 +16,7 @@ from halfmoon.errors import UsageError
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     help="Topics as tables with Spark: ingest, SQL, lag, audits, replay.\n\nExample: halfmoon spark lag C_shop",
 )
 txn = typer.Typer(no_args_is_help=True, help="Transactions, read from the log.\n\nExample: halfmoon spark txn audit --since 1d")

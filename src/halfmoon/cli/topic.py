@@ -13,7 +13,9 @@ from halfmoon.cli.output import show_json, show_table, time_text
 from halfmoon.client.sync_admin import Admin
 
 app = typer.Typer(
-    no_args_is_help=True, help="Create, list, show and delete topics.\n\nExample: halfmoon topic create orders --queues 4"
+    no_args_is_help=True,
+    add_completion=False,
+    help="Create, list, show and delete topics.\n\nExample: halfmoon topic create orders --queues 4",
 )
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]

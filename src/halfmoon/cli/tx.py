@@ -19,6 +19,7 @@ from halfmoon.client.sync_admin import Admin
 
 app = typer.Typer(
     no_args_is_help=True,
+    add_completion=False,
     help="Show pending transactions, and decide them by hand.\n\nExample: halfmoon tx pending --older-than 5m",
 )
 
