@@ -256,6 +256,29 @@ async def test_requests_beyond_the_bound_wait_and_give_up_at_their_time():
         await connections.close()
 
 
+async def test_another_request_goes_on_where_one_that_could_is_cancelled():
+    async def patient(peer: Peer, command: Command) -> None:
+        if command.body:
+            await echo(peer, command)
+
+    async with server(patient) as (address, _):
+        connections = Connections(in_flight_max=1)
+        await connections.call(address, ASK, b"body", 1_000)
+        asked = connections.begin(address, ASK, b"", 60_000)
+        first, second = (asyncio.ensure_future(connections.call(address, ASK, b"body", 60_000)) for _ in range(2))
+        await until(lambda: len(connections.permits) == 2)
+
+        connections.drop(address)  # so the first may go on
+        first.cancel()
+
+        async with asyncio.timeout(10):
+            assert (await second).header(OffsetReply).offset == 7
+        assert isinstance(asked.exception(), ConnectionLost)
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await connections.close()
+
+
 async def test_bytes_that_are_no_frame_end_the_connection():
     async def nonsense(peer: Peer, command: Command) -> None:
         peer.writer.write(b"\xff" * 64)

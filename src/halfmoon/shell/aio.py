@@ -171,6 +171,10 @@ class Connections:
         timer = loop.call_at(deadline, _fail, future, TooManyRequests("too many requests in flight", address))
         try:
             await future
+        except asyncio.CancelledError:
+            if not future.cancelled():  # it could have gone on: another one may
+                self.released()
+            raise
         finally:
             timer.cancel()
 
