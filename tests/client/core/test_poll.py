@@ -439,6 +439,17 @@ def test_too_much_in_memory_pauses_the_pulls():
     assert len(script.asked(PullMessage)) == 8
 
 
+@pytest.mark.parametrize("bound", ["cached_max", "cached_total_max"])
+def test_no_more_is_pulled_ahead_than_may_be_in_memory_and_one_poll(bound):
+    script = Scripted()
+    Queues(script).fill(200)
+    core = assigned(script, ONE, batch_max=2, **{bound: 4})
+    script.run_for(5_000)
+
+    assert core._cached <= 4 + 4
+    assert [offset for _ in range(100) for offset in polled(script, core)] == list(range(200))
+
+
 def test_an_illegal_offset_goes_on_where_the_broker_says():
     script = Scripted()
     queues = Queues(script)

@@ -27,7 +27,8 @@ from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerRunning
 from halfmoon.wire.flags import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
 
 AHEAD_MAX = 32
-"""Messages of one pull, or ``batch_max`` where that is more. Follows maxTransferCountOnMessageInMemory: brokers send no more."""
+"""Messages of one pull, or as many as may be held in memory where that is less, or ``batch_max`` where that is more. Follows
+maxTransferCountOnMessageInMemory: brokers send no more."""
 
 log = logging.getLogger("halfmoon.client")
 
@@ -63,7 +64,7 @@ class PollCore(Puller):
         """``lock`` can be entered again by who has it; without one, `take` is for the thread of everything else."""
         super().__init__(settings, instance, offsets, allocate)
         self._lock = nullcontext() if lock is None else lock
-        self.pull_max = max(settings.batch_max, AHEAD_MAX)
+        self.pull_max = max(settings.batch_max, min(AHEAD_MAX, settings.cached_max, settings.cached_total_max))
         self._taken = 0, 0, 0
         """What was taken and is not accounted for yet: so many whole entries of `_ready`, so many messages of the one behind them,
         and how many came last."""
