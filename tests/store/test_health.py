@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from errno import EFBIG
+from errno import EFBIG, EIO, ENOSPC
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 
@@ -108,3 +109,23 @@ def test_a_limit_on_the_size_of_files_refuses_until_it_is_gone(caplog: pytest.Lo
     text = health.write_failed("the log", OSError(EFBIG, "File too large", "commitlog/0"))
     assert (health.failure, health.short) == (None, text)
     assert caplog.text.count("commitlog/0") == 1
+
+
+@pytest.mark.parametrize(("number", "lasts"), [(ENOSPC, False), (EIO, True)])
+def test_a_checkpoint_that_cannot_be_written_is_said_and_keeps_nothing_else_from_its_time(number: int, lasts: bool):
+    disk = SimDisk(Random(1), write_back=0)
+    store = open_store(disk, flush_disk_type="ASYNC_FLUSH")
+    end = store.append("T", 0, [draft(b"1")], NOW).end_offset
+    written, broken = store._checkpoint_file.write, OSError(number, "no")
+    store._checkpoint_file.write = Mock(side_effect=broken)
+
+    store.tick(NOW + 60_000)
+    carry_out(store)
+
+    assert store.durable_offset >= end
+    assert store.health.short is not None or store.failure is not None
+    assert (store.failure is not None) is lasts
+    store._checkpoint_file.write = written
+    store.tick(NOW + 180_000)
+    carry_out(store)
+    assert (store.failure is not None) is lasts

@@ -360,7 +360,7 @@ class Store:
             if self._queues.get((queue.topic, queue.queue_id)) is queue:
                 self._inventory.note_durable(queue, end, self._log.end)
             self._grown.pop(queue, None)
-        self._write_checkpoint()
+        self._move_checkpoint()
 
     def _write_checkpoint(self, *, clean: bool = False) -> None:
         flush = self._flush
@@ -375,6 +375,13 @@ class Store:
         self._checkpoint_file.write(self._checkpoint)
         if self._inventory.deleted:
             self._inventory.settle_deleted(self._checkpoint_file.durable_offset)
+
+    def _move_checkpoint(self) -> None:
+        """Write a checkpoint, where the disk lets us: behind an older one a start reads more, and everything else goes on."""
+        try:
+            self._write_checkpoint()
+        except OSError as exc:
+            self.health.write_failed("the checkpoint", exc)
 
     # ------------------------------------------------------------ time
 
@@ -424,13 +431,13 @@ class Store:
             self._queues_due = now + self.settings.flush_queue_interval_ms
             self._reader.look_again()
             if not self.failure:
-                self._write_checkpoint()
+                self._move_checkpoint()
             if self._checkpoint_behind:
                 work = self._sync_queues_work()
                 if work is not None:
                     self._work.append(work)
         if not self.failure and self._upkeep.tick(now, self._visible.end, self._reads):
-            self._write_checkpoint()
+            self._move_checkpoint()
 
     def delete_topic(self, topic: str, now: int) -> None:
         """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""
