@@ -1,4 +1,4 @@
-"""A loop stays awake while requests come one by one and quickly, and for nothing else."""
+"""A loop stays awake for a client that is alone and quick, and for nobody else."""
 
 from __future__ import annotations
 
@@ -65,30 +65,6 @@ def test_a_client_that_takes_its_time_lets_the_loop_sleep() -> None:
     assert not loop.soon
     loop.requests(1)
     assert loop.round()
-
-
-def test_what_comes_first_in_a_round_is_taken_at_once_only_while_awake() -> None:
-    loop = Loop()
-    assert not loop.awake.alone()
-    loop.requests(QUICK_MIN + 1)
-    assert loop.awake.alone()
-    assert loop.round()
-    assert loop.awake.alone(), "a new round"
-    assert not loop.awake.alone(), "another came in the same round"
-
-
-def test_connections_that_ask_in_one_round_let_the_loop_sleep() -> None:
-    loop = Loop()
-    loop.requests(QUICK_MIN + 1)
-    assert loop.awake.alone()
-    assert not loop.awake.alone()
-    assert not loop.round()
-    assert not loop.awake.is_awake
-
-    for _ in range(3 * QUICK_MIN):
-        loop.requests(1)
-        loop.awake.crowded()
-    assert not loop.soon
 
 
 def test_a_loop_that_others_took_the_core_from_sleeps_for_a_while() -> None:

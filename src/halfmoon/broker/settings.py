@@ -35,8 +35,8 @@ class BrokerSettings:
         500,
         low=0,
         high=100_000,
-        why="How long the event loop looks for the next request without sleeping, while requests come one by one. Halves their "
-        "latency, at the price of a busy core from 2,000 requests a second on; 0: always sleep.",
+        why="Busy polling: how long the event loop waits for the next request of a lone, quick client without sleeping. Nearly "
+        "halves its latency, and keeps a core busy meanwhile; 0: always sleep.",
     )
     nameserver: str = setting(
         "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers to register with, joined by semicolons."

@@ -1,9 +1,9 @@
-"""`Awake`: keeps an event loop from sleeping while requests come one by one, each soon after the one before.
+"""`Awake`: keeps an event loop from sleeping while one client, alone, asks again as soon as it is answered (busy polling).
 
-To fall asleep and be woken costs a lone request and its server more than the request itself does. A loop that is awake looks at its
+To fall asleep and be woken costs such a client and its server more than the request itself does. A loop that is awake looks at its
 sockets a few hundred times a millisecond instead, and everything else goes on as ever. It falls asleep again when the next request
-does not come soon, so idle and slow clients cost nothing, and when several come at once, which are cheaper together. Where others
-want the core as well, it sleeps as they do: who is awake all the time is put behind those who were not, and waits longest.
+does not come soon, so idle and slow clients cost nothing. Where others want the core as well, it sleeps as they do: who is awake
+all the time is put behind those who were not, and waits longest.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from time import perf_counter_ns
 from typing import Any
 
 BUSY_POLL_US = 500
-"""How long the loop stays awake for the next request. A request and its answer take 100 to 350 us, as fast as the machine is;
-clients that ask less than 2,000 times a second together let the loop sleep."""
+"""How long the loop stays awake for the next request. A request and its answer take 100 to 350 us, as fast as the machine is; a
+client that asks less than 2,000 times a second lets the loop sleep."""
 
 LOST_NS, REST_NS = 2_000_000, 1_000_000_000
 """A look that comes so late after the one before says that others had the core; for how long the loop sleeps as ever then."""
@@ -26,7 +26,7 @@ QUICK_MIN = 16
 class Awake:
     """Whether to sleep. ``call_soon`` is the loop's; ``clock`` gives nanoseconds; ``busy_poll_us`` 0: always sleep."""
 
-    __slots__ = ("_busy_ns", "_call_soon", "_clock", "_heard", "_quick", "_rests_until", "_seen", "_until", "is_awake")
+    __slots__ = ("_busy_ns", "_call_soon", "_clock", "_quick", "_rests_until", "_seen", "_until", "is_awake")
 
     def __init__(
         self,
@@ -36,22 +36,10 @@ class Awake:
     ) -> None:
         self._call_soon, self._clock, self._busy_ns = call_soon, clock, busy_poll_us * 1_000
         self._until = self._quick = self._seen = self._rests_until = 0
-        self.is_awake = self._heard = False
-
-    def alone(self) -> bool:
-        """Bytes came: whether others hardly come with them, as far as the rounds before this one tell."""
-        if self._heard:
-            self.crowded()
-            return False
-        self._heard = self.is_awake
-        return self.is_awake
-
-    def crowded(self) -> None:
-        """Several connections brought bytes in one round of the loop."""
-        self._quick = 0
+        self.is_awake = False
 
     def answered(self) -> None:
-        """What came was answered."""
+        """A request of the one client that is heard was answered."""
         now = self._clock()
         self._quick = self._quick + 1 if now < self._until else 0
         self._seen, self._until = now, now + self._busy_ns
@@ -61,7 +49,7 @@ class Awake:
 
     def _look(self) -> None:
         """Run in each round of the loop while it is awake."""
-        now, self._heard = self._clock(), False
+        now = self._clock()
         if now - self._seen > LOST_NS:
             self._rests_until = now + REST_NS
         self._seen = now

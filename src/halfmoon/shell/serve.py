@@ -1,7 +1,7 @@
 """Runs a server core on asyncio (uvloop where it is installed): sockets, one timer, threads for `Work`, signals.
 
 The unit of work is a turn of the event loop: bytes are handed to ``core.feed`` as they come, one ``core.commit`` a turn handles
-what all connections brought, and one write a connection goes out. While requests come one by one, the turn of each comes at
+what all connections brought, and one write a connection goes out. While a single connection brings bytes, its turn comes at
 once. Knows nothing of frames: idle connections, bad bytes and refusals are the core's business; slow readers and too many
 connections are handled here.
 """
@@ -274,7 +274,6 @@ class Server:
         except Exception:  # our own mistake: the other connections shall not feel it
             log.exception("a turn of the core failed")
         self._carry_out(now)
-        self.awake.answered()
 
     def _ring(self) -> None:
         self._timer = None
@@ -394,12 +393,13 @@ class _Connection(asyncio.Protocol):
         peer, server = self.peer, self.server
         self._feed(peer, data)
         if server._turn_is_due:
-            server.awake.crowded()
-        elif server.awake.alone() or server._last_fed == peer:  # nothing to wait for: a round of the loop costs as much as it does
+            return
+        if server._last_fed == peer:  # it is alone: nothing to wait for, and a round of the loop costs as much as its request
             server._turn()
+            server.awake.answered()
         else:
+            server._last_fed = peer
             server.wake()
-        server._last_fed = peer
 
     def eof_received(self) -> bool:
         """The other side sends no more, but may still read: answer what it sent before, then close."""
