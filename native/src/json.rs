@@ -76,7 +76,7 @@ impl<'a> Scanner<'a> {
                 let text = self.string()?;
                 if text.eq_ignore_ascii_case(b"true") || *text == *b"1" {
                     Some(true)
-                } else if text.eq_ignore_ascii_case(b"false") || *text == *b"0" {
+                } else if text.eq_ignore_ascii_case(b"false") || matches!(&*text, b"0" | b"-0") {
                     Some(false)
                 } else {
                     None
@@ -84,7 +84,7 @@ impl<'a> Scanner<'a> {
             }
             _ => match self.number()? {
                 b"1" => Some(true),
-                b"0" => Some(false),
+                b"0" | b"-0" => Some(false),
                 _ => None,
             },
         }

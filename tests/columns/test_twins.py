@@ -475,3 +475,26 @@ def test_numbers_in_other_forms_are_left_to_the_general_decoder_or_read_alike(tw
         found.append(None if others else drafts_of(reader.take()))
 
     assert found[1] in (None, found[0])
+
+
+@pytest.mark.parametrize(
+    "truth", ["true", "0", "1", "-0", "-1", '"tRuE"', '"0"', '"1"', '"-0"', '"00"', '"+1"', '"yes"', '""', "null"]
+)
+@pytest.mark.parametrize(
+    "header",
+    [
+        '{"code":310,"extFields":{"b":"T","e":1,"f":0,"g":5,"h":0,"i":"","m":%s},"opaque":1}',
+        '{"code":37,"extFields":{"producerGroup":"g","tranStateTableOffset":"0","commitLogOffset":"0","commitOrRollback":"8",'
+        '"msgId":"u","fromTransactionCheck":%s,"stillOpen":"false"},"flag":0,"opaque":0}',
+    ],
+    ids=["batch", "check"],
+)
+def test_truths_in_other_forms_are_read_alike(twins, header, truth):
+    text = (header % truth).encode()
+    frame = (4 + len(text)).to_bytes(4, "big") + len(text).to_bytes(4, "big") + text
+    found = []
+    for twin in twins:
+        reader = reader_of(twin)
+        found.append((reader.read(1, HOSTS[0], frame), drafts_of(reader.take()), rows_of(reader.ended())))
+
+    assert found[1] == found[0]
