@@ -96,8 +96,8 @@ pub fn head_json(header: &[u8], fields_max: usize) -> Option<(i32, i32, i32)> {
     (version.is_some() && language.is_some() && scanner.at_end()).then_some((code?, flag?, opaque?))
 }
 
-/// Read a header that is JSON.
-pub fn send_header_json(header: &[u8]) -> Option<SendHeader<'_>> {
+/// Read a header that is JSON: its opaque, its flag, and what is made of its fields.
+fn enveloped<'a, T>(header: &'a [u8], read: impl Fn(&mut Scanner<'a>) -> Option<T>) -> Option<(i32, i64, T)> {
     std::str::from_utf8(header).ok()?;
     let (mut opaque, mut flag, mut fields) = (None, 0, None);
     let mut scanner = Scanner::new(header);
@@ -105,17 +105,19 @@ pub fn send_header_json(header: &[u8]) -> Option<SendHeader<'_>> {
         match name {
             b"opaque" => opaque = Some(inner.integer_32()?),
             b"flag" => flag = inner.integer()?,
-            b"extFields" => fields = Some(Fields::read(inner)?),
+            b"extFields" => fields = Some(read(inner)?),
             _ => inner.skip()?,
         }
         Some(())
     })?;
-    if !scanner.at_end() {
-        return None;
-    }
-    let fields = fields?;
+    scanner.at_end().then_some((opaque?, flag, fields?))
+}
+
+/// Read the header of a send that is JSON.
+pub fn send_header_json(header: &[u8]) -> Option<SendHeader<'_>> {
+    let (opaque, flag, fields) = enveloped(header, Fields::read)?;
     Some(SendHeader {
-        opaque: opaque?,
+        opaque,
         flag,
         topic: fields.topic?,
         queue_id: fields.queue_id?,
@@ -233,36 +235,24 @@ impl<'a> EndFields<'a> {
 
 /// Read the header of an end of a transaction that is JSON.
 pub fn end_header_json(header: &[u8]) -> Option<EndHeader<'_>> {
-    std::str::from_utf8(header).ok()?;
-    let (mut opaque, mut flag, mut found) = (None, 0, None);
-    let mut scanner = Scanner::new(header);
-    scanner.object(|inner, name| {
-        match name {
-            b"opaque" => opaque = Some(inner.integer_32()?),
-            b"flag" => flag = inner.integer()?,
-            b"extFields" => {
-                let mut fields = EndFields::default();
-                inner.object(|inner, name| {
-                    match name {
-                        b"producerGroup" => fields.group = Some(inner.string()?),
-                        b"tranStateTableOffset" => fields.index = Some(inner.integer()?),
-                        b"commitLogOffset" => fields.place = Some(inner.integer()?),
-                        b"commitOrRollback" => fields.decision = Some(inner.integer_32()?),
-                        b"msgId" => fields.key = Some(inner.string()?),
-                        b"fromTransactionCheck" => fields.check = inner.boolean()?,
-                        b"stillOpen" => drop(inner.boolean()?),
-                        _ => inner.skip()?,
-                    }
-                    Some(())
-                })?;
-                found = Some(fields);
+    let (opaque, flag, fields) = enveloped(header, |inner| {
+        let mut fields = EndFields::default();
+        inner.object(|inner, name| {
+            match name {
+                b"producerGroup" => fields.group = Some(inner.string()?),
+                b"tranStateTableOffset" => fields.index = Some(inner.integer()?),
+                b"commitLogOffset" => fields.place = Some(inner.integer()?),
+                b"commitOrRollback" => fields.decision = Some(inner.integer_32()?),
+                b"msgId" => fields.key = Some(inner.string()?),
+                b"fromTransactionCheck" => fields.check = inner.boolean()?,
+                b"stillOpen" => drop(inner.boolean()?),
+                _ => inner.skip()?,
             }
-            _ => inner.skip()?,
-        }
-        Some(())
+            Some(())
+        })?;
+        Some(fields)
     })?;
-    scanner.at_end().then_some(())?;
-    found?.header(opaque?, flag)
+    fields.header(opaque, flag)
 }
 
 /// Read the header of an end of a transaction that is ROCKETMQ: 21 bytes, of which the code was looked at, and the fields.

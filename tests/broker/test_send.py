@@ -2,6 +2,7 @@
 
 import pytest
 
+from halfmoon.broker import acks
 from halfmoon.broker import send as send_module
 from halfmoon.hot import BATCH_MAX
 from halfmoon.wire.codes import JSON, ROCKETMQ
@@ -70,6 +71,25 @@ def test_senders_are_answered_before_the_rest_of_their_turn_is_handled(talk):
     assert not talk.broker.commit(talk.now)
     talk.run_effects()
     assert talk.answer(asked).header(OffsetReply).offset == 2
+
+
+def test_a_mistake_in_the_answer_to_one_group_is_said_and_the_others_are_answered_once(talk, monkeypatch, caplog):
+    for queue_id in range(3):
+        talk.send("BenchmarkTest", queue_id=queue_id)  # opens the queues
+    send_answers = acks.send_answers
+
+    def mistaken(groups, *rest):
+        if any(queue_id == 1 for _, queue_id, _ in groups):
+            raise RuntimeError("a mistake")
+        return send_answers(groups, *rest)
+
+    monkeypatch.setattr(acks, "send_answers", mistaken)
+    asked = [talk.post(send_header("BenchmarkTest", queue_id=queue_id)) for queue_id in range(3)]
+    talk.turn()
+
+    answers = [[reply.code for reply in talk.received[1] if reply.opaque == opaque] for opaque in asked]
+    assert answers == [[0], [1], [0]]
+    assert "the answers to 3 groups of sends failed" in caplog.text
 
 
 def test_what_stands_before_bytes_that_are_no_frame_is_answered_before_the_connection_closes(talk):

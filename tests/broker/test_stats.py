@@ -12,8 +12,8 @@ NOW = 1_700_000_000_000
 def test_each_put_counts_for_its_topic_and_for_the_broker():
     stats = Stats("cluster", NOW)
     for count, size in ((1, 100), (32, 9000), (1, 50)):
-        stats.put("orders", count, size)
-    stats.put("others", 5, 500)
+        stats.moved("orders", None, count, size)
+    stats.moved("others", None, 5, 500)
 
     item = stats.item("TOPIC_PUT_SIZE", "orders")
     assert item is not None
@@ -23,12 +23,12 @@ def test_each_put_counts_for_its_topic_and_for_the_broker():
 
 def test_a_forgotten_topic_begins_anew_and_the_brokers_sum_goes_on():
     stats = Stats("cluster", NOW)
-    stats.put("orders", 3, 300)
-    stats.put("orders", 4, 400)
+    stats.moved("orders", None, 3, 300)
+    stats.moved("orders", None, 4, 400)
 
     stats.forget(topic="orders")
-    stats.put("orders", 1, 100)
-    stats.put("orders", 1, 100)
+    stats.moved("orders", None, 1, 100)
+    stats.moved("orders", None, 1, 100)
 
     assert (stats.total("TOPIC_PUT_NUMS", "orders"), stats.total("TOPIC_PUT_SIZE", "orders")) == (2, 200)
     assert stats.total("BROKER_PUT_NUMS") == 9
@@ -39,7 +39,7 @@ def test_topics_beyond_the_bound_of_counters_are_not_counted(monkeypatch: pytest
     stats = Stats("cluster", NOW)
     for _ in range(3):
         for topic in ("a", "b", "c"):
-            stats.put(topic, 1, 10)
+            stats.moved(topic, None, 1, 10)
 
     assert [stats.total("TOPIC_PUT_NUMS", topic) for topic in ("a", "b", "c")] == [3, 3, 0]
     assert stats.total("BROKER_PUT_NUMS") == 9
@@ -47,12 +47,12 @@ def test_topics_beyond_the_bound_of_counters_are_not_counted(monkeypatch: pytest
 
 def test_samples_are_taken_when_they_are_due_and_not_before():
     stats = Stats("cluster", NOW)
-    stats.put("orders", 10, 1000)
+    stats.moved("orders", None, 10, 1000)
     assert stats.due() == NOW + 10_000
     stats.tick(NOW + 9_999)
     assert stats.due() == NOW + 10_000
     stats.tick(NOW + 10_000)
-    stats.put("orders", 50, 5000)
+    stats.moved("orders", None, 50, 5000)
     stats.tick(NOW + 20_000)
 
     assert stats.due() == NOW + 30_000

@@ -66,10 +66,17 @@ def test_many_calls_leave_no_more_behind_than_few(twin: Twin, name: str):
     call = calls(twin)[name]
     for _ in range(50):
         assert call() is not None or name == "row_columns"
+
+    assert (
+        min(left_behind(call) for _ in range(3)) < LEFT_MAX
+    )  # what is lost is lost each time; threads of other tests go on at some
+
+
+def left_behind(call: Callable[[], object]) -> int:
+    """Return how many more blocks of memory are taken after many calls than before them."""
     gc.collect()
     before = sys.getallocatedblocks()
     for _ in range(CALLS):
         call()
     gc.collect()
-
-    assert sys.getallocatedblocks() - before < LEFT_MAX
+    return sys.getallocatedblocks() - before

@@ -115,6 +115,21 @@ async def test_an_address_that_is_not_ours_is_refused(tmp_path):
         await name_server(settings()._replace(host="192.0.2.1"), None)
 
 
+@pytest.mark.parametrize("busy_poll_us", [0, 700])
+async def test_the_loop_of_a_broker_polls_as_long_as_its_settings_say(tmp_path, busy_poll_us):
+    found = settings()
+    part = await broker(found._replace(broker=replace(found.broker, busy_poll_us=busy_poll_us)), tmp_path)
+    await start((part,))
+    try:
+        assert part.server.busy_poll_us == busy_poll_us
+        part.server.awake.answered()
+        for _ in range(100):
+            part.server.awake.answered()
+        assert part.server.awake.is_awake is (busy_poll_us > 0)
+    finally:
+        await stop((part,))
+
+
 async def test_the_machines_memory_is_told_to_the_store(tmp_path):
     alone = await broker(settings(), tmp_path)
     await start((alone,))

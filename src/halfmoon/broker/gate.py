@@ -12,6 +12,7 @@ refused with 13, not 1.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from halfmoon.broker.acks import Stored
@@ -35,6 +36,8 @@ from halfmoon.wire.peer import Peer
 from halfmoon.wire.table import request_type
 
 PLAIN = request_type(SendMessage).code
+
+log = logging.getLogger("halfmoon.broker")
 
 
 class Sending:
@@ -128,7 +131,8 @@ class Gate:
                 self._refuse_group(group, appended)
         try:
             self._sends.acknowledge([one for _, one in stored], now)
-        except Exception:
+        except Exception:  # our own mistake, with one of them
+            log.exception("the answers to %d groups of sends failed: each is answered by itself", len(stored))
             self._acknowledge_apart(stored, now)
 
     def _acknowledge_apart(self, stored: list[tuple[Group, Stored]], now: int) -> None:

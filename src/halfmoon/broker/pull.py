@@ -308,7 +308,7 @@ class Pulls:
         if self._stale.anew:
             self._stale.told(waiting.peer, header.topic, header.queueId, found.next_offset, header.consumerGroup)
         if found.count:
-            self._stats.got(header.consumerGroup, header.topic, found.count, found.size_bytes)
+            self._stats.moved(header.topic, header.consumerGroup, found.count, found.size_bytes)
         birth_ms = None if header.topicBirthMs is None or waiting.plan is None else waiting.plan.birth_ms or 0
         status, next_offset, low, high, pieces, _, size_bytes = found
         remark, offsets = "FOUND" if pieces else status.name, (next_offset, low, high)

@@ -96,7 +96,7 @@ class Sends:
         for index, appended in enumerate(stored):
             topic, _, _, messages = groups[index]
             if isinstance(appended, Appended):
-                stats.put(topic, len(messages), appended.end_offset - appended.physical_offsets[0])
+                stats.moved(topic, None, len(messages), appended.end_offset - appended.physical_offsets[0])
             else:
                 stored[index] = self._not_stored(appended, messages)
         return stored

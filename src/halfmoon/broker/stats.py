@@ -14,6 +14,8 @@ from typing import NamedTuple
 ITEMS_MAX = 40_000
 """Counters of all names together, each up to 1.2 KB; new ones beyond it are not counted."""
 
+_PUTS = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "BROKER_PUT_NUMS"
+_GETS = "GROUP_GET_NUMS", "GROUP_GET_SIZE", "BROKER_GET_NUMS"
 _WINDOWS = ((10_000, 7), (600_000, 7), (3_600_000, 25))  # minute, hour, day: sample interval in ms, samples kept
 
 
@@ -70,26 +72,11 @@ class Stats:
         """(start of the day in ms UTC, puts until then, gets until then): yesterday's and today's morning."""
         self._mark_day(now)
 
-    def put(self, topic: str, count: int, size_bytes: int) -> None:
-        """Count messages stored."""
-        items = self._at_hand.get((topic, None))
-        if items is None:
-            self._first((topic, None), ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "BROKER_PUT_NUMS"), topic, (count, size_bytes, count))
-            return
-        nums, size, all_nums = items
-        nums.total += count
-        size.total += size_bytes
-        all_nums.total += count
-        nums.times += 1
-        size.times += 1
-        all_nums.times += 1
-
-    def got(self, group: str, topic: str, count: int, size_bytes: int) -> None:
-        """Count messages handed to a consumer group."""
+    def moved(self, topic: str, group: str | None, count: int, size_bytes: int) -> None:
+        """Count messages that were stored (``group`` None), or handed to a consumer group."""
         items = self._at_hand.get((topic, group))
         if items is None:
-            names = ("GROUP_GET_NUMS", "GROUP_GET_SIZE", "BROKER_GET_NUMS")
-            self._first((topic, group), names, f"{topic}@{group}", (count, size_bytes, count))
+            self._first(topic, group, (count, size_bytes, count))
             return
         nums, size, all_nums = items
         nums.total += count
@@ -99,15 +86,16 @@ class Stats:
         size.times += 1
         all_nums.times += 1
 
-    def _first(self, place: tuple[str, str | None], names: tuple[str, str, str], key: str, amounts: tuple[int, int, int]) -> None:
-        """Count by names, the last of which is the whole broker's, and keep the counters at hand when there was room for them."""
+    def _first(self, topic: str, group: str | None, amounts: tuple[int, int, int]) -> None:
+        """Count by name, and keep the counters at hand when there was room for them."""
+        names, key = (_PUTS, topic) if group is None else (_GETS, f"{topic}@{group}")
         items = []
         for name, of, amount in zip(names, (key, key, self._cluster), amounts):
             self.add(name, of, amount)
             items.append(self.item(name, of))
         nums, size, all_nums = items
         if nums is not None and size is not None and all_nums is not None:
-            self._at_hand[place] = (nums, size, all_nums)
+            self._at_hand[topic, group] = (nums, size, all_nums)
 
     def add(self, name: str, key: str, amount: int) -> None:
         """Add to a counter, made on its first use."""
