@@ -94,7 +94,7 @@ simulate: $(INSTALLED)  ## one simulated history again: make simulate SEED=7
 
 fuzz: $(INSTALLED) $(NATIVE)  ## hostile frames for a broker with each twin, then both twins compared: make fuzz BYTES=1000000000 SEED=7
 	$(BIN)/python -m tests.integration.hostile --bytes $(BYTES) --seed $(SEED)
-	$(BIN)/python -m pytest --hypothesis-profile fuzz tests/columns tests/spark/test_rows.py $(ARGS)
+	$(BIN)/python -m pytest --hypothesis-profile fuzz tests/columns tests/spark/source/test_rows.py $(ARGS)
 
 bench: $(INSTALLED) $(NATIVE)  ## ours, native and pure, beside an Apache broker: make bench BLAST=/path/to/load-generator
 	$(BIN)/python benchmarks/compare.py --blast "$(BLAST)" $(ARGS)

@@ -29,7 +29,7 @@ from halfmoon import Admin, ConsumeFrom, LocalTransactionState, Message, PullCon
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Work, Write
-from halfmoon.shell.disk import RealDisk
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import StoreSettings
 from halfmoon.wire.bodies import HeartbeatData, ProducerData, to_json
 from halfmoon.wire.command import encode, request_command

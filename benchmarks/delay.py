@@ -29,7 +29,7 @@ from halfmoon import Admin, Message, Producer, PullConsumer
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Work
-from halfmoon.shell.disk import RealDisk
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import StoreSettings
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.offset import GetMaxOffset

@@ -35,9 +35,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.outbox import PAYLOAD, THREADS, PlainSide, broker, engine_of, wait_for
 from halfmoon.events import Publisher, local_transaction
-from halfmoon.events.tables import TOKENS, create
-from halfmoon.shell import direct
-from tests.events.databases import missing
+from halfmoon.events.databases.tables import TOKENS, create
+from halfmoon.runtime.connections import blocking_connections
+from tests.events.real_databases import missing
 
 TOPIC, CODE = "TP_BENCH", "EC_PAID"
 Block = Callable[[], AbstractContextManager[Any]]
@@ -53,7 +53,7 @@ class Requests:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch the connections of blocking clients for the block."""
-        inner = direct._Link.ask
+        inner = blocking_connections._Link.ask
 
         def ask(*arguments: Any) -> Any:
             begin = time.perf_counter()
@@ -62,11 +62,11 @@ class Requests:
             finally:
                 self.took.append(time.perf_counter() - begin)
 
-        direct._Link.ask = ask  # type: ignore[method-assign, assignment]
+        blocking_connections._Link.ask = ask  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
-            direct._Link.ask = inner  # type: ignore[method-assign]
+            blocking_connections._Link.ask = inner  # type: ignore[method-assign]
 
 
 def cost(publisher: Publisher, begin_block: Block, count: int) -> tuple[float, float, float, float]:

@@ -13,7 +13,7 @@ import tempfile
 from random import Random
 from time import perf_counter, time
 
-from halfmoon.shell.disk import RealDisk
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import Draft, Store, StoreSettings
 from halfmoon.wire.ids import pack_host
 

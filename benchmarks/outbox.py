@@ -35,7 +35,7 @@ from halfmoon.events.client_transport import ClientTransport
 from halfmoon.events.outbox.relay import Relay
 from halfmoon.events.publisher import Publisher
 from halfmoon.model import LocalTransactionState
-from tests.events.databases import Postgres, missing
+from tests.events.real_databases import Postgres, missing
 
 THREADS = 8
 POLL_S, BATCH = 0.1, 100

@@ -20,7 +20,8 @@ from pyspark.sql.types import StructType
 
 from benchmarks import kafka
 from halfmoon import Admin, MessageQueue
-from halfmoon.spark import encode, session
+from halfmoon.spark import session
+from halfmoon.spark.sink import encode
 from tests.interop.ours import Serve
 
 QUEUES = 4

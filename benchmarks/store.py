@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from halfmoon import arrays
-from halfmoon.shell.disk import RealDisk
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import Draft, Store, StoreSettings
-from halfmoon.store.indexing import SLICE_RECORDS
+from halfmoon.store.keyindex.indexing import SLICE_RECORDS
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 NOW = 1_700_000_000_000

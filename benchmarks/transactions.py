@@ -17,10 +17,10 @@ from pathlib import Path
 from halfmoon.effects import Work
 from halfmoon.hot import ENTRY_BYTES
 from halfmoon.model import java_hash
-from halfmoon.shell.disk import RealDisk
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import Draft, Store, StoreSettings
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
-from halfmoon.store.transactions import TransactionIndex
+from halfmoon.store.transactions.index import TransactionIndex
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 NOW = int(time.time() * 1000) - 600_000

@@ -19,7 +19,7 @@ from time import process_time, time
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Work
-from halfmoon.shell.disk import RealDisk
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import encode, request_command

@@ -24,7 +24,7 @@ import msgspec
 
 import halfmoon
 from halfmoon import conversion
-from halfmoon.events.codec import JSON, Codecs
+from halfmoon.events.encoding.codec import JSON, Codecs
 from halfmoon.model import MessageQueue
 from halfmoon.wire.json import Body, from_json
 from halfmoon.wire.table import Header, parse

@@ -15,25 +15,26 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 SPARK = {
     "tests/spark/lake/": "spark: lake and jobs", "tests/spark/jobs/": "spark: lake and jobs",
-    "tests/spark/": "spark", "tests/cli/test_spark": "spark",
+    "tests/spark/": "spark", "tests/cli/spark/test_commands": "spark",
 }  # fmt: skip
 """Where tests use a Spark session, and what they share one with. The first that fits counts."""
 FIRST = (
-    "tests/interop/test_store_both_ways", "tests/interop/test_transaction_index", "tests/spark/", "tests/cli/test_spark",
+    "tests/interop/test_store_both_ways", "tests/interop/test_transaction_index", "tests/spark/", "tests/cli/spark/test_commands",
     "tests/interop/", "tests/docs/", "tests/examples/", "tests/integration/", "tests/cli/demo/", "tests/events/",
     "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
 )  # fmt: skip
 """Where tests take seconds, the slowest first."""
 SLOW = (
-    "tests/simulation/", "tests/spark/test_rows", "tests/spark/test_encode", "tests/spark/test_sink", "tests/spark/test_stream",
-    "tests/spark/test_files", "tests/spark/lake/test_bodies", "tests/spark/lake/test_files", "tests/spark/jobs/test_plots",
-    "tests/cli/test_spark", "tests/cli/demo/", "tests/store/test_missing", "tests/store/test_recovery", "tests/store/test_opening",
-    "tests/store/test_damage", "tests/store/test_crashes", "tests/store/test_transactions_re", "tests/testing/test_faults",
-    "tests/testing/test_clients", "tests/events/test_relay", "tests/events/test_codec", "tests/events/test_envelope",
-    "tests/events/test_declarations", "tests/events/test_without_greenlet", "tests/events/test_dbapi", "tests/events/django/",
-    "tests/events/test_consumers", "tests/events/test_belonging", "tests/events/test_sqlalchemy", "tests/events/test_publisher",
-    "tests/events/test_outbox", "tests/events/test_dedup", "tests/shell/test_full_disk", "tests/wire/test_columns",
-    "tests/test_conversion",
+    "tests/simulation/", "tests/spark/source/test_rows", "tests/spark/sink/test_encode", "tests/spark/sink/test_sink",
+    "tests/spark/source/test_stream", "tests/spark/source/test_files", "tests/spark/lake/test_bodies",
+    "tests/spark/lake/test_files", "tests/spark/jobs/test_plots", "tests/cli/spark/test_commands", "tests/cli/demo/",
+    "tests/store/queues/test_missing", "tests/store/log/test_recovery", "tests/store/test_opening", "tests/store/test_damage",
+    "tests/store/test_crashes", "tests/store/transactions/test_rebuild", "tests/store/transactions/test_recovery",
+    "tests/testing/test_faults", "tests/testing/test_clients", "tests/events/test_relay", "tests/events/encoding/test_codec",
+    "tests/events/encoding/test_envelope", "tests/events/test_declarations", "tests/events/test_without_greenlet",
+    "tests/events/test_dbapi", "tests/events/django/", "tests/events/test_consumers", "tests/events/test_belonging",
+    "tests/events/test_sqlalchemy", "tests/events/test_publisher", "tests/events/test_outbox", "tests/events/test_dedup",
+    "tests/runtime/files/test_full_disk", "tests/wire/test_columns", "tests/test_conversion",
 )  # fmt: skip
 """What `make check` leaves out, by measure: files that take more than two seconds of processor time, or wait for long."""
 ALONE = ("test_store_both_ways", "test_transaction_index")

@@ -15,8 +15,8 @@ import pytest
 
 from halfmoon import conversion
 from halfmoon.events import Codecs, on
-from halfmoon.events.codec import JSON, MSGPACK
 from halfmoon.events.consuming.consumers import Consumers
+from halfmoon.events.encoding.codec import JSON, MSGPACK
 from halfmoon.events.errors import PayloadRefused
 from halfmoon.events.testing import MemoryBus
 from halfmoon.wire.compression import compress, decompress

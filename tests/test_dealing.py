@@ -32,9 +32,9 @@ def test_what_shares_a_server_stays_together(one: str, other: str, same: bool) -
     [
         ("wire/test_ids.py::test_a[1.2.3]", "wire/test_ids.py::test_b[ours]", True),
         ("wire/test_ids.py::test_a", "wire/test_json.py::test_a", False),
-        ("spark/test_source.py::test_a", "spark/test_sink.py::test_a[ours]", True),
+        ("spark/source/test_source.py::test_a", "spark/sink/test_sink.py::test_a[ours]", True),
         ("spark/lake/test_kills.py::test_a", "spark/jobs/test_query.py::test_a", True),
-        ("spark/lake/test_kills.py::test_a", "spark/test_source.py::test_a", False),
+        ("spark/lake/test_kills.py::test_a", "spark/source/test_source.py::test_a", False),
     ],
 )
 def test_what_shares_a_file_or_a_session_stays_together(one: str, other: str, same: bool) -> None:
@@ -57,7 +57,7 @@ def test_files_of_which_every_test_is_left_out_are_not_imported(file: str, text:
 
 
 def test_what_takes_longest_comes_first_and_all_places_are_there() -> None:
-    ranks = [rank(f"tests/{file}::test_a") for file in ("spark/test_source.py", "events/test_on.py", "wire/test_ids.py")]
+    ranks = [rank(f"tests/{file}::test_a") for file in ("spark/source/test_source.py", "events/test_on.py", "wire/test_ids.py")]
     root = Path(__file__).parents[1]
 
     assert ranks == sorted(set(ranks))

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LINES_MAX = 530
 
 LONG_FILES: dict[str, str] = {
-    "tests/client/core/test_poll.py": "all that a poll promises: one fixture runs it for both faces of the pull consumer",
+    "tests/client/core/consume/test_pull_consumer.py": "one fixture runs all that a poll promises for both faces",
 }
 """Python files that may be longer, each with its reason."""
 

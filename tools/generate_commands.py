@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from halfmoon.cli.group_of_commands import load
 from halfmoon.cli.main import COMMANDS
+from halfmoon.cli.shared.command_group import load
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 

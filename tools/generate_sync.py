@@ -28,7 +28,7 @@ FILES = {"aio.py": "sync.py", "aio_admin.py": "sync_admin.py"}
 
 HEAD = '''"""The blocking API. Generated from `halfmoon.client.NAME`; do not edit.
 
-Every call runs on one background event loop of the process (`halfmoon.shell.threads`); safe to use from many threads.
+Every call runs on one background event loop of the process (`halfmoon.runtime.drivers.threads`); safe to use from many threads.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _imports(tree: ast.Module, module: str, text: str) -> str:
         "collections.abc": ["Iterator"],
         f"halfmoon.client.{module}": own,
         "halfmoon.client.blocking": ["Blocking"],
-        "halfmoon.shell.threads": ["background"],
+        "halfmoon.runtime.drivers.threads": ["background"],
     }
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module not in (None, "__future__"):

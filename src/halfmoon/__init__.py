@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from halfmoon.client.aio_transaction import AsyncHalf, AsyncTransactionProducer, TransactionSettings
     from halfmoon.client.sync import Producer, PullConsumer, PushConsumer
     from halfmoon.client.sync_admin import Admin
-    from halfmoon.client.transaction import Half, TransactionProducer
+    from halfmoon.client.sync_transaction import Half, TransactionProducer
     from halfmoon.errors import (
         BrokerError,
         HalfmoonError,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         SendFailed,
         UsageError,
     )
-    from halfmoon.findings import GroupTrace, MessageTrace, OffsetMove, TraceEvent
     from halfmoon.model import (
         ConsumeFrom,
         ConsumeStatus,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         StoredMessage,
         TransactionSendResult,
     )
+    from halfmoon.results import GroupTrace, MessageTrace, OffsetMove, TraceEvent
 
 _PLACES = {
     "halfmoon.client.aio": "AsyncAdmin AsyncProducer AsyncPullConsumer AsyncPushConsumer ConsumeContext select_by_hash "
@@ -58,9 +58,9 @@ _PLACES = {
     "halfmoon.client.aio_transaction": "AsyncHalf AsyncTransactionProducer TransactionSettings",
     "halfmoon.client.sync": "Producer PullConsumer PushConsumer",
     "halfmoon.client.sync_admin": "Admin",
-    "halfmoon.client.transaction": "Half TransactionProducer",
+    "halfmoon.client.sync_transaction": "Half TransactionProducer",
     "halfmoon.errors": "BrokerError HalfRolledBack HalfmoonError NetworkError NoNameServer NoRoute SendFailed UsageError",
-    "halfmoon.findings": "GroupTrace MessageTrace OffsetMove TraceEvent",
+    "halfmoon.results": "GroupTrace MessageTrace OffsetMove TraceEvent",
     "halfmoon.model": "ConsumeFrom ConsumeStatus DeadLetter LocalTransactionState Message MessageModel MessageQueue "
     "SendResult SendStatus StoredMessage TransactionSendResult",
 }

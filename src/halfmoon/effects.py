@@ -155,7 +155,7 @@ class Start(msgspec.Struct):
 class Work(msgspec.Struct, Generic[T]):
     """Run ``run`` where waiting is allowed (a sync, a saved table), then ``done(result or exception, now)`` in the core's turn.
 
-    ``inline`` says that the hop to a thread would cost more than the wait: the shell may run it at once.
+    ``inline`` says that the hop to a thread would cost more than the wait: the runtime may run it at once.
     """
 
     run: Callable[[], T]

@@ -1,6 +1,6 @@
-"""What a shell gives to the pure parts: a disk, and the shape of a core that it can run.
+"""What a runtime gives to the pure parts: a disk, and the shape of a core that it can run.
 
-`Disk` and `File` are implemented by `halfmoon.shell.disk` (real files) and `halfmoon.testing.disk` (torn and lost writes).
+`Disk` and `File` are implemented by `halfmoon.runtime.files.disk` (real files) and `halfmoon.testing.disk` (torn and lost writes).
 All paths are relative to the store's directory, with ``/`` between parts; they are made of numbers and checked names only.
 Reads and writes are copies to and from memory (the page cache) and do not wait; only methods that say so wait for the device.
 """
@@ -120,11 +120,11 @@ class Disk(Protocol):
 
 
 class Core(Protocol):
-    """A server without its sockets. The shell (or the simulated world) calls these, one at a time, and never from two threads.
+    """A server without its sockets. The runtime (or the simulated world) calls these, one at a time, and never from two threads.
 
-    ``peer`` numbers a connection, chosen by the shell and never used twice. ``now`` is milliseconds since the epoch and never
+    ``peer`` numbers a connection, chosen by the runtime and never used twice. ``now`` is milliseconds since the epoch and never
     steps back. Bytes are only accumulated by `feed`; one `commit` a turn of the loop handles all that every connection brought.
-    After `commit`, `lost`, `tick` and every ``Work.done`` the shell fetches `effects` and carries them out in order.
+    After `commit`, `lost`, `tick` and every ``Work.done`` the runtime fetches `effects` and carries them out in order.
     """
 
     def start(self, now: int) -> None:

@@ -3,7 +3,7 @@
 So ``spark.read.format("halfmoon")`` works where Halfmoon is installed, with no registration in the user's program.
 """
 
-from halfmoon.spark.source import HalfmoonSource
+from halfmoon.spark.source.source import HalfmoonSource
 
 DefaultSource = HalfmoonSource
 

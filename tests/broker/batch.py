@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.batches import BatchDecision, BatchList, BatchPromise, BatchPromises, piece_checksum, sum_of
+from halfmoon.wire.bodies.batches import BatchDecision, BatchList, BatchPromise, BatchPromises, piece_checksum, sum_of
 from halfmoon.wire.headers.batch import (
     AbortBatch,
     ApplyBatch,

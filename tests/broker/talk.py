@@ -11,7 +11,7 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Close, Work, Write
 from halfmoon.errors import StoreNotWritable
 from halfmoon.model import ConsumeType, MessageModel, subscription
-from halfmoon.shell.disk import RealDisk
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, HeartbeatData, ProducerData, SubscriptionData, to_json
 from halfmoon.wire.codes import JSON

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from halfmoon.cli import looking
-from halfmoon.cli.options import time_ms
+from halfmoon.cli.shared import reading
+from halfmoon.cli.shared.options import time_ms
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def test_a_filter_that_is_none_is_an_error_that_says_why(run, topic, arguments, 
 
 
 def test_looking_with_a_filter_that_nothing_matches_ends_at_the_end(run, topic, monkeypatch):
-    monkeypatch.setattr(looking, "SILENT_MS", 60_000)
+    monkeypatch.setattr(reading, "SILENT_MS", 60_000)
     _send(run, topic, "1", "2")
     begin = time.monotonic()
 

@@ -17,7 +17,7 @@ import pytest
 
 from halfmoon import Admin, HalfmoonError, Message, Producer
 from halfmoon.cli import servers
-from halfmoon.cli.looking import FIRST, read, starts_and_ends
+from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.programs.configuration import Configuration
 

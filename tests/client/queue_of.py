@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.consume.orderly import push_core
+from halfmoon.client.core.consume.pull_consumer import HandedOut, PollCore
+from halfmoon.client.core.consume.push_consumer import PushCore
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
-from halfmoon.client.core.orderly import push_core
-from halfmoon.client.core.poll import HandedOut, PollCore
-from halfmoon.client.core.push import PushCore
 from halfmoon.client.settings import PullSettings, PushSettings, settings_of
 from halfmoon.effects import Op, steady
 from halfmoon.wire.bodies import ConsumerIdList, to_json

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.send import Sender
+from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.settings import ProducerSettings, settings_of
 from halfmoon.effects import Aside, Call, Gather, Now, Run, Sleep, Spawn, Steady, Tell, Wait
 from halfmoon.errors import ConnectFailed, RequestTimeout

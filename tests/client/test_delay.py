@@ -12,7 +12,7 @@ from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import IllegalOperation, MessageIllegal, UsageError
 from halfmoon.model import Message
 from halfmoon.testing.local import LocalCluster
-from halfmoon.wire.delays import RecallHandle, parse_recall_handle, recall_handle
+from halfmoon.wire.bodies.delays import RecallHandle, parse_recall_handle, recall_handle
 
 
 @pytest.fixture(scope="module")

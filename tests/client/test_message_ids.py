@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from halfmoon.client.core.outgoing import Outgoing
+from halfmoon.client.core.produce.outgoing import Outgoing
+from halfmoon.client.core.produce.unanswered import UNSURE_MAX, Unsure
 from halfmoon.client.core.route import PublishInfo
-from halfmoon.client.core.unsure import UNSURE_MAX, Unsure
 from halfmoon.errors import ConnectFailed, ConnectionLost, HalfmoonError, MessageIllegal, UsageError
 from halfmoon.model import REPEAT, UNIQ_KEY, Message, MessageQueue
 from halfmoon.wire.headers.send import SendMessageV2

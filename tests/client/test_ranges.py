@@ -18,7 +18,7 @@ from halfmoon import Admin, Message, Producer
 from halfmoon.client import ranges as module
 from halfmoon.client.ranges import OffsetsLost, Ranges, Selection, ranges
 from halfmoon.errors import NoRoute, SettingError, TopicNotFound, UsageError
-from halfmoon.shell.bulk import Bulk
+from halfmoon.runtime.connections.bulk import Bulk
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_records
 

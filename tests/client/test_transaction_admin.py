@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from halfmoon.client.core.admin import AdminCore
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.transactions import end_transaction, resume_half
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.transaction_admin import end_transaction, resume_half
 from halfmoon.client.settings import AdminSettings, settings_of
 from halfmoon.errors import BrokerError, UsageError
 from halfmoon.wire.headers.pull import ViewMessageById

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from halfmoon.client.core import transaction_check
-from halfmoon.client.core.transaction_check import Checkers
+from halfmoon.client.core.produce import transaction_check
+from halfmoon.client.core.produce.transaction_check import Checkers
 from halfmoon.errors import UsageError
 from halfmoon.model import Message
 from halfmoon.wire.command import request_command

@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.send import Sender
-from halfmoon.client.core.transaction import Transactions
+from halfmoon.client.core.produce.send import Sender
+from halfmoon.client.core.produce.transaction import Transactions
 from halfmoon.client.settings import TransactionSettings, settings_of
 from halfmoon.model import LocalTransactionState
 from halfmoon.wire.command import Command, request_command

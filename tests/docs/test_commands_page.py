@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from halfmoon.cli.group_of_commands import load
 from halfmoon.cli.main import COMMANDS
+from halfmoon.cli.shared.command_group import load
 from tools import generate_commands
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from halfmoon.events.codec import Codecs
-from halfmoon.events.envelope import message_of
+from halfmoon.events.encoding.codec import Codecs
+from halfmoon.events.encoding.envelope import message_of
 from halfmoon.events.event import Event
 from halfmoon.events.memory.transport import MemoryTransport
 from halfmoon.events.testing import MemoryBus

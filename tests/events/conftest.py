@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.events.databases import (
+from tests.events.outboxes import Outbox
+from tests.events.real_databases import (
     database_url,
     deferring_url,
     mariadb_server,
@@ -13,7 +14,6 @@ from tests.events.databases import (
     postgres_url,
     sqlite_url,
 )
-from tests.events.outboxes import Outbox
 
 __all__ = ["database_url", "deferring_url", "mariadb_server", "mariadb_url", "postgres_server", "postgres_url", "sqlite_url"]
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from halfmoon.errors import RequestTimeout
 from halfmoon.events.context import LocalTransaction, Status, bind, current
-from halfmoon.events.database import Busy, Refused, Values
-from halfmoon.events.tables import TableMissing, named_in
+from halfmoon.events.databases.database import Busy, Refused, Values
+from halfmoon.events.databases.tables import TableMissing, named_in
 from halfmoon.events.transport import Answer, Prepared, Told
 from halfmoon.model import Message, MessageQueue, SendResult, SendStatus, StoredMessage
 

@@ -12,12 +12,12 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import NullPool
 
 from halfmoon.events import dedup
-from halfmoon.events.codec import Codecs
 from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.dedup import ledger_of
+from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.sqlalchemy import provider
-from tests.events.databases import for_asyncio
+from tests.events.real_databases import for_asyncio
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlalchemy
 from sqlalchemy.pool import NullPool
 
+from halfmoon.events.checks.tokens import create_tables
 from halfmoon.events.context import LocalTransaction
+from halfmoon.events.databases.tables import OUTBOX
 from halfmoon.events.event import Event
 from halfmoon.events.outbox import write
 from halfmoon.events.sqlalchemy import provider
-from halfmoon.events.tables import OUTBOX
-from halfmoon.events.tokens import create_tables
 from halfmoon.model import Message
 
 BY_HAND = LocalTransaction("by hand")

@@ -10,10 +10,10 @@ from typing import Any
 from uuid import uuid4
 
 from halfmoon import Producer
-from halfmoon.events.codec import Codecs
 from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.on import Handler
-from halfmoon.events.envelope import message_of
+from halfmoon.events.encoding.codec import Codecs
+from halfmoon.events.encoding.envelope import message_of
 from halfmoon.events.event import Event
 from halfmoon.model import RECONSUME_REASON, UNIQ_KEY, StoredMessage
 from halfmoon.testing.local import LocalCluster

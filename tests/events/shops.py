@@ -10,7 +10,7 @@ from sqlalchemy import Engine, ForeignKey, ForeignKeyConstraint, create_engine, 
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
-from halfmoon.events import tokens
+from halfmoon.events.checks import tokens
 from halfmoon.events.sqlalchemy import SessionProvider, provider
 from tests.events.hearing import Heard
 

@@ -17,12 +17,13 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
 from halfmoon.errors import UsageError
-from halfmoon.events import context, tokens
+from halfmoon.events import context
+from halfmoon.events.checks import tokens
 from halfmoon.events.context import Status
 from halfmoon.events.sqlalchemy import SessionProvider, begin_async, provider
 from halfmoon.model import LocalTransactionState
-from tests.events.databases import for_asyncio
 from tests.events.hearing import Heard
+from tests.events.real_databases import for_asyncio
 from tests.events.shops import Base, Line, Order
 
 

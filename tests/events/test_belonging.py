@@ -21,12 +21,12 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from halfmoon.events import Publisher, suspend
+from halfmoon.events.databases.opened import OPENED_MAX
 from halfmoon.events.dbapi import provider
+from halfmoon.events.delivery_modes import Path
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.opened import OPENED_MAX
-from halfmoon.events.paths import Path
 from halfmoon.events.testing import MemoryBus
-from tests.events.databases import for_asyncio
+from tests.events.real_databases import for_asyncio
 from tests.events.shops import Base, Order
 
 T, C = "TP_ORDER", "EC_PAID"

@@ -8,7 +8,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from halfmoon.events.codec import JSON, Codecs
+from halfmoon.events.encoding.codec import JSON, Codecs
 from halfmoon.events.errors import PayloadRefused
 
 
@@ -112,8 +112,8 @@ def test_a_codec_that_gives_no_bytes_is_refused():
 
 
 def test_declarations_have_bounds(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("halfmoon.events.codec.CODECS_MAX", 4)
-    monkeypatch.setattr("halfmoon.events.codec.UPCASTS_MAX", 0)
+    monkeypatch.setattr("halfmoon.events.encoding.codec.CODECS_MAX", 4)
+    monkeypatch.setattr("halfmoon.events.encoding.codec.UPCASTS_MAX", 0)
 
     with pytest.raises(PayloadRefused, match="more than 4 content types"):
         Codecs().add("text/x", bytes, bytes)

@@ -13,8 +13,8 @@ from itertools import count
 import pytest
 
 from halfmoon import Admin, MessageQueue, Producer
-from halfmoon.events.codec import Codecs
 from halfmoon.events.consuming.on import Handler, on
+from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.event import Event
 from halfmoon.model import RECONSUME_REASON, Message
 from tests.events.publishing import Seen, Shop, consuming, shop, until

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 
-from tests.events import databases
-from tests.events.databases import Postgres, plain
+from tests.events import real_databases as databases
+from tests.events.real_databases import Postgres, plain
 
 
 @pytest.mark.parametrize("turn", [1, 2])

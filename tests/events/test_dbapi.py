@@ -14,15 +14,16 @@ import psycopg
 import pytest
 
 from halfmoon.errors import UsageError
-from halfmoon.events import context, tokens
+from halfmoon.events import context
+from halfmoon.events.checks import tokens
 from halfmoon.events.context import Status
-from halfmoon.events.database import Busy, Refused
+from halfmoon.events.databases.database import Busy, Refused
+from halfmoon.events.databases.tables import TableMissing
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection, provider
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.tables import TableMissing
 from halfmoon.model import LocalTransactionState
-from tests.events.databases import plain
 from tests.events.hearing import Heard
+from tests.events.real_databases import plain
 
 SCHEMA = [
     "CREATE TABLE orders (id INT PRIMARY KEY)",

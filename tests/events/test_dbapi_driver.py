@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.errors import UsageError
-from halfmoon.events import tokens
+from halfmoon.events.checks import tokens
 from halfmoon.events.dbapi.driver import (
     autocommits,
     dialect_of,
@@ -22,7 +22,7 @@ from halfmoon.events.dbapi.driver import (
     words,
     written,
 )
-from tests.events.databases import plain
+from tests.events.real_databases import plain
 
 STATEMENT = "UPDATE t SET a = :a, rate = 5 % 2 WHERE b = :b AND a = :a"
 

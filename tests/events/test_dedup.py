@@ -14,16 +14,17 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
 
-from halfmoon.events import dbapi, dedup, removal
+from halfmoon.events import dbapi, dedup
 from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.on import Handler
+from halfmoon.events.databases import retention
 from halfmoon.events.dedup import ledger_of, purge
-from halfmoon.events.dedup.cleaning import keep_purging
+from halfmoon.events.dedup.retention import keep_purging
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.model import RECONSUME_REASON
-from tests.events.databases import connects, for_asyncio, plain
 from tests.events.mails import async_maker, dispatch, engine, mailed, maker, noted, write
 from tests.events.publishing import shop, stored, until
+from tests.events.real_databases import connects, for_asyncio, plain
 
 __all__ = ["engine", "maker"]
 
@@ -360,7 +361,7 @@ def test_a_delivery_that_overtakes_a_slow_member_has_no_second_effect(engine, ma
 
 
 def test_ids_are_removed_in_bounded_steps_once_they_are_old_enough(engine, maker, monkeypatch):
-    monkeypatch.setattr(removal, "STEP_ROWS", 10)
+    monkeypatch.setattr(retention, "STEP_ROWS", 10)
     now_ms, day_ms = 10**12, 86_400_000
     steps = []
     with engine.begin() as connection:

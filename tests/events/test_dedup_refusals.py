@@ -12,13 +12,13 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from halfmoon.errors import UsageError
-from halfmoon.events.codec import Codecs
 from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.dedup import ledger_of
-from tests.events.databases import for_asyncio
+from halfmoon.events.encoding.codec import Codecs
 from tests.events.publishing import shop
+from tests.events.real_databases import for_asyncio
 
 
 def write(event, context) -> None: ...

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Engine, inspect, text
 
 from halfmoon.events import dedup
+from halfmoon.events.databases.tables import CONSUMED, TableOutdated, create, migrate
 from halfmoon.events.dedup import ledger_of
 from halfmoon.events.sqlalchemy import provider
-from halfmoon.events.tables import CONSUMED, TableOutdated, create, migrate
 from tests.events.mails import async_maker, dispatch, engine, mailed, maker, noted, write
 from tests.events.publishing import stored
 

@@ -23,8 +23,8 @@ from halfmoon.events import (
     PublishFailed,
     local_transaction,
 )
-from halfmoon.events.envelope import event_of
-from halfmoon.events.paths import Path as Way
+from halfmoon.events.delivery_modes import Path as Way
+from halfmoon.events.encoding.envelope import event_of
 from tests.events.fakes import Blocks, FakeTransport, lost, stored
 
 T, C = "TP_ORDER", "EC_PAID"
@@ -243,7 +243,7 @@ def test_a_failed_publish_is_told_too(events: Publisher, transport: FakeTranspor
 
 # ---------------------------------------------------------------- layers
 
-_LAYERS = ["publisher", "facade", "paths", "transport"]
+_LAYERS = ["publisher", "facade", "delivery_modes", "transport"]
 
 
 @pytest.mark.mission("002-21")
@@ -261,7 +261,7 @@ def test_each_layer_calls_the_next_one_and_knows_none_above_it() -> None:
 @pytest.mark.mission("002-58")
 def test_events_stand_on_the_client_and_know_nothing_of_brokers_and_wires() -> None:
     folder = Path(halfmoon.events.__file__).parent
-    inside = ("broker", "nameserver", "store", "wire", "shell", "programs", "client.core", "testing")
+    inside = ("broker", "nameserver", "store", "wire", "runtime", "programs", "client.core", "testing")
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []

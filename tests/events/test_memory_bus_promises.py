@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from halfmoon import PullConsumer
-from halfmoon.broker.delaylevels import DEFAULT, Levels
-from halfmoon.broker.redelivery import FIRST_LEVEL
+from halfmoon.broker.consumers.redelivery import FIRST_LEVEL
+from halfmoon.broker.delay.levels import DEFAULT, Levels
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, NotRunning, NotWritable, UsageError
 from halfmoon.events import Consumers, Event, Publisher, local_transaction

@@ -16,15 +16,16 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
 
-from halfmoon.events import dbapi, sqlalchemy, tokens
+from halfmoon.events import dbapi, sqlalchemy
+from halfmoon.events.checks import tokens
 from halfmoon.events.context import Status
-from halfmoon.events.database import Busy, Provider, Refused
-from halfmoon.events.mysql import may_commit
+from halfmoon.events.databases.database import Busy, Provider, Refused
+from halfmoon.events.databases.mysql import may_commit
+from halfmoon.events.databases.tables import TableMissing
 from halfmoon.events.outbox.claims import skips_locked
-from halfmoon.events.tables import TableMissing
 from halfmoon.model import LocalTransactionState
-from tests.events.databases import mysql_options
 from tests.events.hearing import Heard
+from tests.events.real_databases import mysql_options
 
 DRIVERS = {"pymysql": "mysql+pymysql", "MySQLdb": "mysql+mysqldb", "mariadb": "mariadb+mariadbconnector"}
 

@@ -14,14 +14,14 @@ from sqlalchemy.orm import sessionmaker
 from halfmoon import Admin, ConsumeFrom, PushConsumer
 from halfmoon.errors import UsageError
 from halfmoon.events import dbapi
+from halfmoon.events.delivery_modes import Path
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.relay import RelaySettings
-from halfmoon.events.paths import Path
 from halfmoon.events.publisher import Publisher
 from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
-from tests.events.databases import connects, for_asyncio
+from tests.events.real_databases import connects, for_asyncio
 
 
 def until(found, within_s=60.0):

@@ -21,9 +21,9 @@ from halfmoon.events import (
     local_transaction,
     suspend,
 )
+from halfmoon.events.delivery_modes import Path as Way
+from halfmoon.events.delivery_modes import Paths, Rules
 from halfmoon.events.flow import drive
-from halfmoon.events.paths import Path as Way
-from halfmoon.events.paths import Paths, Rules
 from halfmoon.model import Message
 from tests.events.fakes import Blocks, FakeTransport, lost
 

@@ -18,9 +18,9 @@ import halfmoon.events
 from halfmoon import Admin, ConsumeFrom, PullConsumer
 from halfmoon.errors import NotRunning, SettingError, UsageError
 from halfmoon.events import CheckContext, Codecs, Event, NameRefused, Publisher, PublishFailed, local_transaction, suspend
-from halfmoon.events.envelope import event_of
-from halfmoon.events.paths import Path as Way
-from halfmoon.events.tables import TableMissing
+from halfmoon.events.databases.tables import TableMissing
+from halfmoon.events.delivery_modes import Path as Way
+from halfmoon.events.encoding.envelope import event_of
 from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
 from tests.events.fakes import Blocks, FakeTransport, lost

@@ -17,7 +17,7 @@ from halfmoon.errors import (
 )
 from halfmoon.events import Publisher
 from halfmoon.events.client_transport import ClientTransport
-from halfmoon.events.database import Busy
+from halfmoon.events.databases.database import Busy
 from halfmoon.events.outbox import relay as relay_module
 from halfmoon.events.outbox.claims import Claim, claim
 from halfmoon.events.outbox.relay import Relay

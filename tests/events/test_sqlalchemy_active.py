@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import StaticPool
 
 from halfmoon.errors import UsageError
-from halfmoon.events import context, tokens
+from halfmoon.events import context
+from halfmoon.events.checks import tokens
 from halfmoon.events.context import Status
 from halfmoon.events.errors import AmbiguousTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import provider

@@ -13,12 +13,13 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import sessionmaker
 
 from halfmoon.errors import UsageError
-from halfmoon.events import context, tokens
+from halfmoon.events import context
+from halfmoon.events.checks import tokens
 from halfmoon.events.context import Status
-from halfmoon.events.database import Busy, Refused
+from halfmoon.events.databases.database import Busy, Refused
+from halfmoon.events.databases.tables import TableMissing
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import ConnectionProvider, begin, provider
-from halfmoon.events.tables import TableMissing
 from tests.events.hearing import Heard
 
 

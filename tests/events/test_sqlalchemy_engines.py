@@ -17,7 +17,7 @@ from halfmoon.events import Publisher
 from halfmoon.events.dedup import ledger_of
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.events.testing import MemoryBus
-from tests.events.databases import for_asyncio
+from tests.events.real_databases import for_asyncio
 from tests.events.shops import Base, Line, Order
 
 T, C = "TP_ORDER", "EC_PAID"

@@ -21,8 +21,8 @@ from sqlalchemy.orm import Session
 
 from halfmoon.events.context import Status, active_transactions
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection, provider
-from tests.events.databases import plain
 from tests.events.hearing import Heard
+from tests.events.real_databases import plain
 from tests.events.savepoints import Savepoints
 from tests.events.shops import Order, Shop
 

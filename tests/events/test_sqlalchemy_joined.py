@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from halfmoon.errors import UsageError
 from halfmoon.events import Publisher
 from halfmoon.events.testing import MemoryBus
-from tests.events.databases import for_asyncio
+from tests.events.real_databases import for_asyncio
 
 T, C = "TP_ORDER", "EC_PAID"
 COMMITS = pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])

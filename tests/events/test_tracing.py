@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from halfmoon.events import Consumers, Publisher, local_transaction, tracing
-from halfmoon.events.codec import Codecs
 from halfmoon.events.consuming.on import Handler
-from halfmoon.events.envelope import message_of
+from halfmoon.events.encoding.codec import Codecs
+from halfmoon.events.encoding.envelope import message_of
 from halfmoon.events.event import Event
 from halfmoon.events.testing import MemoryBus
 from halfmoon.events.tracing import TRACEPARENT, carry, span, step

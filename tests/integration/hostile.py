@@ -27,7 +27,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Close, Work, Write
 from halfmoon.ports import DiskUsage
-from halfmoon.shell.disk import RealDisk
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.wire import headers  # noqa: F401  (fills the table)
 from halfmoon.wire.codes import JSON, ROCKETMQ

@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from halfmoon.shell.disk import RealDisk
-from halfmoon.store.fsck import fsck
+from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.store.check.fsck import fsck
 from halfmoon.wire.command import decode, encode, request_command
 from halfmoon.wire.frame import Inbox
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply

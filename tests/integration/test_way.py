@@ -17,9 +17,9 @@ import pytest
 from halfmoon import hot
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
-from halfmoon.shell.clock import Clock
-from halfmoon.shell.disk import RealDisk
-from halfmoon.shell.serve import Server
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.runtime.server.serve import Server
 from halfmoon.store.settings import StoreSettings
 from halfmoon.wire.command import Command, decode, encode, request_command
 from halfmoon.wire.headers.send import SendMessageReply

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from halfmoon import LocalTransactionState, Message, TransactionProducer
-from halfmoon.client.core.ranges import QueueEnds
+from halfmoon.client.core.consume.ranges import QueueEnds
 from halfmoon.client.ranges import Ranges
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import NoRoute

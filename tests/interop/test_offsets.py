@@ -14,8 +14,8 @@ import pytest
 from halfmoon.client.sync import Producer, PushConsumer
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import UsageError
-from halfmoon.findings import MessageTrace
 from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, SendResult
+from halfmoon.results import MessageTrace
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve

@@ -12,9 +12,9 @@ from halfmoon import Admin, PullConsumer
 from halfmoon.client.batches import BatchName
 from halfmoon.errors import NoRoute, UsageError
 from halfmoon.model import StoredMessage
-from halfmoon.spark.sink import Task, write
-from halfmoon.spark.sink_exactly import prepare, transactions_of
-from halfmoon.spark.sink_options import SinkOptions
+from halfmoon.spark.sink.exactly_once import prepare, transactions_of
+from halfmoon.spark.sink.options import SinkOptions
+from halfmoon.spark.sink.sink import Task, write
 from tests.interop.apache import Cluster
 
 TASK = Task("query-1", 0, 0)

@@ -13,7 +13,7 @@ from halfmoon.client.sync import Producer
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import UsageError
 from halfmoon.model import Message, MessageQueue
-from halfmoon.spark.source import HalfmoonSource
+from halfmoon.spark.source.source import HalfmoonSource
 from tests.interop.apache import Cluster
 from tests.spark.query import Query
 

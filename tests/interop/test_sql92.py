@@ -16,7 +16,7 @@ import pytest
 
 from halfmoon import sql92
 from halfmoon.sql92 import Bloom, ExpressionRefused, Verdict
-from halfmoon.sql92.refusal import DEPTH_MAX, LINKS_MAX, NODES_MAX
+from halfmoon.sql92.refusals import DEPTH_MAX, LINKS_MAX, NODES_MAX
 from tests.interop.java_peer import JavaPeer
 from tests.sql92 import reference
 

@@ -12,11 +12,11 @@ import pytest
 
 from halfmoon import Admin, LocalTransactionState, Message, TransactionProducer
 from halfmoon.model import java_hash
-from halfmoon.shell.disk import RealDisk
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import Store, StoreSettings
-from halfmoon.store.fsck import fsck
+from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import HALF_TOPIC
-from halfmoon.store.transactions import State, TransactionIndex
+from halfmoon.store.transactions.index import State, TransactionIndex
 from tests.interop.apache import Cluster
 
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN

@@ -11,9 +11,9 @@ from halfmoon.errors import StoreLocked
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.wire.bodies import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_register_body
+from halfmoon.wire.bodies.topics import DataVersion
 from halfmoon.wire.command import Command, decode, encode
 from halfmoon.wire.frame import Inbox
-from halfmoon.wire.topics import DataVersion
 
 START = 1_700_000_000_000
 

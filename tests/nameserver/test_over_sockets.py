@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.broker.register import Registration
+from halfmoon.broker.registration import Registration
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import StoreLocked
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
-from halfmoon.shell.aio import Connections
-from halfmoon.shell.clock import Clock
-from halfmoon.shell.disk import RealDisk
-from halfmoon.shell.drive import Driver
-from halfmoon.shell.serve import Server
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.connections.asyncio_connections import Connections
+from halfmoon.runtime.drivers.asyncio_driver import Driver
+from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.runtime.server.serve import Server
 from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicRouteData, from_json
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.route import GetKvConfig, GetKvConfigReply, GetRouteinfoByTopic, PutKvConfig

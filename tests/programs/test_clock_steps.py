@@ -14,8 +14,8 @@ import pytest
 from halfmoon.programs import embedded
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.embedded import Part
-from halfmoon.shell.aio import Connections
-from halfmoon.shell.clock import Clock
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.testing.workload import pull_request, send_request
 from halfmoon.wire.bodies import ClusterInfo, from_json
 from halfmoon.wire.command import Command

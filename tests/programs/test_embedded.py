@@ -14,7 +14,7 @@ from halfmoon.errors import StoreError, StoreLocked
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, both, broker, name_server, start, stop
 from halfmoon.programs.ports import PortTaken
-from halfmoon.shell.serve import Server
+from halfmoon.runtime.server.serve import Server
 
 
 def settings() -> Configuration:

@@ -6,7 +6,7 @@ import pytest
 
 from halfmoon.errors import StoreLocked, UsageError
 from halfmoon.programs.verify import findings
-from halfmoon.shell.disk import RealDisk
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.layout import COMMIT_LOG, LOCK
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.broker.batches import promises_of
-from halfmoon.broker.batchpublishing import GIVEN_FLAGS
-from halfmoon.broker.batchrecords import PieceFound, Voted
+from halfmoon.broker.batches.batches import promises_of
+from halfmoon.broker.batches.publishing import GIVEN_FLAGS
+from halfmoon.broker.batches.records import PieceFound, Voted
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.delay import Wish
+from halfmoon.broker.delay.delay import Wish
 from halfmoon.broker.request import Reply, Request
 from halfmoon.effects import Op
 from halfmoon.store.journal import prepared_offset
 from halfmoon.store.store import Draft
-from halfmoon.wire.batches import BatchPromise, coordinator_of
+from halfmoon.wire.bodies.batches import BatchPromise, coordinator_of
 from halfmoon.wire.headers.batch import ApplyBatch, DecideBatch, VoteBatch, VoteBatchReply
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.broker.acks import Stored
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.halfrecord import committed, half_message
+from halfmoon.broker.send.replies import Stored
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.transactions.half_record import committed, half_message
 from halfmoon.hot import ENTRY, Group, Messages
 from halfmoon.ports import Buffer
 from halfmoon.store.records import whole_record
-from halfmoon.store.statetable import State
 from halfmoon.store.store import Appended
+from halfmoon.store.transactions.state_table import State
 
 from .planted import FaultyDisk, FaultyFile, SimFile
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.halfrecord import committed, half_message
 from halfmoon.broker.request import Reply
+from halfmoon.broker.transactions.half_record import committed, half_message
 from halfmoon.hot import Messages
 from halfmoon.store.records import whole_record
-from halfmoon.store.statetable import State
+from halfmoon.store.transactions.state_table import State
 from halfmoon.wire.headers.transaction import DecideTransaction
 
 

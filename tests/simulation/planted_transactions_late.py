@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.decisions import Answer
-from halfmoon.store.transactions import State
+from halfmoon.broker.transactions.decisions import Answer
+from halfmoon.store.transactions.index import State
 
 
 def deaf(*arguments: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.clients import Clients
-from halfmoon.broker.locks import Locks
-from halfmoon.broker.pull import Pulls
+from halfmoon.broker.consumers.clients import Clients
+from halfmoon.broker.consumers.locks import Locks
+from halfmoon.broker.pull.pulls import Pulls
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.routes import Routes
 from halfmoon.testing import orderhistory

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from halfmoon.columns import record
-from halfmoon.store.missing import Rebuild
+from halfmoon.store.queues.missing import Rebuild
 from halfmoon.testing.history import simulate
 
 
@@ -54,7 +54,7 @@ def found(seed: int, kind: str, checker: str) -> bool:
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(
     ("fault", "planted"),
-    [("halfmoon.store.opening.missing", unnoticed), ("halfmoon.store.inventory.Inventory.note_end", nothing)],
+    [("halfmoon.store.opening.missing", unnoticed), ("halfmoon.store.queues.inventory.Inventory.note_end", nothing)],
 )
 def test_queues_that_are_gone_and_not_noticed_are_found_in_every_seed(
     monkeypatch: pytest.MonkeyPatch, fault: str, planted: Any, seed: int
@@ -65,13 +65,13 @@ def test_queues_that_are_gone_and_not_noticed_are_found_in_every_seed(
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_key_index_that_is_gone_and_not_noticed_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr("halfmoon.store.indexing.Indexing._missing", nothing)
+    monkeypatch.setattr("halfmoon.store.keyindex.indexing.Indexing._missing", nothing)
     assert found(seed, "vanish", "indexes")
 
 
 @pytest.mark.parametrize("seed", [1, 5, 9])
 def test_a_pull_that_looks_at_no_record_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr("halfmoon.store.reading.gather", record.gather)
+    monkeypatch.setattr("halfmoon.store.queues.reading.gather", record.gather)
     monkeypatch.setattr("halfmoon.columns.record._is_whole", lambda data, at, size, *place: 0 < size <= len(data) - at)
     assert any("brought what is no message" in problem for problem in simulate(seed, steps=8, kinds=("damage",)).problems)
 
@@ -81,7 +81,7 @@ def test_a_pull_that_looks_at_no_record_is_found_in_every_seed(monkeypatch: pyte
     [
         ("halfmoon.store.store.offset_at", lambda *asked: 0),
         ("halfmoon.store.store.bound_at", lambda *asked, upper: 1),
-        ("halfmoon.store.commitlog.CommitLog.record", nothing),
+        ("halfmoon.store.log.commit_log.CommitLog.record", nothing),
     ],
     ids=["by time", "the earliest", "by id"],
 )
@@ -92,7 +92,7 @@ def test_a_search_that_answers_something_else_is_found(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("seed", [3, 5])
 def test_a_row_that_is_believed_though_it_is_damaged_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr("halfmoon.store.inventory.crc32", lambda data: 7)
+    monkeypatch.setattr("halfmoon.store.queues.inventory.crc32", lambda data: 7)
     monkeypatch.setattr("halfmoon.store.checkpoint.crc32", lambda data: 7)
     assert found(seed, "flip", "")
 
@@ -101,7 +101,7 @@ def test_a_row_that_is_believed_though_it_is_damaged_is_found_in_every_seed(monk
 def test_progress_that_is_acknowledged_and_cannot_be_saved_is_found_in_every_seed(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr("halfmoon.broker.offsets.Offsets.check", nothing)
+    monkeypatch.setattr("halfmoon.broker.consumers.offsets.Offsets.check", nothing)
     assert found(seed, "unwritable", "consumer offsets")
 
 

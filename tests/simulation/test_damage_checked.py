@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from halfmoon.store import fsck as checked
-from halfmoon.store.fsck import Finding, fsck
+from halfmoon.store.check import fsck as checked
+from halfmoon.store.check.fsck import Finding, fsck
 from halfmoon.testing.delayhistory import simulate_delays
 from halfmoon.testing.history import simulate
 from halfmoon.testing.txhistory import simulate_transactions
@@ -54,7 +54,7 @@ def test_a_whole_record_that_fsck_calls_damaged_is_found(monkeypatch: pytest.Mon
 
 
 def log_ends_at_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.store.commitlog.CommitLog._behind_damage", lambda *arguments: None)
+    monkeypatch.setattr("halfmoon.store.log.commit_log.CommitLog._behind_damage", lambda *arguments: None)
 
 
 def test_delayed_messages_that_a_start_gives_up_behind_damage_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,8 +60,8 @@ def hasty(*arguments: Any) -> Broker:
 
 
 def test_a_broker_that_answers_a_deletion_before_it_is_saved_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.broker.offsets.Offsets.drop_unknown", lambda self, topics: None)
-    monkeypatch.setattr("halfmoon.broker.offsets.Offsets.clamp", lambda self, bounds: None)
+    monkeypatch.setattr("halfmoon.broker.consumers.offsets.Offsets.drop_unknown", lambda self, topics: None)
+    monkeypatch.setattr("halfmoon.broker.consumers.offsets.Offsets.clamp", lambda self, bounds: None)
     assert any(progress_after_a_deletion(seed, "async", make_broker=hasty) for seed in range(6))
 
 
@@ -105,13 +105,13 @@ def says_nothing(*arguments: Any) -> None:
 @pytest.mark.parametrize(
     ("fault", "planted", "members", "kinds"),
     [
-        ("halfmoon.broker.pull.check_birth", says_nothing, ("push", "orderly"), ()),
-        ("halfmoon.broker.pull.check_birth", says_nothing, ("poll", "broadcast"), ("kill",)),
-        ("halfmoon.broker.progress.check_birth", says_nothing, ("push", "poll"), ("cut",)),
-        ("halfmoon.client.core.offsets.OffsetTable.birth", lambda *_: -1, ("orderly", "broadcast"), ()),
-        ("halfmoon.client.core.orderly.same_topic", anything, ("orderly",), ("kill",)),
-        ("halfmoon.broker.stale.StaleOffsets.elsewhere", never, FOREIGN, ("busy",)),
-        ("halfmoon.broker.stale.StaleOffsets.ignores", never, FOREIGN, ("busy",)),
+        ("halfmoon.broker.pull.pulls.check_birth", says_nothing, ("push", "orderly"), ()),
+        ("halfmoon.broker.pull.pulls.check_birth", says_nothing, ("poll", "broadcast"), ("kill",)),
+        ("halfmoon.broker.consumers.progress.check_birth", says_nothing, ("push", "poll"), ("cut",)),
+        ("halfmoon.client.core.consume.offsets.OffsetTable.birth", lambda *_: -1, ("orderly", "broadcast"), ()),
+        ("halfmoon.client.core.consume.orderly.same_topic", anything, ("orderly",), ("kill",)),
+        ("halfmoon.broker.pull.deleted_topics.StaleOffsets.elsewhere", never, FOREIGN, ("busy",)),
+        ("halfmoon.broker.pull.deleted_topics.StaleOffsets.ignores", never, FOREIGN, ("busy",)),
     ],
 )
 def test_offsets_that_are_taken_for_those_of_the_new_topic_are_found_in_every_seed(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.locks import Locks
-from halfmoon.client.core.orderly import OrderlyCore
-from halfmoon.client.core.push import PushCore
+from halfmoon.broker.consumers.locks import Locks
+from halfmoon.client.core.consume.orderly import OrderlyCore
+from halfmoon.client.core.consume.push_consumer import PushCore
 from halfmoon.testing.history import BROKER
 from halfmoon.testing.orderhistory import OrderVerdict, simulate_order
 from halfmoon.wire.command import Command

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.delaydelivery import Due
+from halfmoon.broker.delay.delivery import Due
 from halfmoon.testing.delayhistory import simulate_delays
 from halfmoon.testing.orderhistory import simulate_order
 from halfmoon.wire.command import Command

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from halfmoon.client.core.member import GroupMember, Held
-from halfmoon.client.core.poll import HandedOut, PollCore
-from halfmoon.client.core.pull import max_offset
+from halfmoon.client.core.consume.member import GroupMember, Held
+from halfmoon.client.core.consume.pull import max_offset
+from halfmoon.client.core.consume.pull_consumer import HandedOut, PollCore
 from halfmoon.effects import Op
 from halfmoon.model import MessageQueue, StoredMessage
 from halfmoon.testing.pollhistory import PollVerdict, simulate_polls

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.redelivery import Copy
+from halfmoon.broker.consumers.redelivery import Copy
 from halfmoon.broker.request import Reply, Request
 from halfmoon.testing.redeliveryhistory import RedeliveryVerdict, simulate_redelivery
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.broker import repeats
+from halfmoon.broker.send import duplicates
 from halfmoon.testing.txhistory import TxVerdict, simulate_transactions
 from halfmoon.testing.txproducers import FATES, LONG, REPEATED
 
@@ -207,6 +207,6 @@ def test_a_half_message_that_is_sent_again_under_its_id_is_stored_once(seed: int
 
 
 def test_a_broker_that_stores_repeats_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "messages_with", lambda store, topic, key: [])
+    monkeypatch.setattr(duplicates, "messages_with", lambda store, topic, key: [])
     verdicts = [repeated(seed, "async") for seed in (4, 8)]
     assert any(problem.startswith("repeated: ") for verdict in verdicts for problem in verdict.problems)

@@ -9,9 +9,9 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from halfmoon.spark import stream
-from halfmoon.spark.options import source_options
-from halfmoon.spark.source import arrow_schema, wanted
+from halfmoon.spark.source import stream
+from halfmoon.spark.source.options import source_options
+from halfmoon.spark.source.source import arrow_schema, wanted
 
 
 def sent(value: Any) -> Any:

@@ -12,7 +12,7 @@ from halfmoon import sql92
 from halfmoon.errors import UsageError
 from halfmoon.sql92 import ExpressionRefused
 from halfmoon.sql92.parser import parse
-from halfmoon.sql92.refusal import DEPTH_MAX, LENGTH_MAX, LINKS_MAX, NODES_MAX
+from halfmoon.sql92.refusals import DEPTH_MAX, LENGTH_MAX, LINKS_MAX, NODES_MAX
 from halfmoon.sql92.tree import Bare, Constant, Equal, In, IsNull, Logic, Name, Negate, Not, Order, Search
 
 A, B = Name("a"), Name("b")

@@ -8,8 +8,8 @@ import pytest
 
 from halfmoon.errors import StoreError
 from halfmoon.store import Store
-from halfmoon.store.aside import KEPT_MAX
 from halfmoon.store.layout import file_name
+from halfmoon.store.log.set_aside import KEPT_MAX
 from halfmoon.testing.disk import SimDisk
 from halfmoon.testing.rebuild import scan_log
 from tests.store.driving import NOW, carry_out, close, draft, open_store, read_all

@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.errors import MessageIllegal, StoreLocked, StoreNotWritable, UsageError
 from halfmoon.hot import DURABLE, Draft, Messages
-from halfmoon.shell.disk import RealDisk
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store import FoundStatus, Store, StoreSettings
 from halfmoon.testing.disk import SimDisk
 from tests.store.driving import BORN, HOST, NOW, carry_out, close, draft, facts_of, open_store, read_all, run

@@ -1,4 +1,4 @@
-"""A core runs in virtual time as it runs under the shell."""
+"""A core runs in virtual time as it runs under the runtime."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from halfmoon.broker.consumers.groups import PATH as GROUPS
+from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
-from halfmoon.broker.groups import PATH as GROUPS
 from halfmoon.broker.names import SYSTEM_TOPICS
-from halfmoon.broker.offsets import PATH as OFFSETS
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.stats import Item
 from halfmoon.broker.topics import PATH as TOPICS

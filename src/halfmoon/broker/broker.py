@@ -1,6 +1,6 @@
 """The broker core: takes the turns of the loop, gives each request to its service, and collects what is to be done.
 
-`Broker` implements `halfmoon.ports.Core`. Sends are read and stored a turn at a time (`halfmoon.broker.gate`), everything else goes
+`Broker` implements `ports.Core`. Sends are read and stored a turn at a time (`broker.send.gate`), everything else goes
 through one table of handlers. Never waits, never looks at a clock, opens no file by itself.
 """
 
@@ -11,35 +11,35 @@ from random import Random
 from typing import Any
 
 from halfmoon.broker.admin import SAVED, Admin
-from halfmoon.broker.batches import Batches
-from halfmoon.broker.clients import Clients
+from halfmoon.broker.batches.batches import Batches
+from halfmoon.broker.consumers.clients import Clients
+from halfmoon.broker.consumers.groups import Groups
+from halfmoon.broker.consumers.locks import Locks
+from halfmoon.broker.consumers.membership import Membership
+from halfmoon.broker.consumers.offsets import Offsets
+from halfmoon.broker.consumers.progress import Progress
+from halfmoon.broker.consumers.redelivery import Redelivery
+from halfmoon.broker.consumers.reset import Resets
 from halfmoon.broker.context import Context
-from halfmoon.broker.delay import Delays
-from halfmoon.broker.delaylevels import Levels
-from halfmoon.broker.durable import Durable, refused
-from halfmoon.broker.firsts import Firsts
-from halfmoon.broker.gate import Gate
-from halfmoon.broker.groups import Groups
-from halfmoon.broker.hold import EXPIRED_A_TICK, Hold, Holds
-from halfmoon.broker.locks import Locks
-from halfmoon.broker.membership import Membership
-from halfmoon.broker.offsets import Offsets
-from halfmoon.broker.progress import Progress
-from halfmoon.broker.pull import LAST_MS, Pulls, Waiting
-from halfmoon.broker.query import Queries
-from halfmoon.broker.ranges import RangeReads
-from halfmoon.broker.redelivery import Redelivery
-from halfmoon.broker.register import Registration, Told
+from halfmoon.broker.delay.delay import Delays
+from halfmoon.broker.delay.levels import Levels
+from halfmoon.broker.pull.deleted_topics import StaleOffsets
+from halfmoon.broker.pull.hold import EXPIRED_A_TICK, Hold, Holds
+from halfmoon.broker.pull.pulls import LAST_MS, Pulls, Waiting
+from halfmoon.broker.pull.query import Queries
+from halfmoon.broker.pull.ranges import RangeReads
+from halfmoon.broker.registration import Registration, Told
 from halfmoon.broker.relay import Relay
 from halfmoon.broker.request import Handler, Reply, Request, refusal_of, reply_to
-from halfmoon.broker.reset import Resets
-from halfmoon.broker.send import Sends
+from halfmoon.broker.send.gate import Gate
+from halfmoon.broker.send.pending_replies import Durable, refused
+from halfmoon.broker.send.sends import Sends
+from halfmoon.broker.send.waiting_for_queue import Firsts
 from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.stale import StaleOffsets
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import Topics
-from halfmoon.broker.transactions import Transactions
+from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import BadHeader, ResponseCode, ServiceNotAvailable
 from halfmoon.hot import NATIVE, Endings, Frame, pull_header_json

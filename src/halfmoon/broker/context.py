@@ -6,13 +6,13 @@ from random import Random
 
 import msgspec
 
-from halfmoon.broker.clients import Clients
-from halfmoon.broker.durable import Durable
-from halfmoon.broker.firsts import Firsts
-from halfmoon.broker.groups import Groups
-from halfmoon.broker.offsets import Offsets
+from halfmoon.broker.consumers.clients import Clients
+from halfmoon.broker.consumers.groups import Groups
+from halfmoon.broker.consumers.offsets import Offsets
+from halfmoon.broker.pull.deleted_topics import StaleOffsets
+from halfmoon.broker.send.pending_replies import Durable
+from halfmoon.broker.send.waiting_for_queue import Firsts
 from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.stale import StaleOffsets
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.tables import Tables
 from halfmoon.broker.topics import Topics

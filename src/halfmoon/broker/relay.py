@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from halfmoon.broker.clients import Member
+from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.context import Context
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.errors import BrokerError, CorruptRecord, ResponseCode, SystemBusy, UsageError

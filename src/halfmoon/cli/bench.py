@@ -18,10 +18,10 @@ except ImportError:  # Windows
     uvloop = None  # type: ignore[assignment]
 
 from halfmoon import AsyncProducer, AsyncPullConsumer, Message, MessageQueue, SendStatus
-from halfmoon.cli.lines import say
-from halfmoon.cli.looking import FIRST, LOOKER_ON, starts_and_ends
-from halfmoon.cli.options import LOCAL, Json, NameServer
-from halfmoon.cli.output import show_json
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer
+from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.shared.reading import FIRST, LOOKER_ON, starts_and_ends
 from halfmoon.errors import HalfmoonError
 
 app = typer.Typer(

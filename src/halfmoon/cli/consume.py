@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from halfmoon.cli.lines import say
-from halfmoon.cli.looking import FIRST, LAST, must_be_there, read, starts_and_ends
-from halfmoon.cli.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
-from halfmoon.cli.output import body_text, message_facts, show_json, time_text
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
+from halfmoon.cli.shared.output import body_text, message_facts, show_json, time_text
+from halfmoon.cli.shared.reading import FIRST, LAST, must_be_there, read, starts_and_ends
 from halfmoon.client.sync import PullConsumer
 from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
 

@@ -12,9 +12,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from halfmoon import Admin
-from halfmoon.cli.lines import say
-from halfmoon.cli.options import LOCAL, Json, NameServer
-from halfmoon.cli.output import show_json, show_table
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer
+from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.consuming.consumers import CLOSE_WAIT_MS, Consumers
 from halfmoon.events.consuming.on import Handler, handlers_of

@@ -13,9 +13,9 @@ import msgspec
 import typer
 
 from halfmoon import sql92
-from halfmoon.cli.lines import say
-from halfmoon.cli.options import Json, pairs
-from halfmoon.cli.output import show_json, show_table
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import Json, pairs
+from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import UsageError
 from halfmoon.sql92 import Filter, Outcome, Verdict

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from halfmoon.cli.lines import say
-from halfmoon.cli.options import Json
-from halfmoon.cli.output import show_json
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import Json
+from halfmoon.cli.shared.output import show_json
 from halfmoon.errors import StoreError
 from halfmoon.programs.configuration import BROKER, configuration
 from halfmoon.programs.verify import Finding, findings

@@ -10,23 +10,23 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from halfmoon.cli.lines import take_all_characters
+from halfmoon.cli.shared.lines import take_all_characters
 
 COMMANDS = {
-    "serve": ("halfmoon.cli.server_help", "Run a name server and a broker in one process."),
-    "nameserver": ("halfmoon.cli.server_help", "Run a name server alone."),
-    "broker": ("halfmoon.cli.server_help", "Run a broker alone: another master of a cluster."),
+    "serve": ("halfmoon.cli.shared.server_help", "Run a name server and a broker in one process."),
+    "nameserver": ("halfmoon.cli.shared.server_help", "Run a name server alone."),
+    "broker": ("halfmoon.cli.shared.server_help", "Run a broker alone: another master of a cluster."),
     "topic": ("halfmoon.cli.topic", "Create, list, show and delete topics."),
     "group": ("halfmoon.cli.group", "List, show, create, delete and reset consumer groups."),
     "produce": ("halfmoon.cli.produce", "Send messages, and print a line for each one that is stored."),
     "consume": ("halfmoon.cli.consume", "Show the messages of a topic; with --follow, also new ones as they arrive."),
     "msg": ("halfmoon.cli.msg", "Find stored messages."),
-    "tx": ("halfmoon.cli.tx", "Show pending transactions, and decide them by hand."),
+    "tx": ("halfmoon.cli.tx.commands", "Show pending transactions, and decide them by hand."),
     "delay": ("halfmoon.cli.delay", "List and cancel delayed messages."),
     "dlq": ("halfmoon.cli.dlq", "List, show and replay dead letters."),
     "events": ("halfmoon.cli.events", "Run event consumers, and list what is declared."),
-    "outbox": ("halfmoon.cli.outbox", "Relay, list, retry and drop events in a database outbox."),
-    "spark": ("halfmoon.cli.spark", "Topics as tables with Spark: ingest, SQL, lag, audits, replay."),
+    "outbox": ("halfmoon.cli.outbox.commands", "Relay, list, retry and drop events in a database outbox."),
+    "spark": ("halfmoon.cli.spark.commands", "Topics as tables with Spark: ingest, SQL, lag, audits, replay."),
     "filter": ("halfmoon.cli.filter", "Try SQL92 filters without a broker."),
     "status": ("halfmoon.cli.status", "Show whether the cluster is healthy, degraded or down."),
     "bench": ("halfmoon.cli.bench", "Benchmark a cluster with this client, which reaches its limit long before a broker does."),
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = import_module("halfmoon.cli.servers").run_quickly(given[0], given[1:])
         if code is not None:
             return int(code)
-    return int(import_module("halfmoon.cli.group_of_commands").run(given))
+    return int(import_module("halfmoon.cli.shared.command_group").run(given))
 
 
 def module(command: str) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from halfmoon.cli.lines import say
-from halfmoon.cli.output import show_table, time_text
-from halfmoon.findings import MessageTrace
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.output import show_table, time_text
+from halfmoon.results import MessageTrace
 
 
 def show_trace(found: MessageTrace) -> None:

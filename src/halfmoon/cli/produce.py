@@ -9,9 +9,9 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from halfmoon.cli.lines import say
-from halfmoon.cli.options import LOCAL, Json, NameServer, Topic, age_ms, pairs, time_ms
-from halfmoon.cli.output import show_json
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, age_ms, pairs, time_ms
+from halfmoon.cli.shared.output import show_json
 from halfmoon.client.sync import Producer
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import Message, SendStatus

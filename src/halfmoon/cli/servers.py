@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from halfmoon.cli.lines import say
+from halfmoon.cli.shared.lines import say
 from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration, is_loopback

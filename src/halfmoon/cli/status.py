@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from halfmoon.cli.lines import say
-from halfmoon.cli.options import LOCAL, Json, NameServer, is_users_group
-from halfmoon.cli.output import show_json, show_table, span_text
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, is_users_group
+from halfmoon.cli.shared.output import show_json, show_table, span_text
 from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from halfmoon.cli.lines import say
-from halfmoon.cli.looking import near_names
-from halfmoon.cli.options import LOCAL, All, Cluster, Json, NameServer, is_users_topic
-from halfmoon.cli.output import show_json, show_table, time_text
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, is_users_topic
+from halfmoon.cli.shared.output import show_json, show_table, time_text
+from halfmoon.cli.shared.reading import near_names
 from halfmoon.client.sync_admin import Admin
 
 app = typer.Typer(

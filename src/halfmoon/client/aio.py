@@ -1,4 +1,4 @@
-"""The asyncio API: producers, consumers and administration. Thin: joins the operations of `halfmoon.client.core` to the shell.
+"""The asyncio API: producers, consumers and administration. Thin: joins the operations of `halfmoon.client.core` to the runtime.
 
 `halfmoon.client.sync` is generated from this file by ``tools/generate_sync.py``; run it after every change here. For the generator,
 each public method is one of: a coroutine, a plain function, or one that returns an asyncio.Future.
@@ -12,20 +12,20 @@ from threading import RLock
 from typing import Any
 
 from halfmoon.client.aio_admin import AsyncAdmin
-from halfmoon.client.core.delay import recall
+from halfmoon.client.core.admin.delay import recall
+from halfmoon.client.core.consume.listener import ConsumeContext
+from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.consume.orderly import push_core
+from halfmoon.client.core.consume.pull_consumer import HandedOut, PollCore
+from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.linger import LingeringSender
-from halfmoon.client.core.listener import ConsumeContext
 from halfmoon.client.core.names import check_group
-from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
-from halfmoon.client.core.orderly import push_core
-from halfmoon.client.core.poll import HandedOut, PollCore
-from halfmoon.client.core.rebalance import Strategy
-from halfmoon.client.core.selector import Selector, select_by_hash
-from halfmoon.client.core.send import First, Sender
-from halfmoon.client.core.tracing import Tracer
+from halfmoon.client.core.produce.linger import LingeringSender
+from halfmoon.client.core.produce.selector import Selector, select_by_hash
+from halfmoon.client.core.produce.send import First, Sender
+from halfmoon.client.core.produce.tracing import Tracer
 from halfmoon.client.files import OffsetsOnDisk
-from halfmoon.client.life import Client, values_of
+from halfmoon.client.lifecycle import Client, values_of
 from halfmoon.client.settings import (
     AdminSettings,
     ConsumerSettings,
@@ -37,7 +37,7 @@ from halfmoon.client.settings import (
 from halfmoon.effects import at_once, run
 from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
-from halfmoon.shell.drive import Driver
+from halfmoon.runtime.drivers.asyncio_driver import Driver
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
 from halfmoon.wire.headers.transaction import EndTransaction

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from halfmoon.client.core.admin import AdminCore
-from halfmoon.client.core.batch_admin import BatchesAt, batches
-from halfmoon.client.core.dead_letters import Choice, dead_letter, dead_letters
-from halfmoon.client.core.delay import DelayedFound, cancel_delayed, delayed_messages
-from halfmoon.client.core.find import message_by_id, message_by_offset_id, messages_by_key
-from halfmoon.client.core.pull import max_offset, min_offset, offset_at
-from halfmoon.client.core.replay import Edit, replay_dead_letter, replays
-from halfmoon.client.core.resend import resend
-from halfmoon.client.core.reset import Target, consume_directly, consumer_offsets, reset_offsets
-from halfmoon.client.core.trace import message_trace
-from halfmoon.client.core.transaction_admin import (
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.batches import BatchesAt, batches
+from halfmoon.client.core.admin.dead_letters import Choice, dead_letter, dead_letters
+from halfmoon.client.core.admin.delay import DelayedFound, cancel_delayed, delayed_messages
+from halfmoon.client.core.admin.find import message_by_id, message_by_offset_id, messages_by_key
+from halfmoon.client.core.admin.replay import Edit, replay_dead_letter, replays
+from halfmoon.client.core.admin.resend import resend
+from halfmoon.client.core.admin.reset import Target, consume_directly, consumer_offsets, reset_offsets
+from halfmoon.client.core.admin.trace import message_trace
+from halfmoon.client.core.admin.transaction_facts import GivenUpTransaction, TransactionAt, TransactionStatsAt
+from halfmoon.client.core.admin.transactions import (
     check_transaction,
     decide_transaction,
     end_transaction,
@@ -25,15 +25,15 @@ from halfmoon.client.core.transaction_admin import (
     transaction,
     transaction_stats,
 )
-from halfmoon.client.core.transaction_facts import GivenUpTransaction, TransactionAt, TransactionStatsAt
-from halfmoon.client.life import Client, values_of
+from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
+from halfmoon.client.lifecycle import Client, values_of
 from halfmoon.client.settings import (
     AdminSettings,
     settings_of,
 )
-from halfmoon.findings import MessageTrace, OffsetMove
 from halfmoon.model import DeadLetter, LocalTransactionState, MessageQueue, Replayed, StoredMessage
-from halfmoon.shell.drive import Driver
+from halfmoon.results import MessageTrace, OffsetMove
+from halfmoon.runtime.drivers.asyncio_driver import Driver
 from halfmoon.wire.bodies import (
     ClusterInfo,
     ConsumeDirectlyResult,
@@ -46,7 +46,7 @@ from halfmoon.wire.bodies import (
     TopicOffset,
     TopicRouteData,
 )
-from halfmoon.wire.traces import TRACE_TOPIC
+from halfmoon.wire.bodies.traces import TRACE_TOPIC
 
 
 class AsyncAdmin(Client[AdminSettings]):

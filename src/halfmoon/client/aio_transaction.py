@@ -1,4 +1,4 @@
-"""Transactional producers on asyncio. Thin, as `halfmoon.client.aio`; `halfmoon.client.transaction` is the blocking twin."""
+"""Transactional producers on asyncio. Thin, as `halfmoon.client.aio`; `halfmoon.client.sync_transaction` is the blocking twin."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from halfmoon.client.aio import AsyncProducer
-from halfmoon.client.core.transaction import Stored, Transactions
-from halfmoon.client.core.transaction_check import Checker, Listener, Local
-from halfmoon.client.life import values_of
+from halfmoon.client.core.produce.transaction import Stored, Transactions
+from halfmoon.client.core.produce.transaction_check import Checker, Listener, Local
+from halfmoon.client.lifecycle import values_of
 from halfmoon.client.settings import ProducerSettings, TransactionSettings, settings_of
 from halfmoon.effects import Op
 from halfmoon.errors import UsageError
 from halfmoon.model import LocalTransactionState, Message, SendResult, TransactionSendResult
-from halfmoon.shell.drive import Driver
+from halfmoon.runtime.drivers.asyncio_driver import Driver
 
 __all__ = ["AsyncHalf", "AsyncTransactionProducer", "Listener", "TransactionSettings"]
 

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from halfmoon.client.anonymous import Quiet, of_process
 from halfmoon.client.blocking import Blocking
-from halfmoon.client.core.batches import Attempts, BatchesCore, BatchName, BatchSettings, Decision, Stored
-from halfmoon.client.quiet import Quiet, of_process
+from halfmoon.client.core.produce.batches import Attempts, BatchesCore, BatchName, BatchSettings, Decision, Stored
 from halfmoon.client.settings import settings_of
 from halfmoon.effects import Op
 from halfmoon.model import MessageQueue
-from halfmoon.shell.threads import background
-from halfmoon.wire.batches import BatchPromise
+from halfmoon.runtime.drivers.threads import background
+from halfmoon.wire.bodies.batches import BatchPromise
 
 T = TypeVar("T")
 

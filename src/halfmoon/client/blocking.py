@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Self, TypeVar
 
-from halfmoon.client.life import Client
+from halfmoon.client.lifecycle import Client
 from halfmoon.effects import Op
-from halfmoon.shell.direct import Direct
-from halfmoon.shell.straight import Straight
-from halfmoon.shell.threads import BackgroundLoop
+from halfmoon.runtime.connections.blocking_connections import Direct
+from halfmoon.runtime.drivers.blocking_driver import Straight
+from halfmoon.runtime.drivers.threads import BackgroundLoop
 
 T = TypeVar("T")
 

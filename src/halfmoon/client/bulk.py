@@ -15,10 +15,10 @@ from typing import Any
 
 from halfmoon.client.aio import AsyncProducer
 from halfmoon.client.blocking import Blocking
-from halfmoon.client.core.bulk import Encoded, deliver
+from halfmoon.client.core.produce.bulk import Encoded, deliver
 from halfmoon.client.settings import ProducerSettings, settings_of
 from halfmoon.model import MessageQueue, SendResult
-from halfmoon.shell.threads import background
+from halfmoon.runtime.drivers.threads import background
 
 __all__ = ["BulkProducer", "Encoded", "bulk"]
 
@@ -44,7 +44,7 @@ class BulkProducer(Blocking):
         return sorted(self._loop.call(self._client.queues(topic)))
 
     def submit(self, encoded: Encoded, queues: Sequence[MessageQueue]) -> Future[SendResult]:
-        """Begin to send and return at once; the future says where it went, or raises as `halfmoon.client.core.bulk.deliver`.
+        """Begin to send and return at once; the future says where it went, or raises as `client.core.produce.bulk.deliver`.
 
         The caller bounds how many are under way.
         """

@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from halfmoon.shell.permissions import make_directory, open_new
+from halfmoon.runtime.files.permissions import make_directory, open_new
 
 
 class OffsetsOnDisk:

@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+from halfmoon.client.anonymous import Quiet, of_process
 from halfmoon.client.blocking import Blocking
-from halfmoon.client.core.ranges import (
+from halfmoon.client.core.consume.ranges import (
     COUNT_MAX,
     NOT_SUPPORTED,
     Answer,
@@ -30,8 +31,7 @@ from halfmoon.client.core.ranges import (
     pull_request,
     range_request,
 )
-from halfmoon.client.core.weighing import Weighed, weigh
-from halfmoon.client.quiet import Quiet, of_process
+from halfmoon.client.core.consume.weighing import Weighed, weigh
 from halfmoon.client.settings import settings_of
 from halfmoon.effects import Op
 from halfmoon.errors import (
@@ -44,8 +44,8 @@ from halfmoon.errors import (
     broker_error,
 )
 from halfmoon.model import MessageQueue
-from halfmoon.shell.bulk import Bulk
-from halfmoon.shell.threads import BackgroundLoop, background
+from halfmoon.runtime.connections.bulk import Bulk
+from halfmoon.runtime.drivers.threads import BackgroundLoop, background
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.ranges import ReadRange
 

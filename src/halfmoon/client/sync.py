@@ -1,6 +1,6 @@
 """The blocking API. Generated from `halfmoon.client.aio`; do not edit.
 
-Every call runs on one background event loop of the process (`halfmoon.shell.threads`); safe to use from many threads.
+Every call runs on one background event loop of the process (`halfmoon.runtime.drivers.threads`); safe to use from many threads.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 from halfmoon.client.aio import AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, Callback
 from halfmoon.client.blocking import Blocking
-from halfmoon.client.core.rebalance import Strategy
-from halfmoon.client.core.selector import Selector
+from halfmoon.client.core.consume.rebalance import Strategy
+from halfmoon.client.core.produce.selector import Selector
 from halfmoon.client.settings import ProducerSettings, PullSettings, PushSettings
 from halfmoon.model import Message, MessageQueue, SendResult, StoredMessage
-from halfmoon.shell.threads import background
+from halfmoon.runtime.drivers.threads import background
 
 
 class Producer(Blocking):

@@ -1,6 +1,6 @@
 """The blocking API. Generated from `halfmoon.client.aio_admin`; do not edit.
 
-Every call runs on one background event loop of the process (`halfmoon.shell.threads`); safe to use from many threads.
+Every call runs on one background event loop of the process (`halfmoon.runtime.drivers.threads`); safe to use from many threads.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 from halfmoon.client.aio_admin import AsyncAdmin
 from halfmoon.client.blocking import Blocking
-from halfmoon.client.core.batch_admin import BatchesAt
-from halfmoon.client.core.delay import DelayedFound
-from halfmoon.client.core.reset import Target
-from halfmoon.client.core.transaction_facts import GivenUpTransaction, TransactionAt, TransactionStatsAt
+from halfmoon.client.core.admin.batches import BatchesAt
+from halfmoon.client.core.admin.delay import DelayedFound
+from halfmoon.client.core.admin.reset import Target
+from halfmoon.client.core.admin.transaction_facts import GivenUpTransaction, TransactionAt, TransactionStatsAt
 from halfmoon.client.settings import AdminSettings
-from halfmoon.findings import MessageTrace, OffsetMove
 from halfmoon.model import DeadLetter, LocalTransactionState, MessageQueue, Replayed, StoredMessage
-from halfmoon.shell.threads import background
+from halfmoon.results import MessageTrace, OffsetMove
+from halfmoon.runtime.drivers.threads import background
 from halfmoon.wire.bodies import (
     ClusterInfo,
     ConsumeDirectlyResult,
@@ -30,7 +30,7 @@ from halfmoon.wire.bodies import (
     TopicOffset,
     TopicRouteData,
 )
-from halfmoon.wire.traces import TRACE_TOPIC
+from halfmoon.wire.bodies.traces import TRACE_TOPIC
 
 
 class Admin(Blocking):

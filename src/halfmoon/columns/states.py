@@ -1,6 +1,6 @@
 """Entries of the transaction index, made for a turn at once: states of half messages, and units that say what happened to them.
 
-What they mean is told in `halfmoon.store.statetable` and `halfmoon.store.redolog`. Keeps nothing.
+What they mean is told in `halfmoon.store.transactions.state_table` and `halfmoon.store.transactions.redo_log`. Keeps nothing.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.events.consuming.on import on
 
 if TYPE_CHECKING:
-    from halfmoon.events.checks import CheckContext
-    from halfmoon.events.codec import Codecs
+    from halfmoon.events.checks.checks import CheckContext
     from halfmoon.events.consuming.consumers import Consumers
     from halfmoon.events.consuming.context import ConsumerContext
     from halfmoon.events.consuming.running import run, run_async
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
         transaction_active,
         watch,
     )
+    from halfmoon.events.delivery_modes import Published
+    from halfmoon.events.encoding.codec import Codecs
     from halfmoon.events.errors import (
         AmbiguousTransaction,
         DeclarationRefused,
@@ -41,12 +42,11 @@ if TYPE_CHECKING:
     )
     from halfmoon.events.event import Event
     from halfmoon.events.local import local_transaction
-    from halfmoon.events.paths import Published
     from halfmoon.events.publisher import Publisher
 
 _PLACES = {
-    "checks": "CheckContext",
-    "codec": "Codecs",
+    "checks.checks": "CheckContext",
+    "encoding.codec": "Codecs",
     "consuming.context": "ConsumerContext",
     "consuming.consumers": "Consumers",
     "context": "LocalTransaction Status Synchronization register suspend transaction_active watch",
@@ -54,7 +54,7 @@ _PLACES = {
     "PublishedBefore TransactionDoomed TransactionEnded",
     "event": "Event",
     "local": "local_transaction",
-    "paths": "Published",
+    "delivery_modes": "Published",
     "publisher": "Publisher",
     "consuming.running": "run run_async",
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from halfmoon.events.delivery_modes import Published
 from halfmoon.events.event import Event
-from halfmoon.events.paths import Published
 
 
 class Publishing(Protocol):

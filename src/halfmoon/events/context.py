@@ -15,8 +15,8 @@ from enum import Enum
 from typing import Any
 
 from halfmoon.errors import UsageError
+from halfmoon.events.databases.opened import next_number, put_aside, put_back
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.opened import next_number, put_aside, put_back
 
 SYNCHRONIZATIONS_MAX = 100_000
 """Of one transaction; a transaction with more of them holds too much in memory to end well."""
@@ -77,7 +77,7 @@ class LocalTransaction:
         self.active = True
         self.suspended = False
         self.number = next_number()
-        """Tells which began first, of transactions and of what `halfmoon.events.opened` notes."""
+        """Tells which began first, of transactions and of what `halfmoon.events.databases.opened` notes."""
         self.facts: dict[str, Any] = {}
         """What providers and publishers keep with it."""
         self._scopes: list[list[Synchronization]] = [[]]

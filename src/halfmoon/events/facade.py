@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.errors import UsageError
-from halfmoon.events.checks import Checks
-from halfmoon.events.codec import Codecs
-from halfmoon.events.envelope import message_of
+from halfmoon.events.checks.checks import Checks
+from halfmoon.events.delivery_modes import Path, Paths, Published
+from halfmoon.events.encoding.codec import Codecs
+from halfmoon.events.encoding.envelope import message_of
 from halfmoon.events.errors import NameRefused, NoChecker, PayloadRefused, PublishFailed
 from halfmoon.events.event import Event, check_code, check_id, check_name
 from halfmoon.events.flow import NOW, Flow
-from halfmoon.events.paths import Path, Paths, Published
 from halfmoon.events.tracing import span, step
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.logs import listed

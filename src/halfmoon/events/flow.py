@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from halfmoon.events.context import LocalTransaction
-from halfmoon.events.database import Provider, Values
+from halfmoon.events.databases.database import Provider, Values
 from halfmoon.events.transport import Transport
 from halfmoon.model import Message
 

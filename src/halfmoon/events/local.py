@@ -19,7 +19,7 @@ from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.context import LocalTransaction, Status, active_transactions, bind, current
-from halfmoon.events.database import Rows, Values
+from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.errors import NoTransaction, TransactionDoomed, TransactionEnded
 
 End = Callable[[], Any]

@@ -24,18 +24,18 @@ from halfmoon import TransactionSettings
 from halfmoon.errors import NotRunning, SettingError, UsageError
 from halfmoon.events.attempts import TIMEOUT_MS_MAX, TRIES_MAX, Tries
 from halfmoon.events.bound import BoundEvents
-from halfmoon.events.checks import Checks
+from halfmoon.events.checks.checks import Checks
+from halfmoon.events.checks.tokens import Cleaning, create_tables, require
 from halfmoon.events.client_transport import ClientTransport
-from halfmoon.events.codec import Codecs
-from halfmoon.events.database import Provider
+from halfmoon.events.databases.database import Provider
+from halfmoon.events.databases.tables import OUTBOX, TOKENS, TableMissing
+from halfmoon.events.delivery_modes import Path, Paths, Published, Rules
+from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.event import Event, check_code, check_name
 from halfmoon.events.facade import Facade
 from halfmoon.events.flow import Flow, drive, drive_async
 from halfmoon.events.local import LOCAL
 from halfmoon.events.outbox.relay import Relay, RelaySettings
-from halfmoon.events.paths import Path, Paths, Published, Rules
-from halfmoon.events.tables import OUTBOX, TOKENS, TableMissing
-from halfmoon.events.tokens import Cleaning, create_tables, require
 from halfmoon.events.transport import Transport
 from halfmoon.limits import BODY_BYTES_MAX
 

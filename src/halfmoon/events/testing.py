@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from halfmoon.errors import HalfmoonError, UsageError
-from halfmoon.events.codec import Codecs
-from halfmoon.events.envelope import event_of
+from halfmoon.events.encoding.codec import Codecs
+from halfmoon.events.encoding.envelope import event_of
 from halfmoon.events.event import Event
 from halfmoon.events.memory.broker import CHECK_TIMES, FOREVER, MemoryBroker
 from halfmoon.events.memory.groups import Deliver, Job, Waiting

@@ -1,1 +1,1 @@
-"""The name server: which topic lies at which broker. A pure core; `halfmoon.programs` joins it to the shell."""
+"""The name server: which topic lies at which broker. A pure core; `halfmoon.programs` joins it to the runtime."""

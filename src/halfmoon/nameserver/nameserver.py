@@ -71,7 +71,7 @@ class NameServer:
         except BrokerError as exc:
             raise ValueError(exc.remark) from None
 
-    # ------------------------------------------------------------ the shell's calls
+    # ------------------------------------------------------------ the runtime's calls
 
     def start(self, now: int) -> None:
         """Begin."""
@@ -140,7 +140,7 @@ class NameServer:
         return [*self._peers.effects(), *works]
 
     def stop(self, now: int) -> list[Any]:
-        """Nothing is left to drive: saves that are under way are the shell's to await; after the last the directory is free."""
+        """Nothing is left to drive: saves that are under way are the runtime's to await; after the last the directory is free."""
         self._stopping = True
         return []
 

@@ -19,13 +19,13 @@ from halfmoon.errors import HalfmoonError
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.ports import server_on
-from halfmoon.shell.aio import Connections
-from halfmoon.shell.allocator import keep_freed_memory
-from halfmoon.shell.clock import Clock
-from halfmoon.shell.disk import RealDisk
-from halfmoon.shell.drive import Driver, wait_signal
-from halfmoon.shell.permissions import PERMISSIONS, report_readable
-from halfmoon.shell.serve import STOP_MS, Address, Server, run_loop, run_until_signal
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.connections.asyncio_connections import Connections
+from halfmoon.runtime.drivers.asyncio_driver import Driver, wait_signal
+from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.runtime.files.permissions import PERMISSIONS, report_readable
+from halfmoon.runtime.server.allocator import keep_freed_memory
+from halfmoon.runtime.server.serve import STOP_MS, Address, Server, run_loop, run_until_signal
 from halfmoon.store.settings import StoreSettings
 
 REGISTERED_MS = 3000

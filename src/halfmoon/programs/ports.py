@@ -8,11 +8,11 @@ from collections.abc import Callable
 from halfmoon.broker.settings import VipChannel
 from halfmoon.errors import HalfmoonError
 from halfmoon.ports import Core
-from halfmoon.shell.awake import BUSY_POLL_US
-from halfmoon.shell.clock import Clock
-from halfmoon.shell.drive import Driver
-from halfmoon.shell.gone import Gone
-from halfmoon.shell.serve import Server
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.drivers.asyncio_driver import Driver
+from halfmoon.runtime.server.busy_polling import BUSY_POLL_US
+from halfmoon.runtime.server.null_core import Gone
+from halfmoon.runtime.server.serve import Server
 
 VIP_STEP = 2
 """How far below a broker's port its second one is. Follows MixAll.brokerVIPChannel."""

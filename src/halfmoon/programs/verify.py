@@ -8,8 +8,8 @@ from errno import EACCES
 from pathlib import Path
 
 from halfmoon.errors import UsageError
-from halfmoon.shell.disk import RealDisk
-from halfmoon.store.fsck import Finding, fsck
+from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.store.check.fsck import Finding, fsck
 from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, LOCK
 from halfmoon.store.settings import StoreSettings
 

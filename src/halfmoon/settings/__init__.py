@@ -1,7 +1,7 @@
 """Settings explain themselves: one field with default, unit in its name, Java key and reason.
 
 A settings class is a frozen dataclass whose fields are made by `setting`; files, environment, flags, ``--help`` and the
-reference page are derived from it. Nothing here opens a file or reads the environment: the shell hands in text.
+reference page are derived from it. Nothing here opens a file or reads the environment: the runtime hands in text.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from halfmoon.spark.keys import by_key
     from halfmoon.spark.sessions import register, session
+    from halfmoon.spark.sink.keys import by_key
 
-_PLACE_OF = {"by_key": "halfmoon.spark.keys", "register": "halfmoon.spark.sessions", "session": "halfmoon.spark.sessions"}
+_PLACE_OF = {"by_key": "halfmoon.spark.sink.keys", "register": "halfmoon.spark.sessions", "session": "halfmoon.spark.sessions"}
 
 __all__ = ["by_key", "register", "session"]
 

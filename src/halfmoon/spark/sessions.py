@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from halfmoon.errors import UsageError
 from halfmoon.spark.archive import cache, java_options
 from halfmoon.spark.daemon import MODULE
-from halfmoon.spark.source import RocketmqSource
+from halfmoon.spark.source.source import RocketmqSource
 
 JAVA_MIN = 17
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from halfmoon.sql92.bloom import Bloom, Marks, may_match
 from halfmoon.sql92.filter import Filter, Outcome, Verdict, compile
-from halfmoon.sql92.lookups import stored
-from halfmoon.sql92.refusal import ExpressionRefused
+from halfmoon.sql92.property_access import stored
+from halfmoon.sql92.refusals import ExpressionRefused
 
 __all__ = ["Bloom", "ExpressionRefused", "Filter", "Marks", "Outcome", "Verdict", "compile", "may_match", "stored"]

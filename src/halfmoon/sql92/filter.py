@@ -13,11 +13,11 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from halfmoon.hot import Sieve
-from halfmoon.sql92.closures import Test, is_true, three_valued
-from halfmoon.sql92.lookups import TABLE_FROM, Lookups, table
-from halfmoon.sql92.needles import needles
+from halfmoon.sql92.literal_prefilter import needles
 from halfmoon.sql92.numbers import Unfit
 from halfmoon.sql92.parser import parse
+from halfmoon.sql92.predicates import Test, is_true, three_valued
+from halfmoon.sql92.property_access import TABLE_FROM, Lookups, table
 from halfmoon.sql92.sieve import UNSURE, program
 from halfmoon.sql92.tree import Name, Node, scans, steps, walk
 

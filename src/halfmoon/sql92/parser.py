@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from halfmoon.sql92.numbers import INT_MAX, LONG_MAX, double_order
-from halfmoon.sql92.refusal import DEPTH_MAX, LINKS_MAX, NODES_MAX, SCANS_MAX, ExpressionRefused
+from halfmoon.sql92.refusals import DEPTH_MAX, LINKS_MAX, NODES_MAX, SCANS_MAX, ExpressionRefused
 from halfmoon.sql92.tokens import SEARCHES, Token, Tokens
 from halfmoon.sql92.tree import (
     NUMBERS,

@@ -1,7 +1,7 @@
 """From a tree to what `halfmoon.hot.Sieve` takes: conditions whose truth is plain in the usual message. Evaluates nothing.
 
 A sieve tells what surely matches and what surely does not, and of the rest that it is not sure:
-`halfmoon.sql92.closures` tells that.
+`halfmoon.sql92.predicates` tells that.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from halfmoon.sql92.refusal import LENGTH_MAX, ExpressionRefused
+from halfmoon.sql92.refusals import LENGTH_MAX, ExpressionRefused
 
 KEYWORDS = frozenset({"AND", "OR", "NOT", "BETWEEN", "IN", "IS", "TRUE", "FALSE", "NULL"})
 SEARCHES = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from halfmoon.effects import Work
 from halfmoon.ports import Disk, File
 from halfmoon.store.checkpoint import CheckpointFile
-from halfmoon.store.commitlog import CommitLog
-from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.health import Health, untried
-from halfmoon.store.inventory import Inventory
 from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE
+from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.queues.inventory import Inventory
 
 
 class Flush:

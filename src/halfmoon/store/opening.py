@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 from halfmoon.effects import Work
 from halfmoon.hot import ENTRY_BYTES
 from halfmoon.ports import Disk
-from halfmoon.store.aside import Aside
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
-from halfmoon.store.commitlog import CommitLog
-from halfmoon.store.consumequeue import ConsumeQueue
 from halfmoon.store.flush import Flush
-from halfmoon.store.indexing import Indexing
-from halfmoon.store.inventory import Inventory
+from halfmoon.store.keyindex.indexing import Indexing
 from halfmoon.store.layout import COMMIT_LOG
-from halfmoon.store.logfiles import load_log
-from halfmoon.store.missing import Queues, born_at, clear, drop_deleted, find_queues, missing, warn_of_lost_start
+from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.log.files import load_log
+from halfmoon.store.log.recovery import Recovered, recover, stop_kind
+from halfmoon.store.log.set_aside import Aside
+from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.queues.inventory import Inventory
+from halfmoon.store.queues.missing import Queues, born_at, clear, drop_deleted, find_queues, missing, warn_of_lost_start
+from halfmoon.store.queues.reservations import Reserve
 from halfmoon.store.records import TagCode
-from halfmoon.store.recovery import Recovered, recover, stop_kind
-from halfmoon.store.reserve import Reserve
 from halfmoon.store.settings import StoreSettings
 
 

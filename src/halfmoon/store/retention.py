@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from halfmoon.ports import Disk, DiskUsage
-from halfmoon.store.commitlog import CommitLog
+from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.settings import StoreSettings
 
 _HOUR_MS = 3_600_000

@@ -15,29 +15,29 @@ from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
 from halfmoon.hot import Draft, Group, Messages
 from halfmoon.ports import Disk, Lock
-from halfmoon.store.appending import Appended, Appending
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
-from halfmoon.store.commitlog import CommitLog
-from halfmoon.store.consumequeue import ConsumeQueue
-from halfmoon.store.damaged import DamagedRecords
 from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
-from halfmoon.store.indexing import Indexing, KeyFound
-from halfmoon.store.inventory import Inventory
-from halfmoon.store.keyindex import KeyIndex
+from halfmoon.store.keyindex.indexing import Indexing, KeyFound
+from halfmoon.store.keyindex.key_index import KeyIndex
 from halfmoon.store.layout import ABORT, INDEX, LOCK
-from halfmoon.store.making import Made, Making
-from halfmoon.store.missing import Queues
+from halfmoon.store.log.appending import Appended, Appending
+from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.log.recovery import Recovered
+from halfmoon.store.maintenance import Upkeep
 from halfmoon.store.opening import Opening, carry_out
-from halfmoon.store.ranges import RangeReader
-from halfmoon.store.reading import NO_QUEUE, Found, FoundStatus, Reader, Wanted, bound_at, offset_at
+from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.queues.creation import Made, Making
+from halfmoon.store.queues.damaged import DamagedRecords
+from halfmoon.store.queues.inventory import Inventory
+from halfmoon.store.queues.missing import Queues
+from halfmoon.store.queues.ranges import RangeReader
+from halfmoon.store.queues.reading import NO_QUEUE, Found, FoundStatus, Reader, Wanted, bound_at, offset_at
+from halfmoon.store.queues.reservations import Reserve
+from halfmoon.store.queues.visible_offsets import Arrival, Visible
 from halfmoon.store.records import RecordFacts, TagCode, tag_hash_of
-from halfmoon.store.recovery import Recovered
-from halfmoon.store.reserve import Reserve
 from halfmoon.store.settings import StoreSettings
-from halfmoon.store.spare import Spare
-from halfmoon.store.upkeep import Upkeep
-from halfmoon.store.visible import Arrival, Visible
+from halfmoon.store.spare_space import Spare
 
 __all__ = ["Appended", "Arrival", "Draft", "Found", "FoundStatus", "Store"]
 
@@ -260,7 +260,7 @@ class Store:
     def read(
         self, topic: str, queue_id: int, offset: int, max_count: int, wanted: Wanted = None, max_bytes: int = 1 << 30
     ) -> Found:
-        """Return records of a queue from an offset on, with status and next offset. See `halfmoon.store.reading`."""
+        """Return records of a queue from an offset on, with status and next offset. See `halfmoon.store.queues.reading`."""
         self._reads += 1
         queue = self._queues.get((topic, queue_id))
         return NO_QUEUE if queue is None else self._reader.read(queue, offset, max_count, wanted, max_bytes)

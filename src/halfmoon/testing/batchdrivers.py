@@ -12,13 +12,13 @@ from random import Random
 from typing import Any, NamedTuple
 
 from halfmoon.client.core.ask import ask
-from halfmoon.client.core.coordinator import coordinator
+from halfmoon.client.core.produce.coordinator import coordinator
 from halfmoon.effects import Call, Op, gather, sleep, spawn
 from halfmoon.errors import BrokerError, NetworkError, UsageError
 from halfmoon.testing.batchqueries import Query
 from halfmoon.testing.cluster import Cluster
-from halfmoon.wire.batches import BatchDecision, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.bodies import ClusterInfo
+from halfmoon.wire.bodies.batches import BatchDecision, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.batch import (
     AbortBatch,
@@ -48,7 +48,7 @@ Written = dict[str, BatchPromise]
 """What a task's commit message says: broker → what it was sent."""
 
 Coordinate = Callable[..., Op[str]]
-"""As `halfmoon.client.core.coordinator.coordinator`; another one is a planted fault."""
+"""As `halfmoon.client.core.produce.coordinator.coordinator`; another one is a planted fault."""
 
 
 class Sent(NamedTuple):

@@ -17,10 +17,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from halfmoon.broker.batchpublishing import MESSAGES_A_TURN as ALL
-from halfmoon.broker.batchrecords import SavedId
+from halfmoon.broker.batches.publishing import MESSAGES_A_TURN as ALL
+from halfmoon.broker.batches.records import SavedId
 from halfmoon.broker.broker import Broker
-from halfmoon.client.core.coordinator import coordinator
+from halfmoon.client.core.produce.coordinator import coordinator
 from halfmoon.testing.asking import contents
 from halfmoon.testing.batchcheckers import End, check_batches, copies, left_behind, out_of_place, parked, sums_agree
 from halfmoon.testing.batchdrivers import BatchDriver, Coordinate

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from inspect import isgenerator
 from typing import Any
 
+from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.consume.orderly import push_core
+from halfmoon.client.core.consume.pull_consumer import PollCore
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.offsets import LocalOffsets, RemoteOffsets
-from halfmoon.client.core.orderly import push_core
-from halfmoon.client.core.poll import PollCore
-from halfmoon.client.core.send import Sender
-from halfmoon.client.core.transaction import Transactions
-from halfmoon.client.core.transaction_check import Listener
+from halfmoon.client.core.produce.send import Sender
+from halfmoon.client.core.produce.transaction import Transactions
+from halfmoon.client.core.produce.transaction_check import Listener
 from halfmoon.client.settings import ClientSettings, ProducerSettings, PullSettings, PushSettings, TransactionSettings
 from halfmoon.model import Message, MessageQueue, SendResult
 from halfmoon.testing.cluster import Cluster

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from halfmoon.store.fsck import Finding
+from halfmoon.store.check.fsck import Finding
 from halfmoon.testing.disk import SimDisk
 from halfmoon.testing.rebuild import walk_log
 from halfmoon.wire.record import decode_record

@@ -16,7 +16,7 @@ from zlib import crc32
 from halfmoon.effects import Call, Now, Op, sleep
 from halfmoon.errors import NetworkError
 from halfmoon.model import UNIQ_KEY
-from halfmoon.store.fsck import fsck
+from halfmoon.store.check.fsck import fsck
 from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.asking import contents
 from halfmoon.testing.cluster import SMALL, Cluster

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from halfmoon.client.core.offsets import UNKNOWN, LocalOffsets, RemoteOffsets
-from halfmoon.client.core.push import PushCore
+from halfmoon.client.core.consume.offsets import UNKNOWN, LocalOffsets, RemoteOffsets
+from halfmoon.client.core.consume.push_consumer import PushCore
 from halfmoon.effects import Call, Op, sleep
 from halfmoon.errors import NetworkError
 from halfmoon.model import ConsumeFrom, MessageModel, MessageQueue, StoredMessage

@@ -1,4 +1,4 @@
-"""`SimDisk`: a disk in memory that forgets. The same ports as `halfmoon.shell.disk`, with faults drawn from a seeded `Random`.
+"""`SimDisk`: a disk in memory that forgets. The same ports as `runtime.files.disk`, with faults drawn from a seeded `Random`.
 
 What a real machine may do, it may do: keep any subset of the pages that were not synced, each in any version that was ever
 written back; keep or lose names made or removed since their directory was synced; fail a sync and drop the pages; be full; have no

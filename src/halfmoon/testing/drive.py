@@ -1,7 +1,7 @@
 """Runs operations (generators over `halfmoon.effects`) in virtual time, with real frames over the simulated network.
 
-`Driver` is to a simulation what `halfmoon.shell.drive` is to asyncio: the same operation runs under both. `Calls` keeps one
-connection an address, as a client does, and matches replies by opaque. Nothing here knows what an operation is for.
+`Driver` is to a simulation what `runtime.drivers.asyncio_driver` is to asyncio: the same operation runs under both. `Calls` keeps
+one connection an address, as a client does, and matches replies by opaque. Nothing here knows what an operation is for.
 """
 
 from __future__ import annotations

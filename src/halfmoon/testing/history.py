@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from halfmoon.limits import CONNECTION_IDLE_MS
-from halfmoon.store.fsck import fsck
+from halfmoon.store.check.fsck import fsck
 from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.asking import ask, call, contents
 from halfmoon.testing.checkers import check, routes_agree

@@ -1,4 +1,4 @@
-"""Runs a `ports.Core` in virtual time, the way the shell runs it on sockets: a turn collects bytes, then one commit.
+"""Runs a `ports.Core` in virtual time, the way the runtime runs it on sockets: a turn collects bytes, then one commit.
 
 A `CoreHost` is one machine with one process at a time: it can be booted, stopped cleanly, killed and lose its power. `Work` takes
 as long as its device does (drawn from the seed), its effect on the disk comes somewhere in between, and what a killed process
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from halfmoon.effects import Close, Gather, Op, Spawn, Start, Work, Write
 from halfmoon.ports import Core
-from halfmoon.shell.clock import Clock
-from halfmoon.shell.serve import STEP_MS
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.server.serve import STEP_MS
 from halfmoon.testing.disk import Stopped
 from halfmoon.testing.drive import Calls, Driver, Task
 from halfmoon.testing.network import End, Network
@@ -206,7 +206,7 @@ class _Life:
             self._host.on_stopped()
 
     def _tell_steps(self) -> None:
-        """Tell the core when the clock was set since it was last told, as the shell does."""
+        """Tell the core when the clock was set since it was last told, as the runtime does."""
         ahead_ms = self._host.ahead_ms()
         if abs(by_ms := ahead_ms - self._ahead_ms) >= STEP_MS:
             self._ahead_ms = ahead_ms
@@ -279,7 +279,7 @@ class _Life:
         self._guarded(done)
 
     def _watched(self, operation: Any) -> Generator[Any, Any, Any]:
-        """The same operation; after each of its steps a turn comes, as in the shell."""
+        """The same operation; after each of its steps a turn comes, as in the runtime."""
         value: Any = None
         error: BaseException | None = None
         while True:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from halfmoon.client.core.selector import select_by_hash
+from halfmoon.client.core.produce.selector import select_by_hash
 from halfmoon.effects import Op, sleep
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, MessageQueue, StoredMessage

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from halfmoon.client.core.member import Held
-from halfmoon.client.core.poll import PollCore
+from halfmoon.client.core.consume.member import Held
+from halfmoon.client.core.consume.pull_consumer import PollCore
 from halfmoon.effects import Op, sleep
 from halfmoon.errors import HalfmoonError, NotRunning
 from halfmoon.model import ConsumeFrom, Message, MessageQueue

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from halfmoon.client.core.listener import ConsumeContext
+from halfmoon.client.core.consume.listener import ConsumeContext
 from halfmoon.effects import Op, sleep
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, StoredMessage

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from halfmoon.shell.serve import STEP_MS
+from halfmoon.runtime.server.serve import STEP_MS
 from halfmoon.testing.checkers import PROBLEMS_MAX, may_be_gone
 from halfmoon.testing.ledger import Contents
 from halfmoon.testing.txledger import Asked, Ended, TxLedger

@@ -12,7 +12,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from halfmoon.store.fsck import fsck
+from halfmoon.store.check.fsck import fsck
 from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.asking import contents
 from halfmoon.testing.checkers import offsets_unique_and_dense, reads_stable

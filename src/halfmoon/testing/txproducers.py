@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import structs
 
-from halfmoon.client.core.transaction import Stored
+from halfmoon.client.core.produce.transaction import Stored
 from halfmoon.effects import Call, Gather, Op, Tell, sleep
 from halfmoon.errors import HalfmoonError, NetworkError, SendFailed
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, StoredMessage

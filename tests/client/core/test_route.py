@@ -9,7 +9,7 @@ import pytest
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import RouteTable, publish_info, read_queues, route_of
-from halfmoon.client.core.troubles import Troubles
+from halfmoon.client.core.trouble_log import Troubles
 from halfmoon.client.settings import ProducerSettings, settings_of
 from halfmoon.errors import ConnectFailed, NetworkError, NoRoute, NotWritable
 from halfmoon.model import MessageQueue

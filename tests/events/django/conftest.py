@@ -17,8 +17,8 @@ from django.db import connections
 from django.test.utils import override_settings, setup_test_environment
 
 from halfmoon.events.testing import MemoryBus
-from tests.events.databases import Postgres
 from tests.events.mariadb import MariaDB
+from tests.events.real_databases import Postgres
 
 DIRECTORY = Path(tempfile.mkdtemp(prefix="halfmoon-django-"))
 atexit.register(shutil.rmtree, DIRECTORY, ignore_errors=True)

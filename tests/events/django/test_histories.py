@@ -12,7 +12,7 @@ from django.db import DatabaseError, connections, transaction
 from halfmoon.events import Codecs
 from halfmoon.events.django import atomic, events
 from halfmoon.events.django.models import Token
-from halfmoon.events.envelope import event_of
+from halfmoon.events.encoding.envelope import event_of
 from halfmoon.events.testing import MemoryBus
 from tests.events.django.conftest import empty
 from tests.events.django.orders.models import Order

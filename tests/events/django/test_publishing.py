@@ -28,7 +28,7 @@ from halfmoon.events import (
 from halfmoon.events.django import atomic, events
 from halfmoon.events.django.models import Token
 from halfmoon.events.django.project import project
-from halfmoon.events.envelope import event_of
+from halfmoon.events.encoding.envelope import event_of
 from halfmoon.events.testing import MemoryBus
 from tests.events.django.orders.models import Line, Order
 

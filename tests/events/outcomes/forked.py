@@ -21,7 +21,7 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = (
     *("tests.events.outcomes.shop", "tests.events.outcomes.victim", "tests.events.outcomes.consuming_victim"),
-    *("halfmoon.cli.main", "halfmoon.cli.outbox"),
+    *("halfmoon.cli.main", "halfmoon.cli.outbox.commands"),
 )
 DRIVERS = ("sqlite3", "psycopg", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite")
 """What is imported before the first fork: the programs, and what they would import late. Importing them opens nothing."""

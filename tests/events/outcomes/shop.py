@@ -21,8 +21,8 @@ from halfmoon.errors import TopicNotFound
 from halfmoon.events import Consumers, Event, Published, Publisher
 from halfmoon.events.consuming.on import Handler
 from halfmoon.testing.local import LocalCluster
+from halfmoon.wire.bodies.transactions import Transaction
 from halfmoon.wire.command import Command
-from halfmoon.wire.transactions import Transaction
 from tests.events.outcomes.network import END_TRANSACTION, Network
 
 CODE = "EC_PAID"

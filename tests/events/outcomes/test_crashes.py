@@ -12,8 +12,8 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
 from halfmoon.testing.local import LocalCluster
-from tests.events.databases import Postgres
 from tests.events.outcomes.shop import Shop, until
+from tests.events.real_databases import Postgres
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from halfmoon.spark import sink, stream
-from halfmoon.spark.source import HalfmoonSource
+from halfmoon.spark.sink import sink
+from halfmoon.spark.source import stream
+from halfmoon.spark.source.source import HalfmoonSource
 from tests.spark.waiting import until
 
 

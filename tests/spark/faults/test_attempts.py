@@ -9,10 +9,10 @@ import pytest
 
 from halfmoon import MessageQueue
 from halfmoon.client.batches import BatchName, BatchTransactions
-from halfmoon.spark.sink_exactly import NotDecided, Prepared, prepare, settle
-from halfmoon.spark.sink_options import SinkOptions
+from halfmoon.spark.sink.exactly_once import NotDecided, Prepared, prepare, settle
+from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.testing.local import LocalCluster
-from halfmoon.wire.batches import BatchPromise
+from halfmoon.wire.bodies.batches import BatchPromise
 from halfmoon.wire.record import BatchItem, encode_batch
 from tests.spark.faults.topics import Topics
 

@@ -16,8 +16,8 @@ from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.sink_exactly import prepare
-from halfmoon.spark.sink_options import sink_options
+from halfmoon.spark.sink.exactly_once import prepare
+from halfmoon.spark.sink.options import sink_options
 from halfmoon.wire.record import decode_records
 from tests.spark.waiting import until
 

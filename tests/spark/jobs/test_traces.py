@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.spark.jobs import traces
-from halfmoon.wire.traces import TraceRecord, encode_traces
+from halfmoon.wire.bodies.traces import TraceRecord, encode_traces
 from tests.spark.jobs.frames import BEGIN_MS, at, frame, row
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from halfmoon.spark.lake.arrivals import Dedup, without_copies
 from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.manifest import Copies, Part, Span, manifest_of
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.rows import schema_of
+from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import KINDS, table_of
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ from halfmoon.spark.lake import ingest as module
 from halfmoon.spark.lake import manifest as manifests
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.options import source_options
-from halfmoon.spark.plan import Range
+from halfmoon.spark.source.options import source_options
+from halfmoon.spark.source.plan import Range
 from tests.spark.lake.tables import table_of
 
 OPTIONS = {"endpoints": "127.0.0.1:9876", "topic": "orders", "emit": "ranges"}

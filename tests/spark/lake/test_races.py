@@ -21,7 +21,7 @@ from halfmoon.spark.lake.iceberg import Iceberg
 from halfmoon.spark.lake.ledger import TRIES, Ledger, State
 from halfmoon.spark.lake.manifest import Manifest, Span, manifest_of
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.rows import schema_of
+from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import table_of
 
 pytestmark = pytest.mark.slow

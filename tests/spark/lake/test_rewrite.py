@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from halfmoon.spark import rows as messages
 from halfmoon.spark.lake import rewrite as module
 from halfmoon.spark.lake.files import layout_for, write
 from halfmoon.spark.lake.manifest import DataFile
 from halfmoon.spark.lake.rewrite import Work
+from halfmoon.spark.source import rows as messages
 
 
 def files(place: Path, count: int, rows: int, body: bytes = b"x") -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from halfmoon.spark.lake.files import layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
 from halfmoon.spark.lake.manifest import Span, manifest_of
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.rows import schema_of
+from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import table_of
 
 

@@ -22,10 +22,10 @@ from halfmoon.cli.demo.ledgers import Counts
 from halfmoon.cli.demo.pipeline import Pipeline, missing
 from halfmoon.cli.demo.processes import Cast
 from halfmoon.cli.demo.story import Ending, Play, Watch
-from halfmoon.cli.lines import say
-from halfmoon.cli.options import Json
-from halfmoon.cli.output import console, show_json, show_table
-from halfmoon.cli.spark_options import check_plot
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import Json
+from halfmoon.cli.shared.output import console, show_json, show_table
+from halfmoon.cli.spark.options import check_plot
 
 app = typer.Typer(add_completion=False)
 

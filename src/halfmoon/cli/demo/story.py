@@ -30,7 +30,7 @@ from halfmoon.cli.demo.ledgers import (
 from halfmoon.cli.demo.orders import wants_reminder
 from halfmoon.cli.demo.pipeline import DRIVER, Brought, Driver, Half, Pipeline, compared
 from halfmoon.cli.demo.processes import Cast, DemoFailed
-from halfmoon.cli.looking import FIRST, read, starts_and_ends
+from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
 from halfmoon.errors import HalfmoonError, QueryNotFound
 
 QUEUES = 4

@@ -16,7 +16,7 @@ from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import INNER_PRODUCER, wrap
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import RouteTable
-from halfmoon.client.core.troubles import Troubles
+from halfmoon.client.core.trouble_log import Troubles
 from halfmoon.client.settings import ClientSettings
 from halfmoon.effects import Op, Signal, gather, sleep, steady, wait
 from halfmoon.errors import HalfmoonError, PeerError

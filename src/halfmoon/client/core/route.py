@@ -1,6 +1,6 @@
 """Routes: which brokers hold a topic, cached, refreshed and turned into queues to send to and to read from.
 
-Holds the addresses of brokers. Asks name servers through operations; chooses no queue (see `halfmoon.client.core.faults`).
+Holds the addresses of brokers. Asks name servers through operations; chooses no queue (see `halfmoon.client.core.produce.faults`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from halfmoon.client.core.nameservers import NameServers
-from halfmoon.client.core.troubles import Troubles
+from halfmoon.client.core.trouble_log import Troubles
 from halfmoon.effects import Op, Signal, spawn, steady, wait
 from halfmoon.errors import HalfmoonError, NoNameServer, NoNameServerAnswers, NoRoute, NotWritable, TopicNotFound, broker_error
 from halfmoon.model import MessageQueue

@@ -17,13 +17,13 @@ from typing import Any, Protocol, Self, TypeVar
 
 from halfmoon.client.aio import AsyncPushConsumer, ConsumeContext, PushSettings
 from halfmoon.errors import HalfmoonError, UsageError
-from halfmoon.events.codec import Codecs, make_payload_known
-from halfmoon.events.consuming.beginning import skip_what_was_missed
 from halfmoon.events.consuming.dispatch import Dispatch, Outcome
 from halfmoon.events.consuming.loop import LoopThread
 from halfmoon.events.consuming.on import Handler, handlers_of
+from halfmoon.events.consuming.starting import skip_what_was_missed
 from halfmoon.events.dedup import KEEP_S, Ledger, create_tables, ledger_of, require_table
-from halfmoon.events.dedup.cleaning import keep_purging
+from halfmoon.events.dedup.retention import keep_purging
+from halfmoon.events.encoding.codec import Codecs, make_payload_known
 from halfmoon.limits import RECONSUME_MAX
 from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageModel, MessageQueue, StoredMessage
 

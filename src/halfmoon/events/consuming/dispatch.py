@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from halfmoon.errors import HalfmoonError, UsageError
-from halfmoon.events.codec import Codecs
 from halfmoon.events.consuming.context import ConsumerContext
 from halfmoon.events.consuming.on import EVERY, Handler
 from halfmoon.events.dedup import Consumed, Ledger, note_of
-from halfmoon.events.envelope import CODE, event_of, headline, topic_of
+from halfmoon.events.encoding.codec import Codecs
+from halfmoon.events.encoding.envelope import CODE, event_of, headline, topic_of
 from halfmoon.events.event import Event
 from halfmoon.events.tracing import span, step
 from halfmoon.model import StoredMessage

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from halfmoon.errors import UsageError
-from halfmoon.events.codec import Codecs
+from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.event import check_code, check_name
 
 HANDLERS_MAX = 10_000

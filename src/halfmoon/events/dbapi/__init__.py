@@ -20,14 +20,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from halfmoon.errors import UsageError
-from halfmoon.events import certainty
 from halfmoon.events.context import LocalTransaction, active_transactions
-from halfmoon.events.database import Busy, Refused, Rows, Values
+from halfmoon.events.databases import error_classification
+from halfmoon.events.databases.database import Busy, Refused, Rows, Values
+from halfmoon.events.databases.opened import opened_here
+from halfmoon.events.databases.tables import TableMissing, TableOutdated, named_in
 from halfmoon.events.dbapi.driver import autocommits, dialect_of, paramstyle_of, written
 from halfmoon.events.dbapi.proxy import ProxyConnection, undone
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.opened import opened_here
-from halfmoon.events.tables import TableMissing, TableOutdated, named_in
 
 __all__ = ["DbapiProvider", "ProxyConnection", "provider"]
 
@@ -208,12 +208,12 @@ def mapped(statement: str = "") -> Iterator[None]:
     except Exception as error:
         if isinstance(error, Refused | Busy | TableMissing):
             raise
-        if certainty.duplicate(error):
+        if error_classification.duplicate(error):
             raise Refused(str(error)) from error
-        if certainty.busy(error):
+        if error_classification.busy(error):
             raise Busy(str(error)) from error
-        if certainty.no_table(error) and (table := named_in(statement)):
+        if error_classification.no_table(error) and (table := named_in(statement)):
             raise TableMissing(table) from error
-        if certainty.no_column(error) and (table := named_in(statement)):
+        if error_classification.no_column(error) and (table := named_in(statement)):
             raise TableOutdated(table) from error
         raise

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from halfmoon.errors import UsageError
-from halfmoon.events.database import Values
+from halfmoon.events.databases.database import Values
 
 _DIALECTS = {
     "sqlite3": "sqlite",

@@ -13,10 +13,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from halfmoon.events import certainty, mysql, sqlite
 from halfmoon.events.context import LocalTransaction, Status, adopt, bind
+from halfmoon.events.databases import error_classification, mysql, sqlite
+from halfmoon.events.databases.opened import opened
 from halfmoon.events.dbapi.driver import autocommits, in_transaction, speaks_of_transactions, words
-from halfmoon.events.opened import opened
 
 _RUNNING = {"execute", "executemany", "executescript", "callproc", "copy", "stream", "copy_expert", "copy_from", "copy_to"}
 _OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_opening"}
@@ -158,7 +158,7 @@ class ProxyConnection:
             commit()
         except BaseException as error:
             if self._dialect == "mysql" or not in_transaction(self._real):  # MySQL keeps none open, and says what was last
-                self._ended(Status.ROLLED_BACK if certainty.refused(error) or given_up else Status.UNKNOWN)
+                self._ended(Status.ROLLED_BACK if error_classification.refused(error) or given_up else Status.UNKNOWN)
             raise
         self._ended(Status.ROLLED_BACK if given_up else Status.COMMITTED)
 
@@ -200,7 +200,7 @@ class ProxyConnection:
             self._ended(_by_statement(said, error, given_up))
 
     def _given_up(self) -> bool:
-        return self._dialect in {"postgresql", ""} and certainty.aborted(self._real)
+        return self._dialect in {"postgresql", ""} and error_classification.aborted(self._real)
 
     def _savepoint(self, said: list[str]) -> None:
         """Follow the savepoints of the outermost transaction by their names."""
@@ -247,7 +247,7 @@ def _by_statement(said: list[str], error: BaseException | None, given_up: bool) 
     if first in {"COMMIT", "END", "RELEASE"}:  # SQLite's outermost savepoint, with autocommit, is a transaction
         if error is None:
             return Status.COMMITTED
-        return Status.ROLLED_BACK if certainty.refused(error) else Status.UNKNOWN
+        return Status.ROLLED_BACK if error_classification.refused(error) else Status.UNKNOWN
     return Status.UNKNOWN if error is None else Status.ROLLED_BACK  # a database gives a transaction up by an error
 
 
@@ -322,7 +322,7 @@ class ProxyBlock:
             swallowed = self._real.__exit__(kind, error, trace)
         except BaseException as failure:
             if not self._inner:
-                lost = error is None and not certainty.refused(failure) and not given_up
+                lost = error is None and not error_classification.refused(failure) and not given_up
                 connection._ended(Status.UNKNOWN if lost else Status.ROLLED_BACK)
             elif local is not None:
                 local.rollback_savepoint()

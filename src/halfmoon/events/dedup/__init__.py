@@ -18,13 +18,13 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from halfmoon.errors import UsageError
-from halfmoon.events import tokens
+from halfmoon.events.checks import tokens
 from halfmoon.events.context import LocalTransaction, Synchronization
-from halfmoon.events.database import Provider, Refused, Rows
+from halfmoon.events.databases.database import Provider, Refused, Rows
+from halfmoon.events.databases.retention import remove_old
+from halfmoon.events.databases.tables import CONSUMED
 from halfmoon.events.errors import NameRefused
 from halfmoon.events.event import check_id
-from halfmoon.events.removal import remove_old
-from halfmoon.events.tables import CONSUMED
 
 KEEP_S = 7 * 24 * 3600
 """Seconds that ids are kept unless told otherwise: brokers keep messages for three days, redeliveries take five hours."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from halfmoon.events.database import Provider
+from halfmoon.events.databases.database import Provider
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection
 from halfmoon.events.dbapi.driver import autocommits
 from halfmoon.events.dedup import Note, Notes, OwnCommit

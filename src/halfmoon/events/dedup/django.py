@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import close_old_connections, connections
 
-from halfmoon.events.database import Provider
+from halfmoon.events.databases.database import Provider
 from halfmoon.events.dedup import Note, Notes
 from halfmoon.events.django import atomic, provider
 

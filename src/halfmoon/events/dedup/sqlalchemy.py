@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import scoped_session, sessionmaker
 from sqlalchemy.util import greenlet_spawn
 
-from halfmoon.events.database import Provider
+from halfmoon.events.databases.database import Provider
 from halfmoon.events.dedup import Ledger, Note, Notes, OwnCommit
 from halfmoon.events.sqlalchemy import begin, begin_async, provider
 from halfmoon.events.sqlalchemy.asyncio_side import kinds

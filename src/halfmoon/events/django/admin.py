@@ -14,13 +14,13 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 
+from halfmoon.events.checks.tokens import PRESENT
 from halfmoon.events.django.configuration import configuration
 from halfmoon.events.django.databases import provider
 from halfmoon.events.django.models import Consumed, OutboxEvent, Token
 from halfmoon.events.django.pending import pending
 from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.outbox import status as outbox_status
-from halfmoon.events.tokens import PRESENT
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]

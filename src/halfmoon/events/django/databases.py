@@ -18,12 +18,12 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from halfmoon.errors import UsageError
 from halfmoon.events import context
-from halfmoon.events.certainty import busy, duplicate, no_column, no_table
 from halfmoon.events.context import LocalTransaction
-from halfmoon.events.database import Busy, Refused, Values
+from halfmoon.events.databases.database import Busy, Refused, Values
+from halfmoon.events.databases.error_classification import busy, duplicate, no_column, no_table
+from halfmoon.events.databases.tables import TableMissing
 from halfmoon.events.django.watching import DjangoTransaction, in_transaction, watched
 from halfmoon.events.errors import TransactionEnded
-from halfmoon.events.tables import TableMissing
 
 _PLACE = re.compile(r"(?<![:\w]):([a-zA-Z_]\w*)")
 _OURS = re.compile(r"\bhalfmoon_[a-z]+\b")
@@ -140,7 +140,7 @@ class DjangoProvider:
 
 
 class DjangoRows:
-    """Runs statements on one connection; see `halfmoon.events.database.Rows`."""
+    """Runs statements on one connection; see `halfmoon.events.databases.database.Rows`."""
 
     def __init__(self, connection: BaseDatabaseWrapper, transaction: DjangoTransaction | None = None) -> None:
         self.dialect: str = connection.vendor

@@ -1,4 +1,4 @@
-"""Steps of migrations: tables of `halfmoon.events.tables` made and changed by its own statements. ``sqlmigrate`` shows them."""
+"""Steps of migrations: tables of `events.databases.tables` made and changed by its own statements. ``sqlmigrate`` shows them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from django.db import router
 from django.db.migrations.operations.base import Operation
 
-from halfmoon.events.tables import Table, create, migrate
+from halfmoon.events.databases.tables import Table, create, migrate
 
 
 class MakeTables(Operation):

@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.events import mysql
-from halfmoon.events.certainty import aborted, refused
 from halfmoon.events.context import LocalTransaction, Status, Synchronization, bind
-from halfmoon.events.sqlite import BEGIN, in_no_transaction
+from halfmoon.events.databases import mysql
+from halfmoon.events.databases.error_classification import aborted, refused
+from halfmoon.events.databases.sqlite import BEGIN, in_no_transaction
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper

@@ -107,7 +107,7 @@ class MemoryBroker:
     def _merged(self, message: Message, properties: dict[str, str], group: str | None, attempt: int) -> Record | None:
         """Return what a repeat repeats. ``group``: that of a half message, which repeats half messages only; None for others.
 
-        Follows `halfmoon.broker.repeats`.
+        Follows `halfmoon.broker.send.duplicates`.
         """
         if attempt == 1:
             return None
@@ -153,7 +153,7 @@ class MemoryBroker:
         self._seen.setdefault((stored.topic, stored.msg_id), record)
 
     def _commit(self, record: Record) -> None:
-        """Store a half message once more, where consumers see it. Follows `halfmoon.broker.halfrecord`."""
+        """Store a half message once more, where consumers see it. Follows `halfmoon.broker.transactions.half_record`."""
         half = record.stored
         properties = {name: text for name, text in half.properties.items() if name != CHECK_TIMES}
         place = self._place()

@@ -199,7 +199,7 @@ class Groups:
 
 
 def _copy(job: Job, reason: str, number: int) -> StoredMessage:
-    """Return the message as it is stored again, under an id of its own. Follows `halfmoon.broker.redelivery`."""
+    """Return the message as it is stored again, under an id of its own. Follows `halfmoon.broker.consumers.redelivery`."""
     message = job.message
     properties = {name: value for name, value in message.properties.items() if name not in _OF_THE_LAST_WAIT}
     properties.setdefault("RETRY_TOPIC", message.topic)

@@ -13,10 +13,10 @@ import msgspec
 
 from halfmoon.conversion import msgpack_decoder
 from halfmoon.events.context import LocalTransaction
-from halfmoon.events.database import Provider, Values
+from halfmoon.events.databases.database import Provider, Values
+from halfmoon.events.databases.tables import OUTBOX
 from halfmoon.events.errors import PayloadRefused
 from halfmoon.events.event import Event
-from halfmoon.events.tables import OUTBOX
 from halfmoon.model import Message
 
 PACKED_BYTES_MAX = 4 * 1024 * 1024 + 64 * 1024

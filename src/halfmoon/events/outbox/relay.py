@@ -22,7 +22,7 @@ from typing import Any, Self
 import msgspec
 
 from halfmoon.errors import NotRunning, SettingError
-from halfmoon.events.database import Busy, Provider, Rows
+from halfmoon.events.databases.database import Busy, Provider, Rows
 from halfmoon.events.event import Event
 from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.outbox import status as outbox_status

@@ -14,7 +14,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.errors import UsageError
 from halfmoon.events.context import LocalTransaction, active_transactions, bind
-from halfmoon.events.database import Rows, Values
+from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import endings
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 
-from halfmoon.events import certainty, mysql, sqlite
 from halfmoon.events.context import LocalTransaction, Status
+from halfmoon.events.databases import error_classification, mysql, sqlite
 from halfmoon.events.sqlalchemy.rows import dialect_of
 
 log = logging.getLogger("halfmoon.events")
@@ -103,7 +103,7 @@ def decided(records: Sequence[Record], *, returned: bool, goes_on: bool = False)
         return Status.UNKNOWN  # all of it or a part of it stays: the broker's check finds out whether the event's row does
     if not sent:
         return Status.ROLLED_BACK
-    certain = len(records) == 1 and (certainty.refused(sent[0].error) or sent[0].aborted)
+    certain = len(records) == 1 and (error_classification.refused(sent[0].error) or sent[0].aborted)
     return Status.ROLLED_BACK if certain else Status.UNKNOWN
 
 
@@ -162,7 +162,7 @@ def _commit_twophase(connection: Connection, xid: Any, is_prepared: bool) -> Non
 
 def _given_up(connection: Connection) -> bool:
     try:
-        return certainty.aborted(connection.connection.driver_connection)
+        return error_classification.aborted(connection.connection.driver_connection)
     except Exception:
         return False  # no connection any more: its commit will raise
 

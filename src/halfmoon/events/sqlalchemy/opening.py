@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from halfmoon.events.opened import Opening, opened, opened_here
+from halfmoon.events.databases.opened import Opening, opened, opened_here
 
 _COVERED = "_halfmoon_covered"
 _OPENING = "halfmoon_opening"

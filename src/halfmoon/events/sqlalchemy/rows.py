@@ -20,9 +20,9 @@ from sqlalchemy.util import greenlet_spawn
 from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
-from halfmoon.events import certainty, sqlite
-from halfmoon.events.database import Busy, Refused, Rows, Values
-from halfmoon.events.tables import TableMissing, TableOutdated, named_in
+from halfmoon.events.databases import error_classification, sqlite
+from halfmoon.events.databases.database import Busy, Refused, Rows, Values
+from halfmoon.events.databases.tables import TableMissing, TableOutdated, named_in
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,13 +47,13 @@ def mapped(statement: str = "") -> Iterator[None]:
     except (exc.MissingGreenlet, exc.StatementError) as error:
         if isinstance(error, exc.MissingGreenlet) or isinstance(error.orig, exc.MissingGreenlet):
             raise UsageError(_BLOCKING) from error
-        if certainty.duplicate(error):
+        if error_classification.duplicate(error):
             raise Refused(str(error.orig)) from error
-        if certainty.busy(error):
+        if error_classification.busy(error):
             raise Busy(str(error.orig)) from error
-        if certainty.no_table(error) and (table := named_in(statement)):
+        if error_classification.no_table(error) and (table := named_in(statement)):
             raise TableMissing(table) from error
-        if certainty.no_column(error) and (table := named_in(statement)):
+        if error_classification.no_column(error) and (table := named_in(statement)):
             raise TableOutdated(table) from error
         raise
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.spark.jobs.reading import Ends, Place, ends_of, frame_of
 from halfmoon.spark.lake.table import LakeTable
-from halfmoon.spark.rows import COLUMNS
+from halfmoon.spark.source.rows import COLUMNS
 
 _TOKEN = re.compile(
     r"(?P<skip>--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from halfmoon.client.ranges import Ranges
 from halfmoon.errors import NoRoute
-from halfmoon.spark.options import source_options
-from halfmoon.spark.reading import client_of
-from halfmoon.spark.rows import COLUMNS, schema_of
+from halfmoon.spark.source.options import source_options
+from halfmoon.spark.source.reading import client_of
+from halfmoon.spark.source.rows import COLUMNS, schema_of
 
 Ends = dict[tuple[str, str, int], tuple[int, int]]
 """(topic, broker, queue) → (first offset, offset behind the last)."""

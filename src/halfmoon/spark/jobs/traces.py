@@ -1,6 +1,6 @@
 """Trace records as rows: what clients with tracing switched on sent to a trace topic. Works on DataFrames; asks no broker.
 
-Follows TraceDataEncoder (RocketMQ 4.9.8), read by `halfmoon.wire.traces`.
+Follows TraceDataEncoder (RocketMQ 4.9.8), read by `halfmoon.wire.bodies.traces`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType
 
-from halfmoon.wire.traces import END_TRANSACTION, PUB, SUB_AFTER, TraceRecord, decode_traces
+from halfmoon.wire.bodies.traces import END_TRANSACTION, PUB, SUB_AFTER, TraceRecord, decode_traces
 
 _SCHEMA = pa.schema([
     ("kind", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("msgId", pa.string()), ("clientGroup", pa.string()),

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from halfmoon.errors import UsageError
-from halfmoon.spark import rows
 from halfmoon.spark.lake import bodies
 from halfmoon.spark.lake.ledger import QUARANTINE, sync_folder
 from halfmoon.spark.lake.manifest import DataFile, Part, Span
+from halfmoon.spark.source import rows
 
 COMPRESSIONS = ("snappy", "zstd", "none")
 PARTITIONS = {"": "", "day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}

@@ -18,17 +18,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark import positions
 from halfmoon.spark.lake.arrivals import Dedup, without_copies
 from halfmoon.spark.lake.files import Layout
 from halfmoon.spark.lake.ledger import TableChanged, now_ms
+from halfmoon.spark.lake.maintenance import compact, vacuum
 from halfmoon.spark.lake.manifest import Copies, Manifest, Part, Queue, TooManyFiles, check_id, ends, manifest_of, read, span_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.tasks import report
-from halfmoon.spark.lake.upkeep import compact, vacuum
-from halfmoon.spark.options import SourceOptions, source_options
-from halfmoon.spark.plan import Range, plan
-from halfmoon.spark.reading import client_of, cores
+from halfmoon.spark.source import positions
+from halfmoon.spark.source.options import SourceOptions, source_options
+from halfmoon.spark.source.plan import Range, plan
+from halfmoon.spark.source.reading import client_of, cores
 
 BATCH_OFFSETS = 4_000_000
 """Offsets of one batch of `ingest`: seconds of work, so that a kill costs seconds."""

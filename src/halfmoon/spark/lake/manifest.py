@@ -16,7 +16,7 @@ import msgspec
 
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import StoreError, UsageError
-from halfmoon.spark.plan import Range
+from halfmoon.spark.source.plan import Range
 
 VERSION = 1
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from halfmoon.spark.lake.files import Layout, write
 from halfmoon.spark.lake.manifest import Span, span_of, text
-from halfmoon.spark.options import SourceOptions
-from halfmoon.spark.plan import Range
-from halfmoon.spark.reading import DataLoss, reads_of
-from halfmoon.spark.rows import batch_of, schema_of
+from halfmoon.spark.source.options import SourceOptions
+from halfmoon.spark.source.plan import Range
+from halfmoon.spark.source.reading import DataLoss, reads_of
+from halfmoon.spark.source.rows import batch_of, schema_of
 
 
 def report(layout: Layout, options: SourceOptions, found: Sequence[Range]) -> str:

@@ -1,6 +1,6 @@
 """Requests of batch transactions: many messages from many tasks that become visible once, whole and in order, or never.
 
-Halfmoon's own; an Apache broker answers 3. Declares fields, decides nothing; bodies and checksums stand in `halfmoon.wire.batches`.
+Halfmoon's own; an Apache broker answers 3. Declares fields, decides nothing; bodies and checksums stand in `wire.bodies.batches`.
 
 A batch is named by a transactional id (whose stream it is) and a number that grows. What one try of one task sends is an
 *attempt*, named at random. The brokers that hold messages are *participants*; one broker is the *coordinator* of the
@@ -167,7 +167,7 @@ class CoordinateBatches(Header, kw_only=True):
 
     Only who is known as ``instead_of`` is replaced, and a broker that has decided batches never gives them away. A client asks all
     brokers before the first piece and tells those that do not know; what to do when they disagree stands in
-    `halfmoon.client.core.coordinator`.
+    `halfmoon.client.core.produce.coordinator`.
     """
 
     transactional_id: str

@@ -18,7 +18,7 @@ class RecallMessageReply(Header):
 
 @request(370, "RECALL_MESSAGE", reply=RecallMessageReply, since="5.x")
 class RecallMessage(Header, kw_only=True):
-    """Cancel a message that waits for a point in time, by the handle that its sender was given (`halfmoon.wire.delays`)."""
+    """Cancel a message that waits for a point in time, by the handle that its sender was given (`halfmoon.wire.bodies.delays`)."""
 
     producer_group: str | None = None
     topic: str

@@ -29,7 +29,7 @@ LitePullMessageReply = PullMessageReply
 class PullMessage(Header):
     """Read messages of one queue from an offset; may wait for new ones. ``sys_flag`` holds the bits of `halfmoon.wire.flags`.
 
-    Which of the numbers that may be missing must be there depends on those bits (`halfmoon.broker.pull.fields_used`).
+    Which of the numbers that may be missing must be there depends on those bits (`halfmoon.broker.pull.pulls.fields_used`).
     """
 
     consumer_group: str

@@ -1,6 +1,6 @@
 """The requests that read much of one queue at once, and that tell how much there is. Declare fields, decide nothing.
 
-Halfmoon's own; an Apache broker answers 3. Bodies stand in `halfmoon.wire.weights`.
+Halfmoon's own; an Apache broker answers 3. Bodies stand in `halfmoon.wire.bodies.weights`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from halfmoon.errors import HalfmoonError
-from halfmoon.events import dedup, tokens
-from halfmoon.events.database import Busy
+from halfmoon.events import dedup
+from halfmoon.events.checks import tokens
+from halfmoon.events.databases.database import Busy
 from halfmoon.events.django.configuration import configuration
 from halfmoon.events.django.databases import provider
 

@@ -1,0 +1,1 @@
+"""Batch transactions: what many tasks sent becomes visible once, whole, or never."""

@@ -1,0 +1,495 @@
+"""Batch transactions: what many tasks sent becomes visible once, whole and in order, or never. The service of one broker.
+
+A broker is *participant* for the messages that it holds and *coordinator* for the ids that fall to it; often both. The parts:
+`batchrecords` (what is written), `batchstate` (what is known), `batchcoordinator` (decisions), `batchdoubt` (what participants
+ask), `batchpublishing` (order, each once), `batchlist` (what operators ask).
+
+Nothing is answered that a crash could take back: a vote, a decision, a promise to give an attempt up and an application are on the
+device first, in whatever flush mode.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from halfmoon.broker.batches.coordinator import Coordinator
+from halfmoon.broker.batches.in_doubt import Doubt
+from halfmoon.broker.batches.publishing import GIVEN_FLAGS, Publishing, drafts_of, may_wait
+from halfmoon.broker.batches.query import Listing
+from halfmoon.broker.batches.records import (
+    PIECES,
+    Applied,
+    Dropped,
+    Finished,
+    Forgotten,
+    Journal,
+    PieceFound,
+    Snapshot,
+    Step,
+    Voted,
+)
+from halfmoon.broker.batches.state import Application, Attempt, Stream, Streams
+from halfmoon.broker.context import Context
+from halfmoon.broker.delay.delay import Delays
+from halfmoon.broker.fewer import Fewer
+from halfmoon.broker.names import BATCH_TOPIC, FORBIDDEN_TO_SEND, TEMPLATE_TOPIC, check_topic
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.send.pending_replies import refused
+from halfmoon.broker.send.sends import Sends
+from halfmoon.effects import Op
+from halfmoon.errors import BrokerError, CorruptRecord, InvalidParameter, MessageRefused, NoPermission, SystemBusy
+from halfmoon.store.journal import pin, room_wanted_below
+from halfmoon.wire.bodies.batches import ATTEMPTS_MAX, BATCH_BODY, ONE_RUN, BatchPromise, BatchPromises, piece_checksum
+from halfmoon.wire.headers.batch import (
+    AbortBatch,
+    AbortBatchReply,
+    ApplyBatch,
+    ApplyBatchReply,
+    CoordinateBatches,
+    DecideBatch,
+    ListBatches,
+    PrepareBatch,
+    PrepareBatchReply,
+    ResolveBatch,
+    VoteBatch,
+    VoteBatchReply,
+)
+from halfmoon.wire.json import from_json
+
+LOOK_MS, IDLE_LOOK_MS = 1000, 60_000
+"""How often attempts are looked at that may have expired; and where there are none, ids that nobody uses."""
+AGAIN_MS = 100
+"""How long publishing rests that the store refused."""
+SNAPSHOT_STEPS, SNAPSHOT_MS = 2000, 3_600_000
+"""A snapshot is due so many steps, or so long, after the last: a start reads what lies behind it, and log files from it on stay."""
+PIECE_TIMEOUT_MIN_MS = 1000
+
+
+class Batches:
+    """All of it. ``start`` has an operation driven in the background; ``host`` and ``name_servers`` are this broker's."""
+
+    def __init__(
+        self, context: Context, sends: Sends, delays: Delays, name_servers: Iterable[str], start: Callable[[Op[None], str], None]
+    ) -> None:
+        settings, store, topics, now = context.settings, context.store, context.topics, context.started_ms
+        self._settings, self._store, self._topics, self._sends = settings, store, topics, sends
+        self._fewer = Fewer(logging.getLogger("halfmoon.broker.batches"), now)
+        self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
+        self.streams = Streams()
+        self._journal = Journal(store, sends)
+        self.durable = context.durable
+        self._firsts = context.firsts
+        self.publishing = Publishing(store, sends, topics, delays, self._fewer.warning)
+        self.coordinator = Coordinator(settings.name, self.streams, self.durable, self.write, self._stream, self.counters)
+        self.doubt = Doubt(self, settings.name, list(name_servers), start, self._fewer.warning)
+        self.listing = Listing(settings.name, self.streams, self.publishing, self.counters)
+        self._waiting: dict[tuple[str, int], list[Request]] = {}
+        """Requests to apply that are answered once their batch is published."""
+        self._finishing: set[str] = set()
+        """Ids with a batch that is in the log to its end, and not durable yet."""
+        self._blocked_ms = 0
+        self._stuck: set[str] = set()
+        """Ids with a batch to publish with a piece that cannot be read any more."""
+        self._steps = 0
+        self._snapshot_ms = now
+        self._kept_from: int | None = None
+        """Where the first step lies that a start needs."""
+        self._look_ms = now
+        self._restore(now)
+        pin(store, self.needed_from)
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            PrepareBatch: self.prepare,
+            VoteBatch: self.vote,
+            DecideBatch: self.coordinator.decide,
+            ApplyBatch: self.apply,
+            ResolveBatch: self.coordinator.resolve,
+            AbortBatch: self.abort,
+            ListBatches: self.listing.list,
+            CoordinateBatches: self.coordinator.coordinate,
+        }
+
+    def _restore(self, now: int) -> None:
+        """Read the log; what was being published goes on."""
+        for place, store_ms, found in self._journal.replay():
+            if isinstance(found, PieceFound):
+                self.streams.piece(found, restored=True)
+                continue
+            self._kept_from = place if self._kept_from is None else self._kept_from
+            if isinstance(found, Snapshot):
+                if not self.streams.table:
+                    self.streams.restore(found, place)
+                    self._snapshot_ms = store_ms
+            else:
+                self.streams.take(found, store_ms, place)
+                self._steps += 1
+        for stream in self.streams.table.values():  # nobody could be heard meanwhile
+            for attempt in stream.attempts.values():
+                attempt.heard_ms = now
+        self._publishing = self._unfinished()
+        self.publishing.resume((name, each) for name, stream in self._publishing.items() for each in stream.applying.values())
+
+    def _unfinished(self) -> dict[str, Stream]:
+        """Return the ids whose batches a start found published in part, or not at all."""
+        return {stream.name: stream for stream in self.streams.table.values() if stream.applying}
+
+    def needed_from(self) -> int:
+        """Return the physical offset from which on log files hold something that is needed."""
+        places = (self._kept_from, self.streams.needed_from())
+        return min((place for place in places if place is not None), default=self._store.end_offset)
+
+    # ------------------------------------------------------------ the log
+
+    def write(self, step: Step, now: int) -> None:
+        """Write a step and carry it out. Raises what `Sends.append` does: then nothing was changed."""
+        place = self._journal.write(step, now)
+        self._kept_from = place if self._kept_from is None else self._kept_from
+        self.streams.take(step, now, place)
+        self._steps += 1
+
+    def _snapshot(self, now: int) -> None:
+        self._kept_from = self._journal.write(self.streams.snapshot(self._store.queue_max(BATCH_TOPIC, PIECES)), now)
+        self._snapshot_ms, self._steps = now, 0
+
+    def _stream(self, id: str, now: int) -> Stream:
+        """Return an id's stream, made when it is missing. Raises SystemBusy (2) when there are too many."""
+        if id not in self.streams.table and len(self.streams) >= self._settings.batch_ids_max:
+            self._make_room(now)
+        self._look_ms = min(self._look_ms, now + LOOK_MS)
+        return self.streams.ensure(id, now, self._store.end_offset)
+
+    # ------------------------------------------------------------ first phase
+
+    def prepare(self, request: Request) -> Reply | None:
+        """Keep a piece of an attempt (31030)."""
+        h, now = request.header(PrepareBatch), request.now
+        check_names(h.transactional_id, h.attempt, h.coordinator)
+        if min(h.batch_id, h.partition, h.first_seq) < 0:
+            raise InvalidParameter("batch id, partition and first sequence are 0 or more")
+        if (h.sys_flag or 0) & ~GIVEN_FLAGS:
+            raise InvalidParameter(f"a piece may say how its bodies are compressed, and nothing else: sysFlag {h.sys_flag}")
+        if h.timeout_ms is not None and not PIECE_TIMEOUT_MIN_MS <= h.timeout_ms <= self._settings.batch_timeout_max_ms:
+            raise InvalidParameter(
+                f"a timeout of {h.timeout_ms} ms is not between {PIECE_TIMEOUT_MIN_MS} and {self._settings.batch_timeout_max_ms} "
+                "(batch_timeout_max_ms)"
+            )
+        self._check_place(h.topic, h.queue_id, now)
+        stream = self.streams.get(h.transactional_id)
+        if stream is not None and self.is_decided(stream, h.batch_id):
+            return Reply(header=PrepareBatchReply(result="DECIDED", coordinator=stream.coordinator or h.coordinator))
+        for topic, queue_id in ((h.topic, h.queue_id), (BATCH_TOPIC, PIECES)):
+            if not self._sends.ready(topic, queue_id):
+                self._firsts.wait(request, topic, queue_id, self.prepare)
+                return None
+        body, host = bytes(request.command.body), request.peer.host
+        self._sends.check_size(len(body))
+        checksum = piece_checksum(h.topic, h.queue_id, h.first_seq, body)
+        stream = self._stream(h.transactional_id, now)
+        attempt = stream.attempts.get((h.batch_id, h.attempt))
+        known = None if attempt is None else attempt.pieces.get((h.topic, h.queue_id, h.first_seq))
+        if known is None:
+            self._check_room(attempt, len(body))
+            sys_flag = h.sys_flag or 0
+            count = self._looked_at(h, body, sys_flag, host, now)
+            if count != h.count:
+                raise MessageRefused(f"the piece holds {count} messages, its header says {h.count}")
+            timeout_ms = self._settings.batch_timeout_ms if h.timeout_ms is None else h.timeout_ms
+            piece = self._journal.write_piece(h, timeout_ms, checksum, body, host, sys_flag, now)
+            found = PieceFound(h.transactional_id, h.batch_id, h.attempt, h.coordinator, timeout_ms, now, piece)
+            self.streams.piece(found, restored=False)
+            self.counters["pieces"] += 1
+            self.counters["prepared"] += count
+        elif known.checksum != checksum or known.count != h.count:
+            raise MessageRefused(f"another piece of attempt {h.attempt} begins at {h.first_seq} of this queue")
+        elif attempt is not None:
+            attempt.heard_ms = now
+        return Reply(header=PrepareBatchReply(result="STORED", coordinator=stream.coordinator))
+
+    def _looked_at(self, h: PrepareBatch, body: bytes, sys_flag: int, host: bytes, now: int) -> int:
+        """Return how many messages a piece holds. Raises what says that one is illegal."""
+        drafts = drafts_of(self._sends, body, sys_flag, now, host)
+        if may_wait(body):
+            self.publishing.check(h.topic, h.queue_id, drafts, now)
+        return len(drafts)
+
+    def _check_place(self, topic: str, queue_id: int, now: int) -> None:
+        check_topic(topic)
+        if topic in FORBIDDEN_TO_SEND:
+            raise NoPermission(f"Sending message to topic[{topic}] is forbidden.")
+        config = self._topics.for_send(topic, TEMPLATE_TOPIC, self._settings.default_queue_count, False, now)
+        if not 0 <= queue_id < max(config.write_queue_nums, config.read_queue_nums):
+            raise BrokerError(f"topic[{topic}] has no queue {queue_id}")
+
+    def _check_room(self, attempt: Attempt | None, size_bytes: int) -> None:
+        s, streams = self._settings, self.streams
+        if attempt is None and streams.attempt_count >= s.batch_attempts_max:
+            raise SystemBusy(f"the broker has {streams.attempt_count} undecided attempts, its bound (batch_attempts_max)")
+        if streams.piece_count >= s.batch_pieces_max:
+            raise SystemBusy(f"the broker has {streams.piece_count} undecided pieces, its bound (batch_pieces_max)")
+        if streams.held_bytes + size_bytes > s.batch_bytes_max:
+            raise SystemBusy(f"the broker has {streams.held_bytes} undecided bytes, its bound (batch_bytes_max)")
+
+    def is_decided(self, stream: Stream, batch: int) -> bool:
+        """Whether a batch takes no more pieces and votes, as far as is known here."""
+        return batch <= max(stream.applied, stream.last)
+
+    def vote(self, request: Request) -> Reply | None:
+        """Promise to keep attempts until they are decided (31031), once they are on the device."""
+        h = request.header(VoteBatch)
+        check_names(h.transactional_id, h.coordinator)
+        promises = promises_of(request)
+        self.durable.check_room()
+        reason = self.against(h.transactional_id, h.batch_id, h.coordinator, promises)
+        if reason is not None:
+            self.counters["votes_no"] += 1
+            return Reply(header=VoteBatchReply(result="NO", reason=reason))
+        stream = self.streams.get(h.transactional_id)
+        names = [] if stream is None else [name for name in promises if (h.batch_id, name) in stream.attempts]
+        if stream is not None:
+            for name in names:
+                stream.attempts[h.batch_id, name].heard_ms = request.now
+        if stream is not None and any(not stream.attempts[h.batch_id, name].voted for name in names):
+            self.write(Voted(h.transactional_id, h.batch_id, names, h.coordinator), request.now)
+        self.counters["votes_yes"] += 1
+        self.durable.answer(request, Reply(header=VoteBatchReply(result="YES")), certain=True)
+        return None
+
+    def against(self, id: str, batch: int, coordinator: str, promises: dict[str, BatchPromise]) -> str | None:
+        """Return why attempts cannot be promised; None: they can."""
+        stream = self.streams.get(id)
+        if stream is None:
+            return "nothing of it is here" if any(promise.count for promise in promises.values()) else None
+        if self.is_decided(stream, batch):
+            return f"batch {batch} is decided"
+        if stream.coordinator and stream.coordinator != coordinator:
+            return f"{stream.coordinator} coordinates {id}"
+        return lacking(stream, batch, promises)
+
+    # ------------------------------------------------------------ second phase
+
+    def apply(self, request: Request) -> Reply | None:
+        """Publish decided attempts (31033); answered once they are visible and on the device."""
+        h = request.header(ApplyBatch)
+        check_names(h.transactional_id, h.coordinator)
+        promises = promises_of(request)
+        self.durable.check_room()
+        stream = self.streams.get(h.transactional_id)
+        if stream is None:
+            if any(promise.count for promise in promises.values()):
+                raise BrokerError(f"nothing of {h.transactional_id} is here")
+            return Reply(header=ApplyBatchReply(result="APPLIED"))
+        if h.batch_id > stream.applied:
+            self.begin(stream, h.batch_id, h.coordinator, promises, request.now)
+        if not self.is_published(stream, h.batch_id):
+            self._waiting.setdefault((stream.name, h.batch_id), []).append(request)
+            self._publish(request.now)
+            return None
+        self.durable.answer(request, Reply(header=ApplyBatchReply(result="APPLIED")), certain=True)
+        return None
+
+    def is_published(self, stream: Stream, batch: int) -> bool:
+        """Whether a batch that was applied here is published to its end."""
+        return not any(each <= batch for each in stream.applying)
+
+    def begin(self, stream: Stream, batch: int, coordinator: str, promises: dict[str, BatchPromise], now: int) -> None:
+        """Write down that a batch is decided here; its publishing begins.
+
+        Raises:
+            SystemBusy: an earlier batch is in doubt here; it is being asked about.
+            BrokerError: messages of the batch are missing.
+        """
+        earlier = [each for each in stream.attempts.values() if each.batch < batch and each.voted]
+        if earlier:
+            for attempt in earlier:
+                attempt.wanted = True
+            self._look_ms = now
+            raise SystemBusy(f"batch {earlier[0].batch} of {stream.name} is in doubt here, its coordinator is being asked")
+        if (reason := lacking(stream, batch, promises)) is not None:
+            raise BrokerError(f"batch {batch} of {stream.name} cannot be applied: {reason}")
+        names = [name for name in promises if (batch, name) in stream.attempts]
+        self.write(Applied(stream.name, batch, names, coordinator), now)
+        self._publishing[stream.name] = stream
+        self.counters["applied"] += 1
+        self._look_ms = now
+
+    def _ready(self) -> list[Stream]:
+        """Return the ids with something to publish now."""
+        ready = [each for each in self._publishing.values() if each.name not in self._finishing and each.name not in self._stuck]
+        return [each for each in ready if self.publishing.is_free(each.name, each.applying[min(each.applying)])]
+
+    def _publish(self, now: int) -> None:
+        """Publish some of every batch that is being applied: of each id the earliest first."""
+        for stream in self._ready():
+            application = stream.applying[min(stream.applying)]
+            if not self.publishing.is_free(stream.name, application):  # one before it in this turn took a queue
+                continue
+            try:
+                if self.publishing.go_on(stream.name, application, now):
+                    self._published(stream, application, now)
+            except BrokerError as exc:
+                self._blocked_ms = now + AGAIN_MS
+                self._fewer.warning("batch %d of %s waits to be published: %s", application.batch, stream.name, exc.remark)
+            except CorruptRecord as exc:
+                self._stuck.add(stream.name)
+                self.publishing.release(stream.name, application.batch)
+                self._fewer.warning("batch %d of %s cannot be published: %s", application.batch, stream.name, exc)
+                self._tell(stream.name, application.batch, Reply(1, f"the batch cannot be published: {exc}"))
+
+    def _published(self, stream: Stream, application: Application, now: int) -> None:
+        """All of a batch is in the log: once that is durable its end is written down and those who wait are told."""
+        self._finishing.add(stream.name)
+
+        def done(failure: BrokerError | None, now: int) -> None:
+            self._finishing.discard(stream.name)
+            if failure is not None:
+                self._tell(stream.name, application.batch, refused(failure))
+                return
+            self.publishing.release(stream.name, application.batch)
+            self._blocked_ms = now
+            reply = Reply(header=ApplyBatchReply(result="APPLIED", count=application.count))
+            try:
+                self.write(Finished(stream.name, application.batch), now)
+            except BrokerError as exc:  # a start would look for what is published already, and find all of it
+                self._fewer.warning("the end of batch %d of %s is not written: %s", application.batch, stream.name, exc.remark)
+                self.streams.take(Finished(stream.name, application.batch), now, self._store.end_offset)
+            if not stream.applying:
+                self._publishing.pop(stream.name, None)
+            self._look_ms = now
+            self._tell(stream.name, application.batch, reply)
+
+        self.durable.certain(done)
+
+    def _tell(self, id: str, batch: int, reply: Reply) -> None:
+        for request in self._waiting.pop((id, batch), ()):
+            self.durable.tell(request, reply)
+
+    def abort(self, request: Request) -> Reply:
+        """Take a hint that attempts will not be decided (31035)."""
+        h = request.header(AbortBatch)
+        check_names(h.transactional_id)
+        dropped = 0
+        stream = self.streams.get(h.transactional_id)
+        for name in promises_of(request) if stream is not None else ():
+            attempt = stream.attempts.get((h.batch_id, name)) if stream is not None else None
+            if attempt is None:
+                continue
+            if attempt.voted:
+                attempt.wanted = True
+                self._look_ms = request.now
+            else:
+                self.drop(h.transactional_id, attempt, request.now)
+                dropped += 1
+        return Reply(header=AbortBatchReply(dropped=dropped))
+
+    def drop(self, id: str, attempt: Attempt, now: int) -> None:
+        """Forget an attempt that no decision names. Raises what `Sends.append` does."""
+        self.write(Dropped(id, attempt.batch, attempt.name), now)
+        self.counters["dropped"] += 1
+
+    # ------------------------------------------------------------ time
+
+    def turn(self, now: int) -> None:
+        """Carry out what coordinators answered."""
+        self.doubt.turn(now)
+
+    def due(self) -> int | None:
+        """When `tick` wants to be called."""
+        if not len(self.streams):
+            return None
+        if self._publishing and self._ready():
+            return min(self._look_ms, self._blocked_ms)
+        return self._look_ms
+
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: no task was silent for that long. When an id was used last is a date like that of a message."""
+        self._look_ms += by_ms
+        self._blocked_ms += by_ms
+        self._fewer.stepped(by_ms)
+        for stream in self.streams.table.values():
+            for attempt in stream.attempts.values():
+                attempt.heard_ms += by_ms
+
+    def tick(self, now: int) -> bool:
+        """Go on publishing, ask about what is in doubt, forget and save; return whether the log may have grown."""
+        self._fewer.tick(now)
+        if not len(self.streams) or self._store.refusal is not None:
+            self._look_ms = self._blocked_ms = max(self._look_ms, now + LOOK_MS)
+            return False
+        end = self._store.end_offset
+        if self._publishing and now >= self._blocked_ms:
+            self._publish(now)
+        if now >= self._look_ms:
+            self._look_ms = now + IDLE_LOOK_MS
+            try:
+                self._look(now)
+            except BrokerError as exc:
+                self._look_ms = now + LOOK_MS
+                self._fewer.warning("batch transactions wait for the store: %s", exc.remark)
+        return self._store.end_offset > end
+
+    def _look(self, now: int) -> None:
+        for stream in list(self.streams.table.values()):
+            if self.doubt.look(stream, now):
+                self._look_ms = now + LOOK_MS
+            if stream.name.startswith(ONE_RUN) and self._is_idle(stream, now):
+                self.write(Forgotten(stream.name, -1), now)
+        wanted = self._kept_from is not None and self._kept_from < room_wanted_below(self._store)
+        if self._steps >= SNAPSHOT_STEPS or wanted or (now - self._snapshot_ms >= SNAPSHOT_MS and len(self.streams)):
+            self._snapshot(now)
+
+    def _is_idle(self, stream: Stream, at_ms: int) -> bool:
+        """Whether nobody used an id for long before a time, and nothing of it is on its way."""
+        if at_ms - stream.touched_ms < self._settings.batch_retention_ms or stream.attempts or stream.applying:
+            return False
+        return not any(decision.waiting for decision in stream.decisions.values())
+
+    def _make_room(self, now: int) -> None:
+        """Forget the id that was not used for longest, of those whose messages have all left the log. Raises SystemBusy (2)."""
+        oldest_ms, first = self._store.earliest_ms(), self._store.min_offset
+        idle = [each for each in self.streams.table.values() if each.place < first and self._is_idle(each, oldest_ms)]
+        if not idle:
+            raise SystemBusy(
+                f"the broker knows {len(self.streams)} transactional ids, its bound (batch_ids_max), and none of which all "
+                "messages have left the log"
+            )
+        name = min(idle, key=lambda stream: stream.touched_ms).name
+        self.write(Forgotten(name, -1), now)
+        self._fewer.warning("the transactional id %.255s is forgotten: the broker knows as many as it may (batch_ids_max)", name)
+
+
+def lacking(stream: Stream, batch: int, promises: dict[str, BatchPromise]) -> str | None:
+    """Return what is missing of promised attempts; None: nothing is."""
+    for name, promise in promises.items():
+        attempt = stream.attempts.get((batch, name))
+        if attempt is None:
+            if promise.count:
+                return f"attempt {name} is not here"
+            continue
+        if (reason := attempt.lacks(promise)) is not None:
+            return reason
+    return None
+
+
+def promises_of(request: Request) -> dict[str, BatchPromise]:
+    """Return the attempts of a request's body. Raises BrokerError (1) and InvalidParameter (29)."""
+    promises = from_json(BatchPromises, request.command.body, bounds=BATCH_BODY).attempts
+    if len(promises) > ATTEMPTS_MAX:
+        raise InvalidParameter(f"a batch has up to {ATTEMPTS_MAX} attempts at a broker, not {len(promises)}")
+    check_names(*promises)
+    return promises
+
+
+def check_names(*names: str) -> None:
+    """Raise InvalidParameter (29) unless all are 1 to 255 printable characters."""
+    for name in names:
+        if not 0 < len(name) <= 255 or not name.isprintable():
+            raise InvalidParameter(f"{name[:50]!r} is no name: 1 to 255 printable characters")
+
+
+COUNTERS = (
+    "pieces", "prepared", "votes_yes", "votes_no", "decided", "already", "refused", "applied", "resolved", "given_up", "dropped",
+)  # fmt: skip
+"""What is counted since the start, see `halfmoon.cli.tx.batches`."""

@@ -1,0 +1,173 @@
+"""The coordinator of batch transactions: which attempts a batch is made of, said once; and what became of an attempt.
+
+A decision is one durable record, the first wins. An attempt that a participant gives up is written down before the answer, and no
+decision may name it any more. A decision is kept until every participant has said that it applied it. Who coordinates an id is
+a fact that brokers were told before its first message; a broker decides only what it coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from halfmoon.broker.batches.records import Acknowledged, Coordinated, Decided, GivenUp, Step
+from halfmoon.broker.batches.state import Decision, Stream, Streams
+from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.send.pending_replies import Durable
+from halfmoon.errors import InvalidParameter, SystemBusy
+from halfmoon.wire.bodies.batches import ATTEMPTS_MAX, BATCH_BODY, BatchDecision
+from halfmoon.wire.headers.batch import (
+    CoordinateBatches,
+    CoordinateBatchesReply,
+    DecideBatch,
+    DecideBatchReply,
+    ResolveBatch,
+    ResolveBatchReply,
+)
+from halfmoon.wire.json import from_json, to_json
+
+UNAPPLIED_MAX = 64
+"""Decisions of one id that participants have not applied yet."""
+GIVEN_UP_MAX = 20_000
+"""Attempts of undecided batches of one id that were given up."""
+DIGEST_MAX = 128
+
+
+class Coordinator:
+    """The service of the broker ``name``. ``write`` writes a step and carries it out; ``stream`` gives an id's stream, made when
+    it is missing."""
+
+    def __init__(
+        self, name: str, streams: Streams, durable: Durable, write: Callable[[Step, int], None],
+        stream: Callable[[str, int], Stream], counters: dict[str, int],
+    ) -> None:  # fmt: skip
+        self._name, self._streams, self._durable, self._write = name, streams, durable, write
+        self._stream, self._counters = stream, counters
+
+    def coordinate(self, request: Request) -> Reply | None:
+        """Tell who coordinates an id, or take it in (31037)."""
+        h = request.header(CoordinateBatches)
+        _check_names(h.transactional_id, *filter(None, (h.coordinator, h.instead_of)))
+        self._durable.check_room()
+        stream = self._streams.get(h.transactional_id)
+        known, last = ("", -1) if stream is None else (stream.coordinator, stream.last)
+        if h.coordinator and h.coordinator != known and self.may_change(known, last, h.instead_of):
+            self._stream(h.transactional_id, request.now)
+            self._write(Coordinated(h.transactional_id, -1, h.coordinator), request.now)
+            known = h.coordinator
+        self._durable.answer(request, Reply(header=CoordinateBatchesReply(coordinator=known, last=last)), certain=True)
+        return None
+
+    def may_change(self, known: str, last: int, instead_of: str | None) -> bool:
+        """Whether another may coordinate an id: nobody is known, or one that is replaced and was not seen to decide."""
+        return not known or (known == instead_of and not (known == self._name and last >= 0))
+
+    def decide(self, request: Request) -> Reply | None:
+        """Record a decision, or tell the recorded one (31032)."""
+        h, now = request.header(DecideBatch), request.now
+        decision = from_json(BatchDecision, request.command.body, bounds=BATCH_BODY)
+        _check(h, decision)
+        self._durable.check_room()
+        stream = self._streams.get(h.transactional_id)
+        if stream is not None and self.is_recorded(stream, h.batch_id):
+            stream = self._stream(h.transactional_id, now)  # it is in use
+            self._counters["already"] += 1
+            self._durable.answer(request, _told(stream, h.batch_id, "ALREADY"), certain=True)
+            return None
+        if stream is None or stream.coordinator != self._name:  # an id that nobody told us of is not kept for it
+            self._counters["refused"] += 1
+            known, last = ("nobody", -1) if stream is None else (stream.coordinator or "nobody", stream.last)
+            reason = f"{known} coordinates {h.transactional_id}, and not {self._name}"
+            return Reply(header=DecideBatchReply(result="REFUSED", last=last, reason=reason))
+        stream = self._stream(h.transactional_id, now)
+        given_up = stream.given_up.get(h.batch_id, set())
+        named = given_up.intersection(*[{name for promises in decision.participants.values() for name in promises}])
+        if named:
+            self._counters["refused"] += 1
+            reason = f"attempt {min(named)} was given up"
+            return Reply(header=DecideBatchReply(result="REFUSED", last=stream.last, reason=reason))
+        if sum(bool(each.waiting) for each in stream.decisions.values()) >= UNAPPLIED_MAX:
+            raise SystemBusy(f"{UNAPPLIED_MAX} batches of {h.transactional_id} are decided and not applied everywhere")
+        self._write(Decided(h.transactional_id, h.batch_id, decision.participants, h.digest), now)
+        self._counters["decided"] += 1
+        self._durable.answer(request, _told(stream, h.batch_id, "DECIDED"), certain=True)
+        return None
+
+    def is_recorded(self, stream: Stream, batch: int) -> bool:
+        """Whether a batch is decided."""
+        return batch <= stream.last
+
+    def resolve(self, request: Request) -> Reply | None:
+        """Tell a participant what became of an attempt, or note what it has applied (31034)."""
+        h = request.header(ResolveBatch)
+        self._durable.check_room()
+        if h.applied:
+            self.acknowledge(h.transactional_id, h.batch_id, h.participant, request.now)
+            self._durable.answer(request, Reply(header=ResolveBatchReply(result="NOTED")), certain=True)
+            return None
+        if not h.attempt:
+            raise InvalidParameter("an attempt has a name")
+        result, decision = self.verdict(h.transactional_id, h.batch_id, h.attempt, request.now, give_up=h.give_up)
+        body = b"" if decision is None else to_json(BatchDecision(decision.parts))
+        reply = Reply(0, None, ResolveBatchReply(result=result), body)
+        if result == "UNDECIDED":
+            return reply
+        self._durable.answer(request, reply, certain=True)
+        return None
+
+    def acknowledge(self, id: str, batch: int, participant: str, now: int) -> None:
+        """Note that a participant has applied everything up to a batch."""
+        stream = self._streams.get(id)
+        waiting = () if stream is None else stream.decisions.values()
+        if any(decision.batch <= batch and participant in decision.waiting for decision in waiting):
+            self._write(Acknowledged(id, batch, participant), now)
+
+    def verdict(self, id: str, batch: int, attempt: str, now: int, *, give_up: bool) -> tuple[str, Decision | None]:
+        """Return COMMIT with the decision, ABORT or UNDECIDED; good only once the log is durable up to its present end.
+
+        With ``give_up`` an attempt of an undecided batch is given up, and so the answer is ABORT.
+        """
+        stream = self._streams.get(id)
+        self._counters["resolved"] += 1
+        if stream is not None and self.is_recorded(stream, batch):
+            decision = stream.decisions.get(batch)
+            if decision is not None and decision.names(attempt):
+                return "COMMIT", decision
+            return "ABORT", None
+        if not give_up:
+            return "UNDECIDED", None
+        stream = self._stream(id, now)
+        known = stream.given_up.get(batch, set())
+        if attempt not in known:
+            if sum(map(len, stream.given_up.values())) >= GIVEN_UP_MAX:
+                return "UNDECIDED", None
+            self.give_up(id, batch, attempt, now)
+        return "ABORT", None
+
+    def give_up(self, id: str, batch: int, attempt: str, now: int) -> None:
+        """Write down that no decision will name an attempt."""
+        self._write(GivenUp(id, batch, attempt), now)
+        self._counters["given_up"] += 1
+
+
+def _check(header: DecideBatch, decision: BatchDecision) -> None:
+    _check_names(header.transactional_id, *decision.participants)
+    if header.batch_id < 0:
+        raise InvalidParameter("a batch id is 0 or more")
+    if len(header.digest) > DIGEST_MAX:
+        raise InvalidParameter(f"a digest has up to {DIGEST_MAX} characters")
+    if sum(map(len, decision.participants.values())) > ATTEMPTS_MAX:
+        raise InvalidParameter(f"a decision names up to {ATTEMPTS_MAX} attempts")
+
+
+def _check_names(*names: str) -> None:
+    if not all(0 < len(name) <= 255 and name.isprintable() for name in names):
+        raise InvalidParameter("a transactional id and a broker have names of 1 to 255 printable characters")
+
+
+def _told(stream: Stream, batch: int, result: str) -> Reply:
+    """Return the recorded decision as an answer."""
+    decision = stream.decisions.get(batch)
+    digest = None if decision is None else decision.digest
+    complete = decision is None or not decision.waiting
+    header = DecideBatchReply(result=result, last=stream.last, digest=digest, complete=complete)
+    return Reply(0, None, header, b"" if decision is None else to_json(BatchDecision(decision.parts)))

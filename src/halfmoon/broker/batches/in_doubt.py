@@ -1,0 +1,180 @@
+"""What a participant asks the coordinator of a batch transaction: what became of an attempt that nobody decides; and what it
+tells it: what was applied here. Operations of the core; the coordinator is found through the name servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from halfmoon.broker.batches.coordinator import Coordinator
+from halfmoon.broker.batches.records import Parts, Step, Told
+from halfmoon.broker.batches.state import Attempt, Stream, Streams
+from halfmoon.broker.send.pending_replies import Durable
+from halfmoon.effects import Call, Op
+from halfmoon.errors import BrokerError, HalfmoonError, PeerError, broker_error
+from halfmoon.wire.bodies import ClusterInfo, from_json
+from halfmoon.wire.bodies.batches import BatchDecision, BatchPromise
+from halfmoon.wire.command import Command
+from halfmoon.wire.headers.batch import ResolveBatch, ResolveBatchReply
+from halfmoon.wire.headers.route import GetBrokerClusterInfo
+
+ASK_TIMEOUT_MS = 5000
+ASKED_MAX = 64
+"""Questions under way."""
+
+
+class Participant(Protocol):
+    """What `Doubt` needs of the service."""
+
+    streams: Streams
+    durable: Durable
+    coordinator: Coordinator
+
+    def write(self, step: Step, now: int) -> None:
+        """Write a step and carry it out."""
+
+    def begin(self, stream: Stream, batch: int, coordinator: str, promises: dict[str, BatchPromise], now: int) -> None:
+        """Begin to publish a batch."""
+
+    def drop(self, id: str, attempt: Attempt, now: int) -> None:
+        """Forget an attempt."""
+
+
+class Doubt:
+    """The questions of one broker, ``name``. ``start`` has an operation driven in the background."""
+
+    def __init__(
+        self, batches: Participant, name: str, name_servers: list[str], start: Callable[[Op[None], str], None],
+        warn: Callable[..., None],
+    ) -> None:  # fmt: skip
+        self._batches, self._name, self._name_servers, self._start, self._warn = batches, name, name_servers, start, warn
+        self._asking: set[tuple[str, int, str]] = set()
+        self.answers: list[Callable[[int], None]] = []
+        """What operations brought; carried out in the core's turn, for they write nothing themselves."""
+
+    def turn(self, now: int) -> None:
+        """Carry out what was answered since the last turn."""
+        answers, self.answers = self.answers, []
+        for answer in answers:
+            answer(now)
+
+    def look(self, stream: Stream, now: int) -> bool:
+        """Ask about what has waited too long, and tell what was applied; return whether there is more to look at soon."""
+        heard_ms = stream.heard_ms()
+        for attempt in list(stream.attempts.values()):
+            if attempt.wanted or now - heard_ms[attempt.batch] >= attempt.timeout_ms:
+                self.ask(stream, attempt, now)
+        untold = stream.applied > stream.told and bool(stream.coordinator)
+        if untold and not stream.applying:
+            self._tell(stream, now)
+        return bool(stream.attempts) or untold
+
+    # ------------------------------------------------------------ what became of an attempt
+
+    def ask(self, stream: Stream, attempt: Attempt, now: int) -> None:
+        """Find out what became of an attempt; until its coordinator says so it stays."""
+        key = (stream.name, attempt.batch, attempt.name)
+        if key in self._asking or len(self._asking) >= ASKED_MAX:
+            return
+        self._asking.add(key)
+        if stream.coordinator != self._name:
+            self._start(self._ask(key, stream.coordinator), "ask what became of a batch")
+            return
+        result, decision = self._batches.coordinator.verdict(*key, now, give_up=True)
+        parts = {} if decision is None else decision.parts
+
+        def known(failure: BrokerError | None, now: int) -> None:
+            self._answered(key, result if failure is None else None, parts, now)
+
+        self._batches.durable.certain(known)
+
+    def _ask(self, key: tuple[str, int, str], coordinator: str) -> Op[None]:
+        id, batch, attempt = key
+        result, parts = None, {}
+        try:
+            header = ResolveBatch(transactional_id=id, batch_id=batch, participant=self._name, attempt=attempt, give_up=True)
+            reply = yield from self._call(coordinator, header)
+            result = reply.header(ResolveBatchReply).result
+            parts = from_json(BatchDecision, reply.body).participants if result == "COMMIT" else {}
+        except (HalfmoonError, PeerError) as exc:
+            result = None
+            self._warn("what became of batch %d of %.255r is not known: %s", batch, id, exc)
+        self.answers.append(lambda now: self._answered(key, result, parts, now))
+
+    def _answered(self, key: tuple[str, int, str], result: str | None, parts: Parts, now: int) -> None:
+        self._asking.discard(key)
+        id, batch, name = key
+        stream = self._batches.streams.get(id)
+        attempt = None if stream is None else stream.attempts.get((batch, name))
+        if stream is None or attempt is None:
+            return
+        try:
+            if result == "ABORT":
+                self._batches.drop(id, attempt, now)
+            elif result == "COMMIT" and batch > stream.applied:
+                self._batches.begin(stream, batch, stream.coordinator, parts.get(self._name, {}), now)
+        except BrokerError as exc:
+            self._warn("batch %d of %.255r stays in doubt: %s", batch, id, exc.remark)
+
+    # ------------------------------------------------------------ what was applied
+
+    def _tell(self, stream: Stream, now: int) -> None:
+        key, batch, coordinator = (stream.name, -1, ""), stream.applied, stream.coordinator
+        if key in self._asking or len(self._asking) >= ASKED_MAX:
+            return
+        self._asking.add(key)
+
+        def durable(failure: BrokerError | None, now: int) -> None:
+            if failure is not None:
+                self._asking.discard(key)
+            elif coordinator == self._name:
+                self._told(stream.name, batch, now, by_us=True)
+            else:
+                self._start(self._say(stream.name, batch, coordinator), "tell that a batch is applied")
+
+        self._batches.durable.certain(durable)
+
+    def _say(self, id: str, batch: int, coordinator: str) -> Op[None]:
+        try:
+            header = ResolveBatch(transactional_id=id, batch_id=batch, participant=self._name, applied=True)
+            yield from self._call(coordinator, header)
+            self.answers.append(lambda now: self._told(id, batch, now))
+        except HalfmoonError as exc:
+            self._asking.discard((id, -1, ""))
+            self._warn("%s is not told that batch %d of %.255r is applied: %s", coordinator, batch, id, exc)
+
+    def _told(self, id: str, batch: int, now: int, *, by_us: bool = False) -> None:
+        self._asking.discard((id, -1, ""))
+        if self._batches.streams.get(id) is None:
+            return
+        try:
+            if by_us:
+                self._batches.coordinator.acknowledge(id, batch, self._name, now)
+            self._batches.write(Told(id, batch), now)
+        except BrokerError as exc:
+            self._warn("that batch %d of %.255r is applied is not noted: %s", batch, id, exc.remark)
+
+    # ------------------------------------------------------------ other brokers
+
+    def _call(self, broker: str, header: ResolveBatch) -> Op[Command]:
+        address = yield from self._address(broker)
+        reply: Command = yield Call(address, header, b"", ASK_TIMEOUT_MS)
+        if reply.code != 0:
+            raise broker_error(reply.code, reply.remark, address)
+        return reply
+
+    def _address(self, broker: str) -> Op[str]:
+        """Return the address of a broker's master. Raises what a call does, and BrokerError when no name server knows it."""
+        error: HalfmoonError = BrokerError(f"no name server is configured that could know the broker {broker}")
+        for name_server in self._name_servers:
+            try:
+                reply = yield Call(name_server, GetBrokerClusterInfo(), b"", ASK_TIMEOUT_MS)
+                known = from_json(ClusterInfo, reply.body).broker_addr_table.get(broker) if reply.code == 0 else None
+            except HalfmoonError as exc:
+                error = exc
+                continue
+            if known is not None and 0 in known.broker_addrs:
+                return known.broker_addrs[0]
+            error = BrokerError(f"no name server knows the broker {broker}")
+        raise error

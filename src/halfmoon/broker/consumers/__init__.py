@@ -1,0 +1,1 @@
+"""Consumer groups: members, offsets, locks, reset, retry topics and dead letters."""

@@ -1,0 +1,226 @@
+"""Heartbeats and what follows from them: who is in which group, who is told of changes, and who may ask about it.
+
+Follows ClientManageProcessor and ConsumerManageProcessor (RocketMQ 4.9.8).
+Differs: a group or client id that breaks the rules of names is refused with code 1 instead of making a topic of it.
+"""
+
+from __future__ import annotations
+
+from halfmoon.broker.consumers.clients import Member
+from halfmoon.broker.context import Context
+from halfmoon.broker.names import check_group, retry_topic
+from halfmoon.broker.pull.filters import EXPRESSION_LENGTH_MAX
+from halfmoon.broker.pull.pulls import Pulls
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.topics import UNIT_SUB
+from halfmoon.errors import BrokerError, ConsumerNotOnline, SubscriptionParseFailed
+from halfmoon.limits import TOPIC_LENGTH_MAX
+from halfmoon.model import ConsumeType, MessageModel
+from halfmoon.wire.bodies import (
+    CheckClientBody,
+    Connection,
+    ConsumeFromWhere,
+    ConsumerConnection,
+    ConsumerData,
+    ConsumerIdList,
+    HeartbeatData,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
+    SubscriptionData,
+    to_json,
+)
+from halfmoon.wire.codes import Language
+from halfmoon.wire.command import encode, request_command
+from halfmoon.wire.headers.client import (
+    CheckClientConfig,
+    GetAllProducerInfo,
+    GetConsumerConnectionList,
+    GetConsumerListByGroup,
+    GetProducerConnectionList,
+    HeartBeat,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+
+SUBSCRIPTIONS_MAX = 2_000
+"""Topics of one consumer in one heartbeat, so that heartbeats cannot fill the memory."""
+
+CLIENT_ID_LENGTH_MAX = 1024
+"""A client id is made of an address, an instance name and a unit name."""
+
+
+class Membership:
+    """The service that answers 34, 35, 38, 46, 203, 204 and 328, and sends 40."""
+
+    def __init__(self, context: Context, pulls: Pulls) -> None:
+        self._clients, self._groups, self._topics = context.clients, context.groups, context.topics
+        self._pulls, self._peers = pulls, context.peers
+        self._notices = 0
+        self.changed: dict[str, None] = {}
+        """Consumer groups whose members are to be told at the end of this turn, in order."""
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            HeartBeat: self.heartbeat,
+            UnregisterClient: self.unregister,
+            GetConsumerListByGroup: self.consumer_ids,
+            CheckClientConfig: self.check_client,
+            GetConsumerConnectionList: self.consumer_connections,
+            GetProducerConnectionList: self.producer_connections,
+            GetAllProducerInfo: self.producers,
+        }
+
+    # ------------------------------------------------------------ joining and leaving
+
+    def heartbeat(self, request: Request) -> Reply:
+        """Take in a client with its groups, each for itself (34): one that is refused keeps no other out."""
+        data = request.body(HeartbeatData)
+        if not 1 <= len(data.client_id) <= CLIENT_ID_LENGTH_MAX:
+            raise BrokerError(f"the heartbeat's clientID has {len(data.client_id)} characters, not 1 to {CLIENT_ID_LENGTH_MAX}")
+        command = request.command
+        member = Member(request.peer, data.client_id, command.language, command.version, request.now)
+        refusals: list[BrokerError] = []
+        for producer in data.producer_data_set:
+            try:
+                self._producer(producer.group_name, member)
+            except BrokerError as refusal:
+                refusals.append(refusal)
+        for consumer in data.consumer_data_set:
+            try:
+                self._consumer(consumer, member, request.now)
+            except BrokerError as refusal:
+                refusals.append(refusal)
+        if refusals:  # of several the client hears the first; what was not refused is taken in
+            raise refusals[0]
+        return Reply()
+
+    def _producer(self, group: str, member: Member) -> None:
+        check_group(group)
+        if not self._clients.producer(group, member):
+            raise BrokerError(f"producer group {group} or its connection is at its bound of members")
+
+    def _consumer(self, data: ConsumerData, member: Member, now: int) -> None:
+        config = self._groups.existing(data.group_name, now)
+        if config.retry_queue_nums > 0 and len(retry_topic(data.group_name)) <= TOPIC_LENGTH_MAX:
+            self._topics.ensure(
+                retry_topic(data.group_name), config.retry_queue_nums, now, sys_flag=UNIT_SUB if data.unit_mode else 0
+            )
+        if len(data.subscription_data_set) > SUBSCRIPTIONS_MAX:
+            raise BrokerError(f"a consumer subscribes to at most {SUBSCRIPTIONS_MAX} topics")
+        if any(len(subscription.sub_string) > EXPRESSION_LENGTH_MAX for subscription in data.subscription_data_set):
+            raise SubscriptionParseFailed(f"a subscription is longer than {EXPRESSION_LENGTH_MAX} characters")
+        if not all(subscription.topic for subscription in data.subscription_data_set):
+            raise BrokerError(f"a subscription of the consumer group {data.group_name} names no topic")
+        changed = self._clients.consumer(
+            data.group_name, member,
+            data.consume_type if data.consume_type is not None else ConsumeType.CONSUME_PASSIVELY,
+            data.message_model if data.message_model is not None else MessageModel.CLUSTERING,
+            data.consume_from_where if data.consume_from_where is not None else ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+            [subscription.subscription(now) for subscription in data.subscription_data_set],
+        )  # fmt: skip
+        if changed:
+            self.changed[data.group_name] = None
+
+    def unregister(self, request: Request) -> Reply:
+        """Take a client out of the groups it names (35)."""
+        header = request.header(UnregisterClient)
+        changed = self._clients.unregister(request.peer.number, header.producer_group, header.consumer_group)
+        self.changed.update(dict.fromkeys(changed))
+        return Reply()
+
+    def lost(self, peer: int) -> None:
+        """A connection is gone: its groups hear of it at once."""
+        self.changed.update(dict.fromkeys(self._clients.lost(peer)))
+
+    def expire(self, before_ms: int) -> None:
+        """Drop clients that were not heard from, close their connections, and tell the others."""
+        groups, silent = self._clients.expire(before_ms)
+        for peer in silent:
+            self._peers.close(peer, "no heartbeat")
+        self.changed.update(dict.fromkeys(groups))
+
+    def tell(self, group: str) -> None:
+        """Have the members of a group told at the end of this turn to share out anew."""
+        self.changed[group] = None
+
+    def notify(self) -> None:
+        """Tell every member of the groups that changed in this turn (40, one-way), those who caused it included.
+
+        Once a turn and group: thousands of members that come or go together cost thousands of notices, not millions.
+        """
+        groups, self.changed = self.changed, {}
+        for group in groups:
+            info, config = self._clients.group(group), self._groups.get(group)
+            if info is None or (config is not None and not config.notify_consumer_ids_changed_enable):
+                continue
+            self._notices = self._notices + 1 & 0x7FFFFFFF
+            command = request_command(NotifyConsumerIdsChanged(consumer_group=group), oneway=True, opaque=self._notices)
+            command.language = int(Language.JAVA)
+            frame = encode(command)
+            for member in info.members.values():
+                self._peers.answer(member.peer, frame)
+
+    # ------------------------------------------------------------ asking
+
+    def consumer_ids(self, request: Request) -> Reply:
+        """Return the client ids of a consumer group (38)."""
+        group = request.header(GetConsumerListByGroup).consumer_group
+        info = self._clients.group(group)
+        if info is None:
+            raise BrokerError(f"no consumer for this group, {group}")
+        return Reply(body=to_json(ConsumerIdList(consumer_id_list=info.client_ids())))
+
+    def check_client(self, request: Request) -> Reply:
+        """Say whether a subscription would be taken (46). Every expression of tags is, as in the original."""
+        body = request.body(CheckClientBody)
+        wanted = body.subscription_data
+        if wanted.expression_type != "TAG" or wanted.class_filter_mode:
+            self._pulls.filters.check(wanted.subscription())
+        return Reply()
+
+    def consumer_connections(self, request: Request) -> Reply:
+        """Return who consumes in a group, and what (203)."""
+        group = request.header(GetConsumerConnectionList).consumer_group
+        info = self._clients.group(group)
+        if info is None:
+            raise ConsumerNotOnline(f"the consumer group[{group}] not online")
+        return Reply(body=to_json(ConsumerConnection(
+            connection_set=[_connection(member) for member in info.members.values()],
+            consume_from_where=info.consume_from, consume_type=info.consume_type, message_model=info.model,
+            subscription_table={topic: SubscriptionData.of(s) for topic, s in info.subscriptions.items()},
+        )))  # fmt: skip
+
+    def producer_connections(self, request: Request) -> Reply:
+        """Return who produces in a group (204)."""
+        group = request.header(GetProducerConnectionList).producer_group
+        members = self._clients.producers.get(group)
+        if not members:
+            raise BrokerError(f"the producer group[{group}] not exist")
+        return Reply(body=to_json(ProducerConnection(connection_set=[_connection(member) for member in members.values()])))
+
+    def producers(self, _request: Request) -> Reply:
+        """Return all producers by group (328)."""
+        data = {group: [_producer(member) for member in members.values()] for group, members in self._clients.producers.items()}
+        return Reply(body=to_json(ProducerTable(data=data)))
+
+
+def _language(code: int) -> str:
+    return Language(code).name if code in Language._value2member_map_ else "OTHER"
+
+
+def _connection(member: Member) -> Connection:
+    return Connection(
+        client_id=member.client_id, client_addr=member.peer.remote, language=_language(member.language), version=member.version
+    )
+
+
+def _producer(member: Member) -> ProducerInfo:
+    return ProducerInfo(
+        client_id=member.client_id,
+        remote_ip=member.peer.remote,
+        language=_language(member.language),
+        version=member.version,
+        last_update_timestamp=member.heard_ms,
+    )

@@ -1,0 +1,187 @@
+"""How far groups have come: reading and storing offsets, lag, and who consumes what.
+
+Follows ConsumerManageProcessor and AdminBrokerProcessor (RocketMQ 4.9.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from halfmoon.broker.context import Context
+from halfmoon.broker.pull.deleted_topics import NOTHING
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.topics import check_birth
+from halfmoon.errors import BrokerError, QueryNotFound, TopicMadeAnew
+from halfmoon.model import MessageQueue
+from halfmoon.wire.bodies import (
+    BrokerConsumeStats,
+    ConsumeStats,
+    ConsumeTimeSpans,
+    GroupList,
+    OffsetWrapper,
+    QueueTimeSpan,
+    to_json,
+)
+from halfmoon.wire.headers.group import GetBrokerConsumeStats, GetConsumeStats
+from halfmoon.wire.headers.offset import (
+    GetAllConsumerOffset,
+    OffsetReply,
+    QueryConsumerOffset,
+    TopicBirth,
+    UpdateConsumerOffset,
+)
+from halfmoon.wire.headers.topic import QueryConsumeTimeSpan, QueryTopicConsumeByWho
+
+
+class Progress:
+    """The service that answers 14, 15, 43, 208, 300, 303 and 317."""
+
+    def __init__(self, context: Context) -> None:
+        self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
+        self._clients, self._offsets, self._stats, self._stale = context.clients, context.offsets, context.stats, context.stale
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            QueryConsumerOffset: self.query,
+            UpdateConsumerOffset: self.update,
+            GetAllConsumerOffset: self.everything,
+            GetConsumeStats: self.consume_stats,
+            QueryTopicConsumeByWho: self.groups_of_topic,
+            QueryConsumeTimeSpan: self.time_span,
+            GetBrokerConsumeStats: self.all_consume_stats,
+        }
+
+    def query(self, request: Request) -> Reply:
+        """Return a group's offset in a queue (14). Without one: 0 while the queue still holds its first message, else 22.
+
+        This rule decides where a new group starts: clients begin at a 0 whatever they were told to do without an offset.
+        """
+        header = request.header(QueryConsumerOffset)
+        offset = self._offsets.get(header.consumer_group, header.topic, header.queue_id)
+        config = self._topics.get(header.topic)
+        birth_ms = None if header.topic_birth_ms is None or config is None else config.birth_ms or 0
+        if offset is None:
+            lowest, in_memory = self._store.queue_min(header.topic, header.queue_id), self._store.in_memory
+            if lowest <= 0 and header.set_zero_if_not_found is not False and in_memory(header.topic, header.queue_id, 0):
+                offset = 0
+        told = NOTHING if offset is None else offset
+        self._stale.told(request.peer, header.topic, header.queue_id, told, header.consumer_group)
+        if offset is not None:
+            return Reply(header=OffsetReply(offset=offset, topic_birth_ms=birth_ms))
+        not_found = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+        return Reply(QueryNotFound.code, not_found, TopicBirth(topic_birth_ms=birth_ms))
+
+    def update(self, request: Request) -> Reply:
+        """Store a group's offset in a queue (15); also backwards.
+
+        Refused (14) while progress cannot be saved, and (31017) when it speaks of a topic of that name that was deleted.
+        """
+        header = request.header(UpdateConsumerOffset)
+        self._offsets.check()
+        config = self._topics.existing(header.topic)
+        check_birth(header.topic, config.birth_ms, header.topic_birth_ms)
+        self._groups.existing(header.consumer_group, request.now)
+        if not 0 <= header.queue_id < self._settings.queues_max:
+            raise BrokerError(f"queueId[{header.queue_id}] is illegal")
+        if header.topic_birth_ms is None and self._stale.ignores(
+            request.peer, header.topic, header.queue_id, header.consumer_group, header.commit_offset
+        ):
+            raise TopicMadeAnew(
+                f"topic {header.topic} was deleted and made again: {header.commit_offset} is an offset of the old one"
+            )
+        self._offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return Reply()
+
+    def everything(self, _request: Request) -> Reply:
+        """Return the progress of all groups (43)."""
+        return Reply(body=self._offsets.everything())
+
+    # ------------------------------------------------------------ lag
+
+    def consume_stats(self, request: Request) -> Reply:
+        """Return a group's progress against the ends of its queues (208).
+
+        Differs: without a topic the original answers for the topics of which the group has progress; a group that is online and has
+        none yet would seem to lag behind nothing. Ours adds the topics that it subscribes to.
+        """
+        header = request.header(GetConsumeStats)
+        if header.topic and header.topic.strip():
+            topics = [header.topic]
+        elif header.topic_list:
+            topics = [topic for topic in header.topic_list.split(";") if topic]
+        else:
+            topics = self._topics_of(header.consumer_group)
+        return Reply(body=to_json(self._lag(header.consumer_group, topics)))
+
+    def _topics_of(self, group: str) -> list[str]:
+        return self._with_subscribed(group, self._offsets.topics_of(group))
+
+    def _with_subscribed(self, group: str, consumed: list[str]) -> list[str]:
+        info = self._clients.group(group)
+        return sorted({*consumed, *(info.subscriptions if info is not None else ())})
+
+    def _lag(self, group: str, topics: Iterable[str]) -> ConsumeStats:
+        """Return a group's lag; while it is online, topics it does not subscribe to are left out, as in the original."""
+        info = self._clients.group(group)
+        subscribed = info.subscriptions if info is not None else {}
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        per_second = 0.0
+        for topic in topics:
+            config = self._topics.get(topic)
+            if config is None or (subscribed and topic not in subscribed):
+                continue
+            per_second += self._stats.per_second("GROUP_GET_NUMS", f"{topic}@{group}")[0]
+            for queue_id in range(config.read_queue_nums):
+                offset = max(0, self._offsets.get(group, topic, queue_id) or 0)
+                table[MessageQueue(topic, self._settings.name, queue_id)] = OffsetWrapper(
+                    broker_offset=max(0, self._store.queue_max(topic, queue_id)), consumer_offset=offset,
+                    last_timestamp=max(0, self._store.store_ms(topic, queue_id, offset - 1)) if offset > 0 else 0,
+                )  # fmt: skip
+        return ConsumeStats(offset_table=table, consume_tps=per_second)
+
+    def all_consume_stats(self, request: Request) -> Reply:
+        """Return the progress of all groups (317)."""
+        ordered = request.header(GetBrokerConsumeStats).is_order
+        found, total = [], 0
+        consumed = self._offsets.topics_by_group()
+        for group in sorted(self._groups.names()):
+            stats = []
+            for topic in self._with_subscribed(group, consumed.get(group, [])):
+                config = self._topics.get(topic)
+                if config is None or config.order != ordered:
+                    continue
+                lag = self._lag(group, [topic])
+                total += sum(w.broker_offset - w.consumer_offset for w in lag.offset_table.values())
+                if lag.offset_table:
+                    stats.append(lag)
+            found.append({group: stats})
+        address = f"{self._settings.address}:{self._settings.port}"
+        return Reply(body=to_json(BrokerConsumeStats(broker_addr=address, consume_stats_list=found, total_diff=total)))
+
+    def groups_of_topic(self, request: Request) -> Reply:
+        """Return the groups that consume a topic now or have consumed it (300)."""
+        topic = request.header(QueryTopicConsumeByWho).topic
+        return Reply(
+            body=to_json(GroupList(group_list=sorted({*self._clients.groups_of_topic(topic), *self._offsets.groups_of(topic)})))
+        )
+
+    def time_span(self, request: Request) -> Reply:
+        """Return how old the messages are that a group is at, by queue (303)."""
+        header = request.header(QueryConsumeTimeSpan)
+        config = self._topics.existing(header.topic)
+        spans = []
+        for queue_id in range(config.write_queue_nums):
+            lowest, end = self._store.queue_min(header.topic, queue_id), self._store.queue_max(header.topic, queue_id)
+            offset = self._offsets.get(header.group, header.topic, queue_id) or 0
+            oldest, newest = self._ms(header.topic, queue_id, lowest), self._ms(header.topic, queue_id, end - 1)
+            consumed = self._ms(header.topic, queue_id, offset - 1) if offset > 0 else oldest
+            spans.append(QueueTimeSpan(
+                message_queue=MessageQueue(header.topic, self._settings.name, queue_id), min_time_stamp=oldest,
+                max_time_stamp=newest, consume_time_stamp=consumed,
+                delay_time=request.now - self._ms(header.topic, queue_id, offset) if offset < end else 0,
+            ))  # fmt: skip
+        return Reply(body=to_json(ConsumeTimeSpans(consume_time_span_set=spans)))
+
+    def _ms(self, topic: str, queue_id: int, offset: int) -> int:
+        return max(0, self._store.store_ms(topic, queue_id, offset)) if offset >= 0 else 0

@@ -1,0 +1,1 @@
+"""Delayed messages: by level, and by point in time."""

@@ -1,0 +1,310 @@
+"""Delayed messages: parked in ``SCHEDULE_TOPIC_XXXX`` by level, and stored where they belong once they are due.
+
+`Delays` joins the parts: `delaylevels` (the table), `delaylane` (one delivery a level), `delaydelivery` (putting them where they
+belong). Follows ScheduleMessageService (RocketMQ 4.9.8); what differs stands in those modules.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from halfmoon.broker.context import Context
+from halfmoon.broker.delay.delivery import Deliveries
+from halfmoon.broker.delay.level_delivery import RETRY_MS, Lane
+from halfmoon.broker.delay.levels import Levels
+from halfmoon.broker.delay.progress import Keeping
+from halfmoon.broker.delay.properties import ASKED, PARKING, with_place
+from halfmoon.broker.delay.query import Listing
+from halfmoon.broker.delay.timer import CANCEL_KEY, Timer
+from halfmoon.broker.fewer import Fewer
+from halfmoon.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.send.sends import SendHeaderOf, Sends
+from halfmoon.errors import IllegalOperation, MessageRefused, NoPermission
+from halfmoon.hot import Draft
+from halfmoon.store.journal import entries_behind
+from halfmoon.store.store import Appended
+from halfmoon.store.timer.progress import TIMER
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.bodies import TopicConfig
+from halfmoon.wire.bodies.delays import parse_recall_handle, recall_handle
+from halfmoon.wire.flags import TRANSACTION_MASK
+from halfmoon.wire.headers.delay import GetAllDelayOffset, ListDelayedMessages, RecallMessage, RecallMessageReply
+
+AT_ONCE = 64
+"""Messages that one lane delivers before the next, or anybody else, has its turn."""
+A_TICK = 128
+"""Messages that one tick delivers, about: so much is done before connections are looked at again."""
+
+There = Callable[[Request, str, int], bool]
+
+_LEVEL = re.compile(r"-?[0-9]{1,10}")
+
+
+class Wish(NamedTuple):
+    """How a message asks to come later: by a level from 1 on, or at a time (ms since the epoch)."""
+
+    level: int
+    deliver_ms: int | None
+
+
+class Delays:
+    """Everything about delayed messages. ``levels`` is the table."""
+
+    def __init__(self, context: Context, levels: Levels, sends: Sends) -> None:
+        settings, store, topics, now = context.settings, context.store, context.topics, context.started_ms
+        self._settings, self._store, self._topics, self._sends, self.levels = settings, store, topics, sends, levels
+        self._fewer = Fewer(logging.getLogger("halfmoon.broker.delay"), now)
+        self.deliveries = Deliveries(settings, store, topics, sends, self._fewer.warning)
+        self._keeping = keeping = Keeping(context.disk, store, context.tables, self._fewer.warning)
+        self.timer = Timer(settings, store, sends, self.deliveries, keeping.start.timer, keeping.start.low)
+        known = {queue_id + 1 for queue_id in store.queue_ids(SCHEDULE_TOPIC)}
+        self.lanes = {
+            level: Lane(level, keeping.offset(level), levels, store, self.deliveries)
+            for level in sorted(known | set(range(1, len(levels) + 1)))
+        }
+        keeping.go_on(self.lanes, self.timer, self.deliveries)
+        self.deliveries.on_made = self._made
+        self.listing = Listing(settings, store, self.lanes, self.timer)
+        self._turn = 0
+        hours = store.settings.file_reserved_hours
+        if max(levels.delays_ms, default=0) >= hours * 3_600_000:
+            self._fewer.warning("a delay level is longer than file_reserved_hours (%d): what waits that long can be lost", hours)
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            GetAllDelayOffset: self.offsets,
+            RecallMessage: self.recall,
+            ListDelayedMessages: self.listing.list,
+        }
+
+    # ------------------------------------------------------------ parking
+
+    def send(self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, there: There) -> bool:
+        """Park the message of a send and have it answered; return False when it asks for no delay. Raises MessageRefused (13).
+
+        ``there`` says whether a queue is there, and else has the request handled anew once it is.
+        """
+        found = wire_properties.decode((header.properties or "").encode())
+        level = asked_level(found.get("DELAY", "0"))
+        if level > 0:
+            level = self.capped(level)
+            if there(request, SCHEDULE_TOPIC, level - 1):
+                self._send_by_level(request, header, config, queue_id, level, found)
+            return True
+        deliver_ms = self.timer.asked(found, request.now)
+        if CANCEL_KEY in found:
+            self._send_cancel(request, header, queue_id, found[CANCEL_KEY], deliver_ms)
+            return True
+        if deliver_ms is None or deliver_ms <= request.now:
+            return False
+        if there(request, TIMER_TOPIC, 0):
+            self._send_by_time(request, header, config, queue_id, deliver_ms, found)
+        return True
+
+    def _send_by_level(
+        self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, level: int, found: dict[str, str]
+    ) -> None:
+        draft, wait = self._draft(request, header, config, found, PARKING)
+        appended = self.park(header.topic, queue_id, level, draft, request.now)
+        self._sends.stored(request, queue_id, appended, wait=wait)
+
+    def _send_by_time(
+        self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, deliver_ms: int, found: dict[str, str]
+    ) -> None:
+        draft, wait = self._draft(request, header, config, found, PARKING - ASKED)
+        appended, deliver_ms = self.timer.park(header.topic, queue_id, deliver_ms, draft, request.now)
+        key = found.get("UNIQ_KEY", "")
+        handle = recall_handle(header.topic, self._settings.name, deliver_ms, key) if key else ""
+        self._sends.stored(request, queue_id, appended, wait=wait, handle=handle)
+
+    def _draft(
+        self, request: Request, header: SendHeaderOf, config: TopicConfig, found: dict[str, str], dropped: frozenset[bytes]
+    ) -> tuple[Draft, bool]:
+        kept = {name: value for name, value in found.items() if name.encode("utf-8", "replace") not in dropped}
+        plain = msgspec.structs.replace(header, properties=wire_properties.encode(kept).decode())
+        return self._sends.draft(plain, config, request)
+
+    def _send_cancel(self, request: Request, header: SendHeaderOf, queue_id: int, key: str, deliver_ms: int | None) -> None:
+        """Cancel a message as 5.x clients and brokers ask for it: a message with its topic and unique key, due at the same time."""
+        if deliver_ms is None or deliver_ms <= request.now:
+            raise MessageRefused("the message is illegal: a cancel names a time to come")
+        appended, _ = self.cancel(header.topic, key.removeprefix(f"{header.topic}+"), request.peer.host, request.now)
+        self._sends.stored(request, queue_id, appended, wait=True)
+
+    def cancel(self, topic: str, key: str, born_host: bytes, now: int) -> tuple[Appended, str]:
+        """Forget a message of a topic that waits for a point in time; return where that is written and the message's unique key.
+
+        Raises IllegalOperation (604): no such message waits (any more), and what `Sends.append` does.
+        """
+        found = self.timer.find(topic, key, now)
+        if found is None:
+            raise IllegalOperation("recall failed, no message of this topic and id waits to be delivered")
+        return self.timer.cancel(topic, key, *found, born_host, now), key
+
+    def recall(self, request: Request) -> None:
+        """Cancel a message by the handle that its sender was given (370); answered like a send, once that is durable.
+
+        Follows RecallMessageProcessor (5.3.3).
+        """
+        header = request.header(RecallMessage)
+        if not self._settings.recall_enable:
+            raise NoPermission("recall failed, operation is forbidden")
+        self._topics.existing(header.topic)
+        handle = parse_recall_handle(header.recall_handle)
+        if handle is None:
+            raise IllegalOperation("recall failed, handle is invalid")
+        if handle.topic != header.topic:
+            raise IllegalOperation("recall failed, topic not match")
+        if handle.broker_name != self._settings.name:
+            raise IllegalOperation("recall failed, broker service not available")
+        appended, key = self.cancel(handle.topic, handle.key, request.peer.host, request.now)
+        self._sends.stored(request, 0, appended, wait=True, other=RecallMessageReply(msg_id=key))
+
+    def wanted(self, properties: bytes, now: int) -> Wish | None:
+        """Return how a message that is stored with these properties asks to come later; None: it does not, or its time is over.
+
+        Raises MessageRefused (13): no such level or time, or it cancels another; BrokerError 1: timers are switched off.
+        """
+        found = wire_properties.decode(properties)
+        level = asked_level(found.get("DELAY", "0"))
+        if level > 0:
+            return Wish(self.capped(level), None)
+        if CANCEL_KEY in found:
+            raise MessageRefused("the message is illegal: a message of a batch cancels no other")
+        deliver_ms = self.timer.asked(found, now)
+        return None if deliver_ms is None or deliver_ms <= now else Wish(0, deliver_ms)
+
+    def put(self, topic: str, queue_id: int, wish: Wish, draft: Draft, now: int, identity: int) -> None:
+        """Park a message as it wishes, its record marked with ``identity`` as its prepared-transaction offset.
+
+        Raises what `park` and `Timer.park` do.
+        """
+        if wish.deliver_ms is None:
+            self.park(topic, queue_id, wish.level, draft, now, identity=identity)
+        else:
+            self.timer.park(topic, queue_id, wish.deliver_ms, draft, now, identity=identity)
+
+    def parked_behind(self, physical_offset: int) -> Iterator[memoryview]:
+        """Yield all records of parked messages that lie behind a place of the log, delivered or not."""
+        queues = [(SCHEDULE_TOPIC, queue_id) for queue_id in self._store.queue_ids(SCHEDULE_TOPIC)]
+        for topic, queue_id in [*queues, (TIMER_TOPIC, 0)]:
+            for entry in entries_behind(self._store, topic, queue_id, physical_offset):
+                record = self._store.record(entry.physical_offset, entry.size)
+                if record is not None:
+                    yield record
+
+    def park(self, topic: str, queue_id: int, level: int, draft: Draft, now: int, *, identity: int = 0) -> Appended:
+        """Store a message so that it is delivered to a queue of a topic once the delay of its level is over.
+
+        ``draft`` is the message as it would be stored there; ways in which it was parked before are forgotten. A level above the
+        last is the last. Its record lies in queue ``level - 1`` of SCHEDULE_TOPIC_XXXX. Waits only when that queue is not `ready`.
+
+        Raises what `Sends.append` does, and MessageRefused (13) when its properties have no room for where it belongs or there is
+        no level at all.
+        """
+        level = self.capped(level)
+        body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, _, _ = draft
+        properties = with_place(properties, topic, queue_id, b"DELAY\x01%d\x02" % level)
+        due = now + self.levels.delay_ms(level)
+        sys_flag &= ~TRANSACTION_MASK
+        stored = (body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, identity, due)
+        appended = self._sends.append(SCHEDULE_TOPIC, level - 1, [stored], now)
+        self.lanes[level].parked(appended.queue_offset + 1, due)
+        return appended
+
+    def capped(self, level: int) -> int:
+        """Return the level that a message is parked by which asks for one from 1 on. Raises MessageRefused when there is none."""
+        if level < 1 or not len(self.levels):
+            raise MessageRefused(f"the message is illegal: there is no delay level {level}")
+        return min(level, len(self.levels))
+
+    # ------------------------------------------------------------ delivering
+
+    def due(self) -> int | None:
+        """When `tick` wants to be called."""
+        wanted = [lane.due for lane in self.lanes.values() if lane.due is not None]
+        if (timer_due := self.timer.due) is not None:
+            wanted.append(timer_due)
+        return min(wanted) if wanted else None
+
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: what waits for a date waits for that date. Pauses are too short to be moved."""
+        self._fewer.stepped(by_ms)
+
+    def tick(self, now: int) -> bool:
+        """Deliver some of what is due, of each level in turn; return whether anything was. ``due`` is past while there is more."""
+        self._fewer.tick(now)
+        lanes: list[Lane | Timer] = [lane for lane in self.lanes.values() if lane.due is not None and lane.due <= now]
+        if (timer_due := self.timer.due) is not None and timer_due <= now:
+            lanes.append(self.timer)
+        if self._store.refusal is not None:
+            for lane in lanes:
+                lane.wait(now + RETRY_MS)
+            return False
+        self._turn += 1
+        done = 0
+        for place in range(len(lanes)):
+            if done >= A_TICK:
+                break
+            lane = lanes[(place + self._turn) % len(lanes)]
+            done += self._run_timer(now) if isinstance(lane, Timer) else self._run(lane, now)
+        return done > 0
+
+    def _made(self) -> None:
+        """A queue was made that some lane waits for."""
+        for lane in self.lanes.values():
+            lane.hurry()
+        self.timer.hurry()
+
+    def _run(self, lane: Lane, now: int) -> int:
+        if lane.left:
+            self._keeping.begin(lane.level)
+            lane.again(now)
+            self._keeping.done(lane.level, settled=not lane.left)
+            return AT_ONCE
+        entries = lane.next(now, AT_ONCE)
+        if entries:
+            messages = self.deliveries.read(entries)
+            self._keeping.begin(lane.level, len(entries))
+            lane.settle(messages, entries[-1].queue_offset + 1, now)
+            self._keeping.done(lane.level, settled=not lane.left)
+        return len(entries)
+
+    def _run_timer(self, now: int) -> int:
+        timer = self.timer
+        if timer.left:
+            self._keeping.begin(TIMER)
+            timer.again(now)
+            self._keeping.done(TIMER, settled=not timer.left)
+            return AT_ONCE
+        pairs = timer.next(now, AT_ONCE)
+        if not pairs and timer.ahead.due is not None and timer.ahead.due <= now:
+            return timer.ahead.run(now)
+        if pairs:
+            messages = timer.read(pairs, now)
+            self._keeping.begin(TIMER, len(pairs))
+            timer.settle(messages, pairs, now)
+            self._keeping.done(TIMER, settled=not timer.left)
+        return len(pairs)
+
+    def offsets(self, _request: Request) -> Reply:
+        """Return how far each level has come (45)."""
+        return Reply(body=self._keeping.text())
+
+    def close(self) -> None:
+        """Save how far everything is, once the log is durable, and give the file back. Waits for the device."""
+        self._keeping.close()
+
+
+def asked_level(text: str) -> int:
+    """Return the level that a DELAY property asks for; below 1 for none. Raises MessageRefused (13) when it is no number."""
+    if not _LEVEL.fullmatch(text):
+        raise MessageRefused(f"the message is illegal: {text[:50]!r} is no delay level")
+    return int(text)

@@ -1,0 +1,177 @@
+"""Puts parked messages where they belong, once they are due: reads their records and stores them under the real topic.
+
+Knows nothing of time. Follows DeliverDelayedMessageTimerTask.messageTimeup (RocketMQ 4.9.8): the delivered record keeps every
+property, those that parked it too, and its born time and host; its tag code is that of its tag again.
+Differs: what can never be delivered is passed over with a warning and stays in its parking queue (4.9.8 tries it for ever, and
+everything behind it waits); a real topic that is gone is made again, and a queue number that the topic has no more is taken modulo
+the number of its queues, so that consumers find the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from halfmoon.broker.names import FORBIDDEN_TO_SEND, check_topic
+from halfmoon.broker.send.sends import Sends
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.topics import Topics
+from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, UsageError
+from halfmoon.hot import Draft, Parts, property_of
+from halfmoon.store.records import tag_hash_of, whole_record
+from halfmoon.store.store import Store
+from halfmoon.store.timer.messages import Parked
+from halfmoon.wire.flags import TRANSACTION_MASK
+
+_QUEUE_DIGITS_MAX = 9
+_MAKING_MAX = 1000
+"""Queues that are made in the background at a time; one more is made when it is needed, which waits."""
+
+
+class Due(NamedTuple):
+    """A message that is due: its parking queue entry, the topic and queue that it asked for, and itself."""
+
+    entry: Parked
+    topic: str
+    queue_id: int
+    draft: Draft
+
+
+def in_order(messages: Iterable[Due | None]) -> list[Due]:
+    """Return messages in the order in which they are stored; None is left out."""
+    by_queue: dict[tuple[str, int], list[Due]] = {}
+    for message in messages:
+        if message is not None:
+            by_queue.setdefault((message.topic, message.queue_id), []).append(message)
+    return [due for group in by_queue.values() for due in group]
+
+
+class Deliveries:
+    """Stores messages that are due. ``delivered`` and ``passed_over`` count since the start."""
+
+    def __init__(self, settings: BrokerSettings, store: Store, topics: Topics, sends: Sends, warn: Callable[..., None]) -> None:
+        self._settings, self._store, self._topics, self._sends, self._warn = settings, store, topics, sends, warn
+        self._making: set[tuple[str, int]] = set()
+        self.on_made: Callable[[], None] = lambda: None
+        """Called when a queue is there that was missing."""
+        self.delivered = self.passed_over = 0
+
+    def read(self, entries: Iterable[Parked]) -> list[Due]:
+        """Return the messages of entries, in the order in which they are stored: by topic and queue, each as it was parked.
+
+        Those that can never be delivered are left out. The order depends on the records alone.
+        """
+        return in_order(self.read_one(entry) for entry in entries)
+
+    def read_one(self, entry: Parked) -> Due | None:
+        """Return the message of an entry; None: it can never be delivered."""
+        parts = self.parts(entry) if entry.size else None
+        return None if parts is None else self.due(entry, parts)
+
+    def parts(self, entry: Parked) -> Parts | None:
+        """Return the record of an entry; None, with a warning, when it cannot be read."""
+        record = self._store.record(entry.physical_offset, entry.size)
+        if record is None:
+            self._pass_over(entry, "its record is not in the log any more")
+            return None
+        try:
+            return whole_record(record)
+        except CorruptRecord as exc:
+            self._pass_over(entry, f"its record is damaged: {exc}")
+            return None
+
+    def due(self, entry: Parked, parts: Parts) -> Due | None:
+        """Return the message of a record as it is to be delivered; None, with a warning, when it names no place for it."""
+        properties = parts.properties
+        topic = (property_of(properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
+        queue = property_of(properties, b"REAL_QID") or b""
+        if not queue.isdigit() or len(queue) > _QUEUE_DIGITS_MAX or int(queue) >= self._settings.queues_max:
+            self._pass_over(entry, f"it names no queue in REAL_QID: {queue[:50]!r}")
+            return None
+        if self._topics.get(topic) is None or topic in FORBIDDEN_TO_SEND:
+            try:
+                check_topic(topic)
+            except BrokerError as exc:
+                self._pass_over(entry, f"it names no topic in REAL_TOPIC: {exc}")
+                return None
+            if topic in FORBIDDEN_TO_SEND:
+                self._pass_over(entry, f"nothing may be delivered to {topic}")
+                return None
+        draft = (
+            parts.body, properties, parts.flag, parts.sys_flag & ~TRANSACTION_MASK, parts.born_ms, parts.born_host,
+            parts.reconsume_times, 0, tag_hash_of(properties),
+        )  # fmt: skip
+        return Due(entry, topic, int(queue), draft)
+
+    def _pass_over(self, entry: Parked, reason: str) -> None:
+        self.passed_over += 1
+        self._warn("the parked message at %d of the log is passed over: %s", entry.physical_offset, reason)
+
+    def gone(self, level: int, first: int, end: int) -> None:
+        """Tell that a level's queue was cut while messages waited in it: the log keeps its files for a time only."""
+        self._warn("delay level %d: its queue begins at %d, what waited from %d on is gone with its log file", level, end, first)
+
+    # ------------------------------------------------------------ storing
+
+    def store(self, messages: Sequence[Due], now: int) -> list[Due]:
+        """Store messages that `read` returned, a queue at a time; return those that cannot be stored now."""
+        left: list[Due] = []
+        start, passed_over = 0, self.passed_over
+        while start < len(messages):
+            topic, queue_id = messages[start].topic, messages[start].queue_id
+            stop = start + 1
+            while stop < len(messages) and messages[stop].queue_id == queue_id and messages[stop].topic == topic:
+                stop += 1
+            left += self._store_group(topic, queue_id, messages[start:stop], now)
+            start = stop
+        self.delivered += len(messages) - len(left) - (self.passed_over - passed_over)
+        return left
+
+    def _store_group(self, topic: str, queue_id: int, group: Sequence[Due], now: int) -> Sequence[Due]:
+        try:
+            place = self._place(topic, queue_id, now)
+        except BrokerError as exc:  # there are too many topics: nobody else waits for that
+            for due in group:
+                self._pass_over(due.entry, f"its topic {topic} is gone and cannot be made again: {exc}")
+            return ()
+        try:
+            if not self.ready(topic, place):
+                return group
+            self._sends.append(topic, place, [due.draft for due in group], now)
+        except (MessageRefused, UsageError) as exc:
+            return self._one_by_one(topic, queue_id, group, now, exc)
+        except BrokerError as exc:
+            self._warn("%d messages to %s are due and cannot be delivered now: %s", len(group), topic, exc)
+            return group
+        return ()
+
+    def _one_by_one(self, topic: str, queue_id: int, group: Sequence[Due], now: int, exc: Exception) -> list[Due]:
+        if len(group) == 1:
+            self._pass_over(group[0].entry, str(exc))
+            return []
+        return [left for due in group for left in self._store_group(topic, queue_id, [due], now)]
+
+    def _place(self, topic: str, queue_id: int, now: int) -> int:
+        """Return the queue that takes the message. Raises SystemBusy when a topic that is gone cannot be made again."""
+        config = self._topics.get(topic) or self._topics.ensure(topic, max(queue_id + 1, 4), now)
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        return queue_id if queue_id < count or count < 1 else queue_id % count
+
+    def ready(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue takes messages without waiting; else it is being made.
+
+        Not before it is needed: an empty queue is one that an Apache broker begins at offset 1.
+        """
+        key = (topic, queue_id)
+        if key in self._making:
+            return False
+        if self._sends.ready(topic, queue_id) or len(self._making) >= _MAKING_MAX:
+            return True
+        self._making.add(key)
+
+        def made(error: Exception | None, now: int) -> None:
+            self._making.discard(key)
+            self.on_made()
+
+        self._store.make_ready(topic, queue_id, made)
+        return False

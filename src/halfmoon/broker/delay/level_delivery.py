@@ -1,0 +1,108 @@
+"""A lane: the delivery of one delay level, in the order in which its messages were parked. Follows DeliverDelayedMessageTimerTask.
+
+Differs: a lane sleeps until its next message is due instead of looking every 100 ms; a queue of no level any more is delivered too,
+each message when its queue entry says; a message whose time is further away than the level's delay waits for it, unless it was
+parked in the future, which means that the clock was set back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from halfmoon.broker.delay.delivery import Deliveries, Due
+from halfmoon.broker.delay.levels import Levels
+from halfmoon.store.store import Store
+from halfmoon.store.timer.messages import SCHEDULE_TOPIC, Parked, parked
+
+RETRY_MS = 100
+"""When what could not be stored is tried again. Follows DELAY_FOR_A_WHILE."""
+SOON_MS = 5
+"""When to look again for a queue that is being made, or a message that is not visible yet."""
+
+BYTES_AT_ONCE = 1 << 20
+"""Bytes of records that one lane delivers at a time, about; a larger message goes alone. Bounds the memory and time of a turn."""
+
+
+class Lane:
+    """One level. ``offset`` is the queue offset of the next message to deliver."""
+
+    def __init__(self, level: int, offset: int, levels: Levels, store: Store, deliveries: Deliveries) -> None:
+        self.level, self.offset = level, offset
+        self._levels, self._store, self._deliveries = levels, store, deliveries
+        self.left: list[Due] = []
+        self._behind = 0
+        """Where the lane goes on once what is left is stored."""
+        self._promised = 0
+        """Queue offset behind the last message that was parked here."""
+        self.due: int | None = 0
+        """When `run` wants to be called; None: not before a message is parked."""
+
+    def parked(self, end: int, due: int) -> None:
+        """A message was parked, and the queue ends at ``end`` now."""
+        self._promised = end
+        if self.due is None:
+            self.due = due
+
+    def wait(self, until: int) -> None:
+        """Do nothing before a time."""
+        self.due = until
+
+    def next(self, now: int, count_max: int) -> Sequence[Parked]:
+        """Return what is due, at most so many entries and `BYTES_AT_ONCE`, but for one; sets ``due`` when there is nothing."""
+        queue_id = self.level - 1
+        entries = parked(self._store, SCHEDULE_TOPIC, queue_id, self.offset, count_max)
+        if not entries:
+            return self._correct(now)
+        size_bytes = 0
+        for place, entry in enumerate(entries):
+            size_bytes += entry.size
+            if place and size_bytes > BYTES_AT_ONCE:
+                return entries[:place]
+            if entry.size and (due := self._due(entry, now)) > now:
+                if place == 0:
+                    self.due = due
+                return entries[:place]
+        return entries
+
+    def _due(self, entry: Parked, now: int) -> int:
+        if entry.code <= now + self._levels.delay_ms(self.level):
+            return entry.code
+        stored_ms = self._store.store_ms(SCHEDULE_TOPIC, self.level - 1, entry.queue_offset)
+        return now if stored_ms > now else entry.code
+
+    def _correct(self, now: int) -> Sequence[Parked]:
+        """Find out why there is no entry: the lane is at the end, or its queue was cut."""
+        low = self._store.queue_min(SCHEDULE_TOPIC, self.level - 1)
+        high = self._store.queue_max(SCHEDULE_TOPIC, self.level - 1)
+        if self.offset < low:
+            self._deliveries.gone(self.level, self.offset, low)
+        self.offset = max(low, min(self.offset, high))
+        if self.offset < high:
+            self.due = now
+        else:
+            self.due = now + SOON_MS if self._promised > high else None
+        return ()
+
+    def settle(self, messages: Sequence[Due], behind: int, now: int) -> None:
+        """Store messages, and go on at an offset once all of them are."""
+        self._behind = behind
+        self.left = self._deliveries.store(messages, now)
+        if self.left:
+            self.due = now + (SOON_MS if self._store.refusal is None else RETRY_MS)
+        else:
+            self.offset, self.due = behind, now
+
+    def hurry(self) -> None:
+        """Try what is left over at once."""
+        if self.left:
+            self.due = 0
+
+    def leave(self, messages: Sequence[Due], behind: int) -> None:
+        """Begin with messages that the last process left, and go on at an offset once they are stored."""
+        self.left, self._behind = list(messages), behind
+        if not messages:
+            self.offset = behind
+
+    def again(self, now: int) -> None:
+        """Try what is left over."""
+        self.settle(self.left, self._behind, now)

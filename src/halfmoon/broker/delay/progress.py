@@ -1,0 +1,192 @@
+"""How far delayed messages are delivered, as it is kept: at once for our own next start, as ``delayOffset.json`` for everybody.
+
+After a kill nothing is delivered twice: what was begun is looked for in the log. After a loss of power the saved tables count,
+which speak of durable records only; what was delivered since then comes again. Follows ScheduleMessageService (RocketMQ 4.9.8).
+Differs: the original saves what may not be durable yet, and delivers up to ten seconds again after any crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from halfmoon.broker.delay.delivery import Deliveries, Due
+from halfmoon.broker.delay.level_delivery import Lane
+from halfmoon.broker.delay.timer import Timer
+from halfmoon.broker.tables import Tables
+from halfmoon.broker.transactions.half import without
+from halfmoon.errors import CorruptRecord
+from halfmoon.ports import Disk
+from halfmoon.store.records import whole_record
+from halfmoon.store.store import Store
+from halfmoon.store.timer.messages import LOOK_MS, SCHEDULE_TOPIC, TIMER_TOPIC, parked
+from halfmoon.store.timer.progress import TIMER, Progress, ProgressFile
+from halfmoon.wire.bodies import DelayOffsetTable, TimerOffset, from_json, to_json
+
+PATH, TIMER_PATH = "config/delayOffset.json", "config/timerOffset.json"
+_RECORDS_LOOKED_AT = 20_000
+_OF_THE_TIME = frozenset({LOOK_MS.encode()})
+
+
+class Keeping:
+    """Keeps progress. ``start`` is what the last process left."""
+
+    def __init__(self, disk: Disk, store: Store, tables: Tables, warn: Callable[..., None]) -> None:
+        self._disk, self._store, self._warn = disk, store, warn
+        self._file = ProgressFile(disk)
+        saved = tables.load(PATH, lambda data: from_json(DelayOffsetTable, data, bounds=None))
+        timer = tables.load(TIMER_PATH, lambda data: from_json(TimerOffset, data, bounds=None)) or TimerOffset()
+        self._changed = (tables.add(PATH, self._dump, patient=True), tables.add(TIMER_PATH, self._dump_timer, patient=True))
+        known = self._file.read()
+        if known is not None and known.position > store.recovered.found_end:
+            known = None  # it speaks of records that are lost
+            self._file.forget()
+        self._table = dict(saved.offset_table) if saved is not None else {}
+        self.start = Progress(0, self._table, (timer.due_ms, timer.offset), timer.low)
+        if known is not None:
+            levels = {level: max(offset, self._table.get(level, 0)) for level, offset in known.levels.items()}
+            self.start = known._replace(
+                levels={**self._table, **levels}, timer=max(known.timer, self.start.timer), low=max(known.low, timer.low)
+            )
+        self._known = known
+        self._open: dict[int, tuple[int, int]] = {}
+        """Deliveries that were begun and are not settled, by level: where the log ended then, and how many entries."""
+        self._lanes: Mapping[int, Lane] = {}
+        self._timer: Timer | None = None
+        self._durable = self._candidate = self.start
+
+    def offset(self, level: int) -> int:
+        """Return the queue offset at which a level goes on."""
+        high = self._store.queue_max(SCHEDULE_TOPIC, level - 1)
+        return max(0, min(self.start.levels.get(level, 0), high))
+
+    # ------------------------------------------------------------ going on
+
+    def go_on(self, lanes: Mapping[int, Lane], timer: Timer, deliveries: Deliveries) -> None:
+        """Find out what became of the delivery that was begun, and leave the rest of it to its lane."""
+        self._lanes, self._timer = lanes, timer
+        for level, count, position in self._known.begun if self._known is not None else ():
+            self._go_on(level, count, position, deliveries)
+        self._durable = self._candidate = self._now()
+        self._write(self._begun())
+
+    def _go_on(self, level: int, count: int, position: int, deliveries: Deliveries) -> None:
+        known, timer, lane = self._known, self._timer, self._lanes.get(level)
+        assert known is not None
+        assert timer is not None
+        if level == TIMER and timer.cursor == known.timer:
+            if pairs := timer.index.ripe(2**62, count):
+                timer.leave(self._left_of_timer(timer, pairs, position), pairs)
+        elif (
+            lane is not None
+            and lane.offset == known.levels.get(level)  # nobody has gone on since
+            and (entries := parked(self._store, SCHEDULE_TOPIC, level - 1, lane.offset, count))
+        ):
+            lane.leave(self._left_of(deliveries.read(entries), position), entries[-1].queue_offset + 1)
+        if timer.left if level == TIMER else lane is not None and lane.left:
+            self._open[level] = (position, count)
+
+    def _left_of_timer(self, timer: Timer, pairs: list[tuple[int, int]], position: int) -> list[Due]:
+        left = self._left_of(timer.read(pairs, pairs[0][0]), position)
+        if left and left[0].topic == TIMER_TOPIC and not self._left_of(timer.read(pairs, 2**62), position):
+            return []  # the last process was late, and delivered it instead of storing it anew
+        return left
+
+    def _left_of(self, messages: list[Due], position: int) -> list[Due]:
+        """Return those messages that the log does not hold, delivered, from the position on at which their delivery was begun."""
+        waiting: dict[tuple[object, ...], list[Due]] = {}
+        for due in messages:
+            waiting.setdefault(_identity(due.topic, due.draft), []).append(due)
+        at, size = position, self._store.settings.commit_log_file_bytes
+        for _ in range(_RECORDS_LOOKED_AT):
+            if not waiting or at >= self._store.end_offset:
+                break
+            record = self._store.record(at)
+            if record is None:  # the blank tail of a file
+                at += size - at % size
+                continue
+            at += len(record)
+            try:
+                parts = whole_record(record)
+            except CorruptRecord:
+                continue
+            draft = (parts.body, parts.properties, 0, 0, parts.born_ms, parts.born_host, parts.reconsume_times, 0, 0)
+            same = waiting.get(identity := _identity(parts.topic, draft))
+            if same:
+                same.pop(0)
+                if not same:
+                    del waiting[identity]
+        left = {id(due) for same in waiting.values() for due in same}
+        return [due for due in messages if id(due) in left]
+
+    # ------------------------------------------------------------ writing
+
+    def begin(self, level: int, count: int = 0) -> None:
+        """So many entries of a level (or the timer: `TIMER`) are about to be delivered; 0: what is left of those begun before."""
+        position, known = self._open.pop(level, (self._store.end_offset, count))
+        self._open[level] = (position, count or known)
+        self._write(self._begun())
+
+    def done(self, level: int, *, settled: bool) -> None:
+        """What was begun is delivered, or some of it is not and stays with its lane."""
+        if settled:
+            self._open.pop(level, None)
+        self._write(self._begun())
+        for changed in self._changed:
+            changed()
+
+    def _begun(self) -> Progress:
+        """Return progress with what was begun and is not settled."""
+        return self._now()._replace(begun=tuple((level, count, position) for level, (position, count) in self._open.items()))
+
+    def _write(self, progress: Progress) -> None:
+        try:
+            self._file.write(progress)
+        except OSError as exc:
+            self._warn("the progress of delayed messages cannot be written: %s", exc)
+
+    def _now(self) -> Progress:
+        assert self._timer is not None
+        levels = {level: lane.offset for level, lane in self._lanes.items()}
+        return Progress(self._store.end_offset, levels, self._timer.cursor, self._timer.known_low)
+
+    def _settle(self) -> None:
+        """Bring on what is known to be durable."""
+        assert self._timer is not None
+        if self._store.durable_offset >= self._candidate.position:
+            self._durable = self._candidate
+            self._timer.known_low = self._timer.low
+            self._candidate = self._now()
+            if self._store.durable_offset >= self._candidate.position:
+                self._durable = self._candidate
+
+    def _dump(self) -> bytes:
+        self._settle()
+        return to_json(DelayOffsetTable(offset_table={**self._table, **self._durable.levels}))
+
+    def _dump_timer(self) -> bytes:
+        self._settle()
+        due_ms, offset = self._durable.timer
+        return to_json(TimerOffset(due_ms=due_ms, offset=offset, low=self._durable.low))
+
+    def text(self) -> bytes:
+        """Return how far each level has come, as ``delayOffset.json`` holds it (45)."""
+        return to_json(DelayOffsetTable(offset_table={**self._table, **self._now().levels}))
+
+    def close(self) -> None:
+        """Save everything, where the log is durable, and give the file back. Waits for the device."""
+        if self._store.failure is None and self._store.durable_offset >= self._store.end_offset:
+            for path, dump in ((PATH, self._dump), (TIMER_PATH, self._dump_timer)):
+                data = dump()
+                try:
+                    if self._disk.read(path) != data:
+                        self._disk.save(path, data)
+                except OSError as exc:
+                    self._warn("the progress of delayed messages cannot be saved: %s", exc)
+        self._file.close()
+
+
+def _identity(topic: str, draft: tuple[object, ...]) -> tuple[object, ...]:
+    """What tells a delivered record from every other: all of it that neither its delivery nor the time of it changes."""
+    body, properties, _, _, born_ms, born_host, reconsume_times, _, _ = draft
+    assert isinstance(properties, bytes)
+    return topic, body, without(properties, _OF_THE_TIME), born_ms, born_host, reconsume_times

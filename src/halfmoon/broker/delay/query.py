@@ -1,0 +1,120 @@
+"""What waits for its time, as operators ask for it: the next first, over all levels and the timer. Changes nothing."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from heapq import merge
+
+from halfmoon.broker.delay.level_delivery import Lane
+from halfmoon.broker.delay.timer import Timer
+from halfmoon.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.errors import CorruptRecord, InvalidParameter
+from halfmoon.hot import Parts
+from halfmoon.store.records import whole_record
+from halfmoon.store.store import Store
+from halfmoon.store.timer.messages import OUT_MS, parked
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.bodies import DelayedMessage, DelayedMessages, to_json
+from halfmoon.wire.bodies.delays import recall_handle
+from halfmoon.wire.headers.delay import ListDelayedMessages
+from halfmoon.wire.ids import offset_msg_id, pack_host
+
+COUNT_MAX = 1000
+_LOOKED_AT, _READ_BYTES = 2000, 4 << 20
+"""Entries and bytes of records that one request looks at, about; behind them the answer ends, and says that there is more."""
+_PAGE = 128
+
+Place = tuple[int, int, int]
+"""Due time, level (0: the timer), queue offset."""
+
+
+class Listing:
+    """The service that answers 31020."""
+
+    def __init__(self, settings: BrokerSettings, store: Store, lanes: Mapping[int, Lane], timer: Timer) -> None:
+        self._settings, self._store, self._lanes, self._timer = settings, store, lanes, timer
+        self._host = pack_host(f"{settings.address}:{settings.port}")
+
+    def list(self, request: Request) -> Reply:
+        """Return messages that wait, the next first."""
+        header = request.header(ListDelayedMessages)
+        if not 1 <= header.count <= COUNT_MAX:
+            raise InvalidParameter(f"count is 1 to {COUNT_MAX}, not {header.count}")
+        after = (header.after_ms, header.after_level, header.after_offset)
+        found: list[DelayedMessage] = []
+        more, last, read = False, after, 0
+        for looked, place in enumerate(merge(self._timed(after), *(self._levelled(lane, after) for lane in self._lanes.values()))):
+            if len(found) == header.count or looked >= _LOOKED_AT or read >= _READ_BYTES:
+                more = True
+                break
+            message, last = self._message(place), place
+            read += 0 if message is None else message.size_bytes
+            if message is not None and header.topic in (None, "", message.topic):
+                found.append(message)
+        body = DelayedMessages(
+            now_ms=request.now, by_level=self.counts(), more=more, last_ms=last[0], last_level=last[1], last_offset=last[2],
+            messages=found,
+        )  # fmt: skip
+        return Reply(body=to_json(body))
+
+    def counts(self) -> dict[int, int]:
+        """Return how many wait, by level, 0 for the timer; levels without any are left out."""
+        counts = {level: self._store.queue_max(SCHEDULE_TOPIC, level - 1) - lane.offset for level, lane in self._lanes.items()}
+        counts[0] = self._timer.index.count
+        return {level: count for level, count in sorted(counts.items()) if count > 0}
+
+    def _timed(self, after: Place) -> Iterator[Place]:
+        behind = (after[0], after[2] if after[1] == 0 else -1 if after[1] < 0 else 2**62)
+        for due, offset in self._timer.index.walk(behind):
+            yield due, 0, offset
+
+    def _levelled(self, lane: Lane, after: Place) -> Iterator[Place]:
+        at = self._first(lane, after)
+        while entries := parked(self._store, SCHEDULE_TOPIC, lane.level - 1, at, _PAGE):
+            for entry in entries:
+                place = (entry.code, lane.level, entry.queue_offset)
+                if entry.size and (place > after or lane.level == after[1]):
+                    yield place
+            at = entries[-1].queue_offset + 1
+
+    def _first(self, lane: Lane, after: Place) -> int:
+        """Return where the messages of a level begin that are listed behind a place. Reads a few entries, however many wait."""
+        queue_id = lane.level - 1
+        first = max(lane.offset, self._store.queue_min(SCHEDULE_TOPIC, queue_id))
+        if lane.level == after[1]:
+            return max(first, after[2] + 1)
+
+        def listed(queue_offset: int) -> bool:
+            entries = parked(self._store, SCHEDULE_TOPIC, queue_id, queue_offset, 1)
+            return not entries or not entries[0].size or (entries[0].code, lane.level, queue_offset) > after
+
+        return first + bisect_left(range(first, self._store.queue_max(SCHEDULE_TOPIC, queue_id)), True, key=listed)
+
+    def _message(self, place: Place) -> DelayedMessage | None:
+        _, level, queue_offset = place
+        topic, queue_id = (SCHEDULE_TOPIC, level - 1) if level else (TIMER_TOPIC, 0)
+        for entry in parked(self._store, topic, queue_id, queue_offset, 1):
+            record = self._store.record(entry.physical_offset, entry.size)
+            try:
+                return None if record is None else self._described(place, whole_record(record), entry.size)
+            except CorruptRecord:
+                return None
+        return None
+
+    def _described(self, place: Place, parts: Parts, size: int) -> DelayedMessage:
+        due_ms, level, queue_offset = place
+        found = wire_properties.decode(parts.properties)
+        out, key, queue = found.get(OUT_MS, ""), found.get("UNIQ_KEY", ""), found.get("REAL_QID", "")
+        if not level and out.isdecimal():
+            due_ms = int(out)
+        topic = found.get("REAL_TOPIC", "")
+        handle = recall_handle(topic, self._settings.name, due_ms, key) if key and topic and not level else ""
+        return DelayedMessage(
+            due_ms=due_ms, look_ms=place[0], level=level, queue_offset=queue_offset, topic=topic,
+            queue_id=int(queue) if queue.isdecimal() and len(queue) < 10 else -1, msg_id=key,
+            offset_msg_id=offset_msg_id(self._host, parts.physical_offset), tag=found.get("TAGS", ""), keys=found.get("KEYS", ""),
+            size_bytes=size, born_ms=parts.born_ms, parked_ms=parts.store_ms, handle=handle,
+        )  # fmt: skip

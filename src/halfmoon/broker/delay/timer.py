@@ -1,0 +1,301 @@
+"""Messages for a point in time: parked in ``rmq_sys_wheel_timer``, delivered to the millisecond, cancelled while they wait.
+
+Follows TimerMessageStore and RecallMessageProcessor (RocketMQ 5.3.3) in properties, names and refusals.
+Differs: precision is a millisecond, not a second, and nothing is early; up to 40 days instead of 3; a downtime of any length loses
+nothing that the log still has; a cancel is answered with whether there was something to cancel. A record is stored anew once a
+*window*, so that the log keeps it (5.x does so every two days), and that is invisible outside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from halfmoon.broker.delay.delivery import Deliveries, Due, in_order
+from halfmoon.broker.delay.level_delivery import BYTES_AT_ONCE, RETRY_MS, SOON_MS
+from halfmoon.broker.delay.properties import with_place
+from halfmoon.broker.delay.read_ahead import Ahead, Ready
+from halfmoon.broker.names import TIMER_TOPIC
+from halfmoon.broker.send.sends import Sends
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused
+from halfmoon.hot import Draft, Parts, property_of
+from halfmoon.store.records import whole_record
+from halfmoon.store.store import Appended, Store
+from halfmoon.store.timer.index import TimerIndex
+from halfmoon.store.timer.messages import CANCELS, LOOK_MS, OUT_MS, Parked, parked
+from halfmoon.wire.flags import TRANSACTION_MASK
+
+ROLLS, CANCEL_KEY = "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY"
+READY_AT_ONCE = 256
+"""Messages that were read ahead and are delivered before anybody else has its turn: storing them costs 2 ms."""
+WINDOW_MS_MAX = 2 * 86_400_000
+"""A parked record is stored anew after two days at the latest. Follows timerRollWindowSlot."""
+_WINDOW_MS_MIN = 60_000
+_SAME_KEY_MAX, _KEY_LENGTH_MAX = 64, 255
+_LOOK = LOOK_MS.encode()
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+
+
+class Timer:
+    """What waits for a point in time. ``cursor`` is (due, queue offset) of the last message that was delivered, (-1, -1): none."""
+
+    def __init__(
+        self, settings: BrokerSettings, store: Store, sends: Sends, deliveries: Deliveries, cursor: tuple[int, int], low: int
+    ) -> None:  # fmt: skip
+        self._settings, self._store, self._sends, self._deliveries = settings, store, sends, deliveries
+        self.cursor, self.index = cursor, TimerIndex()
+        self.known_low = low
+        """`low` as it was when it was looked at last."""
+        self.index.rebuild(store, low, cursor)
+        reserved_ms = store.settings.file_reserved_hours * 3_600_000
+        self._window_ms = max(_WINDOW_MS_MIN, min(WINDOW_MS_MAX, reserved_ms * 2 // 3))
+        self._entries: dict[int, Parked] = {}
+        """Of the messages that `next` looked at last, by queue offset."""
+        self.left: list[Due] = []
+        self._behind: list[tuple[int, int]] = []
+        self._not_before = 0
+        self.ahead = Ahead(self.index, self._ready, lambda: store.queue_max(TIMER_TOPIC, 0))
+
+    @property
+    def low(self) -> int:
+        """No message below this queue offset waits."""
+        return self.index.lowest(self._store.queue_max(TIMER_TOPIC, 0))
+
+    # ------------------------------------------------------------ parking
+
+    def asked(self, found: Mapping[str, str], now: int) -> int | None:
+        """Return when the message with these properties is to be delivered, ms since the epoch; None: it asks for no point in time.
+
+        Raises MessageRefused (13): no number, or further away than `timer_delay_max_s`; BrokerError 1: timers are switched off.
+        """
+        for name, unit_ms, start in (("TIMER_DELAY_SEC", 1000, now), ("TIMER_DELAY_MS", 1, now), ("TIMER_DELIVER_MS", 1, 0)):
+            text = found.get(name)
+            if text is None:
+                continue
+            if not _NUMBER.fullmatch(text):
+                raise MessageRefused(f"the message is illegal: {name} is no number: {text[:50]!r}")
+            if not self._settings.timer_enable:
+                raise BrokerError("the broker does not deliver messages at a point in time: timer_enable is off")
+            deliver_ms = start + int(text) * unit_ms
+            if deliver_ms > now + self._settings.timer_delay_max_s * 1000:
+                raise MessageRefused(
+                    f"the message is illegal: timer message illegal, the delay time should not be bigger than the max delay "
+                    f"{self._settings.timer_delay_max_s}s"
+                )
+            return deliver_ms
+        return None
+
+    def check_room(self, count: int) -> None:
+        """See whether so many more messages may wait. Raises BrokerError 1."""
+        if count and self.index.count + count > self._settings.timer_messages_max:
+            raise BrokerError(f"timer message flow control: {self.index.count} messages wait (timer_messages_max)")
+
+    def park(
+        self, topic: str, queue_id: int, deliver_ms: int, draft: Draft, now: int, *, identity: int = 0
+    ) -> tuple[Appended, int]:
+        """Store a message so that it is delivered at a time; return where it lies and that time.
+
+        A time before what was delivered already, after the clock was set back, is that of the next message. Raises what
+        `Sends.append` does, MessageRefused (13) without room for properties, and BrokerError 1 when too many wait; not
+        for a message of a batch (``identity``), which is decided and was looked at when it came.
+        """
+        if not identity:
+            self.check_room(1)
+        deliver_ms = max(deliver_ms, self.cursor[0] + 1)
+        look_ms = min(deliver_ms, max(now + self._window_ms, self.cursor[0] + 1))
+        more = b"%s\x01%d\x02" % (OUT_MS.encode(), deliver_ms)
+        if look_ms != deliver_ms:
+            more += b"%s\x01%d\x02" % (LOOK_MS.encode(), look_ms)
+        body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, _, _ = draft
+        properties = with_place(properties, topic, queue_id, more, keep_asked=True)
+        stored = (body, properties, flag, sys_flag & ~TRANSACTION_MASK, born_ms, born_host, reconsume_times, identity, look_ms)
+        appended = self._sends.append(TIMER_TOPIC, 0, [stored], now)
+        self._insert((look_ms, appended.queue_offset))
+        return appended, deliver_ms
+
+    def _insert(self, pair: tuple[int, int]) -> None:
+        self.index.insert(*pair)
+        self.ahead.parked(pair)
+
+    # ------------------------------------------------------------ cancelling
+
+    def find(self, topic: str, key: str, now: int) -> tuple[Parked, Parts] | None:
+        """Return the message of a topic with a unique key that waits; None: none does (any more), or its delivery was begun."""
+        if not key or len(key) > _KEY_LENGTH_MAX or not key.isprintable():
+            return None
+        found = self._store.query(TIMER_TOPIC, key, _SAME_KEY_MAX, 0, max(now, 2**62))
+        for record in found.records:
+            try:
+                parts = whole_record(record)
+            except CorruptRecord:
+                continue
+            if property_of(parts.properties, b"UNIQ_KEY") != key.encode():
+                continue
+            if property_of(parts.properties, b"REAL_TOPIC") != topic.encode():
+                continue
+            for entry in parked(self._store, TIMER_TOPIC, 0, parts.queue_offset, 1):
+                if entry.physical_offset == parts.physical_offset and self._waits(entry):
+                    return entry, parts
+        return None
+
+    def _waits(self, entry: Parked) -> bool:
+        pair = (entry.code, entry.queue_offset)
+        return self.index.has(*pair) and not (self.left and pair in self._behind)
+
+    def cancel(self, topic: str, key: str, entry: Parked, parts: Parts, born_host: bytes, now: int) -> Appended:
+        """Forget a message that waits. A record says so, for the next start; raises what `Sends.append` does."""
+        properties = b"".join(
+            b"%s\x01%s\x02" % (name.encode(), value)
+            for name, value in (
+                (CANCEL_KEY, f"{topic}+{key}".encode()), (CANCELS, b"%d" % entry.queue_offset), ("REAL_TOPIC", topic.encode()),
+                ("REAL_QID", b"0"), (OUT_MS, property_of(parts.properties, OUT_MS.encode()) or b"0"),
+            )
+        )  # fmt: skip
+        draft = (b"", properties, 0, 0, now, born_host, 0, 0, -1 - entry.queue_offset)
+        appended = self._sends.append(TIMER_TOPIC, 0, [draft], now)
+        self.index.remove(entry.code, entry.queue_offset)
+        self.ahead.gone([(entry.code, entry.queue_offset)])
+        return appended
+
+    # ------------------------------------------------------------ delivering
+
+    @property
+    def due(self) -> int | None:
+        """When `run` wants to be called; None: nothing waits."""
+        if self.left:
+            return self._not_before
+        first, ahead = self.index.first_due(), self.ahead.due
+        if first is None:
+            return None
+        wanted = max(first, self._not_before)
+        return wanted if ahead is None else min(wanted, ahead)
+
+    def wait(self, until: int) -> None:
+        """Do nothing before a time."""
+        self._not_before = until
+        self.ahead.wait(until)
+
+    def next(self, now: int, count_max: int) -> list[tuple[int, int]]:
+        """Return what is due, as (due, queue offset): all to be delivered, or one that is to be stored anew.
+
+        At most so many, or `READY_AT_ONCE` that were read ahead, and not more than `BYTES_AT_ONCE`, but for one message.
+        """
+        pairs: list[tuple[int, int]] = []
+        end = self._store.queue_max(TIMER_TOPIC, 0)
+        self._entries = {}
+        size_bytes = 0
+        for pair in self.index.ripe(now, max(count_max, READY_AT_ONCE)):
+            ready = self.ahead.get(pair)
+            if ready is None and len(pairs) >= count_max:
+                break
+            if pair[1] >= end:  # not durable yet, with sync flush
+                self._not_before = now + SOON_MS
+                break
+            if ready is None and self._rolls(pair, now):
+                return pairs or [pair]
+            entry = self._entry(pair) if ready is None else ready.entry
+            size_bytes += 0 if entry is None else entry.size
+            if pairs and size_bytes > BYTES_AT_ONCE:
+                break
+            pairs.append(pair)
+        return pairs
+
+    def _entry(self, pair: tuple[int, int]) -> Parked | None:
+        entry = self._entries.get(pair[1])
+        if entry is None:
+            for entry in parked(self._store, TIMER_TOPIC, 0, pair[1], 1):
+                self._entries[pair[1]] = entry
+        return entry
+
+    def _rolls(self, pair: tuple[int, int], now: int) -> bool:
+        """Whether a message is to be stored anew: its time is still to come."""
+        entry = self._entry(pair)
+        record = None if entry is None or not entry.size else self._store.record(entry.physical_offset, entry.size)
+        if record is None or _LOOK not in bytes(record):
+            return False
+        try:
+            out = property_of(whole_record(record).properties, OUT_MS.encode())
+        except CorruptRecord:
+            return False
+        return out is not None and out.isdigit() and len(out) <= 18 and int(out) > max(now, pair[0])
+
+    def read(self, pairs: Sequence[tuple[int, int]], now: int) -> list[Due]:
+        """Return the messages of what `next` gave; one that is stored anew is a message to the timer topic."""
+        if len(pairs) == 1 and self.ahead.get(pairs[0]) is None and self._rolls(pairs[0], now):
+            return [self._rolled(pairs[0], now)]
+        return in_order(map(self._message, pairs))
+
+    def _message(self, pair: tuple[int, int]) -> Due | None:
+        if (ready := self.ahead.get(pair)) is not None:
+            return ready.message
+        entry = self._entry(pair)
+        return None if entry is None else self._deliveries.read_one(entry)
+
+    def _ready(self, pair: tuple[int, int], now: int) -> Ready | None:
+        """Read a message ahead; not one that is to be stored anew."""
+        self._entries = {}
+        entry = None if self._rolls(pair, now) else self._entry(pair)
+        return None if entry is None else Ready(entry, self._deliveries.read_one(entry))
+
+    def _rolled(self, pair: tuple[int, int], now: int) -> Due:
+        entry = self._entry(pair)
+        record = None if entry is None else self._store.record(entry.physical_offset, entry.size)
+        assert entry is not None  # `_rolls` has read both
+        assert record is not None
+        parts = whole_record(record)
+        properties = parts.properties
+        times = property_of(properties, ROLLS.encode()) or b"0"
+        rolls = b"%s\x01%d\x02" % (ROLLS.encode(), int(times) + 1 if times.isdigit() and len(times) < 6 else 1)
+        deliver_ms = int(property_of(properties, OUT_MS.encode()) or b"0")
+        look_ms = min(deliver_ms, max(now, pair[0]) + self._window_ms)
+        topic, queue = (property_of(properties, name) or b"" for name in (b"REAL_TOPIC", b"REAL_QID"))
+        more = b"%s%s\x01%d\x02%s\x01%d\x02" % (rolls, OUT_MS.encode(), deliver_ms, LOOK_MS.encode(), look_ms)
+        queue_id = int(queue) if queue.isdigit() and len(queue) < 10 else 0
+        properties = with_place(properties, topic.decode("utf-8", "replace"), queue_id, more, keep_asked=True)
+        draft = (
+            parts.body, properties, parts.flag, parts.sys_flag & ~TRANSACTION_MASK, parts.born_ms, parts.born_host,
+            parts.reconsume_times, 0, look_ms,
+        )  # fmt: skip
+        return Due(entry, TIMER_TOPIC, 0, draft)
+
+    def settle(self, messages: Sequence[Due], pairs: Sequence[tuple[int, int]], now: int) -> None:
+        """Store messages, and forget these pairs once all of them are."""
+        if len(messages) == 1 and messages[0].topic == TIMER_TOPIC:
+            self._roll(messages[0], pairs, now)
+            return
+        self.left, self._behind = self._deliveries.store(messages, now), list(pairs)
+        if self.left:
+            self._not_before = now + (SOON_MS if self._store.refusal is None else RETRY_MS)
+        else:
+            self.forget(pairs)
+
+    def _roll(self, message: Due, pairs: Sequence[tuple[int, int]], now: int) -> None:
+        try:
+            appended = self._sends.append(TIMER_TOPIC, 0, [message.draft], now)
+        except BrokerError:
+            self._not_before = now + RETRY_MS
+            return
+        self.forget(pairs)
+        self._insert((message.draft[8], appended.queue_offset))
+
+    def forget(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """These are delivered."""
+        self.index.remove_first(pairs)
+        self.ahead.gone(pairs)
+        self.cursor = max(self.cursor, pairs[-1])
+
+    def hurry(self) -> None:
+        """Try what is left over at once."""
+        if self.left:
+            self._not_before = 0
+
+    def leave(self, messages: Sequence[Due], pairs: Sequence[tuple[int, int]]) -> None:
+        """Begin with messages that the last process left, and forget these pairs once they are stored."""
+        self.left, self._behind = list(messages), list(pairs)
+        if not messages:
+            self.forget(pairs)
+
+    def again(self, now: int) -> None:
+        """Try what is left over."""
+        self.settle(self.left, self._behind, now)

@@ -1,0 +1,1 @@
+"""Reading: pulls and those that are held, filters, queries and ranges."""

@@ -1,0 +1,243 @@
+"""Filters by properties: SQL92 expressions compiled once, tested a slice at a time. Reads no messages, only their properties.
+
+Follows ConsumerFilterManager, ExpressionMessageFilter and ExpressionForRetryMessageFilter (RocketMQ 4.9.8).
+Differs: filtering by SQL92 is on unless it is switched off; an expression that does not parse is refused with 23 for every
+consumer, while the original hands everything to a pull that brings one; codes 27 and 28 are never needed, for the filter of a
+subscription is made of the subscription itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from halfmoon import sql92
+from halfmoon.broker.consumers.clients import Clients
+from halfmoon.broker.names import RETRY_PREFIX
+from halfmoon.broker.pull.bitmaps import STEPS_OF_ARRIVALS, BitMaps, Wishes
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.errors import BrokerError, SubscriptionParseFailed, SystemBusy, UsageError
+from halfmoon.model import Subscription, java_hash, tags_of
+from halfmoon.sql92.sieve import EACH
+from halfmoon.store.store import Arrival, Store
+from halfmoon.wire.bodies.clients import CLASS
+from halfmoon.wire.properties import value_of
+
+EXPRESSION_LENGTH_MAX = 32 * 1024
+"""Characters of a filter. Thousands of tags fit; a megabyte would stop all others while it is read."""
+
+STEPS_OF_TURN = 20_000
+"""What the tests of one turn of the loop may cost together, in steps of 0.1 to 0.2 microseconds: four milliseconds at most, and as
+much again in the tick beside it, so that other connections wait far less than twenty."""
+
+_STEPS_OF_CALL = 20
+"""Giving a sieve some records, beside what it tells itself of its work."""
+_WEIGHT_OF_TABLE, _WEIGHT_OF_SCAN = 20, 2
+"""Steps for each 100 bytes of properties that are read into a table, or of a value that is searched or read as a floating-point
+number. Where there is no table each name that is looked up takes one."""
+_WEIGHT_OF_RETRY = 4
+"""The same, to find out of which topic a message is."""
+GROUPS_OF_TOPIC_MAX = 256
+"""Groups of a topic whose expressions are evaluated ahead: bits are of no use for hundreds, and messages come all the time."""
+
+_COMPILED_MAX, _COMPILED_CHARACTERS_MAX = 1_000, 1_000_000
+_STEPS_OF_CHARACTER = 20
+"""What reading an expression costs, refused or not: up to four microseconds a character."""
+CHARACTERS_CHECKED_MAX = 5_000
+"""Characters of new expressions after which a turn checks no more for consumers that start: 20 ms."""
+
+NO_CLASS_FILTERS = "filters by a class of the consumer's are not supported: subscribe by tags or by SQL92"
+NOT_SUPPORTED = "The broker does not support consumer to filter message by SQL92"
+
+
+class Budget:
+    """What tests may still cost in this turn of the loop."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = STEPS_OF_TURN
+
+
+def bytes_weight(compiled: sql92.Filter) -> int:
+    """Return what testing a message costs beside its fixed steps, in steps for each 100 bytes of its properties."""
+    return (_WEIGHT_OF_TABLE if compiled.in_a_table else len(compiled.names)) + compiled.scans * _WEIGHT_OF_SCAN
+
+
+class SqlTest:
+    """One expression as a pull's test. See `halfmoon.store.queues.matching.PropertyTest`."""
+
+    __slots__ = ("_bitmaps", "_budget", "_filter", "_group", "_weight")
+
+    def __init__(self, compiled: sql92.Filter, budget: Budget, bitmaps: BitMaps | None = None, group: str = "") -> None:
+        self._filter, self._budget, self._bitmaps, self._group = compiled, budget, bitmaps, group
+        self._weight = bytes_weight(compiled)
+
+    def possible(self, topic: str, queue_id: int, offset: int, count: int) -> list[int] | None:
+        """Return the indexes of the messages from an offset on that may match; None: any may."""
+        if self._bitmaps is None:
+            return None
+        return self._bitmaps.possible((topic, queue_id), offset, count, self._group, self._filter.expression)
+
+    def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
+        """Return the indexes of entries whose records match, how many were looked at, and whether the turn's budget is used up."""
+        left, steps, weight = self._budget.left, self._filter.steps, self._weight
+        found, looked, spent = self._filter.records(area, base, entries, left, steps, weight, at_most)
+        self._budget.left -= spent + _STEPS_OF_CALL
+        return found, looked, self._budget.left <= 0
+
+
+class RetryTest:
+    """The test of a retry topic: each message is tested with the group's filter of the topic that it came from.
+
+    A message of a topic for which the group has no expression passes. Used when ``filterSupportRetry`` is on.
+    """
+
+    __slots__ = ("_budget", "_filters", "_steps", "_weight")
+
+    def __init__(self, filters: Mapping[bytes, sql92.Filter], budget: Budget) -> None:
+        self._filters, self._budget = filters, budget
+        self._steps = max(compiled.steps for compiled in filters.values())
+        self._weight = _WEIGHT_OF_RETRY + max(bytes_weight(compiled) for compiled in filters.values())
+
+    def possible(self, topic: str, queue_id: int, offset: int, count: int) -> None:
+        """Any message may match."""
+
+    def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
+        """Return the indexes of entries whose records match, how many were looked at, and whether the turn's budget is used up."""
+        _, _, blocks, looked, spent = EACH.records(area, base, entries, self._budget.left, self._steps, self._weight, at_most)
+        self._budget.left -= spent + _STEPS_OF_CALL
+        return [index for index, block in enumerate(blocks) if self._passes(block)], looked, self._budget.left <= 0
+
+    def _passes(self, block: bytes) -> bool:
+        compiled = self._filters.get(value_of(block, b"RETRY_TOPIC") or b"")
+        return compiled is None or compiled.matches(block)
+
+
+Test = SqlTest | RetryTest
+Wanted = frozenset[int] | Test | None
+"""What a consumer wants of a queue: hashes of tags, a test of properties, or (None) everything."""
+
+
+class Filters:
+    """The service that makes of a subscription what the store can select by."""
+
+    def __init__(self, settings: BrokerSettings, clients: Clients) -> None:
+        self._settings, self._clients = settings, clients
+        self._compiled: dict[str, sql92.Filter] = {}
+        self._characters = 0
+        self.budget = Budget()
+        self.bitmaps = BitMaps(_bloom(settings)) if settings.filter_bitmap else None
+        self._wishes: dict[str, Wishes] = {}
+        self._wishes_epoch = -1
+
+    def turn(self) -> None:
+        """A turn of the loop begins: tests may take their time again."""
+        self.budget.left = STEPS_OF_TURN
+        if self.bitmaps is not None:
+            self.bitmaps.room = STEPS_OF_ARRIVALS
+
+    def of_expression(self, topic: str, expression: str | None, expression_type: str | None, group: str = "") -> Wanted:
+        """Return what an expression wants that a pull of a group brought.
+
+        Raises:
+            SubscriptionParseFailed: it does not parse, is too long or of an unknown kind (23).
+            BrokerError: it is SQL92 and that is switched off (1).
+        """
+        if len(expression or "") > EXPRESSION_LENGTH_MAX:
+            raise SubscriptionParseFailed(f"the consumer's subscription is longer than {EXPRESSION_LENGTH_MAX} characters")
+        if expression_type == "SQL92":
+            return SqlTest(self.compiled(expression or ""), self.budget, self.bitmaps, group)
+        if expression_type == CLASS:
+            raise BrokerError(NO_CLASS_FILTERS)
+        if expression_type not in (None, "", "TAG"):
+            raise SubscriptionParseFailed(
+                f"parse the consumer's subscription failed: unknown expression type {expression_type[:40]}"
+            )
+        try:
+            return None if not expression or expression == "*" else frozenset(map(java_hash, tags_of(expression)))
+        except UsageError as exc:
+            raise SubscriptionParseFailed("parse the consumer's subscription failed") from exc
+
+    def of_subscription(self, known: Subscription, group: str = "") -> Wanted:
+        """Return what a subscription of a group wants that heartbeats brought. Raises as `of_expression`."""
+        if known.expression_type == "TAG":
+            return known.codes or None
+        return self.of_expression(known.topic, known.expression, known.expression_type, group)
+
+    def check(self, known: Subscription) -> None:
+        """See whether a subscription would be taken. Raises as `of_expression`, and SystemBusy when this turn read too much."""
+        if self.budget.left < -CHARACTERS_CHECKED_MAX * _STEPS_OF_CHARACTER:
+            raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many expressions are to be read")
+        self.of_subscription(known)
+
+    def of_retries(self, group: str, topic: str) -> RetryTest | None:
+        """Return the test for the retry topic of a group; None when its messages come unfiltered, as they do by default."""
+        info = self._clients.group(group)
+        if not self._settings.filter_support_retry or topic != RETRY_PREFIX + group or info is None:
+            return None
+        filters = {}
+        for name, known in info.subscriptions.items():
+            if known.expression_type == "SQL92":
+                try:
+                    filters[name.encode()] = self.compiled(known.expression)
+                except BrokerError:
+                    continue  # its pulls are refused; what comes back of it is not lost
+        return RetryTest(filters, self.budget) if filters else None
+
+    def arrived(self, store: Store, arrival: Arrival) -> None:
+        """Look at new messages on behalf of the groups that read their topic with expressions, where that is switched on."""
+        if self.bitmaps is not None:
+            self.bitmaps.arrived(store, arrival, self._wishes_of(arrival.topic))
+
+    def forget(self, topic: str) -> None:
+        """A topic is gone."""
+        if self.bitmaps is not None:
+            self.bitmaps.forget(topic)
+
+    def _wishes_of(self, topic: str) -> Wishes:
+        """Return the expressions of the groups that read a topic: the same object as long as nothing of them changed."""
+        if self._wishes_epoch != self._clients.epoch:
+            self._wishes_epoch = self._clients.epoch
+            fresh: dict[str, dict[str, tuple[sql92.Marks, sql92.Filter]]] = {}
+            for name, info in self._clients.consumers.items():
+                for known in info.subscriptions.values():
+                    if known.expression_type == "SQL92" and len(fresh.setdefault(known.topic, {})) < GROUPS_OF_TOPIC_MAX:
+                        self._wish(fresh[known.topic], name, known)
+            self._wishes = {
+                name: self._wishes[name] if _expressions(self._wishes.get(name, {})) == _expressions(wishes) else wishes
+                for name, wishes in fresh.items()
+            }
+        return self._wishes.get(topic, {})
+
+    def _wish(self, wishes: dict[str, tuple[sql92.Marks, sql92.Filter]], group: str, known: Subscription) -> None:
+        assert self.bitmaps is not None
+        try:
+            wishes[group] = (self.bitmaps.marks(group, known.topic), self.compiled(known.expression))
+        except BrokerError:
+            pass  # its pulls are refused
+
+    def compiled(self, expression: str) -> sql92.Filter:
+        """Return an expression made ready. Raises as `of_expression`."""
+        if not self._settings.property_filter:
+            raise BrokerError(NOT_SUPPORTED)
+        found = self._compiled.get(expression)
+        if found is None:
+            self.budget.left -= len(expression) * _STEPS_OF_CHARACTER
+            try:
+                found = sql92.compile(expression)
+            except UsageError as exc:
+                raise SubscriptionParseFailed(f"parse the consumer's subscription failed: {exc}") from exc
+            if len(self._compiled) >= _COMPILED_MAX or self._characters + len(expression) > _COMPILED_CHARACTERS_MAX:
+                self._compiled.clear()
+                self._characters = 0
+            self._compiled[expression] = found
+            self._characters += len(expression)
+        return found
+
+
+def _bloom(settings: BrokerSettings) -> sql92.Bloom:
+    return sql92.Bloom(settings.bloom_error_percent, settings.bloom_groups)
+
+
+def _expressions(wishes: Wishes) -> dict[str, str]:
+    return {group: compiled.expression for group, (_, compiled) in wishes.items()}

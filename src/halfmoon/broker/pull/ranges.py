@@ -1,0 +1,101 @@
+"""Reads of ranges (31040): what a pull may bring in hundreds of answers, in one; and how much they hold (31041). For jobs that know
+which offsets they want.
+
+Who may read what is as with pulls, but that an audit of transactions may ask for half messages and op records. Never waits for
+messages, knows no group and no progress.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from halfmoon import arrays
+from halfmoon.broker.context import Context
+from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from halfmoon.broker.pull.filters import Wanted
+from halfmoon.broker.pull.pulls import ANSWER_BYTES_MAX, CODES, EMPTY_QUEUE, Pulls
+from halfmoon.broker.request import Handlers, Reply, Request, reply_to
+from halfmoon.errors import BrokerError, InvalidParameter
+from halfmoon.store.store import Found, FoundStatus
+from halfmoon.wire.bodies.weights import STRETCHES_MAX, Stretches, Weights
+from halfmoon.wire.command import encode_header
+from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply, WeighRanges
+from halfmoon.wire.json import to_json
+
+RANGE_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of one answer: half of what a frame may have, and a record may be longer than what was asked for."""
+
+TAGS_ARE_OTHERS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC})
+"""Topics whose entries hold something else where others have the hash of a tag."""
+
+_PREFIX = Struct(">ii")
+
+
+class RangeReads:
+    """The service that answers 31040 and 31041."""
+
+    def __init__(self, context: Context, pulls: Pulls) -> None:
+        self._store, self._pulls, self._peers = context.store, pulls, context.peers
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            ReadRange: self.read,
+            WeighRanges: self.weigh,
+        }
+
+    def read(self, request: Request) -> None:
+        """Answer with records from the log itself. Raises BrokerError."""
+        header = request.header(ReadRange)
+        if not 0 <= header.begin < header.end or header.max_bytes < 1:
+            raise InvalidParameter(f"no range: offsets {header.begin} to {header.end}, {header.max_bytes} bytes")
+        topic = self._pulls.readable(header.topic, half_messages=header.half_messages is True)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise BrokerError(f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {topic.read_queue_nums}")
+        wanted = self._wanted(header)
+        found = self._found(header, request.peer.out_bytes, wanted)
+        passed_over = None
+        if wanted is not None and found.status is FoundStatus.FOUND and arrays.np is not None:
+            passed_over = found.next_offset - header.begin - found.count
+        self._answer(request, found, passed_over)
+
+    def weigh(self, request: Request) -> Reply:
+        """Tell about how many bytes ranges have. Raises BrokerError."""
+        header, asked = request.header(WeighRanges), request.body(Stretches).stretches
+        topic = self._pulls.readable(header.topic, half_messages=header.half_messages is True)
+        if len(asked) > STRETCHES_MAX:
+            raise InvalidParameter(f"{len(asked)} ranges in one request, more than {STRETCHES_MAX}")
+        for each in asked:
+            if not 0 <= each.begin <= each.end or not 0 <= each.queue_id < topic.read_queue_nums:
+                raise InvalidParameter(f"no range: queue {each.queue_id}, offsets {each.begin} to {each.end}")
+        weigh = self._store.ranges.weigh
+        return Reply(body=to_json(Weights([weigh(header.topic, each.queue_id, each.begin, each.end) for each in asked])))
+
+    def _wanted(self, header: ReadRange) -> Wanted:
+        """Return what a filter selects; None: there is none, or the topic's entries hold no hashes of tags. Raises BrokerError."""
+        if header.subscription is None:
+            return None
+        wanted = self._pulls.filters.of_expression(header.topic, header.subscription, header.expression_type)
+        return None if isinstance(wanted, frozenset) and header.topic in TAGS_ARE_OTHERS else wanted
+
+    def _found(self, header: ReadRange, out_bytes: int, wanted: Wanted) -> Found:
+        room = min(header.max_bytes, RANGE_BYTES_MAX) if out_bytes < ANSWER_BYTES_MAX else 1
+        found = self._store.ranges.read(header.topic, header.queue_id, header.begin, header.end, room, wanted)
+        if found is None:
+            count = min(header.end - header.begin, 1024) if room > 1 else 1
+            found = self._store.read(header.topic, header.queue_id, header.begin, count, None, room)
+        return EMPTY_QUEUE if found.status is FoundStatus.NO_MATCHED_LOGIC_QUEUE else found
+
+    def _answer(self, request: Request, found: Found, passed_over: int | None) -> None:
+        command, peer = request.command, request.peer
+        if command.is_oneway or peer.closing:
+            return
+        reply = ReadRangeReply(
+            next_begin_offset=found.next_offset, min_offset=found.min_offset, max_offset=found.max_offset, count=found.count,
+            passed_over=passed_over,
+        )  # fmt: skip
+        code = CODES.get(found.status, 19)  # an empty queue: its end is where one asked
+        head = encode_header(reply_to(command.opaque, command.serialization, Reply(code, found.status.name, reply)))
+        peer.out_bytes += found.size_bytes
+        prefix = _PREFIX.pack(4 + len(head) + found.size_bytes, command.serialization << 24 | len(head))
+        self._peers.answers(peer, [prefix + head, *found.pieces])

@@ -1,0 +1,1 @@
+"""Storing: the gate, the append, the replies that wait for the disk."""

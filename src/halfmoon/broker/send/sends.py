@@ -1,0 +1,207 @@
+"""Sends as they are stored and answered: one append for whatever is to be stored, one way of answering. Refuses what has no place
+in a record; who may send what is the gate's to say (`halfmoon.broker.send.gate`).
+
+Follows AbstractSendMessageProcessor (RocketMQ 4.9.8).
+Differs: a reply is written once the promise of the flush mode holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from halfmoon.broker.context import Context
+from halfmoon.broker.request import Request
+from halfmoon.broker.send.replies import Acks, Stored
+from halfmoon.errors import (
+    BrokerError,
+    MessageIllegal,
+    MessageRefused,
+    NoPermission,
+    ResponseCode,
+    ServiceNotAvailable,
+    StoreNotWritable,
+    SystemBusy,
+)
+from halfmoon.hot import AT_ONCE, DURABLE, NO_ANSWER, Draft, Group, Messages, stored_properties, tag_hash
+from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.store.store import Appended
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.bodies import TopicConfig
+from halfmoon.wire.flags import MULTI_TAGS, TRANSACTION_MASK
+from halfmoon.wire.headers.send import SendMessage, SendMessageV2
+from halfmoon.wire.table import Header
+
+MULTI_TAG = "MULTI_TAG"
+
+SendHeaderOf = SendMessage | SendMessageV2
+
+DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQKEY\x01")
+"""What stands in properties that ask for a delay, or cancel one."""
+
+UNSYNCED_BYTES_MAX = 128 * 1024 * 1024
+"""Bytes that may wait for the device in sync flush before sends are refused with 2, so that a device that hangs does not let
+what waits for it fill the memory."""
+
+
+def may_be_delayed(text: str) -> bool:
+    """Whether a send's properties can ask for a delay, or cancel one."""
+    return any(name in text for name in DELAYED)
+
+
+class Sends:
+    """What stores messages of all kinds, and has their senders answered. ``acks`` are the answers."""
+
+    def __init__(self, context: Context) -> None:
+        settings, store = context.settings, context.store
+        self._settings, self._store, self._stats, self._durable = settings, store, context.stats, context.durable
+        self.acks = Acks(context.peers, settings.region, context.host.hex().upper())
+        self.cluster_pair = wire_properties.encode({"CLUSTER": settings.cluster})
+        self.message_bytes_max: int = store.settings.message_bytes_max
+        self._sync_flush = store.sync_flush
+
+    def ready(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue takes messages at once; a send to another waits until it is made."""
+        return self._store.refusal is not None or self._store.ready(topic, queue_id)
+
+    def stored(
+        self, request: Request, queue_id: int, appended: Appended, *, wait: bool, handle: str = "", other: Header | None = None
+    ) -> None:
+        """Have a request answered whose message is stored, whatever topic it went to.
+
+        ``handle`` recalls it (5.x); ``other`` is the header of the answer to what was no send.
+        """
+        places, offset = appended.physical_offsets, appended.queue_offset
+        messages = Messages.lying_at(places)
+        messages.sent(*sender_of(request, wait=wait), len(places))
+        header = self.acks.told(queue_id, offset, places, handle) if handle else other
+        self.acknowledge([Stored(messages, queue_id, offset, header)], request.now)
+
+    def append(self, topic: str, queue_id: int, messages: Messages | Iterable[Draft], now: int) -> Appended:
+        """Append messages of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
+        messages = messages if isinstance(messages, Messages) else Messages(messages)
+        [appended] = self.append_all([(topic, queue_id, "", messages)], now)
+        if isinstance(appended, Exception):
+            raise appended
+        return appended
+
+    def append_all(self, groups: list[Group], now: int, *, in_order: bool = False) -> list[Appended | Exception]:
+        """Append groups of messages, each of one queue; return for each where it lies, or what `append` would raise. ``in_order``:
+        none is stored behind one that is not, see `Store.append_all`.
+        """
+        store, stats = self._store, self._stats
+        if self._sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
+            busy = SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
+            return [busy] * len(groups)
+        stored = store.append_all(groups, now, in_order=in_order)
+        for index, appended in enumerate(stored):
+            topic, _, _, messages = groups[index]
+            if isinstance(appended, Appended):
+                stats.moved(topic, None, len(messages), appended.end_offset - appended.physical_offsets[0])
+            else:
+                stored[index] = self._not_stored(appended, messages)
+        return stored
+
+    def _not_stored(self, exc: Exception, messages: Messages) -> Exception:
+        """Return how messages are refused that the store did not take."""
+        if isinstance(exc, StoreNotWritable | OSError):
+            refusal: Exception = ServiceNotAvailable(f"service not available now: {exc}")
+        elif isinstance(exc, MessageIllegal):
+            refusal = MessageRefused(f"the message is illegal: {exc}")
+        else:
+            return exc
+        self._stats.puts_failed += len(messages)
+        refusal.__cause__ = exc
+        return refusal
+
+    def acknowledge(self, stored: Sequence[Stored], now: int) -> None:
+        """Answer at once, or when the log is durable: with sync flush and senders who wait for it."""
+        if not self._sync_flush or self._durable.is_promised:
+            self.acks.answer(stored)
+            return
+        self.acks.answer(stored, AT_ONCE)
+        for one in stored:
+            if one.messages.answered(DURABLE):
+                self._wait(one, now)
+
+    def _wait(self, stored: Stored, now: int) -> None:
+        acks = self.acks
+
+        def then(refusal: BrokerError | None, now: int) -> None:
+            if refusal is None:
+                acks.answer([stored], DURABLE)
+            else:
+                acks.refuse(stored.messages, refusal, DURABLE)
+
+        def late() -> None:  # stored, not known to be durable
+            acks.answer_with(stored, int(ResponseCode.FLUSH_DISK_TIMEOUT), DURABLE)
+
+        self._durable.until(now + self._settings.sync_timeout_ms, then, late)
+
+    # ------------------------------------------------------------ records
+
+    def draft(self, header: SendHeaderOf, config: TopicConfig, request: Request) -> tuple[Draft, bool]:
+        """Return the message of a request as it is stored, and whether its sender waits for the sync. Raises BrokerError."""
+        common = self.common(header, config, request)
+        text, code, wait = self.prepare((header.properties or "").encode())
+        return (bytes(request.command.body), text, header.flag, *common, code), wait
+
+    def common(self, header: SendHeaderOf, config: TopicConfig, request: Request) -> tuple[int, int, bytes, int, int]:
+        """Return what the drafts of all messages of a request have alike: from their sys_flag on, but for the tag code.
+
+        Raises:
+            MessageRefused: the body of the request is too large.
+            NoPermission: a flag says that it is part of a transaction: stored as it is, no consumer would ever see it.
+        """
+        self.check_size(len(request.command.body))
+        if header.sys_flag & TRANSACTION_MASK:
+            raise self.no_transactions()
+        sys_flag = header.sys_flag | (MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0)
+        return sys_flag, header.born_timestamp, request.peer.host, header.reconsume_times or 0, 0
+
+    def prepare(self, text: bytes, suffix: bytes | None = None) -> tuple[bytes, int, bool]:
+        """Return properties as stored, the tag code and whether the sender waits for the sync.
+
+        ``suffix`` are whole pairs to put behind them; None: the cluster's.
+
+        Raises:
+            NoPermission: a transactional message.
+            MessageRefused: properties that are too long.
+        """
+        suffix = self.cluster_pair if suffix is None else suffix
+        prepared = stored_properties(text, suffix)
+        if prepared is None:
+            prepared = self._prepare_plainly(text, suffix)
+        if len(prepared[0]) > PROPERTIES_BYTES_MAX:
+            raise MessageRefused(self._too_large())
+        return prepared
+
+    def _prepare_plainly(self, text: bytes, suffix: bytes) -> tuple[bytes, int, bool]:
+        found = wire_properties.decode(text)
+        if found.get("TRAN_MSG", "").lower() == "true":
+            raise self.no_transactions()
+        wait = found.pop("WAIT", "true").lower() == "true"
+        found.pop("CLUSTER", None)
+        tag = found.get("TAGS", "")
+        return wire_properties.encode(found) + suffix, tag_hash(tag.encode()) if tag else 0, wait
+
+    def no_transactions(self) -> NoPermission:
+        """Return what refuses a message that is part of a transaction."""
+        return NoPermission(f"the broker[{self._settings.address}] sending transaction message is forbidden")
+
+    def check_size(self, size: int) -> None:
+        """Raise MessageRefused (13) for the body of a request that is too large."""
+        if size > self.message_bytes_max:
+            raise MessageRefused(self._too_large())
+
+    def _too_large(self) -> str:
+        return (
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {self.message_bytes_max}B, msg properties length limit 32KB."
+        )
+
+
+def sender_of(request: Request, *, wait: bool) -> tuple[int, int, int, int]:
+    """Return who sent a request, as `Messages.sent` wants it; ``wait``: they wait for the sync."""
+    command = request.command
+    how = NO_ANSWER if command.is_oneway else DURABLE if wait else AT_ONCE
+    return request.peer.number, command.opaque, command.serialization, how

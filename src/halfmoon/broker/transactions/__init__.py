@@ -1,0 +1,1 @@
+"""Half messages: stored, decided, checked, expired, and what operators ask about them."""

@@ -1,0 +1,101 @@
+"""How fast producer groups are asked about their half messages, and what of a group waits for its turn.
+
+Looks at no clock and asks nobody (see `halfmoon.broker.transactions.checks`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from heapq import heappop, heappush
+from math import ceil
+
+import msgspec
+
+CHECK_BYTES = 16 * 1024
+"""A check of a larger message counts as several, so that a connection is not sent more than it can carry away."""
+_PASSED_MAX = 4096
+
+
+class Bucket(msgspec.Struct):
+    """How many checks a group may be sent now: filled with so many a second, never above its size. A large check leaves a debt."""
+
+    rate: float
+    size: float
+    tokens: float
+    filled_ms: int
+
+    def level(self, now: int) -> float:
+        """How much is in it."""
+        return min(self.size, self.tokens + (now - self.filled_ms) * self.rate / 1000)
+
+    def take(self, now: int, size_bytes: int = 0) -> bool:
+        """Take what a check of so many bytes counts; False: there is not even one."""
+        self.tokens = self.level(now)
+        self.filled_ms = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= max(1.0, size_bytes / CHECK_BYTES)
+        return True
+
+    def due(self) -> int:
+        """When there will be one."""
+        return self.filled_ms + max(0, ceil((1 - self.tokens) * 1000 / self.rate))
+
+
+class Pursuits:
+    """Pending half messages of groups that are asked as fast as they may be, by hash of the group: 8 bytes each, in order."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, array[int]] = {}
+        self._passed: dict[int, int] = {}
+        self._due: list[tuple[int, int]] = []
+        """A heap of when a group goes on, and its hash: one entry a group, but for the one that is handled."""
+
+    def __contains__(self, group: int) -> bool:
+        return group in self._waiting
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def due(self) -> int | None:
+        """When the first group goes on; None: none waits."""
+        return self._due[0][0] if self._due else None
+
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: groups go on when they would have."""
+        self._due = [(due + by_ms, group) for due, group in self._due]
+
+    def begin(self, group: int, index: int, due: int) -> None:
+        """A group goes on at an index, later."""
+        self._waiting[group], self._passed[group] = array("q", [index]), 0
+        heappush(self._due, (due, group))
+
+    def add(self, group: int, index: int) -> None:
+        """One more half message of a group; what waits already, or went before, does not wait twice."""
+        waiting = self._waiting[group]
+        if index > waiting[-1]:
+            waiting.append(index)
+
+    def next(self, now: int) -> int | None:
+        """Take the group whose time came first; `go_on` gives it back."""
+        return heappop(self._due)[1] if self._due and self._due[0][0] <= now else None
+
+    def first(self, group: int) -> int | None:
+        """Return the index of a group that is next; None: there is none, and the group is let go."""
+        waiting, passed = self._waiting[group], self._passed[group]
+        if passed < len(waiting):
+            return waiting[passed]
+        del self._waiting[group], self._passed[group]
+        return None
+
+    def pass_on(self, group: int) -> None:
+        """Step over the one that was next."""
+        self._passed[group] += 1
+        if self._passed[group] > _PASSED_MAX:  # the last one stays: `add` looks at it
+            gone = min(self._passed[group], len(self._waiting[group]) - 1)
+            del self._waiting[group][:gone]
+            self._passed[group] -= gone
+
+    def go_on(self, group: int, due: int) -> None:
+        """The group that was taken goes on at a time."""
+        heappush(self._due, (due, group))

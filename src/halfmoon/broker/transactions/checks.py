@@ -1,0 +1,338 @@
+"""Check-back: asks producers what became of half messages that stay undecided, and gives up those that nobody decides.
+
+A *round* begins each check interval and looks at what is pending, in the order of storing; nothing decided is looked at. A group
+that is asked as fast as it may be is left to a *pursuit* of its own, so that it delays no other. A check counts once it is sent:
+a group without a live producer costs its messages nothing. It and those before it count no more once a producer answers that it
+knows the transaction and that it is open: what is given up for is silence. Ages are of the broker's clock, and those after which
+nobody is asked any more are counted in time that it lived (`halfmoon.broker.uptime`). Told the time, never looks at it.
+
+Follows TransactionalMessageServiceImpl.check and AbstractTransactionalMessageCheckListener (RocketMQ 4.9.8).
+Differs: a producer may say that a transaction is open; no copy of the half message is written to ask a question; rounds are sliced,
+so that the broker answers others meanwhile; checks are paced per group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from halfmoon.broker.consumers.clients import Member
+from halfmoon.broker.context import Context
+from halfmoon.broker.names import HALF_TOPIC
+from halfmoon.broker.transactions.check_rate import Bucket, Pursuits
+from halfmoon.broker.transactions.decisions import Answer
+from halfmoon.broker.transactions.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, Halves, checks_written, with_pairs
+from halfmoon.broker.transactions.half_record import real_queue
+from halfmoon.broker.uptime import Lifetime
+from halfmoon.errors import BrokerError, CorruptRecord
+from halfmoon.hot import Parts, tag_hash
+from halfmoon.store.records import whole_record
+from halfmoon.store.transactions.index import Half, State, TransactionIndex
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.codes import Language
+from halfmoon.wire.command import encode, request_command
+from halfmoon.wire.headers.transaction import CheckTransactionState
+from halfmoon.wire.ids import offset_msg_id
+from halfmoon.wire.record import encode_record
+
+log = logging.getLogger("halfmoon.broker.transactions")
+
+LOOKS_A_TICK, ASKS_A_TICK, BYTES_A_TICK, GROUPS_A_TICK = 128, 16, 1024 * 1024, 128
+"""How much one call of `Checks.tick` does at most, some 2 ms: looks of a round and as many of pursuits, messages asked about or
+given up, bytes of half records read (one record more at most), groups learned."""
+RECORDS_A_LOOK = 4096
+GONE = "its record is gone or damaged"
+IMMUNITY_MAX_S = 31 * 24 * 3600
+
+
+class CheckCounters(msgspec.Struct):
+    """What happened since the start."""
+
+    sent: int = 0
+    unanswered: int = 0
+    rounds: int = 0
+
+
+class _Look(NamedTuple):
+    """What came of looking at one half message."""
+
+    paced: bool = False
+
+
+GiveUp = Callable[[Half, Parts | None, str, int], bool]
+"""Give up a half message for a reason; its parts are None when its record is gone. False: not now, the store takes nothing."""
+
+
+class Checks:
+    """The rounds. ``on_round(now)`` is called when one ended."""
+
+    def __init__(
+        self, context: Context, index: TransactionIndex, halves: Halves, give_up: GiveUp, lifetime: Lifetime,
+        warn: Callable[..., None],
+    ) -> None:  # fmt: skip
+        settings, store, now = context.settings, context.store, context.started_ms
+        self._settings, self._store, self._index, self._halves = settings, store, index, halves
+        self._clients, self._peers, self._host, self._random = context.clients, context.peers, context.host, context.random
+        kept_ms = store.settings.file_reserved_hours * 3_600_000
+        self._undecided_max_ms = settings.transaction_undecided_max_ms or kept_ms
+        self._give_up, self._lifetime, self._warn = give_up, lifetime, warn
+        self.counters = CheckCounters()
+        self.next_round_ms = now + settings.transaction_check_interval_ms
+        self.on_round: Callable[[int], None] = lambda now: None
+        self._at: int | None = None  # where the round is; None: none is under way
+        self._end = 0
+        self._pursuits = Pursuits()
+        self._buckets: dict[int, Bucket] = {}
+        self._hashes: dict[str, int] = {}
+        """Groups that had producers when the round began; the state table knows groups by the hash of their names."""
+        self._unlearned: list[str] = []
+        self._live: frozenset[int] = frozenset()
+        self._asks_left = self._bytes_left = 0
+        self._opaque = 0
+
+    # ------------------------------------------------------------ time
+
+    def due(self) -> int:
+        """When `tick` wants to be called, ms since the epoch."""
+        if self._at is not None:
+            return 0
+        pursuits_due = self._pursuits.due()
+        return self.next_round_ms if pursuits_due is None else min(self.next_round_ms, pursuits_due)
+
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: rounds come as often, and groups are asked as fast, as before. How old what waits is goes by dates."""
+        self.next_round_ms += by_ms
+        self._pursuits.stepped(by_ms)
+        for bucket in self._buckets.values():
+            bucket.filled_ms += by_ms
+
+    def tick(self, now: int) -> None:
+        """Begin a round when it is time for one, and go on with what is under way; a call takes some 2 ms."""
+        if now >= self.next_round_ms and self._at is None:
+            self._begin(now)
+        self._asks_left, self._bytes_left = ASKS_A_TICK, BYTES_A_TICK
+        looks = LOOKS_A_TICK
+        while looks > 0 and not self._spent and (group := self._pursuits.next(now)) is not None:
+            looks = self._pursue(group, looks, now)
+        if self._unlearned:
+            self._learn_live(now)
+        elif self._at is not None:
+            self._asks_left, self._bytes_left = max(self._asks_left, 1), max(self._bytes_left, 1)
+            self._go_on(self._at, now)
+
+    @property
+    def _spent(self) -> bool:
+        return self._asks_left <= 0 or self._bytes_left <= 0
+
+    def _begin(self, now: int) -> None:
+        self.next_round_ms = now + self._settings.transaction_check_interval_ms
+        self.counters.rounds += 1
+        self._at, self._end = self._index.lowest_pending(), self._index.end
+        groups = self._clients.producers
+        self._hashes = {group: code for group, code in self._hashes.items() if group in groups}
+        self._unlearned = [group for group in groups if group not in self._hashes]
+        self._learn_live(now)
+
+    def _learn_live(self, now: int) -> None:
+        """Learn the hashes of some groups that have producers now; once all are known, the round goes on."""
+        for group in self._unlearned[-GROUPS_A_TICK:]:
+            self._hashes[group] = tag_hash(group.encode())
+        del self._unlearned[-GROUPS_A_TICK:]
+        if not self._unlearned:
+            self._live = frozenset(self._hashes.values())
+            self._buckets = {
+                group: bucket
+                for group, bucket in self._buckets.items()
+                if group in self._pursuits or bucket.level(now) < bucket.size
+            }
+
+    def _go_on(self, at: int, now: int) -> None:
+        """One slice of the round."""
+        halves, following = self._index.pending(at, LOOKS_A_TICK, RECORDS_A_LOOK)
+        for half in halves:
+            if half.index >= self._end or (not self._halves.immunity_seen and self._too_young(half, now)):
+                following = self._end  # what follows is younger still
+                break
+            group = half.group_hash
+            if group in self._pursuits:
+                self._pursuits.add(group, half.index)
+                continue
+            if self._look_safely(half, now).paced:
+                self._pursuits.begin(group, half.index, self._bucket(group, now).due())
+            if self._spent:
+                following = half.index + 1
+                break
+        self._at = following if following < self._end else None
+        if self._at is None:
+            self.on_round(now)
+
+    def _pursue(self, group: int, looks: int, now: int) -> int:
+        """One slice of a group that is asked as fast as it may be; return how many more may be looked at in this tick."""
+        pursuits, bucket = self._pursuits, self._bucket(group, now)
+        while (index := pursuits.first(group)) is not None:
+            if bucket.level(now) < 1:
+                pursuits.go_on(group, max(bucket.due(), now + 1))
+                return looks
+            if self._spent or looks <= 0:
+                pursuits.go_on(group, now)
+                return looks
+            looks -= 1
+            half = self._index.half(index)
+            if half is not None and half.state == State.PREPARED:
+                self._look_safely(half, now)
+            pursuits.pass_on(group)
+        return looks
+
+    def _bucket(self, group: int, now: int) -> Bucket:
+        bucket = self._buckets.get(group)
+        if bucket is None:
+            rate = self._settings.transaction_checks_per_second
+            size = max(1.0, rate / 10)
+            bucket = self._buckets[group] = Bucket(float(rate), size, size, now)
+        return bucket
+
+    # ------------------------------------------------------------ one half message
+
+    def _too_young(self, half: Half, now: int) -> bool:
+        return 0 <= now - half.store_s * 1000 < self._settings.transaction_timeout_ms  # below 0: the clock was set back
+
+    def _look_safely(self, half: Half, now: int) -> _Look:
+        """Look at a half message; our own mistakes with one block no other."""
+        try:
+            return self._look(half, now)
+        except Exception as exc:
+            self._asks_left -= 1
+            self._warn("the check of half message %d failed: %s: %s", half.index, type(exc).__name__, exc)
+            return _Look()
+
+    @property
+    def _too_old(self) -> str:
+        ms = self._undecided_max_ms
+        if self._settings.transaction_undecided_max_ms:
+            return f"undecided for longer than {ms / 1000:g} s"
+        return f"undecided for longer than messages are kept ({ms // 3_600_000} h)"
+
+    def _look(self, half: Half, now: int) -> _Look:
+        """Ask about a half message, or give it up, or leave it for later."""
+        stored_ms = half.store_s * 1000  # at most a second before it really was
+        if not self._halves.immunity_seen and self._too_young(half, now):
+            return _Look()
+        if self._store.sync_flush and half.physical_offset >= self._store.durable_offset:
+            return _Look()  # its sender was not answered, and its record is shown to nobody yet
+        sent, counted, history = self._index.checks(half.index)
+        if sent and 0 <= now - history[-1].sent_s * 1000 < self._settings.transaction_check_interval_ms:
+            return _Look()
+        worn_out = counted >= self._settings.transaction_check_max
+        too_old = now - stored_ms > self._undecided_max_ms and self._lifetime.age_ms(stored_ms, now) > self._undecided_max_ms
+        if not (worn_out or too_old):
+            if half.group_hash not in self._live:
+                return _Look()
+            if self._bucket(half.group_hash, now).level(now) < 1:
+                return _Look(paced=True)
+        self._bytes_left -= half.size
+        parts = self._parts(half)
+        if parts is None:
+            self._give_up_now(half, None, GONE, now)
+        elif worn_out or checks_written(parts) >= self._settings.transaction_check_max:
+            self._give_up_now(half, parts, f"{max(counted, checks_written(parts))} checks brought no decision", now)
+        elif too_old:
+            self._give_up_now(half, parts, self._too_old, now)
+        else:
+            self._ask_in_turn(half, parts, sent, now)
+        return _Look()
+
+    def clear(self, below: int, now: int) -> bool:
+        """Give up what is pending in the log below a physical offset, some of it; return False when the store takes nothing now."""
+        self._asks_left, self._bytes_left = ASKS_A_TICK, BYTES_A_TICK
+        halves, _ = self._index.pending(self._index.lowest_pending(), ASKS_A_TICK)
+        for half in halves:
+            if half.physical_offset >= below or self._spent:
+                break
+            self._bytes_left -= half.size
+            try:
+                parts = self._parts(half)
+                reason = GONE if parts is None else "its log file goes: the disk needs the room"
+                done = self._give_up_now(half, parts, reason, now)
+            except Exception as exc:  # our own mistake: its file stays, and the next look tries again
+                self._warn("half message %d cannot be given up: %s: %s", half.index, type(exc).__name__, exc)
+                done = False
+            if not done:
+                return False
+        return True
+
+    def _give_up_now(self, half: Half, parts: Parts | None, reason: str, now: int) -> bool:
+        self._asks_left -= 1
+        return self._give_up(half, parts, reason, now)
+
+    def _parts(self, half: Half) -> Parts | None:
+        record = self._store.record(half.physical_offset, half.size)
+        try:
+            parts = None if record is None else whole_record(record)
+        except CorruptRecord as exc:
+            log.error("half message %d is damaged: %s", half.index, exc)
+            return None
+        return parts if parts is not None and parts.topic == HALF_TOPIC and parts.queue_offset == half.index else None
+
+    def _ask_in_turn(self, half: Half, parts: Parts, sent: int, now: int) -> None:
+        if 0 <= now - parts.store_ms < self._minimum_age_ms(parts):
+            return
+        member = self._member(parts)
+        if member is None:
+            return
+        self._bucket(half.group_hash, now).take(now, half.size)
+        self._asks_left -= 1
+        self._send(half, parts, sent, member, now)
+
+    def _minimum_age_ms(self, parts: Parts) -> int:
+        """Return the age before the first check: the half message's own, where it names one, else the broker's."""
+        text = wire_properties.value_of(parts.properties, IMMUNITY.encode()) if IMMUNITY.encode() in parts.properties else None
+        if text is not None and text.isdigit() and len(text) < 10:
+            return min(int(text), IMMUNITY_MAX_S) * 1000
+        return self._settings.transaction_timeout_ms
+
+    def _member(self, parts: Parts) -> Member | None:
+        """Return a live producer of the group, any of them."""
+        group = (wire_properties.value_of(parts.properties, PRODUCER_GROUP.encode()) or b"").decode("utf-8", "replace")
+        members = [member for member in self._clients.producers.get(group, {}).values() if not member.peer.closing]
+        return self._random.choice(members) if members else None
+
+    def ask(self, half: Half, now: int) -> None:
+        """Ask at once, whatever the age and the pace. Raises BrokerError when there is nobody to ask."""
+        parts = self._parts(half)
+        if parts is None:
+            raise BrokerError(GONE)
+        member = self._member(parts)
+        if member is None:
+            raise BrokerError("no producer of its group is connected")
+        self._send(half, parts, self._index.checks(half.index).sent, member, now)
+
+    def _send(self, half: Half, parts: Parts, sent: int, member: Member, now: int) -> None:
+        """Send the check and count it."""
+        topic, queue_id = real_queue(parts.properties)
+        if not topic:
+            self._give_up_now(half, parts, "it does not say where it belongs", now)
+            return
+        history = self._index.checks(half.index).history
+        if history and history[-1].answer == Answer.NONE:
+            self.counters.unanswered += 1
+        unique = (wire_properties.value_of(parts.properties, b"UNIQ_KEY") or b"").decode("utf-8", "replace")
+        header = CheckTransactionState(
+            tran_state_table_offset=half.index, commit_log_offset=half.physical_offset, msg_id=unique, transaction_id=unique,
+            offset_msg_id=offset_msg_id(self._host, half.physical_offset), topic=topic, broker_name=self._settings.name,
+        )  # fmt: skip
+        count = max(sent, checks_written(parts)) + 1
+        properties = with_pairs(parts.properties, {CHECK_TIMES: str(count)})
+        body = encode_record(
+            topic=topic, queue_id=queue_id, queue_offset=half.index, physical_offset=half.physical_offset, body=parts.body,
+            properties=properties, born_ms=parts.born_ms, born_host=parts.born_host, store_ms=parts.store_ms, store_host=self._host,
+            flag=parts.flag, sys_flag=parts.sys_flag, reconsume_times=parts.reconsume_times,
+        )  # fmt: skip
+        self._opaque = self._opaque + 1 & 0x7FFFFFFF
+        command = request_command(header, body, opaque=self._opaque, oneway=True)
+        command.language = int(Language.JAVA)
+        self._peers.answer(member.peer, encode(command))
+        self._index.checked(half.index, now // 1000, tag_hash(member.client_id.encode()))
+        self.counters.sent += 1

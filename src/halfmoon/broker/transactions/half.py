@@ -1,0 +1,147 @@
+"""Half messages: sends with ``TRAN_MSG=true``. `Sends` stores them under a topic that nobody consumes, until they are decided.
+
+A half message is an ordinary record in queue 0 of ``RMQ_SYS_TRANS_HALF_TOPIC`` that remembers in REAL_TOPIC and REAL_QID where it
+belongs; its queue offset there is its place in the transaction index. Decides nothing about transactions (see
+`halfmoon.broker.transactions.decisions`).
+
+Follows TransactionalMessageBridge.parseHalfMessageInner (RocketMQ 4.9.8).
+Differs: a delay on a half message is cleared, as the original's own producer does; there it would park the half message, and no
+check would ever see it. A half message without a producer group is refused, for nobody could be asked about it. REAL_TOPIC,
+REAL_QID and counts of checks that a sender made up are dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from halfmoon.broker.names import HALF_TOPIC, check_group
+from halfmoon.broker.request import Request
+from halfmoon.broker.send.sends import SendHeaderOf, Sends, sender_of
+from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
+from halfmoon.hot import Group, Messages, Parts, Recent, tag_hash
+from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.store.store import Appended
+from halfmoon.store.transactions.index import TransactionIndex
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.flags import TRANSACTION_MASK
+
+log = logging.getLogger("halfmoon.broker.transactions")
+
+PRODUCER_GROUP, REAL_TOPIC, REAL_QUEUE, CHECK_TIMES = "PGROUP", "REAL_TOPIC", "REAL_QID", "TRANSACTION_CHECK_TIMES"
+IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+OURS = frozenset({
+    REAL_TOPIC, REAL_QUEUE, CHECK_TIMES, "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_GIVEN_UP_REASON", "TRANSACTION_CHECK_HISTORY",
+    "CLUSTER",
+})  # fmt: skip
+"""Properties of a half message that only the broker gives."""
+DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
+RECENT_MAX, RECENT_BYTES_MAX = 8192, 8 * 1024 * 1024
+"""Half messages that are kept in memory, since most are decided within milliseconds of their send."""
+
+Prepared = tuple[bytes, int, bool, str]
+"""Properties of a half message ready to be stored, tag code, whether the sender waits for the sync, producer group."""
+
+
+class Halves:
+    """What half messages need beside sends: their properties, the index, and those that came lately.
+
+    ``immunity_seen``: some half message asked for a minimum age of its own.
+    """
+
+    def __init__(self, sends: Sends, index: TransactionIndex, warn: Callable[..., None]) -> None:
+        self._sends, self.index, self._warn = sends, index, warn
+        self.recent = Recent(RECENT_MAX, RECENT_BYTES_MAX)
+        self._cluster_pair = sends.cluster_pair
+        self.stored_count = 0
+        self.immunity_seen = index.pending_count > 0
+
+    def group(self, request: Request, header: SendHeaderOf, queue_id: int, suffix: bytes) -> Group:
+        """Return one half message as it is stored. Raises MessageRefused (13) for what it cannot hold."""
+        properties, code, wait, group = self.prepare((header.properties or "").encode(), header.topic, suffix)
+        draft = (
+            bytes(request.command.body), properties, header.flag, header.sys_flag & ~TRANSACTION_MASK, header.born_timestamp,
+            request.peer.host, header.reconsume_times or 0, 0, code,
+        )  # fmt: skip
+        messages = Messages([draft])
+        messages.sent(*sender_of(request, wait=wait), 1)
+        return header.topic, queue_id, group, messages
+
+    def make_room(self, count: int) -> None:
+        """Take the index's space for half messages that are to be stored. Raises ServiceNotAvailable (14) when there is none."""
+        try:
+            self.index.make_room(count, 0)
+        except StoreNotWritable as exc:
+            raise ServiceNotAvailable(f"service not available now: {exc}") from exc
+
+    def stored(self, half: Group, appended: Appended, now: int) -> None:
+        """Enter half messages of one producer group that the log has. Raises StoreNotWritable."""
+        topic, queue_id, group, messages = half
+        index, entries = appended.queue_offset, appended.entries
+        self.index.prepared(index, entries, now // 1000, tag_hash(group.encode()))
+        self.recent.add(index, entries, topic, queue_id, group, messages)
+        self.stored_count += len(messages)
+
+    def append(self, half: Group, now: int) -> Appended:
+        """Store half messages that nobody waits for. Raises what `make_room`, `Sends.append` and `stored` do."""
+        messages = half[3]
+        self.make_room(len(messages))
+        appended = self._sends.append(HALF_TOPIC, 0, messages, now)
+        self.stored(half, appended, now)
+        return appended
+
+    # ------------------------------------------------------------ properties
+
+    def prepare(self, text: bytes, topic: str, suffix: bytes) -> Prepared:
+        """Return the properties that a half message is stored with, ``suffix`` at their end. Raises MessageRefused (13)."""
+        found = wire_properties.decode(text)
+        group = found.get(PRODUCER_GROUP, "")
+        if not group:
+            raise MessageRefused(f"a half message names its producer group in {PRODUCER_GROUP}: nobody could be asked about it")
+        try:
+            check_group(group)
+        except BrokerError as exc:
+            raise MessageRefused(f"no producer can be of the group that {PRODUCER_GROUP} names: {exc.remark}") from exc
+        if delays := sorted(DELAYS & found.keys()):
+            self._warn("a half message to %s asks for a delay (%s), which is cleared", topic, ", ".join(delays))
+        if IMMUNITY in found:
+            self.immunity_seen = True
+        wait = found.get("WAIT", "true").lower() == "true"
+        kept = {name: value for name, value in found.items() if name not in OURS and name not in DELAYS}
+        tag = found.get("TAGS", "")
+        try:
+            stored = wire_properties.encode(kept) + suffix
+        except MessageIllegal as exc:
+            raise MessageRefused(f"the message is illegal: {exc}") from exc
+        if len(stored) > PROPERTIES_BYTES_MAX:
+            raise MessageRefused(f"the message is illegal: its properties take {len(stored)} bytes, over {PROPERTIES_BYTES_MAX}")
+        return stored, tag_hash(tag.encode()) if tag else 0, wait, group
+
+    def suffix(self, topic: str, queue_id: int) -> bytes:
+        """Return the pairs that say where a half message belongs."""
+        return self._cluster_pair + wire_properties.encode({REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)})
+
+
+def checks_written(parts: Parts) -> int:
+    """Return how many checks the record itself counts: another broker copied it at each."""
+    text = wire_properties.value_of(parts.properties, CHECK_TIMES.encode()) if CHECK_TIMES.encode() in parts.properties else None
+    return int(text) if text is not None and text.isdigit() and len(text) < 6 else 0
+
+
+def with_pairs(properties: bytes, pairs: Mapping[str, str]) -> bytes:
+    """Return stored properties with these pairs in place of those of the same names; what does not fit is left out, first the last.
+
+    All others stay as they are, byte for byte, whatever they hold.
+    """
+    stored = without(properties, frozenset(name.encode() for name in pairs))
+    for name, value in pairs.items():
+        pair = b"%s\x01%s\x02" % (name.encode(), value.encode())
+        if value and len(stored) + len(pair) <= PROPERTIES_BYTES_MAX:
+            stored += pair
+    return stored
+
+
+def without(properties: bytes, names: frozenset[bytes]) -> bytes:
+    """Return stored properties without the pairs of these names, ended by a separator where there is room for it."""
+    kept = b"".join([pair + b"\x02" for pair in properties.split(b"\x02") if pair and pair.partition(b"\x01")[0] not in names])
+    return kept if len(kept) <= PROPERTIES_BYTES_MAX else kept[:-1]

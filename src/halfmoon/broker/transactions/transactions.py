@@ -1,0 +1,150 @@
+"""Transactions of one broker: joins half messages, decisions, check-back and giving up, and keeps their index with the store.
+
+`Transactions` is what the broker core holds; each part has a module of its own: `half` (first phase), `decisions` (second phase),
+`checks` (check-back), `given_up`, and `pending` (what operators ask).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from halfmoon.broker.context import Context
+from halfmoon.broker.fewer import Fewer
+from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.request import Handlers
+from halfmoon.broker.send.duplicates import Repeats
+from halfmoon.broker.send.sends import Sends
+from halfmoon.broker.transactions.checks import Checks
+from halfmoon.broker.transactions.decisions import Decisions
+from halfmoon.broker.transactions.expired import GivenUp
+from halfmoon.broker.transactions.half import Halves
+from halfmoon.broker.transactions.late_decisions import Late
+from halfmoon.broker.transactions.pending import Pending
+from halfmoon.broker.uptime import Lifetime
+from halfmoon.store.transactions.index import TransactionIndex
+from halfmoon.wire.headers.transaction import (
+    CheckTransaction,
+    DecideTransaction,
+    EndTransaction,
+    GetTransaction,
+    GetTransactionStats,
+    ListPendingTransactions,
+    ResumeCheckHalfMessage,
+)
+
+GROUP = "CID_RMQ_SYS_TRANS"
+"""The consumer group under which the original keeps how far the half and op queues are settled."""
+
+
+LOOK_AGAIN_MS = 1000
+"""How long check-back rests while the store takes no writes."""
+
+
+class Transactions:
+    """All of it. Call `Decisions.settle` once a turn, when the turn's half messages are stored."""
+
+    def __init__(self, context: Context, sends: Sends) -> None:
+        store, offsets, now = context.store, context.offsets, context.started_ms
+        settled = offsets.get(GROUP, HALF_TOPIC, 0) or 0
+        index = TransactionIndex.open(context.disk, store, store.settings, settled_below=settled, now=now)
+        self._store, self._offsets, self.index = store, offsets, index
+        self._not_before = self._pay_ms = self._clear_ms = 0
+        self._fewer = Fewer(logging.getLogger("halfmoon.broker.transactions"), now)
+        warn = self._fewer.warning
+        self.halves = Halves(sends, index, warn)
+        late = Late(store)
+        self.repeats = Repeats(context, index, sends, late)
+        self.decisions = Decisions(context, index, self.halves.recent, sends, late, warn)
+        self.given_up = GivenUp(context, index, sends, self.halves, self.decisions, late, warn)
+        newest = index.half(index.end - 1) if index.end else None
+        self.lifetime = Lifetime(context.tables, 0 if newest is None else newest.store_s * 1000, now, warn)
+        self.checks = Checks(context, index, self.halves, self.given_up.give_up, self.lifetime, warn)
+        self.checks.on_round = self._round_ended
+        self.turn = self.decisions.settle
+        """Carries out the decisions of a turn, once its half messages are stored."""
+        self.work = index.work
+        """Takes out what is to be run where waiting is allowed."""
+        self.pending = Pending(context, index, self.halves, self.decisions, self.checks, self.given_up, late)
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        pending = self.pending
+        return {
+            EndTransaction: self.decisions.end,
+            ResumeCheckHalfMessage: self.given_up.resume,
+            ListPendingTransactions: pending.list,
+            GetTransaction: pending.get,
+            CheckTransaction: pending.check,
+            DecideTransaction: pending.decide,
+            GetTransactionStats: pending.stats,
+        }
+
+    def due(self) -> int:
+        """When `tick` wants to be called."""
+        checks_due, index_due = max(self.checks.due(), self._not_before), self.index.due()
+        if self.decisions.owed_ops:
+            checks_due = min(checks_due, max(self._pay_ms, self._not_before))
+        if self.index.in_the_way_below:
+            checks_due = min(checks_due, self._clear_ms)
+        return checks_due if index_due is None else min(checks_due, index_due)
+
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: pauses and rounds last as long as they would have. Half messages age in dates (`Lifetime`)."""
+        self._not_before += by_ms
+        self._pay_ms += by_ms
+        self._clear_ms += by_ms
+        self.checks.stepped(by_ms)
+        self.index.stepped(by_ms)
+        self._fewer.stepped(by_ms)
+
+    def tick(self, now: int) -> None:
+        """Check-back, what is owed to the log, and upkeep of the index."""
+        self.lifetime.seen(now)
+        if now >= self._clear_ms and (below := self.index.in_the_way_below):
+            with self.index.making_room():
+                self._clear_ms = now + (0 if self.checks.clear(below, now) else LOOK_AGAIN_MS)
+        if self._store.refusal is None:
+            if now >= self._pay_ms and self.decisions.owed_ops:
+                self._pay_ms = now + (0 if self.decisions.pay(now) else LOOK_AGAIN_MS)
+            self.checks.tick(now)
+        else:  # nothing can be decided or given up: look again later
+            self._not_before = now + LOOK_AGAIN_MS
+        self.index.tick(now)
+        self._fewer.tick(now)
+
+    def stop(self, now: int) -> None:
+        """Take nothing more."""
+        self.index.stop(now)
+
+    def close(self, now: int) -> None:
+        """Give the files back, after the last appends and before the store is closed. Waits."""
+        self.index.close(now)
+
+    # ------------------------------------------------------------ as the original keeps it
+
+    def _round_ended(self, now: int) -> None:
+        """Keep where the half and op queues are settled, so that an Apache broker that opens this directory goes on from there."""
+        lowest = self.index.lowest_pending()
+        if not self.index.pending_count:
+            self.lifetime.forget()
+        if not lowest:  # nothing was ever settled: no entry is as good as a zero
+            return
+        self._offsets.put(GROUP, HALF_TOPIC, 0, lowest)
+        self._offsets.put(GROUP, OP_TOPIC, 0, self._first_op_behind(lowest))
+
+    def _first_op_behind(self, index: int) -> int:
+        """Return the offset of the first op record stored after a half message: those before it concern older ones only."""
+        store, end = self._store, self._store.queue_max(OP_TOPIC, 0)
+        half = self.index.half(index)
+        if half is None:
+            return end
+        low = store.queue_min(OP_TOPIC, 0)
+        while low < end:
+            middle = (low + end) // 2
+            found = store.read(OP_TOPIC, 0, middle, 1)
+            place = int.from_bytes(found.pieces[0][28:36], "big") if found.pieces else -1
+            if place < half.physical_offset:
+                low = middle + 1
+            else:
+                end = middle
+        return low

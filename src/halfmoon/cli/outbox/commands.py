@@ -1,0 +1,235 @@
+"""`halfmoon outbox`: send what an outbox holds, see what waits in it and what failed, and have that sent again or dropped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from halfmoon.cli.outbox.tables import facts_of, show_backlog, show_entries
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer
+from halfmoon.cli.shared.output import show_json
+from halfmoon.errors import UsageError
+from halfmoon.events.checks.tokens import create_tables
+from halfmoon.events.client_transport import ClientTransport
+from halfmoon.events.databases.database import Provider
+from halfmoon.events.databases.tables import OUTBOX
+from halfmoon.events.outbox import status as outbox_status
+from halfmoon.events.outbox.relay import Relay, RelaySettings
+from halfmoon.model import LocalTransactionState, StoredMessage
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Relay, list, retry and drop events in a database outbox.\n\nExample: halfmoon outbox status --database sqlite:///shop.db",
+)
+
+VARIABLE = "HALFMOON_DATABASE"
+
+Database = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help=f"The database, as an SQLAlchemy URL. Put one with a password into the variable {VARIABLE}: command lines are "
+        "visible to every user of the machine.",
+    ),
+]
+
+
+class State(StrEnum):
+    """States of a row, for ``--state``."""
+
+    WAITING = "waiting"
+    SENDING = "sending"
+    RETRYING = "retrying"
+    FAILED = "failed"
+
+
+@app.command()
+def relay(
+    database: Database = "",
+    nameserver: NameServer = LOCAL,
+    group: Annotated[
+        str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group to send with.")
+    ] = "P_outbox_relay",
+    poll: Annotated[int, typer.Option("--poll-ms", min=10, max=3_600_000, help="Polling interval.")] = 200,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=1_000, help="Rows claimed at once.")] = 200,
+    claim: Annotated[
+        int, typer.Option("--claim-s", min=8, max=86_400, help="How long the rows claimed by a killed relay stay claimed.")
+    ] = 60,
+    attempts: Annotated[
+        int, typer.Option("--attempts-max", min=0, help="Attempts before a row is marked as failed; 0: no limit.")
+    ] = RelaySettings.attempts_max or 0,
+    make: Annotated[bool, typer.Option("--create-table", help="Create the table if it is missing.")] = False,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="Stop when nothing is left to send.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Send the events of an outbox until SIGTERM or Ctrl-C. Several relays may run at once.
+
+    With `--json`, prints what was done at the end.
+
+    Example: halfmoon outbox relay --nameserver 127.0.0.1:9876
+    """
+    with _opened(database) as provider:
+        if make:
+            create_tables(provider, (OUTBOX,))
+        outbox_status.backlog(provider, _now_ms())  # a database without an outbox is told at once
+        transport = ClientTransport(group, nameserver)
+        transport.start(_undecided)
+        sending = Relay(provider, transport, poll_ms=poll, batch_max=batch, claim_ms=claim * 1000, attempts_max=attempts or None)
+        try:
+            if not as_json:
+                say(f"relay {sending.name} sends as {group} to {nameserver}")
+            _run(sending, until_empty=until_empty)
+        finally:
+            sending.close()
+            transport.close(1_000)
+        if as_json:
+            show_json(facts_of(sending.figures()))
+        else:
+            say(f"sent {sending.figures().sent:,} events")
+
+
+@app.command()
+def status(database: Database = "", as_json: Json = False) -> None:
+    """Show how many events are waiting and for how long. Exit code 1 if some have failed.
+
+    Example: halfmoon outbox status --database sqlite:///shop.db --json
+    """
+    with _opened(database) as provider:
+        found = outbox_status.backlog(provider, _now_ms())
+    if as_json:
+        show_json(facts_of(found))
+    else:
+        show_backlog(found)
+    if found.failed:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_(
+    state: Annotated[State | None, typer.Option("--state", help="Only rows in this state.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed events.")] = False,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N.")] = 100,
+    database: Database = "",
+    as_json: Json = False,
+) -> None:
+    """List the events of an outbox, oldest first, with the last error.
+
+    Example: halfmoon outbox list --failed
+    """
+    if failed and state not in (None, State.FAILED):
+        raise typer.BadParameter("give --failed or --state, not both")
+    word, now_ms = "failed" if failed else state and state.value, _now_ms()
+    with _opened(database) as provider:
+        found = outbox_status.entries(provider, now_ms, state=word, topic=topic, count_max=limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    if as_json:
+        show_json({"events": [facts_of(one) for one in shown], "more": more})
+        return
+    show_entries(shown, now_ms)
+    if more:
+        say(f"more wait than the {limit:,} oldest: give --limit")
+
+
+@app.command()
+def retry(
+    events: Annotated[
+        list[str] | None, typer.Argument(metavar="[EVENT]...", help="Ids of events, as `outbox list` shows them.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all-failed", help="All failed events.")] = False,
+    database: Database = "",
+    as_json: Json = False,
+) -> None:
+    """Retry events now, starting from the first attempt. Exit code 1 if none of them is waiting or failed.
+
+    Example: halfmoon outbox retry --all-failed
+    """
+    if bool(events) == every:
+        raise typer.BadParameter("give ids of events, or --all-failed")
+    with _opened(database) as provider:
+        count = outbox_status.retry(provider, _now_ms(), event_ids=events or None)
+    if as_json:
+        show_json({"retried": count})
+    else:
+        say(f"{count:,} to be tried again")
+    if not count and not every:
+        raise typer.Exit(1)
+
+
+@app.command()
+def drop(
+    events: Annotated[
+        list[str] | None, typer.Argument(metavar="[EVENT]...", help="Ids of failed events, as `outbox list --failed` shows them.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all-failed", help="All failed events.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
+    database: Database = "",
+    as_json: Json = False,
+) -> None:
+    """Remove failed events from the outbox: they are never sent. Exit code 1 if none of those named has failed.
+
+    Example: halfmoon outbox drop 7F00000100012A139F1C0A1B2C3D0000 --yes
+    """
+    if bool(events) == every:
+        raise typer.BadParameter("give ids of events, or --all-failed")
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("dropping events is confirmed: without a terminal give --yes")
+    with _opened(database) as provider:
+        if not yes:
+            what = f"{len(events):,} events" if events else "all failed events"
+            typer.confirm(f"remove {what} from the outbox, never to be sent?", abort=True, err=True)
+        count = outbox_status.drop(provider, event_ids=events or None)
+    if as_json:
+        show_json({"dropped": count})
+    else:
+        say(f"{count:,} dropped")
+    if not count and not every:
+        raise typer.Exit(1)
+
+
+def _run(sending: Relay, *, until_empty: bool) -> None:
+    """Run a relay until a signal asks for its end, or nothing is left."""
+    asked = threading.Event()
+    before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        sending.start()
+        while not asked.wait(0.2):
+            if until_empty and not sending.backlog().backlog:
+                return
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _opened(url: str) -> AbstractContextManager[Provider]:
+    """Open a database; the module that does it is loaded only now. Raises UsageError."""
+    url = url or os.environ.get(VARIABLE, "")
+    if not url:
+        raise UsageError(f"no database is named: set the variable {VARIABLE}, or give --database URL")
+    try:
+        from halfmoon.cli.outbox import database
+    except ModuleNotFoundError as exc:
+        if exc.name != "sqlalchemy":  # something else is missing, and says what
+            raise
+        raise UsageError("the outbox needs SQLAlchemy: install halfmoon[sqlalchemy]") from exc
+    return database.opened(url)
+
+
+def _undecided(message: StoredMessage) -> LocalTransactionState:
+    """A relay sends no half messages: whoever asks it is told nothing."""
+    return LocalTransactionState.UNKNOWN
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""What commands share: their group, options, and how they write for people and for programs."""

@@ -1,0 +1,82 @@
+"""The command that holds all others, its help and its errors. Knows commands by the table of `halfmoon.cli.main` only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from halfmoon import __version__
+from halfmoon.cli.main import COMMANDS, module
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.output import report
+from halfmoon.errors import HalfmoonError
+from halfmoon.hot import NATIVE
+
+
+class Commands(TyperGroup):
+    """Loads a command when it is run; a list of all shows their lines of the table."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return all names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return one command as it stands in a list, or None."""
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, Any, list[str]]:
+        """Return the command that arguments name, ready to run, and what is behind its name."""
+        name, *rest = args
+        if name not in COMMANDS:
+            near = get_close_matches(name, COMMANDS, 1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return name, load(name), rest
+
+
+def load(name: str) -> Any:
+    """Return a command of the table, ready to run."""
+    apps = module(name).app
+    found = typer.main.get_command(apps[name] if isinstance(apps, dict) else apps)
+    found.name = name
+    return found
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        say(f"halfmoon {__version__}, " + (f"with halfmoon-native {NATIVE}" if NATIVE else "without halfmoon-native"))
+        raise typer.Exit
+
+
+@app.callback()
+def halfmoon(
+    show_version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Transactional messaging for Python on the RocketMQ protocol.
+
+    Exit codes: 0 done, 1 refused or found something, 2 a wrong argument or setting.
+
+    Example: halfmoon serve --data ./data
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run what the arguments ask for and return the exit code."""
+    command = typer.main.get_command(app)
+    try:
+        command.main(args=list(arguments), prog_name="halfmoon")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    except HalfmoonError as exc:
+        return report(exc, as_json="--json" in arguments)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    return 0

@@ -1,0 +1,37 @@
+"""How commands write lines for people: one call is one line, whatever texts of others are in it. Loads nothing, so servers use it.
+
+All that a command writes goes through `say` here, or through the tables and the JSON of `halfmoon.cli.shared.output`.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from io import TextIOWrapper
+
+LINE_MAX = 16_384
+"""Characters of one line."""
+
+
+def plain(text: str, length_max: int = LINE_MAX) -> str:
+    """Return a text of others as one line that steers no terminal: what cannot be printed is dots, and what is cut says so."""
+    more = len(text) - length_max
+    if more > 0:
+        text = text[:length_max]
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else "\u00b7" for each in text)
+    return text if more <= 0 else f"{text} … and {more:,} characters more"
+
+
+def take_all_characters() -> None:
+    """Have standard output write what its encoding lacks as Python writes it in a literal, as standard error does."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        with suppress(OSError):  # a file that cannot tell where it is stays as it is
+            sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def say(text: str = "", *, error: bool = False) -> None:
+    """Write one line to standard output, or to standard error."""
+    stream = sys.stderr if error else sys.stdout
+    stream.write(plain(text) + "\n")
+    stream.flush()

@@ -1,0 +1,1 @@
+"""`halfmoon spark`: jobs on topics and tables."""

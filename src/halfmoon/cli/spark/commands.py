@@ -1,0 +1,282 @@
+"""`halfmoon spark`: jobs on topics and tables. Declares the commands; PySpark is loaded when one of them runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms, pairs, time_ms
+from halfmoon.cli.spark import maintenance
+from halfmoon.cli.spark.options import Limit, Master, Options, Plot, Since, Topics, asked, check_plot, missing
+from halfmoon.errors import UsageError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Topics as tables with Spark: ingest, SQL, lag, audits, replay.\n\nExample: halfmoon spark lag C_shop",
+)
+txn = typer.Typer(no_args_is_help=True, help="Transactions, read from the log.\n\nExample: halfmoon spark txn audit --since 1d")
+delay = typer.Typer(
+    no_args_is_help=True, help="Delayed messages, read from the log.\n\nExample: halfmoon spark delay audit --since 1d"
+)
+dlq = typer.Typer(no_args_is_help=True, help="Dead letters as tables.\n\nExample: halfmoon spark dlq report --since 1d")
+app.add_typer(txn, name="txn")
+app.add_typer(delay, name="delay")
+app.add_typer(dlq, name="dlq")
+for command in (maintenance.compact, maintenance.dedup, maintenance.verify, maintenance.replay):
+    app.command()(command)
+
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group; may be repeated.")
+]
+
+
+@app.command()
+def lag(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
+    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")] = None,
+    watch: Annotated[str | None, typer.Option("--watch", metavar="SPAN", help="Keep sampling for this long: 30s, 5m.")] = None,
+    every: Annotated[str, typer.Option("--every", metavar="SPAN", help="Sampling interval with --watch.")] = "1s",
+    plot: Plot = None,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show a group's lag by queue: messages, bytes (reads the backlog) and seconds. --watch asks brokers only.
+
+    Example: halfmoon spark lag C_shop --watch 1m --every 2s --plot lag.png
+    """
+    found = asked(nameserver, master, option, as_json=as_json)
+    if plot is not None and watch is None:
+        raise UsageError("--plot draws the lag over time: give --watch, too")
+    pictures = _pictures(plot)
+    if watch is None:
+        _work().lag(found, group, topic)
+        return
+    seen = _work().watch(found, group, topic, age_ms(watch) / 1000, max(0.05, age_ms(every) / 1000))
+    if pictures is not None:
+        pictures.lag_plot(plot, group, seen)
+
+
+@txn.command("audit")
+def txn_audit(
+    topic: Topics = None,
+    since: Since = None,
+    limit: Limit = 20,
+    plot: Plot = None,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Join half messages, op records and visible messages of all brokers: states, latencies, duplicates, orphans.
+
+    Without --topic, audits all topics that half messages name. Exit code 1 if a message is visible twice or has no half message.
+
+    Example: halfmoon spark txn audit --since 1d --plot latency.png
+    """
+    pictures = _pictures(plot)
+    found = asked(nameserver, master, option, as_json=as_json)
+    drawn = _work().audit_transactions(found, topic, _since(since), limit, curve=plot is not None)
+    _end(drawn, plot, pictures and pictures.latency_plot)
+
+
+@delay.command("audit")
+def delay_audit(
+    topic: Topics = None,
+    since: Since = None,
+    limit: Limit = 20,
+    plot: Plot = None,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Compare when delayed messages were due with when they were delivered. Exit code 1 if some are missing.
+
+    Example: halfmoon spark delay audit --topic orders --plot late.png
+    """
+    pictures = _pictures(plot)
+    found = asked(nameserver, master, option, as_json=as_json)
+    drawn = _work().audit_delays(found, topic, _since(since), limit, curve=plot is not None)
+    _end(drawn, plot, pictures and pictures.lateness_plot)
+
+
+@dlq.command("report")
+def dlq_report(
+    group: Groups = None,
+    since: Since = None,
+    limit: Limit = 100,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Count dead letters by group, topic and reason, ignoring numbers in reasons. Exit code 1 if there are none.
+
+    Example: halfmoon spark dlq report --group C_mail --since 1d
+    """
+    found = asked(nameserver, master, option, as_json=as_json)
+    _work().report_dead_letters(found, group, _since(since), time.time_ns() // 1_000_000, limit)
+
+
+@dlq.command("replay")
+def dlq_replay(
+    group: Groups = None,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="SQL", help="Only dead letters that satisfy this condition: reason like '%timeout%'."),
+    ] = None,
+    since: Since = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TOPIC", help="Send to this topic; default: to the group that gave it up only.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also those that were already replayed to that topic.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
+    audit: Annotated[
+        Path | None, typer.Option("--audit", metavar="DIR", help="Append the audit rows to Parquet files here.")
+    ] = None,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Send dead letters again, each once; every outcome is a row. Exit code 1 if one failed or there are none.
+
+    Columns for --where: deadGroup, source, reason, tries, givenUp, born, tags, keys, msgId, properties, body.
+
+    Example: halfmoon spark dlq replay --group C_mail --where "reason like '%timeout%'" --rate 50 --dry-run
+    """
+    if not (group or where or since):
+        raise UsageError("choose dead letters by --group, --where or --since")
+    if not (yes or dry_run):
+        if not sys.stdin.isatty():
+            raise UsageError("a replay is confirmed: without a terminal give --yes or --dry-run")
+        typer.confirm("send these dead letters again?", abort=True, err=True)
+    found, work = asked(nameserver, master, option, as_json=as_json), _work()
+    replay = work.Replay(to=to, rate=rate, again=again, dry_run=dry_run)
+    work.replay_dead_letters(found, group, _since(since), where, replay, audit)
+
+
+@app.command()
+def trace(
+    msg_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A message id; without it, all messages.")] = None,
+    trace_topic: Annotated[
+        str, typer.Option("--trace-topic", metavar="TOPIC", help="The topic with the trace records.")
+    ] = "RMQ_SYS_TRACE_TOPIC",
+    since: Since = None,
+    limit: Limit = 100,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show sends, decisions and listener calls recorded by traced clients. Exit code 1 if there are none.
+
+    Example: halfmoon spark trace 7F00000100002A9F0000000000001000
+    """
+    _work().trace(asked(nameserver, master, option, as_json=as_json), msg_id, trace_topic, _since(since), limit)
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(metavar="SQL", help="A query; topics are topic.orders or topic.`a-b`.")],
+    archive: Annotated[
+        list[str] | None,
+        typer.Option("--archive", metavar="TOPIC=DIR", help="The Delta table with the older part of a topic; may be repeated."),
+    ] = None,
+    limit: Limit = 100,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Query topics, live and archived, as one table; `topic.orders timestamp as of '2026-01-31T08:00:00Z'` shows a topic as it was.
+
+    Example: halfmoon spark sql "select tags, count(*) from topic.orders group by tags" --archive orders=lake/orders
+    """
+    found = asked(nameserver, master, option, as_json=as_json)
+    _tables().sql(found, query, pairs(archive or [], "--archive"), limit)
+
+
+@app.command()
+def ingest(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    lake: Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory; created if it is missing.")],
+    kind: Annotated[str, typer.Option("--format", metavar="KIND", help="delta or iceberg.")] = "delta",
+    decode: Annotated[str, typer.Option("--decode", metavar="KIND", help="Body format: binary, text, json or avro.")] = "binary",
+    schema: Annotated[
+        str | None, typer.Option("--schema", metavar="DDL", help="Fields of JSON bodies: id bigint, total double.")
+    ] = None,
+    avro: Annotated[Path | None, typer.Option("--avro", metavar="FILE", help="The schema of Avro bodies, as JSON (.avsc).")] = None,
+    partition: Annotated[str, typer.Option("--partition", metavar="UNIT", help="Partition by day or hour.")] = "",
+    dedup: Annotated[
+        str, typer.Option("--dedup", metavar="COLUMN", help="Drop duplicate messages by msgId or keys; the first one stays.")
+    ] = "",
+    dedup_hours: Annotated[
+        int, typer.Option("--dedup-hours", min=0, help="Look for duplicates this many hours back; 0: within a batch only.")
+    ] = 24,
+    compact_every: Annotated[
+        int, typer.Option("--compact-every", min=0, metavar="BATCHES", help="Merge small files every N batches; 0: never.")
+    ] = 0,
+    name: maintenance.Name = "",
+    catalog: maintenance.Catalog = None,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Append a topic's new messages to a table. If it is killed at any point, the next run continues.
+
+    Example: halfmoon spark ingest orders lake/orders --format delta --partition day --dedup msgId
+    """
+    found, tables = asked(nameserver, master, option, as_json=as_json), _tables()
+    directory = (lake, name, pairs(catalog or [], "--catalog"))
+    tables.fill(found, topic, directory, tables.Wanted(kind, decode, schema, avro, partition, dedup, dedup_hours, compact_every))
+
+
+def _end(drawn: Any, plot: Path | None, draw: Any) -> None:
+    """Draw the picture of an audit, if one is wanted. Raises typer.Exit (1) when something is wrong."""
+    if draw is not None:
+        draw(plot, drawn.curves, drawn.counts)
+    if not drawn.sound:
+        raise typer.Exit(1)
+
+
+def _since(text: str | None) -> int | None:
+    return None if text is None else time_ms(text)
+
+
+def _work() -> Any:
+    try:
+        from halfmoon.cli.spark import jobs
+    except ModuleNotFoundError as exc:
+        raise missing(exc, "spark") from None
+    return jobs
+
+
+def _tables() -> Any:
+    try:
+        from halfmoon.cli.spark import lake
+    except ModuleNotFoundError as exc:
+        raise missing(exc, "spark") from None
+    return lake
+
+
+def _pictures(plot: Path | None) -> Any:
+    """Return what draws; None without a picture. Whatever stands in its way is told before the work is begun."""
+    check_plot(plot)
+    if plot is None:
+        return None
+    try:
+        from halfmoon.spark.jobs import plots
+    except ModuleNotFoundError as exc:
+        raise missing(exc, "lake") from None
+    return plots

@@ -1,0 +1,104 @@
+"""Runs the jobs of `halfmoon spark` that know tables: SQL over log and archive, and filling a table from a topic. Loads PySpark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.spark.jobs import rows_of, running
+from halfmoon.cli.spark.options import Asked, facts, show_rows
+from halfmoon.errors import UsageError
+from halfmoon.spark.jobs import query
+from halfmoon.spark.lake import schemas
+from halfmoon.spark.lake.arrivals import Dedup
+from halfmoon.spark.lake.files import layout_for
+from halfmoon.spark.lake.ingest import ingest
+from halfmoon.spark.lake.ledger import Ledger
+from halfmoon.spark.lake.manifest import Manifest
+from halfmoon.spark.lake.table import LakeTable
+
+SCHEMA_BYTES_MAX = 4 << 20
+
+
+class Wanted(NamedTuple):
+    """What an ingest was asked for: format and columns of the table, which copies are left out, and how often files are joined."""
+
+    kind: str
+    decode: str
+    ddl: str | None
+    avro: Path | None
+    partition: str
+    dedup: str
+    dedup_hours: int
+    compact_every: int
+
+
+def sql(asked: Asked, text: str, archives: Mapping[str, str], limit: int) -> None:
+    """Run a query and show its rows."""
+    tables = {topic: _archive(path) for topic, path in archives.items()}
+    with running(asked, "sql") as (spark, place, _):
+        frame = query.sql(spark, place, text, archives=tables)
+        found, more = rows_of(frame, limit)
+    if asked.as_json:
+        show_json({"columns": frame.columns, "rows": facts(found), "more": more})
+        return
+    show_rows("", frame.columns, found)
+    if more:
+        say(f"there are more than these {limit:,}: give --limit")
+
+
+def _archive(path: str) -> LakeTable:
+    """Return a table that is named by its directory alone. Raises UsageError for one that needs a catalog."""
+    if "://" not in path and (kind := Ledger(Path(path).absolute()).table().kind) != "delta":
+        takes = "halfmoon.spark.jobs.query.sql takes it in Python"
+        raise UsageError(f"{path}: an archive is a Delta table, this one is {kind}; {takes}")
+    return LakeTable(path)
+
+
+def fill(asked: Asked, topic: str, directory: tuple[Path, str, dict[str, str]], wanted: Wanted) -> None:
+    """Put what a topic holds now into a table, from where the table ends.
+
+    ``directory``: where it lies, and of an Iceberg table its name and the properties of its catalog.
+    """
+    root, name, catalog = directory
+    table, avro = LakeTable(root, kind=wanted.kind, name=name, catalog=catalog), _text(wanted.avro)
+    dedup = Dedup(by=wanted.dedup, hours=wanted.dedup_hours) if wanted.dedup else None
+    begun, rows = time.monotonic(), 0
+    with running(asked, "ingest") as (spark, place, progress):
+        schema = None if wanted.ddl is None else schemas.from_ddl(wanted.ddl)
+        layout = layout_for(root, decode=wanted.decode, schema=schema, avro=avro, partition=wanted.partition)
+
+        def told(manifest: Manifest) -> None:
+            nonlocal rows
+            rows += manifest.rows
+            progress.note(f"batch {manifest.batch}, {rows:,} rows, {rows / (time.monotonic() - begun):,.0f} rows/s")
+
+        options = {**place.options, "endpoints": place.endpoints, "topic": topic}
+        done = ingest(spark, table, layout, options, dedup=dedup, compact_every=wanted.compact_every, progress=told)
+    took = time.monotonic() - begun
+    if asked.as_json:
+        show_json({**done._asdict(), "seconds": round(took, 3)})
+    else:
+        dropped = f", {done.dropped:,} copies left out" if done.dropped else ""
+        refused = f", {done.refused:,} in quarantine" if done.refused else ""
+        say(f"{done.rows:,} rows in {done.batches:,} batches{dropped}{refused}, {took:.1f} s")
+
+
+def _text(path: Path | None) -> str:
+    """Return the text of a schema's file; nothing without one."""
+    if path is None:
+        return ""
+    try:
+        with path.open("rb") as file:
+            data = file.read(SCHEMA_BYTES_MAX + 1)
+        if len(data) > SCHEMA_BYTES_MAX:
+            raise UsageError(f"--avro {path}: more than {SCHEMA_BYTES_MAX >> 20} MiB is no schema")
+        return data.decode()
+    except OSError as exc:
+        raise UsageError(f"--avro {path}: {exc.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--avro {path}: not UTF-8") from None

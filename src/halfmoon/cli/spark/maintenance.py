@@ -1,0 +1,132 @@
+"""`halfmoon spark compact | dedup | verify | replay`: tables kept in order, and replays. Loads PySpark only when one runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms, pairs, time_ms
+from halfmoon.cli.spark.options import Limit, Master, Options, Since, asked, missing
+from halfmoon.errors import UsageError
+
+Table = Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The name of an Iceberg table, such as lake.orders.")]
+Catalog = Annotated[
+    list[str] | None, typer.Option("--catalog", metavar="NAME=VALUE", help="A pyiceberg catalog property; may be repeated.")
+]
+
+
+def compact(
+    table: Table,
+    file_size: Annotated[str, typer.Option("--file-size", metavar="SIZE", help="Target file size.")] = "128m",
+    vacuum: Annotated[
+        str | None,
+        typer.Option("--vacuum", metavar="AGE", help="Also remove unreferenced files older than this (at least 1h): 1d."),
+    ] = None,
+    name: Name = "",
+    catalog: Catalog = None,
+    master: Master = None,
+    as_json: Json = False,
+) -> None:
+    """Merge small files of a table into larger ones within each partition; rows and offsets stay the same.
+
+    Example: halfmoon spark compact lake/orders --vacuum 1d
+    """
+    found = asked("", master, None, as_json=as_json)
+    keep_ms, work = None if vacuum is None else age_ms(vacuum), _work()
+    if keep_ms is not None:
+        work.maintenance.check_keep(keep_ms)  # before anything is joined
+    work.compact(found, _place(table, name, catalog), file_size, keep_ms)
+
+
+def dedup(
+    table: Table,
+    by: Annotated[str, typer.Option("--by", metavar="COLUMN", help="What duplicates have in common: msgId or keys.")] = "msgId",
+    name: Name = "",
+    catalog: Catalog = None,
+    master: Master = None,
+    as_json: Json = False,
+) -> None:
+    """Delete duplicate messages from a table; the lowest offset of each message stays.
+
+    Example: halfmoon spark dedup lake/orders --by keys
+    """
+    _work().dedup(asked("", master, None, as_json=as_json), _place(table, name, catalog), by)
+
+
+def verify(
+    table: Table,
+    live: Annotated[bool, typer.Option("--live", help="Also compare with the messages in the brokers.")] = False,
+    name: Name = "",
+    catalog: Catalog = None,
+    limit: Limit = 1000,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Check that a table has every offset of its batches exactly once. Exit code 1 if offsets are missing, duplicated or different.
+
+    Example: halfmoon spark verify lake/orders --live
+    """
+    found = asked(nameserver, master, option, as_json=as_json)
+    _work().verify(found, _place(table, name, catalog), live=live, limit=limit)
+
+
+def replay(
+    to: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to; it must exist.")],
+    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic to replay.")] = None,
+    table: Annotated[Path | None, typer.Option("--table", metavar="DIR", help="The table to replay.")] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Only messages that satisfy this condition: tags = 'paid'.")
+    ] = None,
+    since: Since = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second; default: no limit.")
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option(
+            "--id", metavar="ID", help="The replay's transactional id; pass it again to continue one that was interrupted."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be sent, and send nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
+    name: Name = "",
+    catalog: Catalog = None,
+    master: Master = None,
+    option: Options = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Send the messages of a topic or a table to another topic exactly once, even if it is restarted. Requires Halfmoon brokers.
+
+    A completed replay is not repeated under its id. Exit code 1 if there is nothing to send.
+
+    Example: halfmoon spark replay orders_again --topic orders --where "tags = 'paid'" --rate 100 --id may-31
+    """
+    if (topic is None) == (table is None):
+        raise UsageError("exactly one of --topic and --table says what is replayed")
+    if not (yes or dry_run):
+        if not sys.stdin.isatty():
+            raise UsageError("a replay is confirmed: without a terminal give --yes or --dry-run")
+        typer.confirm(f"send these messages to {to}?", abort=True, err=True)
+    found, work = asked(nameserver, master, option, as_json=as_json), _work()
+    source = topic if table is None else _place(table, name, catalog)
+    wanted = work.Wanted(to, id, where, None if since is None else time_ms(since), rate, dry_run)
+    work.replay(found, source, wanted)
+
+
+def _place(table: Path, name: str, catalog: list[str] | None) -> tuple[Path, str, dict[str, str]]:
+    return table, name, pairs(catalog or [], "--catalog")
+
+
+def _work() -> Any:
+    try:
+        from halfmoon.cli.spark import tables
+    except ModuleNotFoundError as exc:
+        raise missing(exc, "spark") from None
+    return tables

@@ -1,0 +1,98 @@
+"""Options that the commands of `halfmoon spark` share, and how rows are shown. Loads no PySpark; asks nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halfmoon.cli.shared.options import TIME_FORMS, pairs
+from halfmoon.cli.shared.output import body_text, show_table
+from halfmoon.errors import UsageError
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master", metavar="URL", envvar="SPARK_MASTER", help="Spark master: local[4], spark://…, yarn; default: this machine."
+    ),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source, such as fetchBytes=8MiB; may be repeated."),
+]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw a chart (requires the extra lake).")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Only messages stored since: {TIME_FORMS}.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic; may be repeated.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Show at most N rows.")]
+
+BODY_WIDTH = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a command was asked for: name servers, master, options of the source, and whether to write JSON."""
+
+    nameserver: str
+    master: str | None
+    options: Mapping[str, str]
+    as_json: bool
+
+
+def asked(nameserver: str, master: str | None, options: Sequence[str] | None, *, as_json: bool) -> Asked:
+    """Return what was asked for, checked. Raises typer.BadParameter."""
+    found = pairs(list(options or ()), "--option")
+    return Asked(nameserver=nameserver, master=master, options=found, as_json=as_json)
+
+
+def missing(exc: ModuleNotFoundError, extra: str) -> Exception:
+    """Return what to say of a module that is not installed; one of our own is our own mistake."""
+    name = (exc.name or "").partition(".")[0]
+    return exc if name == "halfmoon" else UsageError(f"{name} is not installed: pip install 'halfmoon[{extra}]'")
+
+
+def check_plot(path: Path | None) -> None:
+    """Refuse a picture that cannot be written, before the work is begun. Raises UsageError."""
+    if path is None:
+        return
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"--plot {path}: must end in .png")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--plot {path}: there is no directory {path.absolute().parent}")
+
+
+def facts(value: Any) -> Any:
+    """Return what JSON says of a value of a row: times as ISO 8601 in UTC, bytes as text (as hex where they are none)."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return bytes(value).hex()
+    if isinstance(value, Mapping):
+        return {str(name): facts(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [facts(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def show_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as a table, each value on one line."""
+    show_table(title, columns, [[_cell(row.get(name)) for name in columns] for row in rows])
+
+
+def _cell(value: Any) -> object:
+    if value is None:
+        return ""
+    if isinstance(value, bytes | bytearray):
+        return body_text(bytes(value), BODY_WIDTH)
+    if isinstance(value, float):
+        return round(value, 3)
+    found = facts(value)
+    return found if isinstance(found, int | str) else ", ".join(map(str, found)) if isinstance(found, list) else str(found)

@@ -1,0 +1,108 @@
+"""`halfmoon tx batches`: transactional ids of batch transactions, their last batches, and what is undecided of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer
+from halfmoon.cli.shared.output import show_json, show_table, span_text
+from halfmoon.cli.tx.metrics import label_text, metric_name
+from halfmoon.cli.tx.tables import facts_of
+from halfmoon.client.sync_admin import Admin
+
+COUNTERS = {
+    "pieces": "Requests that brought messages of batches.",
+    "prepared": "Messages of batches that were taken, undecided at first.",
+    "votes_yes": "Promises to keep attempts until they are decided.",
+    "votes_no": "Such promises that were refused.",
+    "decided": "Batches decided here.",
+    "already": "Decisions that were there already.",
+    "refused": "Decisions refused because an attempt had been given up.",
+    "applied": "Batches whose messages here began to be published.",
+    "resolved": "Questions of brokers what became of an attempt.",
+    "given_up": "Attempts that nobody decided in time.",
+    "dropped": "Attempts forgotten that were not decided.",
+    "published": "Messages of batches that became visible.",
+    "skipped": "Messages found published when a start went on with a batch.",
+}
+"""Counters of a broker since its start. One that is not named here is shown under its own name."""
+
+
+def batches(
+    name: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only this transactional id, with its attempts.")] = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """List batch transactions by transactional id: the last batch, undecided attempts and their age.
+
+    Example: halfmoon tx batches nightly-load
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.batches(name)
+    if as_json:
+        show_json([facts_of(one) for one in found])
+        return
+    _show_ids(found)
+    if name is not None:
+        _show_attempts(found)
+    for one in found:
+        if not one.told:
+            say(f"{one.broker} does not know batch transactions")
+
+
+def _show_ids(found: Sequence[Any]) -> None:
+    rows = [
+        (
+            each.transactional_id, one.broker, each.coordinator or one.broker, _number(each.decided), _number(each.applied),
+            each.attempt_count, f"{each.size_bytes:,}", _oldest(each), each.given_up, ", ".join(each.waiting),
+            span_text(each.idle_ms),
+        )
+        for one in found
+        for each in one.ids
+    ]  # fmt: skip
+    names = ("id", "broker", "coordinator", "decided", "applied", "undecided", "bytes", "oldest", "given up", "waits for", "idle")
+    show_table("batch transactions", names, rows)
+
+
+def _show_attempts(found: Sequence[Any]) -> None:
+    rows = [
+        (each.batch_id, each.attempt, one.broker, each.state, each.count, f"{each.size_bytes:,}", span_text(each.age_ms))
+        for one in found
+        for id in one.ids
+        for each in id.attempts
+    ]
+    if rows:
+        show_table("undecided attempts", ("batch", "attempt", "broker", "state", "messages", "bytes", "age"), rows)
+
+
+def _number(batch: int) -> str:
+    return "" if batch < 0 else str(batch)
+
+
+def _oldest(one: Any) -> str:
+    return span_text(max(each.age_ms for each in one.attempts)) if one.attempts else ""
+
+
+def exposition(found: Sequence[Any]) -> list[str]:
+    """Return figures of batch transactions of all brokers as the lines of metrics, in Prometheus' text format (0.0.4)."""
+    gauges = {
+        "ids": ("Transactional ids that a broker knows.", "id_count"),
+        "attempts": ("Attempts of batches without a decision.", "attempt_count"),
+        "undecided_bytes": ("Bytes of the log that wait for a decision.", "undecided_bytes"),
+    }
+    told = [one for one in found if one.told]
+    lines: list[str] = []
+    for name, (text, field) in gauges.items() if told else ():
+        lines += [f"# HELP halfmoon_batches_{name} {text}", f"# TYPE halfmoon_batches_{name} gauge"]
+        lines += [f'halfmoon_batches_{name}{{broker="{label_text(one.broker)}"}} {getattr(one, field)}' for one in told]
+    for name in dict.fromkeys(name for one in told for name in one.counters):
+        metric = f"halfmoon_batches_{metric_name(name)}_total"
+        lines += [f"# HELP {metric} {COUNTERS.get(name, metric_name(name))}", f"# TYPE {metric} counter"]
+        for one in told:
+            if name in one.counters:
+                lines.append(f'{metric}{{broker="{label_text(one.broker)}"}} {one.counters[name]}')
+    return lines

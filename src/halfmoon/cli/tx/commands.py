@@ -1,0 +1,218 @@
+"""`halfmoon tx`: transactions that wait for a decision, what became of one, decisions by hand, and what was given up."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from typing import Annotated
+
+import typer
+
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms
+from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.tx import batches as batch_commands
+from halfmoon.cli.tx.metrics import exposition, show_figures
+from halfmoon.cli.tx.tables import facts_of, show_given_up, show_notes, show_one, show_pending
+from halfmoon.client.sync_admin import Admin
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Show pending transactions, and decide them by hand.\n\nExample: halfmoon tx pending --older-than 5m",
+)
+
+app.command()(batch_commands.batches)
+
+ID = Annotated[
+    str | None,
+    typer.Argument(metavar="ID", help="The transaction id, a key of its message, or the broker's message id.", show_default=False),
+]
+Offset = Annotated[
+    int | None,
+    typer.Option("--offset", min=0, max=2**63 - 1, metavar="NUMBER", help="The offset in the half queue, instead of an ID."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")]
+Operator = Annotated[
+    str | None, typer.Option("--operator", metavar="NAME", help="Who decides; default: the user and host of this process.")
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N.")]
+
+
+@app.command()
+def pending(
+    group: Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this producer group.")] = None,
+    older_than: Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="At least this old: 30s, 5m, 2h.")] = None,
+    limit: Limit = 100,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """List undecided half messages, oldest first.
+
+    Example: halfmoon tx pending --group P_shop --older-than 5m
+    """
+    age = age_ms(older_than) if older_than else 0
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.pending_transactions(group=group, older_than_ms=age, count_max=limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    if as_json:
+        show_json({"transactions": [facts_of(one) for one in shown], "more": more})
+        return
+    show_pending(shown)
+    if more:
+        say(f"more are pending than the {limit:,} oldest: give --limit")
+    show_notes(shown)
+
+
+@app.command()
+def show(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Show one transaction, pending or decided, with the history of its checks.
+
+    Example: halfmoon tx show o-1
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.transaction(_named(name, offset))
+    if as_json:
+        show_json(facts_of(found))
+    else:
+        show_one(found)
+
+
+@app.command()
+def check(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Check a transaction with its producer group now. Exit code 1 if no producer of the group is online.
+
+    The answer arrives a moment later, see `tx show`. Apache's brokers cannot be told to check.
+
+    Example: halfmoon tx check o-1
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.check_transaction(_named(name, offset))
+    if as_json:
+        show_json(facts_of(found))
+    else:
+        say(f"a producer of group {found.group} is asked: check {found.checks_sent}, {found.checks_left} left")
+
+
+@app.command()
+def commit(
+    name: ID = None,
+    offset: Offset = None,
+    yes: Yes = False,
+    operator: Operator = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Commit a half message by hand: its message is delivered. Halfmoon's brokers record who did it.
+
+    Example: halfmoon tx commit o-1 --yes --operator "Ada, ticket 4711"
+    """
+    _decide(_named(name, offset), yes=yes, operator=operator, nameserver=nameserver, as_json=as_json, commit=True)
+
+
+@app.command()
+def rollback(
+    name: ID = None,
+    offset: Offset = None,
+    yes: Yes = False,
+    operator: Operator = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Roll back a half message by hand: its message is never delivered. Halfmoon's brokers record who did it.
+
+    Example: halfmoon tx rollback o-1 --yes
+    """
+    _decide(_named(name, offset), yes=yes, operator=operator, nameserver=nameserver, as_json=as_json, commit=False)
+
+
+@app.command("given-up")
+def given_up(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """List the newest half messages that were given up undecided, why, and what became of them since.
+
+    Example: halfmoon tx given-up --limit 20
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.given_up(count_max=limit)
+    if as_json:
+        show_json([facts_of(one) for one in found])
+        return
+    show_given_up(found)
+    show_notes(found)
+
+
+@app.command()
+def resume(
+    offset_msg_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `tx given-up` shows in the column *resume by*.")],
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Check a half message that was given up again, starting from the first check.
+
+    Example: halfmoon tx resume 7F00000100002A9F0000000000001000
+    """
+    with Admin(nameserver=nameserver) as admin:
+        admin.resume_half(offset_msg_id)
+    if as_json:
+        show_json({"offset_msg_id": offset_msg_id, "resumed": True})
+    else:
+        say("resumed: it is pending again, and its producers are asked")
+
+
+@app.command()
+def status(
+    prometheus: Annotated[bool, typer.Option("--prometheus", help="Write metrics in the Prometheus text format.")] = False,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show pending transactions by group, decisions per second, checks and contradictions of every broker.
+
+    Example: halfmoon tx status --prometheus
+    """
+    if prometheus and as_json:
+        raise typer.BadParameter("give --json or --prometheus, not both")
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.transaction_stats()
+        batches = admin.batches() if prometheus else []
+    if as_json:
+        show_json([facts_of(one) for one in found])
+    elif prometheus:
+        for line in (*exposition(found), *batch_commands.exposition(batches)):
+            say(line)
+    else:
+        show_figures(found)
+
+
+def _decide(name: str | int, *, yes: bool, operator: str | None, nameserver: str, as_json: bool, commit: bool) -> None:
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("a decision by hand is confirmed: without a terminal give --yes")
+    word, who = "commit" if commit else "rollback", operator or _who()
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.transaction(name)
+        if not yes:
+            show_one(found)
+            typer.confirm(f"{'deliver' if commit else 'never deliver'} this message ({word} by {who})?", abort=True, err=True)
+        done = admin.decide_transaction(found.offset_msg_id, commit=commit, operator=who)
+    if as_json:
+        show_json({**facts_of(done), "operator": who})
+        return
+    done_word = "is committed" if commit else "is rolled back"
+    again = "" if found.state == "PREPARED" else " already; nothing was changed"
+    say(f"{found.msg_id} of group {found.group} {done_word}{again}" + ("" if again else f" by {who}"))
+    show_notes([done])
+
+
+def _named(name: str | None, offset: int | None) -> str | int:
+    """Return what names a transaction: a text is never taken for an offset."""
+    if (name is None) == (offset is None):
+        raise typer.BadParameter("give the ID of a transaction, or --offset")
+    return name if name is not None else offset or 0
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container without a user of that number
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,94 @@
+"""Figures of transactions: tables for people, and metrics in Prometheus' text exposition format (version 0.0.4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.output import show_table, span_text
+from halfmoon.cli.tx.tables import show_notes
+
+COUNTERS = {
+    "halves": "Half messages stored.",
+    "commits": "Transactions committed.",
+    "rollbacks": "Transactions rolled back, those given up included.",
+    "unknown": "Second phases that decided nothing.",
+    "repeats": "Decisions that repeated an earlier one.",
+    "contradictions": "Decisions refused because they contradicted an earlier one.",
+    "refused": "Decisions refused for another reason.",
+    "checks_sent": "Checks sent to producers.",
+    "checks_answered": "Checks that were answered.",
+    "checks_still_open": "Checks answered with: it is still open.",
+    "checks_unanswered": "Checks still without an answer when the next was sent.",
+    "rounds": "Rounds of checks begun.",
+    "given_up": "Half messages given up.",
+    "late_commits": "Half messages committed after they were given up.",
+    "late_rollbacks": "Half messages rolled back after they were given up.",
+    "resumed": "Given-up half messages resumed.",
+    "by_hand": "Decisions by an operator.",
+}
+"""Counters of a broker since its start. One that is not named here is shown under its own name."""
+
+
+def show_figures(found: Sequence[Any]) -> None:
+    """Write figures of every broker as tables."""
+    for one in found:
+        oldest = "" if one.oldest_ms < 0 else f", the oldest for {span_text(one.now_ms - one.oldest_ms)}"
+        say(f"{one.broker}: {one.pending_count:,} pending{oldest}")
+        groups = {each.group: each for each in one.groups}
+        rows = []
+        for name in sorted({*groups, *one.per_second}):
+            each, rates = groups.get(name), one.per_second.get(name, {})
+            age = span_text(one.now_ms - each.oldest_ms) if each is not None and each.oldest_ms >= 0 else ""
+            told = [f"{rates.get(kind, 0.0):.1f}" if one.counters else "not told" for kind in ("commits", "rollbacks")]
+            rows.append((name, each.pending if each else 0, age, each.producers if each else "", *told))
+        if rows:
+            show_table("groups", ("group", "pending", "oldest", "producers", "commits/s", "rollbacks/s"), rows)
+        if one.counters:
+            show_table(
+                "since the start", ("what", "count"), [(name.replace("_", " "), count) for name, count in one.counters.items()]
+            )
+    show_notes(found)
+
+
+def exposition(found: Sequence[Any]) -> list[str]:
+    """Return figures of all brokers as the lines of metrics; what a broker does not tell has no line."""
+    metrics: dict[str, tuple[str, str, list[str]]] = {}
+
+    def add(name: str, type_: str, text: str, value: float, /, **labels: str) -> None:
+        inner = ",".join(f'{label}="{label_text(each)}"' for label, each in labels.items())
+        number = str(value) if isinstance(value, int) else repr(float(value))
+        metrics.setdefault(f"halfmoon_transactions_{metric_name(name)}", (type_, text, []))[2].append(f"{{{inner}}} {number}")
+
+    for one in found:
+        at = {"broker": one.broker}
+        add("pending_all", "gauge", "Half messages of a broker without a decision.", one.pending_count, **at)
+        for group in one.groups:
+            of = {**at, "group": group.group}
+            add("pending", "gauge", "Half messages of a producer group without a decision.", group.pending, **of)
+            add("producers", "gauge", "Live producers of a group that has something pending.", group.producers, **of)
+            if group.oldest_ms >= 0:
+                age = max(0, one.now_ms - group.oldest_ms) / 1000
+                add("oldest_pending_seconds", "gauge", "Age of a group's oldest half message without a decision.", age, **of)
+        for name, rates in one.per_second.items():
+            for kind, rate in rates.items():
+                text = "Decisions per second over the last minute."
+                add("decisions_per_second", "gauge", text, float(rate), **at, group=name, kind=kind)
+        for name, count in one.counters.items():
+            add(f"{name}_total", "counter", COUNTERS.get(name, metric_name(name)), count, **at)
+    lines = []
+    for name, (type_, text, samples) in metrics.items():
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {type_}", *(name + sample for sample in samples)]
+    return lines
+
+
+def metric_name(name: str) -> str:
+    """Return a counter's name as a broker tells it, with an underscore for what no metric's name has."""
+    return re.sub(r"[^a-zA-Z0-9_]", "_", name)
+
+
+def label_text(text: str) -> str:
+    """Return the value of a label as it stands between quotes."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

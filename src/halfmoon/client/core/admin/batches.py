@@ -1,0 +1,54 @@
+"""What operators ask about batch transactions: ids, their last batches, what is undecided. Asks all masters; changes nothing."""
+
+from __future__ import annotations
+
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.transactions import OURS_TIMEOUT_MS, Master, masters
+from halfmoon.client.core.ask import ask
+from halfmoon.effects import Op, gather
+from halfmoon.errors import RequestNotSupported, RequestTimeout
+from halfmoon.wire.bodies.batches import BatchList
+from halfmoon.wire.headers.batch import ListBatches
+from halfmoon.wire.json import from_json
+
+PAGES_MAX = 1000
+
+
+class BatchesAt(BatchList):
+    """Transactional ids of one broker. ``told`` False: it is no Halfmoon broker, or an old one, and knows no batch transactions."""
+
+    address: str = ""
+    told: bool = True
+
+
+def batches(admin: AdminCore, transactional_id: str | None = None) -> Op[list[BatchesAt]]:
+    """Return the transactional ids of every broker, or one of them. Raises what a broker answered, and UsageError without one."""
+    found = []
+    for outcome in (yield from gather([_batches(admin, at, transactional_id) for at in (yield from masters(admin))])):
+        if isinstance(outcome, Exception):
+            raise outcome
+        found.append(outcome)
+    return found
+
+
+def _batches(admin: AdminCore, at: Master, transactional_id: str | None) -> Op[BatchesAt]:
+    timeout_ms = min(OURS_TIMEOUT_MS, admin.settings.request_timeout_ms)
+    whole: BatchesAt | None = None
+    after: str | None = None
+    for _ in range(PAGES_MAX):
+        request = ListBatches(transactional_id=transactional_id, after=after, count=1000)
+        try:
+            reply = yield from ask(at.address, request, b"", timeout_ms)
+        except (RequestNotSupported, RequestTimeout):  # those of 4.7.1 answer nothing at all
+            return BatchesAt(broker=at.name, address=at.address, told=False)
+        page = from_json(BatchesAt, reply.body)
+        if whole is None:
+            whole = page
+        else:
+            whole.ids += page.ids
+        after = page.next
+        if after is None:
+            break
+    assert whole is not None
+    whole.broker, whole.address = at.name, at.address
+    return whole

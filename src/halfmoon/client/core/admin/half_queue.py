@@ -1,0 +1,314 @@
+"""Transactions of a broker that keeps no table of them, as its half and op queues tell. Only reads.
+
+Pending is what lies in the half queue at or behind the progress of the broker's own group and is named by no op record. A check
+writes the half message anew behind the others, so the newest copy counts. Bodies of op records are one offset (4.x) or many
+joined by commas (5.x).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.find import QUERY_TIMEOUT_MS
+from halfmoon.client.core.admin.transaction_facts import (
+    COMMITTED,
+    GIVEN_UP,
+    PREPARED,
+    READ_FROM_QUEUES,
+    ROLLED_BACK,
+    UNCLEAR,
+    TransactionAt,
+)
+from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.consume.pull import pull_result, unpacked
+from halfmoon.client.core.names import unwrap
+from halfmoon.effects import Op, gather
+from halfmoon.errors import BrokerError, QueryNotFound, TopicNotFound, UsageError
+from halfmoon.model import MessageQueue, PullStatus, StoredMessage, Subscription
+from halfmoon.wire.bodies import ProducerConnection, from_json
+from halfmoon.wire.flags import PULL_SUBSCRIPTION, TRANSACTION_COMMIT, TRANSACTION_MASK
+from halfmoon.wire.headers.client import GetProducerConnectionList
+from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, QueryConsumerOffset, SearchOffsetByTimestamp
+from halfmoon.wire.headers.pull import PullMessage, QueryConsumeQueue, QueryMessage, ViewMessageById
+from halfmoon.wire.ids import parse_offset_msg_id
+from halfmoon.wire.json import Body
+from halfmoon.wire.record import decode_record, decode_records
+from halfmoon.wire.table import I64
+
+HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+SETTLING_GROUP, LOOKER_ON = "CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER"
+"""Under whose name brokers keep how far these queues are settled, and under whose name tools look at messages."""
+
+RECORDS_MAX = 100_000
+"""Records of one queue that one question reads: some 3,000 pulls. What lies behind them is not told."""
+
+PULL_COUNT = 32
+ENTRIES_MAX, ENTRIES_COUNT = 20_000, 64
+"""Records that are read one by one: so many in all, and so many at the same time."""
+
+COPIES_MAX = 64
+NAMED_MAX = 8
+"""Transactions that are named where a key is that of several."""
+OFFSET_DIGITS_MAX = 18
+
+
+class HalfQueue(NamedTuple):
+    """What one broker's queues say: unsettled half messages in the order of the queue, those of them that are decided, where
+    the unsettled begin, and whether all of them were read."""
+
+    halves: list[StoredMessage]
+    decided: frozenset[int]
+    begin: int
+    whole: bool
+
+    def pending(self) -> list[StoredMessage]:
+        """Return the newest copy of each undecided one, the oldest first."""
+        newest = {half.msg_id: half for half in self.halves}
+        return sorted((half for half in newest.values() if not _places(half) & self.decided), key=since_ms)
+
+
+def half_queue(admin: AdminCore, address: str) -> Op[HalfQueue]:
+    """Read what is not settled yet. Raises NetworkError, BrokerError."""
+    op_begin = yield from _settled(admin, address, OP_TOPIC)
+    begin = yield from _settled(admin, address, HALF_TOPIC)
+    halves, whole = yield from records(admin, address, HALF_TOPIC, begin)
+    ops, all_ops = yield from records(admin, address, OP_TOPIC, op_begin)  # after them: whatever was decided is in it
+    return HalfQueue(halves, decided_by(ops), begin, whole and all_ops)
+
+
+def decided_by(ops: list[StoredMessage]) -> frozenset[int]:
+    """Return the half queue offsets that op records name. Anything else in them is passed over."""
+    parts = (part for op in ops for part in op.body.decode("ascii", "replace").split(","))
+    return frozenset(int(part) for part in parts if part.isdigit() and len(part) <= OFFSET_DIGITS_MAX)
+
+
+def _places(half: StoredMessage) -> frozenset[int]:
+    """Return the queue offsets by which an op record may mean a half message: its own, and the first of one that was too young."""
+    first = half.properties.get("TRAN_PREPARED_QUEUE_OFFSET", "")
+    return frozenset((half.queue_offset, int(first)) if first.isdigit() else (half.queue_offset,))
+
+
+def since_ms(half: StoredMessage) -> int:
+    """Return when a half message's age began."""
+    is_copy = any(name in half.properties for name in ("TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"))
+    return half.born_ms if is_copy else half.store_ms
+
+
+# ---------------------------------------------------------------- one transaction
+
+
+def newest_copy(admin: AdminCore, address: str, name: str | int) -> Op[list[StoredMessage]]:
+    """Return the copies of the half message with an id, the newest first.
+
+    A text is the sender's id, a key, or the broker's id of any copy; a number is a half queue offset. Raises QueryNotFound,
+    UsageError when a key names several, BrokerError.
+    """
+    if isinstance(name, int):
+        found, _ = yield from records(admin, address, HALF_TOPIC, name, 1)
+        found = [half for half in found if half.queue_offset == name]
+    else:
+        found = yield from _by_place(admin, address, name)
+        if not found:
+            found = yield from _by_unique(admin, address, HALF_TOPIC, name)
+        if not found:
+            keyed = yield from _query(admin, address, HALF_TOPIC, name)
+            found = [half for half in keyed if name in half.keys]
+            if len(named := {half.msg_id: half.offset_msg_id for half in found}) > 1:
+                ids = ", ".join(list(named.values())[:NAMED_MAX])
+                raise UsageError(f"the key {name!r} names {len(named)} transactions, give one of: {ids}")
+    if not found:
+        raise QueryNotFound(f"there is no half message {name!r}", address)
+    found.sort(key=lambda half: half.queue_offset)
+    copies = yield from _by_unique(admin, address, HALF_TOPIC, found[-1].msg_id)
+    everything = {half.queue_offset: half for half in [found[-1], *copies]}
+    return [everything[offset] for offset in sorted(everything, reverse=True)]
+
+
+def _by_place(admin: AdminCore, address: str, name: str) -> Op[list[StoredMessage]]:
+    try:
+        place = parse_offset_msg_id(name).physical_offset
+        reply = yield from ask(address, ViewMessageById(offset=place), b"", admin.settings.request_timeout_ms)
+    except (UsageError, BrokerError):
+        return []
+    found = decode_record(bytes(reply.body))
+    return [unpacked(found)] if found.topic == HALF_TOPIC and found.offset_msg_id == name.upper() else []
+
+
+def state_of(admin: AdminCore, address: str, copies: list[StoredMessage]) -> Op[str]:
+    """Return what became of a half message: by its visible message, the op records since, or the copy of those given up.
+
+    A decision on any copy counts, for it was the sender's; the broker may ask about a later one all the same.
+    """
+    half, oldest = copies[0], copies[-1]
+    visible = yield from _by_unique(admin, address, half.properties.get("REAL_TOPIC", ""), half.msg_id)
+    if {one.prepared_transaction_offset for one in visible} & {copy.physical_offset for copy in copies}:
+        return COMMITTED
+    begin = yield from _settled(admin, address, HALF_TOPIC)
+    op_begin = yield from _settled(admin, address, OP_TOPIC)
+    if oldest.queue_offset < begin:
+        request = SearchOffsetByTimestamp(topic=OP_TOPIC, queue_id=0, timestamp=oldest.store_ms)
+        reply = yield from ask(address, request, b"", admin.settings.request_timeout_ms)
+        op_begin = min(op_begin, reply.header(OffsetReply).offset)
+    ops, whole = yield from records(admin, address, OP_TOPIC, op_begin)
+    decided = decided_by(ops)
+    if any(_places(copy) & decided for copy in copies):
+        return ROLLED_BACK
+    if half.queue_offset >= begin:
+        return PREPARED if whole else UNCLEAR
+    given_up = yield from copies_behind(admin, address, GIVEN_UP_TOPIC, half.msg_id, half.physical_offset)
+    return GIVEN_UP if given_up else UNCLEAR
+
+
+def transaction_at(admin: AdminCore, broker: str, address: str, half: StoredMessage, state: str, checks_max: int) -> TransactionAt:
+    """Return what a stored half message says of its transaction; producers are not counted here."""
+    properties, namespace = half.properties, admin.settings.namespace
+    sent, queue = properties.get("TRANSACTION_CHECK_TIMES", ""), properties.get("REAL_QID", "")
+    sent_count = int(sent) if sent.isdigit() and len(sent) < 6 else 0
+    return TransactionAt(
+        index=half.queue_offset, commit_log_offset=half.physical_offset, offset_msg_id=half.offset_msg_id, msg_id=half.msg_id,
+        state=state, group=unwrap(properties.get("PGROUP", ""), namespace),
+        topic=unwrap(properties.get("REAL_TOPIC", ""), namespace), queue_id=int(queue) if queue.isdigit() else 0,
+        tag=half.tag or "", keys=properties.get("KEYS", ""),
+        size_bytes=half.size_bytes, born_ms=half.born_ms, stored_ms=half.store_ms, checks_sent=sent_count,
+        checks_left=max(0, checks_max - sent_count), next_check_ms=-1 if state == PREPARED else 0, broker=broker, address=address,
+        since_ms=since_ms(half), not_told=list(READ_FROM_QUEUES),
+    )  # fmt: skip
+
+
+def checks_max_of(admin: AdminCore, address: str) -> Op[int]:
+    """Return how often a broker asks about one half message."""
+    text = (yield from admin.broker_config(address)).get("transactionCheckMax", "")
+    return int(text) if text.isdigit() else 15
+
+
+def producer_count(admin: AdminCore, address: str, group: str) -> Op[int]:
+    """Return how many producers of a group, by its name on the wire, are connected to a broker."""
+    request = GetProducerConnectionList(producer_group=group)
+    reply = yield from call(address, request, b"", admin.settings.request_timeout_ms)
+    return len(from_json(ProducerConnection, reply.body).connection_set) if reply.code == 0 else 0  # 1: no producer at all
+
+
+# ---------------------------------------------------------------- reading
+
+
+def records(
+    admin: AdminCore, address: str, topic: str, begin: int, count_max: int = RECORDS_MAX
+) -> Op[tuple[list[StoredMessage], bool]]:
+    """Return messages of queue 0 of a topic from an offset on, and whether that was all of them.
+
+    Apache's brokers write op records without a topic for them, and refuse to have them pulled: then each is read by its place.
+    """
+    found: list[StoredMessage] = []
+    at, queue, everything = begin, MessageQueue(topic, "", 0), Subscription(topic)
+    while len(found) < count_max:
+        request = PullMessage(
+            consumer_group=LOOKER_ON, topic=topic, queue_id=0, queue_offset=at,
+            max_msg_nums=min(PULL_COUNT, count_max - len(found)), sys_flag=PULL_SUBSCRIPTION, commit_offset=0,
+            suspend_timeout_millis=0, sub_version=0, subscription="*", expression_type="TAG",
+        )  # fmt: skip
+        reply = yield from call(address, request, b"", admin.settings.request_timeout_ms)
+        try:
+            result = pull_result(reply, queue, everything, at, address)
+        except TopicNotFound:
+            return (yield from _by_entries(admin, address, topic, begin, count_max))
+        if result is None or result.status is PullStatus.NO_NEW_MSG or result.next_offset <= at:
+            return found, result is not None
+        found += result.messages
+        at = result.next_offset
+    return found, False
+
+
+class _Entry(Body):
+    physic_offset: I64 = -1
+
+
+class _Entries(Body):
+    """Reply of 321."""
+
+    queue_data: list[_Entry] = []  # noqa: RUF012
+    max_queue_index: I64 = 0
+
+
+def _by_entries(admin: AdminCore, address: str, topic: str, begin: int, count_max: int) -> Op[tuple[list[StoredMessage], bool]]:
+    """Return messages of a queue that cannot be pulled, record by record; a record that is gone is left out."""
+    found: list[StoredMessage] = []
+    at, most = begin, begin + min(count_max, ENTRIES_MAX)
+    while at < most:
+        request = QueryConsumeQueue(topic=topic, queue_id=0, index=at, count=min(ENTRIES_COUNT, most - at))
+        reply = yield from call(address, request, b"", admin.settings.request_timeout_ms)
+        entries = from_json(_Entries, reply.body) if reply.code == 0 and reply.body else _Entries()
+        if not entries.queue_data:  # behind the end of the queue, or no such queue
+            return found, True
+        looks = [_record(admin, address, entry.physic_offset) for entry in entries.queue_data]
+        for outcome in (yield from gather(looks)):
+            if isinstance(outcome, Exception):
+                raise outcome
+            found += outcome
+        at += len(entries.queue_data)
+        if at >= entries.max_queue_index:
+            return found, True
+    return found, False
+
+
+def _record(admin: AdminCore, address: str, place: int) -> Op[list[StoredMessage]]:
+    try:
+        reply = yield from ask(address, ViewMessageById(offset=place), b"", admin.settings.request_timeout_ms)
+    except BrokerError:
+        return []
+    return [unpacked(decode_record(bytes(reply.body)))]
+
+
+def ends(admin: AdminCore, address: str, topic: str) -> Op[tuple[int, int]]:
+    """Return the offsets of the oldest and behind the newest message of queue 0 of a topic."""
+    found = []
+    for request in (GetMinOffset(topic=topic, queue_id=0), GetMaxOffset(topic=topic, queue_id=0)):
+        reply = yield from ask(address, request, b"", admin.settings.request_timeout_ms)
+        found.append(max(0, reply.header(OffsetReply).offset))
+    return found[0], found[1]
+
+
+def _settled(admin: AdminCore, address: str, topic: str) -> Op[int]:
+    """Return up to where a queue is settled."""
+    request = QueryConsumerOffset(consumer_group=SETTLING_GROUP, topic=topic, queue_id=0)
+    try:
+        reply = yield from ask(address, request, b"", admin.settings.request_timeout_ms)
+    except QueryNotFound:
+        return (yield from ends(admin, address, topic))[0]
+    return max(0, reply.header(OffsetReply).offset)
+
+
+def given_up_copies(admin: AdminCore, address: str, unique: str) -> Op[list[StoredMessage]]:
+    """Return the copies of a sender's id in the topic of those given up."""
+    return (yield from _by_unique(admin, address, GIVEN_UP_TOPIC, unique))
+
+
+def committed_late(admin: AdminCore, address: str, copy: StoredMessage) -> Op[bool]:
+    """Return whether a half message was committed although it was given up; ``copy`` lies in the topic of those given up."""
+    found = yield from _by_unique(admin, address, copy.properties.get("REAL_TOPIC", ""), copy.msg_id)
+    place = copy.prepared_transaction_offset
+    return any(one.prepared_transaction_offset == place and one.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT for one in found)
+
+
+def _by_unique(admin: AdminCore, address: str, topic: str, unique: str) -> Op[list[StoredMessage]]:
+    return [one for one in (yield from _query(admin, address, topic, unique, unique=True)) if one.msg_id == unique]
+
+
+def _query(admin: AdminCore, address: str, topic: str, key: str, *, unique: bool = False) -> Op[list[StoredMessage]]:
+    """Return messages of a topic, by its name on the wire, that carry a key; brokers compare hashes only."""
+    if not topic or not key:
+        return []
+    request = QueryMessage(
+        topic=topic, key=key, max_num=COPIES_MAX, begin_timestamp=0, end_timestamp=2**62, unique_key_query=unique or None
+    )
+    try:
+        reply = yield from ask(address, request, b"", QUERY_TIMEOUT_MS)
+    except QueryNotFound:
+        return []
+    return [unpacked(one) for one in decode_records(reply.body) if one.topic == topic]
+
+
+def copies_behind(admin: AdminCore, address: str, topic: str, unique: str, physical_offset: int) -> Op[bool]:
+    """Return whether a message of a topic with a sender's id lies behind a place in the broker's log."""
+    found = yield from _by_unique(admin, address, topic, unique)
+    return any(one.physical_offset > physical_offset for one in found)

@@ -1,0 +1,158 @@
+"""Replaying dead letters: a copy, as it is or edited, goes back to the group that gave it up, or to any topic, once.
+
+The copy carries a mark, the broker's id of its dead letter, which redeliveries keep. Before a replay the topic is searched for
+the mark under the message's id: what was replayed there is not replayed again, whoever did it. Two replays at the same moment
+may both go through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.find import QUERY_TIMEOUT_MS
+from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.names import (
+    DLQ_PREFIX,
+    INNER_PRODUCER,
+    RETRY_PREFIX,
+    check_message,
+    check_sendable,
+    retry_topic,
+    wrap,
+)
+from halfmoon.client.core.produce.outgoing import properties_text
+from halfmoon.effects import Op, now, run
+from halfmoon.errors import MessageIllegal, QueryNotFound, UsageError, broker_error
+from halfmoon.limits import BODY_BYTES_MAX
+from halfmoon.model import (
+    DEAD_LETTER_ID,
+    DEAD_LETTER_TOPIC,
+    KEYS,
+    REPEAT,
+    TAGS,
+    UNIQ_KEY,
+    DeadLetter,
+    Message,
+    Replayed,
+    StoredMessage,
+)
+from halfmoon.wire.compression import compress
+from halfmoon.wire.flags import COMPRESSED, COMPRESSION_MASK, ZLIB
+from halfmoon.wire.headers.pull import QueryMessage
+from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
+from halfmoon.wire.record import decode_records
+
+INDEX_STEP_MS = 1000
+"""Indexes of keys know times to the second, and round down."""
+
+COMPRESS_FROM_BYTES = 4096
+COPIES_MAX, ROUNDS_MAX = 32, 64
+"""Copies of a message that one query brings, the newest, and how many queries look for the mark among older ones."""
+
+STORED = (0, 10, 11, 12)
+"""Answers that say that a message is stored; the last three, that a promise of the broker was not kept in time."""
+_NOT_REPLAYED = frozenset({
+    "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "WAIT", "DELAY", "REAL_TOPIC", "REAL_QID", "CLUSTER", "TRAN_MSG", "PGROUP",
+    "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "CHECK_IMMUNITY_TIME_IN_SECONDS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS",
+    "TIMER_DELIVER_MS", "TIMER_OUT_MS", "RETRY_TOPIC", REPEAT,
+})  # fmt: skip
+_NOT_EDITED = _NOT_REPLAYED | {UNIQ_KEY, KEYS, TAGS, DEAD_LETTER_ID, DEAD_LETTER_TOPIC, "ORIGIN_MESSAGE_ID"}
+
+
+class Edit(msgspec.Struct):
+    """What is different in the copies. ``properties``: by name, None takes one out; a tag of "" takes the tag out."""
+
+    body: bytes | None = None
+    tag: str | None = None
+    keys: str | None = None
+    properties: Mapping[str, str | None] = {}
+
+
+def replay_dead_letter(
+    admin: AdminCore, letter: DeadLetter, *, to: str | None = None, edit: Edit | None = None, again: bool = False, dry: bool = False
+) -> Op[Replayed]:
+    """Send a copy of a dead letter to a topic, its group's own retry topic when none is named, unless one went there before.
+
+    ``again`` sends another one all the same; ``dry`` only says what would be done, with no id. The topic must be there, at the
+    broker that has the dead letter. Raises UsageError, MessageIllegal, BrokerError.
+    """
+    target = to or retry_topic(letter.group)
+    properties, body = edited(letter, target, edit or Edit(), admin.settings.namespace)
+    check_sendable(wrap(target, admin.settings.namespace))
+    if target.startswith((RETRY_PREFIX, DLQ_PREFIX)) and target != retry_topic(letter.group):
+        raise UsageError(f"{target} is of one group: name a topic, or none for the group {letter.group} alone")
+    check_message(Message(target, body), BODY_BYTES_MAX)
+    earlier = yield from replays(admin, letter, target)
+    if earlier and not again:
+        return Replayed(letter, target, earlier[0].offset_msg_id, already=True)
+    text = properties_text(properties)
+    if dry:
+        return Replayed(letter, target, "")
+    sent = yield from _send(admin, letter, target, text, body)
+    return Replayed(letter, target, sent)
+
+
+def replays(admin: AdminCore, letter: DeadLetter, topic: str) -> Op[list[StoredMessage]]:
+    """Return the messages of a topic that come from a dead letter, the oldest first; redeliveries of a copy are among them."""
+    name, end_ms = wrap(topic, admin.settings.namespace), 2**62
+    found: list[StoredMessage] = []
+    for _ in range(ROUNDS_MAX):
+        request = QueryMessage(
+            topic=name, key=_unique(letter), max_num=COPIES_MAX, end_timestamp=end_ms, unique_key_query=True,
+            begin_timestamp=letter.died_ms - INDEX_STEP_MS,
+        )  # fmt: skip
+        try:
+            reply = yield from ask(letter.address, request, b"", QUERY_TIMEOUT_MS)
+        except QueryNotFound:
+            break
+        copies = sorted((copy for copy in decode_records(reply.body)), key=lambda copy: copy.store_ms)
+        found += [copy for copy in copies if copy.topic == name and copy.properties.get(DEAD_LETTER_ID) == letter.offset_msg_id]
+        if found or len(copies) < COPIES_MAX or copies[0].store_ms >= end_ms:
+            break
+        end_ms = copies[0].store_ms
+    return found
+
+
+def _unique(letter: DeadLetter) -> str:
+    return letter.message.properties.get(UNIQ_KEY) or letter.offset_msg_id
+
+
+def edited(letter: DeadLetter, target: str, edit: Edit, namespace: str = "") -> tuple[dict[str, str], bytes]:
+    """Return properties and body of the copy for a topic. Raises MessageIllegal for properties that belong to the protocol."""
+    found = {name: value for name, value in letter.message.properties.items() if name not in _NOT_REPLAYED}
+    own = {name for name in edit.properties if name in _NOT_EDITED}
+    if own:
+        raise MessageIllegal(f"properties that belong to the protocol cannot be edited: {', '.join(sorted(own))}")
+    for name, value in [*edit.properties.items(), (TAGS, edit.tag), (KEYS, edit.keys)]:
+        if value:
+            found[name] = value
+        elif value == "" or name in edit.properties:
+            found.pop(name, None)
+    found[UNIQ_KEY] = _unique(letter)
+    found.setdefault("ORIGIN_MESSAGE_ID", letter.offset_msg_id)
+    found[DEAD_LETTER_ID], found[DEAD_LETTER_TOPIC] = letter.offset_msg_id, wrap(letter.message.topic, namespace)
+    if target == retry_topic(letter.group):
+        found["RETRY_TOPIC"] = wrap(letter.topic or letter.message.topic, namespace)
+    return found, letter.message.body if edit.body is None else edit.body
+
+
+def _send(admin: AdminCore, letter: DeadLetter, topic: str, properties: str, body: bytes) -> Op[str]:
+    packed = letter.message.sys_flag & COMPRESSED and body is letter.message.body  # it did not unpack, and goes as it is
+    flags = letter.message.sys_flag & (COMPRESSED | COMPRESSION_MASK) if packed else 0
+    if not flags and len(body) >= COMPRESS_FROM_BYTES:
+        small = yield from run(compress, body, ZLIB, 5)
+        if len(small) < len(body):
+            body, flags = small, COMPRESSED | ZLIB
+    name = wrap(topic, admin.settings.namespace)
+    request = SendMessageV2(
+        producer_group=INNER_PRODUCER, topic=name, default_topic=name, default_topic_queue_nums=1, queue_id=-1, sys_flag=flags,
+        born_timestamp=(yield from now()), flag=letter.message.flag, properties=properties, reconsume_times=0, unit_mode=False,
+        max_reconsume_times=16, batch=False, broker_name=letter.message.broker_name or None,
+    )  # fmt: skip
+    reply = yield from call(letter.address, request, body, admin.settings.request_timeout_ms)
+    if reply.code not in STORED:
+        raise broker_error(reply.code, reply.remark, letter.address)
+    return reply.header(SendMessageReply).msg_id

@@ -1,0 +1,253 @@
+"""Moving a consumer group to other offsets, whether its members are online or not; and showing first what would happen.
+
+Brokers of Halfmoon take a table of offsets (31010). Of Apache's, 5.x moves queue by queue on its own side (222); 4.x moves a live
+group to a time only (222), and a group that sleeps is moved by writing its progress (15), which a live member would overwrite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.names import check_group, check_topic
+from halfmoon.effects import Op, now
+from halfmoon.errors import ConsumerNotOnline, GroupNotFound, OffsetIllegal, RequestNotSupported, UsageError, broker_error
+from halfmoon.model import MessageQueue
+from halfmoon.results import OffsetMove
+from halfmoon.wire.bodies import (
+    ConsumeDirectlyResult,
+    ConsumerConnection,
+    ConsumerStatus,
+    ResetOffsetBody,
+    SubscriptionGroupTable,
+    TopicOffset,
+    TopicStatsTable,
+    from_json,
+    to_json,
+)
+from halfmoon.wire.command import Command
+from halfmoon.wire.headers.client import ConsumeMessageDirectly, GetConsumerConnectionList, InvokeBrokerToGetConsumerStatus
+from halfmoon.wire.headers.group import GetAllSubscriptiongroupConfig
+from halfmoon.wire.headers.offset import (
+    InvokeBrokerToResetOffset,
+    MoveGroupOffsets,
+    OffsetReply,
+    QueryConsumerOffset,
+    SearchOffsetByTimestamp,
+    UpdateConsumerOffset,
+)
+from halfmoon.wire.headers.topic import GetTopicStatsInfo
+from halfmoon.wire.ids import parse_offset_msg_id
+from halfmoon.wire.table import Header
+
+EARLIEST, LATEST = "earliest", "latest"
+Target = str | int | datetime | Mapping[MessageQueue, int]
+"""Where to: ``"earliest"``, ``"latest"``, a time (ms since the epoch, or a datetime with its zone), or an offset for each queue."""
+
+DIRECTLY_TIMEOUT_MS = 12_000
+"""A broker waits ten seconds for the consumer."""
+
+AHEAD_MS = 60_000
+"""So far in the future a time may lie: clocks differ. One further on is a mistake."""
+
+
+class _Way(Enum):
+    """How a broker is told."""
+
+    TABLE = "Halfmoon: all at once"
+    WRITE = "asleep: progress is written"
+    QUEUES = "5.x: queue by queue, on its side"
+    TIME = "4.x: by time, all queues"
+
+
+class _Broker(NamedTuple):
+    address: str
+    way: _Way
+    moves: list[OffsetMove]
+
+
+def reset_offsets(
+    admin: AdminCore, group: str, topic: str, to: Target, *, queues: set[MessageQueue] | None = None, dry_run: bool = False
+) -> Op[list[OffsetMove]]:
+    """Move a group in a topic, or in some of its queues; return what moved, by queue. With ``dry_run`` nothing is changed.
+
+    All is checked before the first broker is told. Raises UsageError for a target that cannot be, OffsetIllegal for an offset
+    outside a queue, TopicNotFound, GroupNotFound, BrokerError, NetworkError.
+    """
+    check_topic(topic)
+    check_group(group)
+    at = yield from _checked(to)
+    wanted = None if queues is None else {admin.wire_queue(queue) for queue in queues}
+    if isinstance(at, Mapping):
+        at = {admin.wire_queue(queue): offset for queue, offset in at.items()}
+        wanted = set(at) if wanted is None else wanted & set(at)
+    brokers = []
+    unseen = None if wanted is None else set(wanted)
+    for address in (yield from admin.masters_of(topic)):
+        planned = yield from _plan(admin, address, admin.wire(group), admin.wire(topic), at, wanted)
+        brokers.append(planned)
+        if unseen is not None:
+            unseen -= {move.queue for move in planned.moves}
+    if unseen:
+        raise UsageError(f"topic {topic} has no queue {', '.join(f'{q.broker_name}/{q.queue_id}' for q in sorted(unseen))}")
+    if not dry_run:
+        for broker in brokers:
+            yield from _carry_out(admin, broker, admin.wire(group), admin.wire(topic), at)
+    found = [msgspec.structs.replace(move, queue=admin.user_queue(move.queue)) for broker in brokers for move in broker.moves]
+    return sorted(found, key=lambda move: move.queue)
+
+
+def _checked(to: Target) -> Op[str | int | Mapping[MessageQueue, int]]:
+    """Return a target with times as ms since the epoch. Raises UsageError."""
+    if isinstance(to, Mapping):
+        return to
+    if isinstance(to, str):
+        if to not in (EARLIEST, LATEST):
+            raise UsageError(f"to: expected {EARLIEST!r}, {LATEST!r}, a time or a table of offsets, got {to!r}")
+        return to
+    if isinstance(to, datetime):
+        if to.tzinfo is None:
+            raise UsageError(f"to: {to} has no time zone")
+        to = int(to.timestamp() * 1000)
+    if isinstance(to, bool) or not isinstance(to, int):
+        raise UsageError(f"to: expected {EARLIEST!r}, {LATEST!r}, a time or a table of offsets, got {to!r}")
+    latest = (yield from now()) + AHEAD_MS
+    if not 0 <= to <= latest:
+        raise UsageError(f"to: {to} ms is {'before the epoch' if to < 0 else 'a time that has not come'}")
+    return to
+
+
+# ---------------------------------------------------------------- what would happen
+
+
+def _plan(
+    admin: AdminCore, address: str, group: str, topic: str, to: str | int | Mapping[MessageQueue, int],
+    wanted: set[MessageQueue] | None,
+) -> Op[_Broker]:  # fmt: skip
+    stats = yield from _asked(admin, address, GetTopicStatsInfo(topic=topic))
+    ends = from_json(TopicStatsTable, stats.body).offset_table
+    chosen = [queue for queue in sorted(ends) if wanted is None or queue in wanted]
+    members = yield from _members(admin, address, group)
+    whole = wanted is None and not isinstance(to, Mapping)
+    way = (yield from _way(admin, address, group, topic, members, whole=whole)) if chosen else _Way.WRITE
+    moves = []
+    for queue in chosen:
+        question = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue.queue_id, set_zero_if_not_found=False)
+        progress = yield from call(address, question, b"", admin.settings.request_timeout_ms)
+        if progress.code not in (0, 22):
+            raise broker_error(progress.code, progress.remark, address)
+        known = progress.header(OffsetReply).offset if progress.code == 0 else None
+        then = yield from _then(admin, address, queue, to, ends[queue])
+        moves.append(OffsetMove(queue, known, then, members))
+    return _Broker(address, way, moves)
+
+
+def _then(
+    admin: AdminCore, address: str, queue: MessageQueue, to: str | int | Mapping[MessageQueue, int], end: TopicOffset
+) -> Op[int]:
+    low, high = max(0, end.min_offset), max(0, end.max_offset)
+    if to == EARLIEST:
+        return low
+    if to == LATEST:
+        return high
+    if isinstance(to, Mapping):
+        offset = to[queue]
+        if isinstance(offset, bool) or not isinstance(offset, int) or not low <= offset <= high:
+            where = f"{queue.broker_name}/{queue.queue_id}"
+            raise OffsetIllegal(f"offset {offset!r} is outside queue {where} of topic {queue.topic}, which has {low} to {high}")
+        return offset
+    assert isinstance(to, int)
+    request = SearchOffsetByTimestamp(topic=queue.topic, queue_id=queue.queue_id, timestamp=to)
+    reply = yield from _asked(admin, address, request)
+    return min(max(reply.header(OffsetReply).offset, low), high)
+
+
+def _members(admin: AdminCore, address: str, group: str) -> Op[int]:
+    try:
+        reply = yield from _asked(admin, address, GetConsumerConnectionList(consumer_group=group))
+    except ConsumerNotOnline:
+        return 0
+    return len(from_json(ConsumerConnection, reply.body).connection_set)
+
+
+def _way(admin: AdminCore, address: str, group: str, topic: str, members: int, *, whole: bool) -> Op[_Way]:
+    """Return how a broker is told; a table without queues changes nothing, and says whether it is one of ours."""
+    try:
+        yield from _asked(admin, address, MoveGroupOffsets(topic=topic, group=group), to_json(ResetOffsetBody()))
+        return _Way.TABLE
+    except RequestNotSupported:
+        pass
+    if not members:
+        known = from_json(SubscriptionGroupTable, (yield from _asked(admin, address, GetAllSubscriptiongroupConfig())).body)
+        if group not in known.subscription_group_table:
+            raise GroupNotFound(f"consumer group[{group}] not exist", address)
+        return _Way.WRITE
+    settings = yield from admin.broker_config(address)
+    if settings.get("useServerSideResetOffset") == "true":
+        return _Way.QUEUES
+    if not whole:
+        raise UsageError(
+            f"the broker at {address} moves a group with members online to a time only, and in all queues at once: "
+            f"stop the members, or give a time"
+        )
+    return _Way.TIME
+
+
+# ---------------------------------------------------------------- what happens
+
+
+def _carry_out(admin: AdminCore, broker: _Broker, group: str, topic: str, to: str | int | Mapping[MessageQueue, int]) -> Op[None]:
+    address, way, moves = broker
+    if not moves:
+        return
+    if way is _Way.TABLE:
+        table = ResetOffsetBody({move.queue: move.then for move in moves})
+        yield from _asked(admin, address, MoveGroupOffsets(topic=topic, group=group), to_json(table))
+    elif way is _Way.TIME:
+        timestamp = -1 if to == LATEST else 0 if to == EARLIEST else to
+        assert isinstance(timestamp, int)
+        reset = InvokeBrokerToResetOffset(topic=topic, group=group, timestamp=timestamp, is_force=True)
+        yield from _asked(admin, address, reset)
+    for move in moves if way in (_Way.WRITE, _Way.QUEUES) else ():
+        request: Header = UpdateConsumerOffset(
+            consumer_group=group, topic=topic, queue_id=move.queue.queue_id, commit_offset=move.then
+        )
+        if way is _Way.QUEUES:
+            request = InvokeBrokerToResetOffset(
+                topic=topic, group=group, timestamp=0, is_force=True, queue_id=move.queue.queue_id, offset=move.then
+            )
+        yield from _asked(admin, address, request)
+
+
+def _asked(admin: AdminCore, address: str, request: Header, body: bytes = b"") -> Op[Command]:
+    return (yield from ask(address, request, body, admin.settings.request_timeout_ms))
+
+
+# ---------------------------------------------------------------- asked of members
+
+
+def consumer_offsets(admin: AdminCore, group: str, topic: str) -> Op[dict[str, dict[MessageQueue, int]]]:
+    """Have the members of a group asked how far they are in a topic (223); who does not answer is left out."""
+    check_topic(topic)
+    request = InvokeBrokerToGetConsumerStatus(topic=admin.wire(topic), group=admin.wire(group))
+    found: dict[str, dict[MessageQueue, int]] = {}
+    for address in (yield from admin.masters_of(topic)):
+        if (yield from _members(admin, address, admin.wire(group))):
+            reply = yield from _asked(admin, address, request)
+            for client_id, offsets in from_json(ConsumerStatus, reply.body).consumer_table.items():
+                found.setdefault(client_id, {}).update({admin.user_queue(queue): offset for queue, offset in offsets.items()})
+    return found
+
+
+def consume_directly(admin: AdminCore, group: str, client_id: str, offset_msg_id: str) -> Op[ConsumeDirectlyResult]:
+    """Have one member consume one message now (309), by the broker that has it. Raises UsageError, BrokerError, NetworkError."""
+    address = parse_offset_msg_id(offset_msg_id).address
+    request = ConsumeMessageDirectly(consumer_group=admin.wire(group), client_id=client_id, msg_id=offset_msg_id)
+    reply = yield from ask(address, request, b"", DIRECTLY_TIMEOUT_MS)
+    return from_json(ConsumeDirectlyResult, reply.body)

@@ -1,0 +1,203 @@
+"""A message's life, told from what brokers keep anyway: its records, its group's progress, its transaction, and trace records.
+
+Plain reads, so that it works on any broker: by key (12), by id (33), progress (14), who consumes (300); of transactions what
+`halfmoon.client.core.admin.transactions` tells. What no broker keeps stands in ``not_told``. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.trace_find import GROUPS_MAX, Copies, copies_of, groups_of, located, traced
+from halfmoon.client.core.admin.transaction_facts import COMMITTED, GIVEN_UP, PREPARED, ROLLED_BACK, TransactionAt
+from halfmoon.client.core.admin.transactions import masters, transaction
+from halfmoon.client.core.ask import call
+from halfmoon.client.core.names import DLQ_PREFIX, RETRY_PREFIX, unwrap
+from halfmoon.effects import Op
+from halfmoon.errors import BrokerError, QueryNotFound, UsageError
+from halfmoon.model import RECONSUME_REASON, StoredMessage
+from halfmoon.results import GroupTrace, MessageTrace, TraceEvent
+from halfmoon.wire.bodies.traces import END_TRANSACTION, PUB, SUB_AFTER, SUB_BEFORE, ConsumeCode, TraceRecord
+from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
+
+UNKNOWN_MS = -1
+
+WAITS, CONSUMED, AGAIN, DEAD, NOT_BEGUN = "waits", "consumed", "waits again", "dead letter", "not begun"
+
+
+def message_trace(admin: AdminCore, name: str, topic: str | None = None, *, trace_topic: str) -> Op[MessageTrace]:
+    """Return the life of the message with a sender's id, or a broker's. ``topic`` spares the search for it.
+
+    Raises QueryNotFound, NetworkError; UsageError when a topic is needed because there are too many to be searched.
+    """
+    everybody = yield from masters(admin)
+    msg_id, real_topic = yield from located(admin, everybody, name, topic)
+    groups = yield from groups_of(admin, everybody, real_topic)
+    copies = yield from copies_of(admin, everybody, real_topic, msg_id, groups)
+    if not copies:
+        raise QueryNotFound(f"no message {name}{f' in topic {topic}' if topic else ''}")
+    first = copies.oldest()
+    found = MessageTrace(
+        msg_id=msg_id, topic=unwrap(real_topic, admin.settings.namespace), tag=first.tag or "", keys=" ".join(first.keys)
+    )
+    found.not_told.append("when a group acknowledged a message is not kept, only how far it is")
+    found.not_told += [f"what broker {name} has: it did not answer" for name in copies.silent]
+    if len(groups) >= GROUPS_MAX:
+        found.not_told.append(f"only {GROUPS_MAX} groups of the topic are looked at")
+    found.events.append(_born(first))
+    yield from _transaction(admin, copies, found)
+    found.events += [event for copy in copies.parked for event in _parked(copies, copy)]
+    found.events += [_stored(copies, copy) for copy in copies.visible]
+    for group in groups:
+        found.groups.append((yield from _group(admin, copies, group)))
+        found.events += _redeliveries(copies, group)
+    records = yield from traced(admin, everybody, trace_topic, msg_id)
+    found.events += [event for record in records for event in _told(record, records)]
+    found.events.sort(key=lambda event: (event.at_ms == UNKNOWN_MS, event.at_ms))
+    return found
+
+
+# ---------------------------------------------------------------- what records tell
+
+
+def _born(first: StoredMessage) -> TraceEvent:
+    tag = f"tag {first.tag}, " if first.tag else ""
+    keys = f"keys {' '.join(first.keys)}, " if first.keys else ""
+    return TraceEvent(at_ms=first.born_ms, what="born", who=first.born_host, detail=f"{tag}{keys}{len(first.body)} bytes")
+
+
+def _place(copies: Copies, copy: StoredMessage) -> str:
+    return f"{copies.name_of(copy)}/{copy.queue_id}@{copy.queue_offset}"
+
+
+def _stored(copies: Copies, copy: StoredMessage) -> TraceEvent:
+    what = "committed" if copies.halves else "delivered after its delay" if copies.parked_for(copy.topic) else "stored"
+    return TraceEvent(
+        at_ms=copy.store_ms, what=what, who=copies.name_of(copy), where=_place(copies, copy), detail=copy.offset_msg_id
+    )
+
+
+def _parked(copies: Copies, copy: StoredMessage) -> list[TraceEvent]:
+    topic = copy.properties.get("REAL_TOPIC", "")
+    if topic.startswith(RETRY_PREFIX):
+        return []  # told with the group it comes back to
+    level = copy.properties.get("DELAY", "")
+    until = copy.properties.get("TIMER_OUT_MS", "")
+    detail = f"level {level}" if level else f"until {_time_text(until)}" if until else ""
+    return [TraceEvent(at_ms=copy.store_ms, what="delayed", who=copies.name_of(copy), where=_place(copies, copy), detail=detail)]
+
+
+def _time_text(ms: str) -> str:
+    """Return a time of ms since the epoch in UTC, for people; a text that is none stays as it is."""
+    if not (ms.isascii() and ms.isdigit() and len(ms) <= 14):
+        return ms[:20]
+    return datetime.fromtimestamp(int(ms) / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _redeliveries(copies: Copies, group: str) -> list[TraceEvent]:
+    events = []
+    for copy in copies.parked_for(RETRY_PREFIX + group):
+        reason, level = copy.properties.get(RECONSUME_REASON, ""), copy.properties.get("DELAY", "")
+        detail = ", ".join(part for part in (f"level {level}" if level else "", reason) if part)
+        events.append(TraceEvent(at_ms=copy.store_ms, what="sent back", who=group, where=_place(copies, copy), detail=detail))
+    for copy in copies.of(RETRY_PREFIX + group):
+        detail = f"attempt {copy.reconsume_times + 1}"
+        events.append(TraceEvent(at_ms=copy.store_ms, what="delivered again", who=group, where=_place(copies, copy), detail=detail))
+    for copy in copies.of(DLQ_PREFIX + group):
+        reason = copy.properties.get(RECONSUME_REASON, "")
+        events.append(TraceEvent(at_ms=copy.store_ms, what="dead letter", who=group, where=_place(copies, copy), detail=reason))
+    return events
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def _transaction(admin: AdminCore, copies: Copies, found: MessageTrace) -> Op[None]:
+    """Tell the half message, its checks and what was decided."""
+    halves = sorted(copies.halves, key=lambda half: half.store_ms)
+    for number, half in enumerate(halves):
+        what = "half" if not number else "half, written again for a check"
+        group = half.properties.get("PGROUP", "")
+        found.events.append(
+            TraceEvent(at_ms=half.store_ms, what=what, who=group, where=_place(copies, half), detail=half.offset_msg_id)
+        )
+    for copy in copies.given_up:
+        reason = copy.properties.get("TRANSACTION_GIVEN_UP_REASON", "")
+        found.events.append(TraceEvent(at_ms=copy.store_ms, what="given up", who=copies.name_of(copy), detail=reason))
+    if not halves:
+        return
+    try:
+        told: TransactionAt = yield from transaction(admin, halves[-1].offset_msg_id)
+    except (BrokerError, UsageError) as exc:
+        found.not_told.append(f"what became of the transaction: {exc}")
+        return
+    found.transaction = told.state
+    found.not_told += told.not_told
+    for check in told.checks:
+        answer = "no answer" if check.answer == "NONE" else f"answer {check.answer}"
+        found.events.append(TraceEvent(at_ms=check.sent_ms, what="checked", who=told.group, detail=answer))
+    if told.state == PREPARED:
+        found.events.append(TraceEvent(what="not decided", who=told.group, detail=f"{told.checks_left} checks left"))
+    elif told.state == ROLLED_BACK:
+        found.events.append(TraceEvent(what="rolled back", who=told.group))
+        found.not_told.append("when a transaction was rolled back is not kept")
+    elif told.state not in (COMMITTED, GIVEN_UP):
+        found.events.append(TraceEvent(what=told.state.lower(), who=told.group))
+
+
+# ---------------------------------------------------------------- groups
+
+
+def _group(admin: AdminCore, copies: Copies, group: str) -> Op[GroupTrace]:
+    """Tell how far a group is with the newest of the message's records that are meant for it."""
+    retries, parked = copies.of(RETRY_PREFIX + group), copies.parked_for(RETRY_PREFIX + group)
+    dead = copies.of(DLQ_PREFIX + group)
+    sent_back = max(len(retries), len(parked))
+    found = GroupTrace(group=unwrap(group, admin.settings.namespace), retries=sent_back)
+    if dead:
+        found.state, found.where = DEAD, _place(copies, dead[-1])
+        return found
+    at = retries[-1] if retries else copies.visible[-1] if copies.visible else None
+    if len(parked) > len(retries):
+        found.state, found.where = AGAIN, _place(copies, parked[-1])
+        return found
+    if at is None:
+        found.state = WAITS
+        return found
+    found.where = _place(copies, at)
+    request = QueryConsumerOffset(consumer_group=group, topic=at.topic, queue_id=at.queue_id, set_zero_if_not_found=False)
+    reply = yield from call(copies.address_of(at), request, b"", admin.settings.request_timeout_ms)
+    if reply.code != 0:
+        found.state = NOT_BEGUN
+        return found
+    found.progress = reply.header(OffsetReply).offset
+    beyond = found.progress > at.queue_offset
+    found.behind = 0 if beyond else at.queue_offset - found.progress
+    found.state = CONSUMED if beyond else AGAIN if retries else WAITS
+    return found
+
+
+# ---------------------------------------------------------------- what clients told
+
+
+def _told(record: TraceRecord, records: list[TraceRecord]) -> list[TraceEvent]:
+    if record.kind == PUB:
+        result = f"{'stored' if record.success else 'failed'} after {record.cost_ms} ms"
+        event = TraceEvent(at_ms=record.at_ms, what="sent", who=record.group, where=record.store_host, detail=result)
+    elif record.kind == SUB_BEFORE:
+        event = TraceEvent(
+            at_ms=record.at_ms, what="handed to the listener", who=record.group, detail=f"attempt {record.retries + 1}"
+        )
+    elif record.kind == SUB_AFTER:
+        before = next((one for one in records if one.kind == SUB_BEFORE and one.request_id == record.request_id), None)
+        ended = ConsumeCode(record.code).name if record.code in ConsumeCode._value2member_map_ else str(record.code)
+        at = record.at_ms if record.at_ms >= 0 or before is None else before.at_ms + record.cost_ms
+        who = record.group or (before.group if before is not None else "")
+        event = TraceEvent(at_ms=at, what="listener returned", who=who, detail=f"{ended} after {record.cost_ms} ms")
+    else:
+        assert record.kind == END_TRANSACTION
+        how = f"{record.state}{', as a check asked' if record.from_check else ''}"
+        event = TraceEvent(at_ms=record.at_ms, what="second phase sent", who=record.group, where=record.store_host, detail=how)
+    event.told_by = "client"
+    return [event]

@@ -1,0 +1,66 @@
+"""What operators are told of transactions, with the broker that tells it. Values only.
+
+A Halfmoon broker knows all of it. Of any other the half queue is read instead, and ``not_told`` names what its protocol hides.
+"""
+
+# ruff: noqa: RUF012 - msgspec gives each value its own copy of an empty default
+
+from __future__ import annotations
+
+from halfmoon.wire.bodies.transactions import Transaction, TransactionCheck, TransactionStats
+from halfmoon.wire.json import Body
+from halfmoon.wire.table import I32, I64
+
+PREPARED, COMMITTED, ROLLED_BACK, GIVEN_UP, UNCLEAR = "PREPARED", "COMMITTED", "ROLLED_BACK", "GIVEN_UP", "UNCLEAR"
+"""States of a transaction. GIVEN_UP: rolled back by the broker, for nobody decided. UNCLEAR: settled, nobody can say how."""
+
+READ_FROM_QUEUES = [
+    "each check writes the half message anew: checks are counted in copies, and ids are those of the newest copy",
+    "when checks were sent, what was answered, and when the next is due are not told",
+]
+"""What stands in ``not_told`` of everything that was worked out from a half queue."""
+
+
+class TransactionAt(Transaction):
+    """A half message and its transaction. ``since_ms`` is when its age began; of a copy written for a check that is when the
+    message was born, by its sender's clock."""
+
+    broker: str = ""
+    address: str = ""
+    since_ms: I64 = 0
+    not_told: list[str] = []
+
+    @property
+    def last_answer(self) -> str:
+        """What came back on the last check: NONE, UNKNOWN, COMMIT or ROLLBACK; empty before the first or when it is not told."""
+        return self.checks[-1].answer if self.checks else ""
+
+
+class TransactionStatsAt(TransactionStats):
+    """What is pending at one broker by group, and what happened since its start; no counters where they are not told."""
+
+    broker: str = ""
+    address: str = ""
+    not_told: list[str] = []
+
+
+class GivenUpTransaction(Body):
+    """A copy in TRANS_CHECK_MAX_TIME_TOPIC. ``resumed``: a half message of the same id lies behind it in the broker's log.
+    ``committed``: its producer committed it later, and it was delivered."""
+
+    offset_msg_id: str = ""
+    msg_id: str = ""
+    group: str = ""
+    topic: str = ""
+    tag: str = ""
+    keys: str = ""
+    born_ms: I64 = 0
+    given_up_ms: I64 = 0
+    reason: str = ""
+    checks_sent: I32 = 0
+    checks: list[TransactionCheck] = []
+    resumed: bool = False
+    committed: bool = False
+    broker: str = ""
+    address: str = ""
+    not_told: list[str] = []

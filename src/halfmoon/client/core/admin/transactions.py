@@ -1,0 +1,399 @@
+"""What operators ask about transactions, decide and take up again by hand. Asks all masters; changes one message a call.
+
+Halfmoon brokers answer from their table (31001 to 31005). Any other answers code 3 to these; its queues are read instead, see
+`halfmoon.client.core.admin.half_queue`, and a decision is an ordinary second phase.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.find import message_by_offset_id
+from halfmoon.client.core.admin.half_queue import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    checks_max_of,
+    committed_late,
+    copies_behind,
+    ends,
+    given_up_copies,
+    half_queue,
+    newest_copy,
+    producer_count,
+    records,
+    since_ms,
+    state_of,
+    transaction_at,
+)
+from halfmoon.client.core.admin.transaction_facts import (
+    COMMITTED,
+    GIVEN_UP,
+    PREPARED,
+    READ_FROM_QUEUES,
+    ROLLED_BACK,
+    GivenUpTransaction,
+    TransactionAt,
+    TransactionStatsAt,
+)
+from halfmoon.client.core.ask import ask
+from halfmoon.client.core.names import unwrap, wrap
+from halfmoon.effects import Op, gather, now
+from halfmoon.errors import BrokerError, QueryNotFound, RequestNotSupported, RequestTimeout, UsageError
+from halfmoon.model import LocalTransactionState, StoredMessage
+from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, TransactionCheck, from_json
+from halfmoon.wire.headers.transaction import (
+    CheckTransaction,
+    DecideTransaction,
+    EndTransaction,
+    GetTransaction,
+    GetTransactionStats,
+    ListPendingTransactions,
+    ResumeCheckHalfMessage,
+)
+from halfmoon.wire.ids import parse_offset_msg_id
+from halfmoon.wire.table import Header
+
+PAGE_MAX = 1000
+"""Most transactions of one answer."""
+
+GIVEN_UP_MAX = 10_000
+
+OURS_TIMEOUT_MS, OURS_TELL = 2000, "transactionsPending"
+"""How long one of our own requests waits at most, and a runtime figure that only our brokers tell."""
+ILLEGAL_OPERATION = 604
+"""What 5.x answers to a decision that must come from a check."""
+
+
+class Master(NamedTuple):
+    """A broker that is asked."""
+
+    name: str
+    address: str
+
+
+def masters(admin: AdminCore) -> Op[list[Master]]:
+    """Return all masters, by name. Raises UsageError when there are none."""
+    table = (yield from admin.cluster()).broker_addr_table
+    found = [Master(name, table[name].broker_addrs[0]) for name in sorted(table) if 0 in table[name].broker_addrs]
+    if not found:
+        raise UsageError("no broker is known")
+    return found
+
+
+# ---------------------------------------------------------------- what is pending
+
+
+def pending_transactions(
+    admin: AdminCore, *, group: str | None = None, older_than_ms: int = 0, count_max: int = 100
+) -> Op[list[TransactionAt]]:
+    """Return undecided half messages of all brokers, or of one group, at least so old, the oldest first.
+
+    Raises what a broker answered: a list without one of them would look complete.
+    """
+    wanted = None if group is None else wrap(group, admin.settings.namespace)
+    lists = yield from gather([
+        _pending(admin, master, wanted, older_than_ms, count_max) for master in (yield from masters(admin))
+    ])  # fmt: skip
+    found: list[TransactionAt] = []
+    for outcome in lists:
+        if isinstance(outcome, Exception):
+            raise outcome
+        found += outcome
+    return sorted(found, key=lambda one: one.since_ms)[:count_max]
+
+
+def _pending(admin: AdminCore, at: Master, group: str | None, older_than_ms: int, count_max: int) -> Op[list[TransactionAt]]:
+    found: list[TransactionAt] = []
+    start = 0
+    while start >= 0 and len(found) < count_max:
+        count = min(PAGE_MAX, count_max - len(found))
+        request = ListPendingTransactions(group=group, start=start, count=count, older_than_ms=older_than_ms)
+        try:
+            reply = yield from _asked(admin, at.address, request)
+        except RequestNotSupported:
+            return (yield from _pending_in_queue(admin, at, group, older_than_ms, count_max))
+        page = from_json(_Page, reply)
+        found += [_placed(admin, at, one) for one in page.transactions]
+        start = page.next if page.next > start else -1
+    return found
+
+
+class _Page(PendingTransactions):
+    transactions: list[TransactionAt] = []  # type: ignore[assignment]  # noqa: RUF012
+
+
+def _placed(admin: AdminCore, at: Master, one: TransactionAt) -> TransactionAt:
+    one.broker, one.address, one.since_ms = at.name, at.address, one.stored_ms
+    one.group, one.topic = unwrap(one.group, admin.settings.namespace), unwrap(one.topic, admin.settings.namespace)
+    return one
+
+
+def _pending_in_queue(
+    admin: AdminCore, at: Master, group: str | None, older_than_ms: int, count_max: int
+) -> Op[list[TransactionAt]]:
+    time, queue = (yield from now()), (yield from half_queue(admin, at.address))
+    halves = [half for half in queue.pending() if time - since_ms(half) >= older_than_ms]
+    halves = [half for half in halves if group is None or half.properties.get("PGROUP") == group][:count_max]
+    checks_max = (yield from checks_max_of(admin, at.address)) if halves else 0
+    producers: dict[str, int] = {}
+    found = []
+    for half in halves:
+        one = transaction_at(admin, at.name, at.address, half, PREPARED, checks_max)
+        one.producers = yield from _counted(admin, at, half, producers)
+        if not queue.whole:
+            one.not_told.append("half and op queue are too long to be read to their ends: decided ones may be among these")
+        found.append(one)
+    return found
+
+
+def _counted(admin: AdminCore, at: Master, half: StoredMessage, known: dict[str, int]) -> Op[int]:
+    group = half.properties.get("PGROUP", "")
+    if group not in known:
+        known[group] = yield from producer_count(admin, at.address, group)
+    return known[group]
+
+
+# ---------------------------------------------------------------- one transaction
+
+
+Name = str | int
+"""How a transaction is named: by a text, which is the sender's id (the transaction id), a key of the message or the broker's id; or
+by a number, which is its offset in the half queue."""
+
+
+def transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
+    """Return one transaction, pending or decided, of whichever broker knows it.
+
+    ``name`` is a `Name`. Raises QueryNotFound for none, UsageError or BrokerError when it names several, with their ids.
+    """
+    return (yield from _found(admin, name))[1]
+
+
+def _found(admin: AdminCore, name: Name) -> Op[tuple[Master, TransactionAt]]:
+    everybody = yield from masters(admin)
+    try:
+        address = parse_offset_msg_id(name).address if isinstance(name, str) else ""
+    except UsageError:
+        address = ""
+    asked = [master for master in everybody if master.address == address] or everybody
+    outcomes = yield from gather([_at(admin, master, name) for master in asked])
+    found = [(master, one) for master, one in zip(asked, outcomes) if isinstance(one, TransactionAt)]
+    if len(found) > 1:
+        found = [(master, one) for master, one in found if name == one.msg_id] or found  # an id goes before a key of that text
+    errors = [one for one in outcomes if isinstance(one, Exception)]
+    doubts = [error for error in errors if not isinstance(error, QueryNotFound)]
+    if len(found) == 1 and (not doubts or name == found[0][1].msg_id):
+        return found[0]
+    if not found:
+        raise UsageError("; ".join(map(str, doubts))) if len(doubts) > 1 else [*doubts, *errors][0]
+    known = ", ".join(one.offset_msg_id for _, one in found)
+    raise UsageError("; ".join([f"{name} names several, or may: give one of {known}", *map(str, doubts)]))
+
+
+def _at(admin: AdminCore, at: Master, name: Name) -> Op[TransactionAt]:
+    """Return a transaction of one broker."""
+    try:
+        reply = yield from _asked(
+            admin, at.address, GetTransaction(id=name) if isinstance(name, str) else GetTransaction(offset=name)
+        )
+    except RequestNotSupported:
+        copies = yield from newest_copy(admin, at.address, name)
+        state = yield from state_of(admin, at.address, copies)
+        checks_max = yield from checks_max_of(admin, at.address)
+        one = transaction_at(admin, at.name, at.address, copies[0], state, checks_max)
+        one.producers = yield from _counted(admin, at, copies[0], {})
+        return one
+    one = _placed(admin, at, from_json(TransactionAt, reply))
+    if one.state == ROLLED_BACK and (
+        yield from copies_behind(admin, at.address, GIVEN_UP_TOPIC, one.msg_id, one.commit_log_offset)
+    ):
+        copies = yield from given_up_copies(admin, at.address, one.msg_id)
+        late = [copy for copy in copies if copy.prepared_transaction_offset == one.commit_log_offset]
+        one.state = COMMITTED if late and (yield from committed_late(admin, at.address, late[0])) else GIVEN_UP
+    return one
+
+
+def check_transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
+    """Have a producer asked now, whatever the age and the pace; return the transaction with that check.
+
+    Raises RequestNotSupported where only the broker itself can begin a check, BrokerError when there is nobody to ask.
+    """
+    at, one = yield from _found(admin, name)
+    if one.not_told:
+        raise RequestNotSupported(
+            f"broker {at.name} is no Halfmoon broker: its protocol has no request that begins a check; it asks in its own time",
+            at.address,
+        )
+    return _placed(admin, at, from_json(TransactionAt, (yield from _asked(admin, at.address, CheckTransaction(offset=one.index)))))
+
+
+def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: str) -> Op[TransactionAt]:
+    """Commit or roll back by hand; return the transaction as it is now. Its repeat changes nothing, a contradiction is refused.
+
+    ``operator`` says who does it, 1 to 200 printable characters: a Halfmoon broker writes it into op record and log; the
+    protocol of others has no place for it. There the newest copy is decided, and what was decided before is looked up first,
+    because they would deliver a second time.
+
+    Raises BrokerError, QueryNotFound, UsageError.
+    """
+    at, one = yield from _found(admin, name)
+    if not one.not_told:
+        request = DecideTransaction(offset=one.index, commit=commit, operator=operator)
+        return _placed(admin, at, from_json(TransactionAt, (yield from _asked(admin, at.address, request))))
+    if one.state == PREPARED or (one.state == ROLLED_BACK and not commit):  # a later copy may be pending; twice does no harm
+        state = LocalTransactionState.COMMIT if commit else LocalTransactionState.ROLLBACK
+        yield from end_transaction(admin, one.offset_msg_id, state)
+    elif (one.state == COMMITTED) != commit or one.state not in (COMMITTED, ROLLED_BACK):
+        raise BrokerError(f"the transaction is decided: {one.state}", at.address)
+    one.state, one.next_check_ms = COMMITTED if commit else ROLLED_BACK, 0
+    one.not_told.append("who decided is written down nowhere: this broker's protocol has no place for it")
+    return one
+
+
+# ---------------------------------------------------------------- figures
+
+
+def transaction_stats(admin: AdminCore) -> Op[list[TransactionStatsAt]]:
+    """Return what is pending by group and what happened since the start, a broker at a time. Raises as `pending_transactions`."""
+    found = []
+    for outcome in (yield from gather([_stats(admin, master) for master in (yield from masters(admin))])):
+        if isinstance(outcome, Exception):
+            raise outcome
+        found.append(outcome)
+    return found
+
+
+def _stats(admin: AdminCore, at: Master) -> Op[TransactionStatsAt]:
+    try:
+        found = from_json(TransactionStatsAt, (yield from _asked(admin, at.address, GetTransactionStats())))
+    except RequestNotSupported:
+        found = yield from _stats_of_queue(admin, at)
+    found.broker, found.address = at.name, at.address
+    for group in found.groups:
+        group.group = unwrap(group.group, admin.settings.namespace)
+    return found
+
+
+def _stats_of_queue(admin: AdminCore, at: Master) -> Op[TransactionStatsAt]:
+    time, queue = (yield from now()), (yield from half_queue(admin, at.address))
+    pending = queue.pending()
+    groups: dict[str, GroupTransactions] = {}
+    producers: dict[str, int] = {}
+    for half in pending:
+        name = half.properties.get("PGROUP", "")
+        group = groups.setdefault(name, GroupTransactions(name, 0, since_ms(half)))
+        group.pending += 1
+        group.producers = yield from _counted(admin, at, half, producers)
+    oldest = since_ms(pending[0]) if pending else -1
+    hidden = [*READ_FROM_QUEUES, "decisions, checks and contradictions are not counted by this broker"]
+    if not queue.whole:
+        hidden.append("half and op queue are too long to be read to their ends: the numbers are not exact")
+    return TransactionStatsAt(time, len(pending), oldest, list(groups.values()), {}, {}, -1, not_told=hidden)
+
+
+# ---------------------------------------------------------------- what was given up
+
+
+def given_up(admin: AdminCore, *, count_max: int = 100) -> Op[list[GivenUpTransaction]]:
+    """Return the newest of those given up, of all brokers, the oldest first."""
+    count = min(max(count_max, 1), GIVEN_UP_MAX)
+    found: list[GivenUpTransaction] = []
+    for outcome in (yield from gather([_given_up(admin, master, count) for master in (yield from masters(admin))])):
+        if isinstance(outcome, Exception):
+            raise outcome
+        found += outcome
+    return sorted(found, key=lambda one: one.given_up_ms)[-count:]
+
+
+def _given_up(admin: AdminCore, at: Master, count: int) -> Op[list[GivenUpTransaction]]:
+    begin, end = yield from ends(admin, at.address, GIVEN_UP_TOPIC)
+    copies, _ = yield from records(admin, at.address, GIVEN_UP_TOPIC, max(begin, end - count), count)
+    found = []
+    for copy in copies:
+        found.append((yield from _given_up_one(admin, at, copy)))
+    return found
+
+
+def _given_up_one(admin: AdminCore, at: Master, copy: StoredMessage) -> Op[GivenUpTransaction]:
+    properties, namespace = copy.properties, admin.settings.namespace
+    sent, reason = properties.get("TRANSACTION_CHECK_TIMES", ""), properties.get("TRANSACTION_GIVEN_UP_REASON", "")
+    return GivenUpTransaction(
+        offset_msg_id=copy.offset_msg_id, msg_id=copy.msg_id, group=unwrap(properties.get("PGROUP", ""), namespace),
+        topic=unwrap(properties.get("REAL_TOPIC", ""), namespace), tag=copy.tag or "", keys=properties.get("KEYS", ""),
+        born_ms=copy.born_ms, given_up_ms=copy.store_ms, reason=reason,
+        checks_sent=int(sent) if sent.isdigit() and len(sent) < 6 else 0,
+        checks=history_of(properties.get("TRANSACTION_CHECK_HISTORY", "")),
+        resumed=(yield from copies_behind(admin, at.address, HALF_TOPIC, copy.msg_id, copy.physical_offset)),
+        committed=(yield from committed_late(admin, at.address, copy)), broker=at.name,
+        address=at.address, not_told=[] if reason else ["why it was given up, and the history of its checks, are not told"],
+    )  # fmt: skip
+
+
+def history_of(text: str) -> list[TransactionCheck]:
+    """Return the checks that a given-up copy remembers, ``seconds:answer:producer`` each; what is not of this form is left out."""
+    parts = [part.split(":") for part in text.split()]
+    return [
+        TransactionCheck(int(part[0]) * 1000, part[2], part[1])
+        for part in parts
+        if len(part) == 3 and part[0].isdigit() and len(part[0]) < 12
+    ]
+
+
+def _asked(admin: AdminCore, address: str, request: Header) -> Op[bytes]:
+    """Ask one of Halfmoon's own requests. Raises RequestNotSupported for another broker: those of 4.7.1 answer nothing at all."""
+    if address not in admin.strangers:
+        try:
+            reply = yield from ask(address, request, b"", min(OURS_TIMEOUT_MS, admin.settings.request_timeout_ms))
+            return bytes(reply.body)
+        except RequestTimeout:
+            if OURS_TELL in (yield from admin.broker_runtime_info(address)):
+                raise
+            admin.strangers.add(address)
+    raise RequestNotSupported("no Halfmoon broker: it does not answer what it does not know", address)
+
+
+# ---------------------------------------------------------------- by the original's own requests
+
+
+def end_transaction(admin: AdminCore, offset_msg_id: str, state: LocalTransactionState) -> Op[StoredMessage]:
+    """Commit or roll back the half message with a broker's id, and return it once the broker agreed.
+
+    Brokers of 5.x refuse a decision later than the message's own minimum age unless it answers a check: then it is told as such an
+    answer.
+
+    Against Apache's brokers the id must be that of the newest copy: a check writes the half message anew, and a copy that was
+    decided is not recognised, so that a second commit delivers a second time.
+
+    Raises UsageError when the message is no half message or the state decides nothing, BrokerError, NetworkError.
+    """
+    if state not in (LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK):
+        raise UsageError(f"expected COMMIT or ROLLBACK, got {state!r}")
+    message = yield from message_by_offset_id(admin, offset_msg_id)
+    if message.topic != HALF_TOPIC:
+        raise UsageError(f"not a half message: {offset_msg_id} lies in topic {message.topic}")
+    address, timeout_ms = parse_offset_msg_id(offset_msg_id).address, admin.settings.request_timeout_ms
+    try:
+        yield from ask(address, _ending(message, state, from_check=False), b"", timeout_ms)
+    except BrokerError as refusal:
+        if refusal.code != ILLEGAL_OPERATION:
+            raise
+        yield from ask(address, _ending(message, state, from_check=True), b"", timeout_ms)
+    return message
+
+
+def _ending(half: StoredMessage, state: LocalTransactionState, *, from_check: bool) -> EndTransaction:
+    return EndTransaction(
+        producer_group=half.properties.get("PGROUP", ""), tran_state_table_offset=half.queue_offset,
+        commit_log_offset=half.physical_offset, commit_or_rollback=state.code, msg_id=half.msg_id,
+        from_transaction_check=from_check, transaction_id=half.transaction_id, topic=half.properties.get("REAL_TOPIC"),
+    )  # fmt: skip
+
+
+def resume_half(admin: AdminCore, offset_msg_id: str) -> Op[None]:
+    """Have a half message that was given up checked again, from the first check on; the id is that of the given-up copy.
+
+    Raises UsageError for a text that is no broker's id, BrokerError, NetworkError.
+    """
+    request = ResumeCheckHalfMessage(msg_id=offset_msg_id, topic=GIVEN_UP_TOPIC)
+    yield from ask(parse_offset_msg_id(offset_msg_id).address, request, b"", admin.settings.request_timeout_ms)

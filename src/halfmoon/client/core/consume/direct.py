@@ -1,0 +1,47 @@
+"""One message consumed at once because an operator asked for it (309). Moves no progress and gives nothing back.
+
+Follows ConsumeMessageConcurrentlyService.consumeMessageDirectly and its sibling of ordered consumption (RocketMQ 4.9.8).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from halfmoon.client.core.consume.pull import unpacked
+from halfmoon.effects import Op, steady
+from halfmoon.model import StoredMessage
+from halfmoon.wire.bodies import ConsumeDirectlyResult
+from halfmoon.wire.record import decode_record
+
+RESULTS = {
+    "": "CR_SUCCESS",
+    "CONSUME_SUCCESS": "CR_SUCCESS",
+    "SUCCESS": "CR_SUCCESS",
+    "COMMIT": "CR_COMMIT",
+    "ROLLBACK": "CR_ROLLBACK",
+}
+"""What the listener returned, by name, as the wire has it; anything else is CR_LATER. To return nothing is success with us."""
+
+log = logging.getLogger("halfmoon.client")
+
+
+Handed = Callable[[StoredMessage], Op[tuple[Any, bool]]]
+"""Calls the listener with one message; returns what it returned, and whether its context says auto commit."""
+
+
+def consume_directly(record: bytes, broker_name: str, hand: Handed, *, orderly: bool = False) -> Op[ConsumeDirectlyResult]:
+    """Hand the message of a record to the listener; return what came of it. Raises BadMessage when it does not decode."""
+    message = unpacked(decode_record(record))
+    message.broker_name = broker_name
+    begin = yield from steady()
+    found = ConsumeDirectlyResult(order=orderly)
+    try:
+        status, found.auto_commit = yield from hand(message)
+        found.consume_result = RESULTS.get("" if status is None else getattr(status, "name", "?"), "CR_LATER")
+    except Exception as exc:
+        log.exception("listener failed at a message that it was given directly: msg_id=%s", message.msg_id)
+        found.consume_result, found.remark = "CR_THROW_EXCEPTION", f"{type(exc).__name__}: {exc}"
+    found.spent_time_mills = (yield from steady()) - begin
+    return found

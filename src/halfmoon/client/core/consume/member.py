@@ -1,0 +1,423 @@
+"""A member of a consumer group: what it subscribes, which queues are its share, where it begins and how far it came.
+
+Holds no messages: `client.core.consume.push_consumer` and `client.core.consume.pull_consumer` say what is done with a queue that
+was gained.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Any
+
+from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.consume.pull import max_offset, offset_at
+from halfmoon.client.core.consume.rebalance import Strategy, strategy
+from halfmoon.client.core.consume.window import Window
+from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.names import RETRY_PREFIX, check_topic, unwrap, wrap
+from halfmoon.client.settings import ConsumerSettings
+from halfmoon.effects import Op, Signal, now, sleep, spawn, steady, wait
+from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, TopicMadeAnew
+from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, MessageQueue, Subscription, subscription
+from halfmoon.wire.bodies import (
+    CheckClientBody,
+    ConsumeDirectlyResult,
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumerIdList,
+    ConsumerRunningInfo,
+    SubscriptionData,
+    from_json,
+    to_json,
+)
+from halfmoon.wire.headers.client import CheckClientConfig, GetConsumerListByGroup
+
+AGAIN_MS = 250
+"""A round that did not come out even (no route, no offset) is repeated after this, then after twice as long, and so on.
+
+Differs: the original waits one second, or twenty; a topic that is being made is there much sooner.
+"""
+
+log = logging.getLogger("halfmoon.client")
+
+
+class _NotHeard(HalfmoonError):
+    """The broker has not had a heartbeat of ours yet, as at any start."""
+
+
+class Held:
+    """A queue that is ours now. ``handle`` stops its pulling; ``next_offset`` is where the next pull begins.
+
+    Of a pull consumer: ``handed`` is the offset behind what its application was given, ``consumed`` the one behind what that has
+    confirmed since, which is all that may be committed; -1 for nothing yet.
+    """
+
+    def __init__(self, queue: MessageQueue, next_offset: int) -> None:
+        self.queue = queue
+        self.window = Window(queue)
+        self.next_offset = next_offset
+        self.broker_id = 0
+        self.handed = self.consumed = -1
+        self.handle: Any = None
+
+
+class GroupMember:
+    """What push and pull consumers share. Names of topics and groups in here are those of the wire."""
+
+    consume_type = ConsumeType.CONSUME_PASSIVELY
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        instance: Instance,
+        offsets: RemoteOffsets | LocalOffsets,
+        allocate: Strategy | None = None,
+    ) -> None:
+        self.settings = settings
+        self.instance = instance
+        self.routes = instance.routes
+        self.offsets = offsets
+        self.group = wrap(settings.group, settings.namespace)
+        self.subscriptions: dict[str, Subscription] = {}
+        self.held: dict[MessageQueue, Held] = {}
+        self.allocate = allocate or strategy(settings.allocation)
+        self.begun_ms = 0
+        self.begun_steady = 0
+        self.running = False
+        self._made_anew: dict[tuple[str, str], int] = {}  # by topic and broker: the birth of the old topic, once that was said
+        self._rebalance = Signal()
+        instance.member = self
+
+    @property
+    def clustering(self) -> bool:
+        """Whether the members share the messages."""
+        return self.settings.model is MessageModel.CLUSTERING
+
+    # ------------------------------------------------------------ subscriptions
+
+    def subscribe(
+        self, topic: str, expression: str | None = "*", expression_type: str = "TAG", *, sql: str | None = None, version: int = 0
+    ) -> None:
+        """Want messages of a topic (the user's name). Takes effect at the next round, which `group_changed` brings at once."""
+        check_topic(topic)
+        name = wrap(topic, self.settings.namespace)
+        fresh = subscription(name, expression, expression_type, sql=sql, version=version)
+        if name not in self.subscriptions:
+            self.routes.register(name)
+        self.subscriptions[name] = fresh
+        self._subscriptions_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want no more messages of a topic."""
+        name = wrap(topic, self.settings.namespace)
+        if self.subscriptions.pop(name, None) is not None:
+            self.routes.unregister(name)
+            self._subscriptions_changed()
+
+    def _subscriptions_changed(self) -> None:
+        if self.running:
+            self.instance.beat_soon()
+            self.group_changed()
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> Op[None]:
+        """Load offsets, find routes, show ourselves to the brokers: all before the first pull, or they refuse it.
+
+        Raises BrokerError when a broker cannot filter as a subscription asks (a broken SQL92 expression, or SQL92 switched off).
+        """
+        self.begun_ms, self.begun_steady = (yield from now()), (yield from steady())
+        for name, wanted in self.subscriptions.items():
+            self.subscriptions[name] = _versioned(wanted, self.begun_ms)
+        yield from self.offsets.load()
+        for topic in self.topics():
+            try:
+                yield from self.routes.read_queues(topic)
+            except NoRoute as exc:
+                yield from self._no_route(topic, exc)
+        yield from self._check_filters()
+        yield from self.instance.beat()
+        self.running = True
+
+    def filters(self) -> list[Subscription]:
+        """Return what is wanted of each topic."""
+        return list(self.subscriptions.values())
+
+    def _check_filters(self) -> Op[None]:
+        for wanted in self.filters():
+            if wanted.expression_type != "TAG":
+                yield from self._check_filter(wanted)
+
+    def _check_filter(self, wanted: Subscription) -> Op[None]:
+        """Have a broker of the topic look at an expression. Follows MQClientInstance.checkClientInBroker (RocketMQ 4.9.8)."""
+        address = self.routes.any_broker(wanted.topic)
+        if address is None:
+            return
+        body = CheckClientBody(self.instance.client_id, self.group, SubscriptionData.of(wanted))
+        try:
+            yield from ask(address, CheckClientConfig(), to_json(body), self.settings.request_timeout_ms)
+        except NetworkError as exc:
+            log.info("expression not checked: topic=%s reason=%s", wanted.topic, exc)
+
+    def tend(self) -> list[Op[None]]:
+        """Return the operations that run beside the work until they are cancelled."""
+        return [*self.instance.tend(), self._keep_sharing(), self._keep_storing()]
+
+    def stop(self) -> Op[None]:
+        """Stop pulling, store the progress, leave the group."""
+        self.running = False
+        for held in list(self.held.values()):
+            self._let_go(held)
+        yield from self.offsets.persist(list(self.held))
+        self.held.clear()
+        yield from self._leave()
+
+    def _leave(self) -> Op[None]:
+        yield from self.instance.leave()
+
+    def _keep_storing(self) -> Op[None]:
+        while True:
+            yield from sleep(self.settings.persist_offsets_ms)
+            yield from self.offsets.persist(list(self.held))
+
+    def _keep_sharing(self) -> Op[None]:
+        again = AGAIN_MS
+        while True:
+            even = yield from self.rebalance()
+            pause, again = (self.settings.rebalance_ms, AGAIN_MS) if even else (again, min(again * 2, self.settings.rebalance_ms))
+            yield from wait(self._rebalance, pause)
+
+    # ------------------------------------------------------------ shares
+
+    def group_changed(self) -> None:
+        """Share out anew, at once."""
+        self._rebalance.fire()
+
+    def disconnected(self, address: str) -> None:
+        """The connection to a broker is lost: nothing to do but where queues are locked."""
+
+    def rebalance(self) -> Op[bool]:
+        """Take our share of every subscribed topic; return whether all went well. Follows RebalanceImpl (RocketMQ 5.3.3)."""
+        even = True
+        for topic in self.topics():
+            try:
+                queues = yield from self._share(topic)
+                even = (yield from self._take(topic, queues)) and even
+                self.instance.troubles.over(self._trouble(topic))
+            except NoRoute as exc:
+                yield from self._no_route(topic, exc)
+                even = False
+            except _NotHeard as exc:
+                log.info("not shared out yet: topic=%s group=%s reason=%s", topic, self.group, exc)
+                even = False
+            except HalfmoonError as exc:
+                self.instance.troubles.failed(self._trouble(topic), exc, (yield from steady()))
+                even = False
+        topics = self.topics()
+        for held in [held for held in self.held.values() if held.queue.topic not in topics]:
+            yield from self._remove(held)
+        return even
+
+    def _trouble(self, topic: str) -> str:
+        return f"nothing new is consumed of topic {topic} by group {self.group}"
+
+    def _no_route(self, topic: str, error: NoRoute) -> Op[None]:
+        """Say that a topic is not there, with topics that are spelt alike, or that nobody could be asked."""
+        if topic.startswith(RETRY_PREFIX):
+            log.info("no route yet: topic=%s reason=%s", topic, error)  # a broker makes it at our first heartbeat
+            return
+        what = self._trouble(topic)
+        if error.reason is None and not error.near and not self.instance.troubles.told(what):
+            try:
+                error = NoRoute(topic, near=(yield from self.routes.near(topic)))
+            except HalfmoonError as exc:
+                log.info("no topics to compare with: topic=%s reason=%s", topic, exc)
+        self.instance.troubles.failed(what, error, (yield from steady()))
+
+    def topics(self) -> list[str]:
+        """Return the topics whose queues may be ours."""
+        return list(self.subscriptions)
+
+    def _share(self, topic: str) -> Op[list[MessageQueue]]:
+        queues = sorted((yield from self.routes.read_queues(topic)))
+        if not self.clustering:
+            return queues
+        address = self.routes.any_broker(topic)
+        if address is None:
+            raise NoRoute(topic)
+        reply = yield from call(address, GetConsumerListByGroup(consumer_group=self.group), b"", self.settings.request_timeout_ms)
+        members = sorted(from_json(ConsumerIdList, bytes(reply.body)).consumer_id_list) if reply.code == 0 and reply.body else []
+        if self.instance.client_id not in members:
+            self.instance.beat_soon()
+        if not members:
+            error = HalfmoonError if self.instance.heard_by(address) else _NotHeard
+            raise error(f"no member is known of the group: {reply.remark}")
+        return self.allocate(self.instance.client_id, queues, members)
+
+    def _take(self, topic: str, queues: Collection[MessageQueue]) -> Op[bool]:
+        mine = set(queues)
+        for held in [held for held in self.held.values() if held.queue.topic == topic and held.queue not in mine]:
+            yield from self._remove(held)
+        wanted = sorted(mine - self.held.keys())
+        free = yield from self._secure(wanted)
+        even = len(free) == len(wanted)
+        for queue in free:
+            try:
+                if self.clustering:
+                    self.offsets.forget(queue)
+                offset = yield from self.start_offset(queue)
+            except HalfmoonError as exc:
+                log.info("queue skipped: group=%s queue=%s reason=%s", self.group, queue, exc)
+                even = False
+                continue
+            if queue not in self.held and self._may_begin(queue):
+                yield from self.gain(queue, offset)
+        return even
+
+    def _may_begin(self, queue: MessageQueue) -> bool:
+        """Whether a queue is wanted still, now that its offset is known: not by a member that is leaving."""
+        return self.running and queue.topic in self.topics()
+
+    def _secure(self, queues: list[MessageQueue]) -> Op[list[MessageQueue]]:
+        """Return those of our new queues that may be begun now."""
+        yield from ()
+        return queues
+
+    def gain(self, queue: MessageQueue, offset: int, *, sought: bool = False) -> Op[None]:
+        """The queue is ours from now on; begin at an offset. ``sought``: by the application, for which what lies before is done."""
+        held = self.held[queue] = Held(queue, offset)
+        if sought:
+            held.handed = held.consumed = offset
+        log.info("queue gained: group=%s queue=%s offset=%s", self.group, queue, offset)
+        held.handle = yield from spawn(self.keep_pulling(held), f"pull {queue.topic} {queue.broker_name} {queue.queue_id}")
+
+    def restart(self, queue: MessageQueue, offset: int, *, by_itself: bool = False) -> Op[None]:
+        """Begin a queue anew at an offset, whatever was held of it; the new progress is stored at once.
+
+        ``by_itself``: the pulling of that queue asks for this, and ends on its own.
+        """
+        old = self.held.get(queue)
+        if old is None:
+            return
+        old.window.dropped = True
+        old.window.clear()
+        old.next_offset = offset  # who asks again before the progress is stored has the last word
+        self.offsets.update(queue, offset, only_forward=False)
+        yield from self.offsets.persist_one(queue)
+        if self.held.get(queue) is old:
+            yield from self.gain(queue, old.next_offset)
+        if not by_itself:
+            self._let_go(old)
+
+    def made_anew(self, held: Held, reason: TopicMadeAnew) -> None:
+        """The topic of a queue was deleted and made again: nothing that is known of the queue counts, and it is begun by the rule
+        for groups without progress. The pulling of that queue says this, and ends on its own.
+        """
+        if held.window.dropped:
+            return
+        queue, born_ms = held.queue, self.offsets.birth(held.queue)
+        if self._made_anew.get((queue.topic, queue.broker_name)) != born_ms:
+            self._made_anew[queue.topic, queue.broker_name] = born_ms
+            log.warning(
+                "topic %s was deleted and made again at broker %s: group %s begins its queues there anew: %s",
+                queue.topic, queue.broker_name, self.group, reason,
+            )  # fmt: skip
+        held.handle = None
+        self._let_go(held)
+        held.window.clear()
+        if self.held.get(queue) is held:
+            del self.held[queue]
+        self.offsets.forget(queue)
+        self.group_changed()
+
+    def _remove(self, held: Held) -> Op[None]:
+        log.info("queue given up: group=%s queue=%s", self.group, held.queue)
+        self._let_go(held)
+        if self.held.get(held.queue) is held:
+            del self.held[held.queue]
+        if self.clustering:
+            yield from self.offsets.persist_one(held.queue)
+            self.offsets.forget(held.queue)
+
+    def _let_go(self, held: Held) -> None:
+        held.window.dropped = True
+        if held.handle is not None:
+            held.handle.cancel()
+
+    def keep_pulling(self, held: Held) -> Op[None]:
+        """Pull a queue for as long as it is ours."""
+        raise NotImplementedError
+
+    def start_offset(self, queue: MessageQueue) -> Op[int]:
+        """Return where to begin a queue: at the stored progress, else as the settings say. Raises NetworkError, BrokerError.
+
+        A begin that another start would find elsewhere is stored at once: what comes from now on is the group's, also when whoever
+        was given it closes, dies or loses the queue before it has confirmed anything.
+
+        Follows RebalancePushImpl.computePullFromWhere (RocketMQ 4.9.8).
+        Differs: the original stores nothing before something is consumed; the next member then begins behind what the first was
+        given. A stored 0 may be the broker's answer for a queue whose first message is in memory still, and is stored likewise.
+        """
+        stored = yield from self.offsets.fetch(queue)
+        retry, where = queue.topic.startswith(RETRY_PREFIX), self.settings.consume_from
+        if stored > 0:
+            return stored
+        if where is ConsumeFrom.FIRST_OFFSET or (retry and where is ConsumeFrom.LAST_OFFSET):
+            return 0
+        if stored == 0:
+            begin = 0
+        elif where is ConsumeFrom.LAST_OFFSET or retry:
+            begin = yield from max_offset(self.routes, queue)
+        else:
+            begin = yield from offset_at(self.routes, queue, self.settings.consume_timestamp_ms or self.begun_ms - 1_800_000)
+        self.offsets.update(queue, begin)
+        yield from self.offsets.persist_one(queue)
+        return begin
+
+    # ------------------------------------------------------------ what brokers are told
+
+    def heartbeat_data(self) -> ConsumerData:
+        """Return what heartbeats say of this consumer."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self.consume_type,
+            message_model=self.settings.model,
+            consume_from_where=ConsumeFromWhere(int(self.settings.consume_from)),
+            subscription_data_set=[SubscriptionData.of(wanted) for wanted in self.subscriptions.values()],
+        )
+
+    def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> Op[None]:
+        """Begin the named queues anew at other offsets, as an operator asked.
+
+        Differs: the original waits ten seconds first; here what is still being consumed cannot move the new progress.
+        """
+        for queue, offset in offsets.items():
+            if queue.topic == topic and queue in self.held:
+                yield from self.restart(queue, offset)
+
+    def progress(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the offsets of a topic's queues that are ours."""
+        return {queue: self.offsets.memory(queue) for queue in sorted(self.held) if queue.topic == topic}
+
+    def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:
+        """Consume one message now, progress untouched; None: there is no listener that could."""
+        yield from ()
+        return None
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return how this consumer is, for operators."""
+        raise NotImplementedError
+
+    def user_queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue with the user's topic name."""
+        return MessageQueue(unwrap(queue.topic, self.settings.namespace), queue.broker_name, queue.queue_id)
+
+    def wire_queue(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue with the topic's name on the wire."""
+        return MessageQueue(wrap(queue.topic, self.settings.namespace), queue.broker_name, queue.queue_id)
+
+
+def _versioned(wanted: Subscription, version: int) -> Subscription:
+    return Subscription(wanted.topic, wanted.expression, wanted.expression_type, wanted.tags, wanted.codes, version)

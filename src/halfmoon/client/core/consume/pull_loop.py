@@ -1,0 +1,161 @@
+"""What push and pull consumers share of pulling: one pull after the other for each queue, the pauses between, flow control.
+
+Holds no finished messages and hands out none: `client.core.consume.push_consumer` and `client.core.consume.pull_consumer` say what
+becomes of what a pull brought.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from halfmoon.client.core.consume.member import GroupMember, Held
+from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.consume.pull import pull
+from halfmoon.client.core.consume.rates import SAMPLE_MS, Figures
+from halfmoon.client.core.consume.rebalance import Strategy
+from halfmoon.client.core.instance import Instance
+from halfmoon.client.settings import PullSettings, PushSettings
+from halfmoon.effects import Op, now, sleep, steady
+from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, NetworkError, PeerError, TopicMadeAnew
+from halfmoon.model import MessageQueue, PullResult, Subscription
+
+FULL_PAUSE_MS = 50
+"""Pause while too much is held in memory. Follows PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL."""
+
+PAUSED_MS = 1_000
+
+THROTTLED_PAUSE_MS = 20
+"""Pause after the broker's code 215."""
+
+IDLE_PAUSE_MS = 100
+"""Pause after an answer that brought nothing and did not wait either, so that no broker is asked in a circle."""
+
+log = logging.getLogger("halfmoon.client")
+
+
+class Puller(GroupMember):
+    """A member that pulls the queues it holds. ``skipped_count`` are records that do not decode and were left out.
+
+    ``pull_max`` are the messages that one pull asks for.
+    """
+
+    settings: PushSettings | PullSettings
+
+    def __init__(
+        self, settings: PushSettings | PullSettings, instance: Instance, offsets: RemoteOffsets | LocalOffsets,
+        allocate: Strategy | None,
+    ) -> None:  # fmt: skip
+        super().__init__(settings, instance, offsets, allocate)
+        self.pull_max = settings.batch_max
+        self.skipped_count = 0
+        self.figures: dict[str, Figures] = {}
+
+    def tend(self) -> list[Op[None]]:
+        """Return what runs beside the work."""
+        return [*super().tend(), self._keep_counting()]
+
+    def _keep_counting(self) -> Op[None]:
+        while True:
+            yield from sleep(SAMPLE_MS)
+            at, topics = (yield from steady()), set(self.topics())
+            self.figures = {topic: figures for topic, figures in self.figures.items() if topic in topics}
+            for figures in self.figures.values():
+                figures.sample(at)
+
+    def figures_of(self, topic: str) -> Figures:
+        """Return the figures of a topic, called as on the wire."""
+        found = self.figures.get(topic)
+        if found is None:
+            found = self.figures[topic] = Figures(self.begun_steady)
+        return found
+
+    def keep_pulling(self, held: Held) -> Op[None]:
+        """Pull a queue for as long as it is ours and there is room; the broker holds a pull that finds nothing."""
+        while not held.window.dropped:
+            wanted = self._wanted(held.queue)
+            if wanted is None:
+                yield from sleep(PAUSED_MS)
+            elif self._full(held):
+                yield from sleep(FULL_PAUSE_MS)
+            else:
+                yield from self._pull_once(held, wanted)
+
+    def _wanted(self, queue: MessageQueue) -> Subscription | None:
+        """Return what is wanted of a queue, None while its pulling is paused."""
+        raise NotImplementedError
+
+    def _full(self, held: Held) -> bool:
+        window = held.window
+        return self._crowded(held) or (len(window) > 0 and window.span() > self.settings.span_max)
+
+    def _crowded(self, held: Held) -> bool:
+        """Whether a queue has as much in memory as it may have."""
+        return len(held.window) > self.settings.cached_max or held.window.size_bytes > self.settings.cached_bytes_max
+
+    def _pull_once(self, held: Held, wanted: Subscription) -> Op[None]:
+        """Pull a queue once and do what is to be done with the result, pauses included."""
+        raise NotImplementedError
+
+    def _pull(
+        self, held: Held, wanted: Subscription, sys_flag: int, *, send_expression: bool, commit_offset: int = 0
+    ) -> Op[PullResult | None]:
+        """Pull a queue once; None when it failed, after the pause for that, or when the queue was given up meanwhile."""
+        settings, window = self.settings, held.window
+        window.last_pull_ms, window.pulled_at = (yield from now()), (yield from steady())
+        known = self.routes.brokers.get(held.queue.broker_name)
+        try:
+            result = yield from pull(
+                self.routes,
+                self.group,
+                held.queue,
+                held.next_offset,
+                wanted,
+                count_max=self.pull_max,
+                sys_flag=sys_flag,
+                commit_offset=commit_offset,
+                suspend_ms=settings.suspend_ms,
+                timeout_ms=settings.pull_timeout_ms,
+                broker_id=held.broker_id,
+                send_expression=send_expression,
+                birth_ms=self.offsets.birth(held.queue),
+            )
+        except TopicMadeAnew as exc:
+            self.made_anew(held, exc)
+            return None
+        except (NetworkError, BrokerError, PeerError) as exc:
+            if isinstance(exc, ConnectFailed) and (yield from self._moved(held.queue, known)):
+                return None
+            yield from self._pull_failed(held, exc)
+            return None
+        if window.dropped:
+            return None
+        self.offsets.told_birth(held.queue, result.topic_birth_ms)
+        if result.messages:
+            self.figures_of(held.queue.topic).pulled(len(result.messages), (yield from steady()) - window.pulled_at)
+        self.instance.troubles.over(self._pulled_from(held))
+        self.skipped_count += len(result.skipped)
+        held.broker_id = result.suggested_broker_id
+        return result
+
+    def _pull_failed(self, held: Held, exc: HalfmoonError) -> Op[None]:
+        code = exc.code if isinstance(exc, BrokerError) else 0
+        if code in (24, 25, 26):
+            self.instance.beat_soon()
+        if code != 215:
+            self.instance.troubles.failed(self._pulled_from(held), exc, (yield from steady()))
+        held.broker_id = 0
+        yield from sleep(THROTTLED_PAUSE_MS if code == 215 else self.settings.pull_pause_ms)
+
+    def _moved(self, queue: MessageQueue, known: dict[int, str] | None) -> Op[bool]:
+        """Whether a broker that took no connection has other addresses by now than were known before the pull."""
+        if self.routes.brokers.get(queue.broker_name) == known:
+            yield from self.routes.look_for(queue.topic, queue.broker_name)
+        return self.routes.brokers.get(queue.broker_name) not in (None, known)
+
+    def _pulled_from(self, held: Held) -> str:
+        return f"topic {held.queue.topic} cannot be pulled from broker {held.queue.broker_name} by group {self.group}"
+
+    def _breathe(self, held: Held, moved: bool) -> Op[None]:
+        """Pause after an answer that came at once and led nowhere."""
+        if not moved and (yield from steady()) - held.window.pulled_at < IDLE_PAUSE_MS:
+            yield from sleep(IDLE_PAUSE_MS)

@@ -1,0 +1,48 @@
+"""What a consumer tells operators of itself (request 307). Reads, changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from halfmoon.wire.bodies import ConsumerRunningInfo, ProcessQueueInfo, SubscriptionData
+
+if TYPE_CHECKING:
+    from halfmoon.client.core.consume.pull_loop import Puller
+
+
+def running_info(member: Puller, extra: dict[str, str]) -> ConsumerRunningInfo:
+    """Return settings, subscriptions, what is held of each queue and how fast each topic is.
+
+    Follows DefaultMQPushConsumerImpl.consumerRunningInfo. Differs: a pull consumer tells how fast it pulls, too.
+    """
+    found = {
+        "PROP_CLIENT_VERSION": "V4_9_8",
+        "PROP_CONSUME_TYPE": member.consume_type.name,
+        "PROP_CONSUMER_START_TIMESTAMP": str(member.begun_ms),
+        "PROP_NAMESERVER_ADDR": member.settings.nameserver + ";",
+        **extra,
+    }
+    for field in fields(member.settings):
+        value = getattr(member.settings, field.name)
+        found[field.metadata["java"] or field.name] = value.name if isinstance(value, Enum) else str(value)
+    queues = {}
+    for queue, held in sorted(member.held.items()):
+        oldest, newest = held.window.offsets()
+        queues[queue] = ProcessQueueInfo(
+            commit_offset=max(member.offsets.memory(queue), 0),
+            cached_msg_count=len(held.window),
+            cached_msg_min_offset=oldest,
+            cached_msg_max_offset=newest,
+            cached_msg_size_in_mib=held.window.size_bytes >> 20,
+            droped=held.window.dropped,
+            last_pull_timestamp=held.window.last_pull_ms,
+            last_consume_timestamp=held.window.last_consume_ms,
+        )
+    return ConsumerRunningInfo(
+        properties=found,
+        mq_table=queues,
+        status_table={topic: member.figures_of(topic).told() for topic in sorted(member.topics())},
+        subscription_set=[SubscriptionData.of(wanted) for wanted in member.subscriptions.values()],
+    )

@@ -1,0 +1,1 @@
+"""Producers as operations: sends, batches, transactions."""

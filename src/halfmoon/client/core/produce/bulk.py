@@ -1,0 +1,93 @@
+"""Sending what is encoded already: bodies of batches, with pauses between attempts. Decides where a failed one goes next.
+
+`halfmoon.client.bulk` is its blocking face.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from halfmoon.client.core.ask import call
+from halfmoon.client.core.names import wrap
+from halfmoon.client.core.produce.outgoing import Outgoing
+from halfmoon.client.core.produce.send import Sender
+from halfmoon.client.core.produce.send_result import send_result
+from halfmoon.effects import Op, now, sleep
+from halfmoon.errors import ConnectFailed, HalfmoonError, NetworkError, UsageError
+from halfmoon.model import WAIT, MessageQueue, SendResult, SendStatus
+from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
+
+PAUSE_MS, PAUSE_MAX_MS = 100, 5_000
+"""Before the second attempt, doubled before each further one; a broker that restarts is back within the tries of a default."""
+
+_BATCH = wire_properties.encode({WAIT: "true"}).decode()
+
+
+class Encoded(NamedTuple):
+    """What is sent as one request to one queue of a topic (the user's name of it).
+
+    ``properties`` None: ``body`` is a batch (`halfmoon.wire.record.encode_batch`); else one message with these, as they are stored.
+    ``sys_flag`` is that of every message: how the bodies are compressed.
+    """
+
+    topic: str
+    body: bytes
+    properties: bytes | None = None
+    sys_flag: int = 0
+
+
+def deliver(sender: Sender, encoded: Encoded, queues: Sequence[MessageQueue], retries_max: int, timeout_ms: int) -> Op[SendResult]:
+    """Send to the first of ``queues``, after a failure to the next, and so on round; return where it went.
+
+    An answer that the message is stored but a promise (flush, slave) was not kept counts as a failure. ``timeout_ms`` bounds
+    an attempt. With one queue the order of what failed and what was sent after it is not kept.
+
+    Raises:
+        NoRoute, NetworkError, BrokerError: the last attempt's, or one after which another would not help.
+    """
+    if not queues:
+        raise UsageError(f"topic {encoded.topic} has no queue that takes messages")
+    for attempt in range(retries_max + 1):
+        try:
+            return (yield from _attempt(sender, encoded, queues[attempt % len(queues)], timeout_ms))
+        except HalfmoonError as exc:
+            if attempt == retries_max or not exc.retry:
+                raise
+        yield from sleep(min(PAUSE_MS << min(attempt, 16), PAUSE_MAX_MS))
+    raise AssertionError("unreachable")
+
+
+def _attempt(sender: Sender, encoded: Encoded, queue: MessageQueue, timeout_ms: int) -> Op[SendResult]:
+    address = yield from sender.broker_address(encoded.topic, queue.broker_name)
+    at = yield from now()
+    settings, batch = sender.settings, encoded.properties is None
+    topic = wrap(encoded.topic, settings.namespace)
+    properties = _BATCH if encoded.properties is None else encoded.properties.decode()
+    header = (SendBatchMessage if batch else SendMessageV2)(
+        producer_group=sender.group,
+        topic=topic,
+        default_topic=settings.create_topic_key,
+        default_topic_queue_nums=settings.default_topic_queue_count,
+        queue_id=queue.queue_id,
+        sys_flag=encoded.sys_flag,
+        born_timestamp=at,
+        flag=0,
+        properties=properties,
+        reconsume_times=0,
+        unit_mode=False,
+        batch=batch,
+        broker_name=queue.broker_name,
+    )
+    try:
+        reply = yield from call(address, header, encoded.body, timeout_ms)
+    except ConnectFailed:
+        yield from sender.routes.look_for(topic, queue.broker_name)  # for the next attempt
+        raise
+    target = MessageQueue(topic, queue.broker_name, queue.queue_id)
+    outgoing = Outgoing(topic, encoded.body, properties, "", batch=batch)
+    result = send_result(reply, outgoing, target, address, settings.namespace)
+    if result.status is not SendStatus.SEND_OK:
+        raise NetworkError(f"{queue.broker_name} stored it, but answered {result.status.name}", address)
+    return result

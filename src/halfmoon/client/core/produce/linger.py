@@ -1,0 +1,205 @@
+"""Sends that wait a moment for others and leave with them as one batch, where the producer's ``linger_ms`` allows it.
+
+Whoever sends gets the result of their own message, or the error that all of the batch got. Never joins what may not share a batch:
+messages of other topics, with other promises or other targets, delayed or half messages, repeats, bodies that are compressed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.client.core.names import RETRY_PREFIX, wrap
+from halfmoon.client.core.produce.outgoing import Outgoing
+from halfmoon.client.core.produce.selector import Selector
+from halfmoon.client.core.produce.send import First, Sender
+from halfmoon.client.core.route import RouteTable
+from halfmoon.client.settings import ProducerSettings
+from halfmoon.effects import Op, Signal, now, spawn, steady, wait
+from halfmoon.errors import NotRunning
+from halfmoon.hot import ITEM_BYTES_MIN
+from halfmoon.model import Message, MessageQueue, SendResult
+from halfmoon.wire.ids import UniqueIds
+from halfmoon.wire.record import BatchItem
+
+BATCH_BYTES_MAX = 128 * 1024
+"""A batch of this size leaves at once."""
+
+Kind = tuple[str, bool, MessageQueue | None, int, bool]
+"""What messages of one batch have in common: topic, whether to wait for the store, target, budget of time, whether asynchronous."""
+
+
+class Gathering:
+    """Messages that wait to leave together, by id, since ``begin`` (ms, steady)."""
+
+    def __init__(self, begin: int) -> None:
+        self.begin = begin
+        self.items: dict[str, BatchItem] = {}
+        self.size_bytes = 0
+        self.full, self.over = Signal(), Signal()
+        self.results: dict[str, SendResult] | None = None
+        self.error: Exception | None = None
+
+    def add(self, msg_id: str, item: BatchItem) -> None:
+        """Take a message in."""
+        self.items[msg_id] = item
+        self.size_bytes += _size(item)
+
+    def drop(self, msg_id: str) -> None:
+        """Nobody waits for a message any more."""
+        self.size_bytes -= _size(self.items.pop(msg_id))
+
+
+class LingeringSender(Sender):
+    """A sender whose messages wait for others, ``linger_ms`` at most."""
+
+    def __init__(self, settings: ProducerSettings, routes: RouteTable, ids: UniqueIds) -> None:
+        super().__init__(settings, routes, ids)
+        self._open: dict[Kind, Gathering] = {}
+        self._all: set[Gathering] = set()  # those that have left and are not answered yet, too
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+        timeout_ms: int | None = None,
+    ) -> Op[SendResult]:
+        """Send as `Sender.send` does, with others that come within the time."""
+        chosen: Any = {"queue": queue, "selector": selector, "key": key, "timeout_ms": timeout_ms}
+        if self._may_share(message):
+            return self._send_with_others(message, **chosen, asynchronous=False)
+        return super().send(message, **chosen)
+
+    def send_async(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+        timeout_ms: int | None = None,
+    ) -> Op[SendResult]:
+        """Send as `Sender.send_async` does, with others that come within the time."""
+        chosen: Any = {"queue": queue, "selector": selector, "key": key, "timeout_ms": timeout_ms}
+        if self._may_share(message):
+            return self._send_with_others(message, **chosen, asynchronous=True)
+        return super().send_async(message, **chosen)
+
+    def first(self, message: Message, *arguments: Any) -> First | None:
+        """As `Sender.first`, for messages that leave alone."""
+        return None if self._may_share(message) else super().first(message, *arguments)
+
+    def flush(self) -> Op[None]:
+        """Have everything leave now, and wait for the answers."""
+        for kind, one in list(self._open.items()):
+            self._close(kind, one)
+        for one in list(self._all):
+            while one in self._all:
+                yield from wait(one.over)
+
+    # ------------------------------------------------------------ inside
+
+    def _may_share(self, message: Message) -> bool:
+        """Whether a message may share a batch. What is no message at all is not looked at here."""
+        if not isinstance(message, Message) or not isinstance(message.topic, str):
+            return False
+        body = message.body
+        return (
+            not message.is_delayed
+            and message.attempt == 1
+            and isinstance(body, bytes | bytearray | memoryview)
+            and len(body) < min(self.settings.compress_over_bytes, BATCH_BYTES_MAX)
+            and not message.topic.startswith(RETRY_PREFIX)
+        )
+
+    def _send_with_others(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        key: Any,
+        timeout_ms: int | None,
+        *,
+        asynchronous: bool,
+    ) -> Op[SendResult]:
+        """Return the result of this message, or raise what all of its batch got."""
+        begin = yield from steady()
+        self.check(message)
+        target = yield from self.target(message, queue, selector, key)
+        msg_id, item = self.item(message, (yield from now()))
+        kind = message.topic, message.wait_store, target, self.budget(timeout_ms), asynchronous
+        mine = self._open.get(kind)
+        if mine is not None and (msg_id in mine.items or mine.size_bytes + _size(item) > self.settings.body_bytes_max):
+            self._close(kind, mine)
+            mine = None
+        if mine is None:
+            mine = self._open[kind] = Gathering(begin)
+            self._all.add(mine)
+            yield from spawn(self._leave(kind, mine), f"linger {message.topic}")
+        mine.add(msg_id, item)
+        if mine.size_bytes >= BATCH_BYTES_MAX:
+            self._close(kind, mine)
+        try:
+            while mine.results is None and mine.error is None:
+                yield from wait(mine.over)
+        except BaseException:
+            if self._open.get(kind) is mine:
+                mine.drop(msg_id)  # it has not left
+            raise
+        if mine.error is not None:
+            raise mine.error
+        assert mine.results is not None
+        return mine.results[msg_id]
+
+    def _close(self, kind: Kind, one: Gathering) -> None:
+        """It takes no more messages, and leaves."""
+        if self._open.get(kind) is one:
+            del self._open[kind]
+        one.full.fire()
+
+    def _leave(self, kind: Kind, one: Gathering) -> Op[None]:
+        """Wait for others, send what has come, tell everybody."""
+        try:
+            yield from wait(one.full, self.settings.linger_ms)
+            self._close(kind, one)
+            one.results = (yield from self._deliver(kind, one)) if one.items else {}
+        except Exception as exc:
+            one.error = exc
+        finally:
+            self._close(kind, one)
+            self._all.discard(one)
+            if one.results is None and one.error is None:
+                one.error = NotRunning("The producer was closed before the message left")
+            one.over.fire()
+
+    def _deliver(self, kind: Kind, one: Gathering) -> Op[dict[str, SendResult]]:
+        """Send what was gathered; return the result of each."""
+        topic, wait_store, target, budget_ms, asynchronous = kind
+        ids, items = list(one.items), list(one.items.values())
+        if len(items) == 1:
+            properties = items[0].properties.decode()
+            outgoing = Outgoing(wrap(topic, self.settings.namespace), items[0].body, properties, ids[0], items[0].flag)
+        else:
+            outgoing = self.batch(topic, ids, items, wait_store=wait_store)
+        if asynchronous:
+            found = yield from self.deliver_async(outgoing, target, one.begin, budget_ms)
+        elif target is not None:
+            found = yield from self.attempt(outgoing, target, one.begin, budget_ms)
+        else:
+            found = yield from self.deliver(outgoing, one.begin, budget_ms)
+        stored = found.offset_msg_id.split(",")
+        if len(stored) != len(ids):
+            stored = [found.offset_msg_id] * len(ids)
+        return {
+            msg_id: SendResult(
+                found.status, msg_id, offset_msg_id, found.queue, found.queue_offset + i, found.transaction_id, found.region_id,
+                found.trace_on, found.recall_handle,
+            )
+            for i, (msg_id, offset_msg_id) in enumerate(zip(ids, stored, strict=True))
+        }  # fmt: skip
+
+
+def _size(item: BatchItem) -> int:
+    return ITEM_BYTES_MIN + len(item.body) + len(item.properties)

@@ -1,0 +1,52 @@
+"""A message as it will travel, and who may want to hear what became of it. Plain values and one shape."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from halfmoon.errors import MessageIllegal
+from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.model import LocalTransactionState, Message, MessageQueue, SendResult, StoredMessage
+from halfmoon.wire import properties as wire_properties
+
+
+class Outgoing(msgspec.Struct, gc=False):
+    """A message as it will travel. ``msg_id`` is what the sender knows it by; a retry sends the same again."""
+
+    topic: str
+    body: bytes
+    properties: str
+    msg_id: str
+    flag: int = 0
+    sys_flag: int = 0
+    batch: bool = False
+    reconsume_times: int = 0
+    reconsume_max: int | None = None
+
+
+class Witness(Protocol):
+    """Hears of every attempt to send and of every second phase; `halfmoon.client.core.produce.tracing` has one."""
+
+    def sent(self, outgoing: Outgoing, queue: MessageQueue, address: str, begin: int, over: int, result: SendResult | None) -> None:
+        """An attempt ended; without a result it failed."""
+
+    def ended(
+        self, message: Message | StoredMessage, topic: str, msg_id: str, address: str, state: LocalTransactionState, at: int, *,
+        from_check: bool,
+    ) -> None:  # fmt: skip
+        """A second phase was sent; the topic is the wire's."""
+
+
+def properties_text(properties: dict[str, str]) -> str:
+    """Return properties as a header carries them. Raises MessageIllegal when they are too long to be stored."""
+    return properties_bytes(properties).decode()
+
+
+def properties_bytes(properties: dict[str, str]) -> bytes:
+    """Return properties as they are stored. Raises MessageIllegal when they are too long for that."""
+    data = wire_properties.encode(properties)
+    if len(data) > PROPERTIES_BYTES_MAX:
+        raise MessageIllegal(f"the message properties are {len(data)} bytes long, MAX: {PROPERTIES_BYTES_MAX}")
+    return data

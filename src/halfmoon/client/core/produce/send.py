@@ -1,0 +1,508 @@
+"""Sending: a message made ready, and the attempts until a broker stored it within one budget of time. Knows no transactions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from halfmoon.client.core.ask import tell
+from halfmoon.client.core.names import RETRY_PREFIX, check_message, check_sendable, check_topic, unwrap, wrap
+from halfmoon.client.core.produce.faults import FaultTable, choose_queue
+from halfmoon.client.core.produce.outgoing import Outgoing, Witness, properties_bytes, properties_text
+from halfmoon.client.core.produce.selector import Selector, select_by_hash
+from halfmoon.client.core.produce.send_result import failure_code, send_result
+from halfmoon.client.core.produce.unanswered import Unsure
+from halfmoon.client.core.route import PublishInfo, RouteTable
+from halfmoon.client.settings import ProducerSettings
+from halfmoon.effects import Call, Now, Op, Steady, at_once, now, run, steady
+from halfmoon.errors import (
+    BrokerError,
+    ConnectFailed,
+    MessageIllegal,
+    NetworkError,
+    NotRunning,
+    SendFailed,
+    TooManyRequests,
+    UsageError,
+)
+from halfmoon.model import UNIQ_KEY, WAIT, Message, MessageQueue, SendResult, SendStatus
+from halfmoon.wire.command import Command
+from halfmoon.wire.compression import compress
+from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
+from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
+from halfmoon.wire.ids import UniqueIds
+from halfmoon.wire.record import BatchItem, encode_batch
+
+COMPRESS_IN_THREAD_BYTES = 256 * 1024
+"""Bodies from this size are compressed in a thread, because it takes longer than the hop."""
+
+_KINDS = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
+
+_NOW, _STEADY = Now(), Steady()
+
+log = logging.getLogger("halfmoon.client")
+
+
+class First(msgspec.Struct, gc=False):
+    """The first attempt of a send that knows its way: what goes to which queue, and the address of its broker.
+
+    ``info`` is the way; ``target`` is the queue that the user chose, None for any; ``begin`` is when it began (ms, steady).
+    """
+
+    outgoing: Outgoing
+    info: PublishInfo
+    queue: MessageQueue
+    target: MessageQueue | None
+    address: str
+    begin: int
+    budget_ms: int
+
+
+class Sender:
+    """The sending half of a producer: settings, routes, ids and what is known of slow brokers."""
+
+    def __init__(self, settings: ProducerSettings, routes: RouteTable, ids: UniqueIds) -> None:
+        self.settings = settings
+        self.group = wrap(settings.group, settings.namespace)
+        self.routes = routes
+        self.ids = ids
+        self.faults = FaultTable(enabled=settings.latency_avoidance)
+        self.unsure = Unsure()
+        self.running = False
+        self.tracer: Witness | None = None
+        """Hears of every attempt, where tracing is on."""
+
+    # ------------------------------------------------------------ what users ask for
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+        timeout_ms: int | None = None,
+    ) -> Op[SendResult]:
+        """Send and return where the message went; brokers are tried in turn within one budget of time.
+
+        With an explicit queue, a selector or a key (then `select_by_hash`) there is one attempt. Raises UsageError, NoRoute,
+        BrokerError, SendFailed, TooManyRequests.
+        """
+        budget = self.budget(timeout_ms)
+        begin, outgoing, target = yield from self._ready(message, queue, selector, key)
+        if target is not None:
+            return (yield from self.attempt(outgoing, target, begin, budget))
+        return (yield from self.deliver(outgoing, begin, budget))
+
+    def send_async(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+        timeout_ms: int | None = None,
+    ) -> Op[SendResult]:
+        """Send by the rules of asynchronous sends: only failures of the network are tried again, refusals are raised at once.
+
+        Follows MQClientAPIImpl.onExceptionImpl (RocketMQ 4.9.8): with an explicit queue the same broker is tried again.
+        Differs: another broker gets a queue of its own, where the original keeps the first one's queue number.
+        """
+        budget = self.budget(timeout_ms)
+        begin, outgoing, target = yield from self._ready(message, queue, selector, key)
+        return (yield from self.deliver_async(outgoing, target, begin, budget))
+
+    def first(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        key: Any,
+        timeout_ms: int | None,
+        begin: int,
+        born_ms: int,
+    ) -> First | None:
+        """Return what `send` and `send_async` would do first, where they need to ask nobody for it and nobody hears of attempts.
+
+        None: nothing was done, and they must be run. Else it is sent, and `result` or `go_on` tells what comes of it. ``begin`` and
+        ``born_ms`` are now (steady, and since the epoch). Raises UsageError, and what ``selector`` raises.
+        """
+        settings = self.settings
+        if self.tracer is not None or settings.latency_avoidance or settings.retry_not_stored:
+            return None
+        budget_ms = settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        self.check(message)
+        if len(message.body) >= settings.compress_over_bytes or budget_ms <= 0:
+            return None
+        topic = wrap(message.topic, settings.namespace)
+        info = self.routes.ready(topic)
+        if info is None:
+            return None
+        target = None
+        if queue is not None or selector is not None or key is not None:
+            target = at_once(self.target(message, queue, selector, key))
+        outgoing = self.outgoing(message, topic, born_ms)
+        chosen = target or self.unsure.queue(outgoing, info) or choose_queue(info, None, self.faults, begin)
+        return First(outgoing, info, chosen, target, self._known_address(chosen) or "", begin, budget_ms)
+
+    def go_on(self, first: First, error: Exception | None, *, asynchronous: bool) -> Op[SendResult]:
+        """Go on after a first attempt that failed with an error, or (None) could not be made at once; as `send`."""
+        if asynchronous:
+            return (yield from self.deliver_async(first.outgoing, first.target, first.begin, first.budget_ms, first.queue, error))
+        if first.target is None:
+            return (yield from self.deliver(first.outgoing, first.begin, first.budget_ms, first, error))
+        if error is not None:
+            raise error
+        return (yield from self.attempt(first.outgoing, first.target, first.begin, first.budget_ms))
+
+    def send_oneway(
+        self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, key: Any = None
+    ) -> Op[None]:
+        """Hand the message over to the network and ask for no answer: one attempt, errors only when it cannot leave."""
+        begin, outgoing, target = yield from self._ready(message, queue, selector, key)
+        if target is None:
+            info = yield from self._publish_info(outgoing.topic)
+            target = choose_queue(info, None, self.faults, begin)
+        address = yield from self._address(target)
+        born_ms = yield from now()
+        try:
+            yield from tell(address, self.header(outgoing, target, born_ms), outgoing.body, self.settings.send_timeout_ms)
+        except ConnectFailed:
+            moved = yield from self._moved(target, address)
+            if moved is None:
+                raise
+            yield from tell(moved, self.header(outgoing, target, born_ms), outgoing.body, self.settings.send_timeout_ms)
+
+    def send_batch(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> Op[SendResult]:
+        """Send messages of one topic as one request; they get consecutive offsets of one queue. Ids come joined by commas."""
+        budget = self.budget(timeout_ms)
+        begin = yield from steady()
+        outgoing = self.prepare_batch(messages, (yield from now()))
+        target = yield from self.target(messages[0], queue)
+        if target is not None:
+            return (yield from self.attempt(outgoing, target, begin, budget))
+        return (yield from self.deliver(outgoing, begin, budget))
+
+    def flush(self) -> Op[None]:
+        """Wait until nothing is kept here that was to leave."""
+        yield from ()
+
+    def queues(self, topic: str) -> Op[list[MessageQueue]]:
+        """Return the queues that messages of a topic may go to, with the user's topic name."""
+        self._check_running()
+        check_topic(topic)
+        info = yield from self._publish_info(wrap(topic, self.settings.namespace))
+        return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in info.queues]
+
+    # ------------------------------------------------------------ made ready
+
+    def _ready(
+        self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any
+    ) -> Op[tuple[int, Outgoing, MessageQueue | None]]:
+        """Return when it began (steady), the message as it will travel, and the queue that the user chose, None for any."""
+        begin: int = yield _STEADY
+        born_ms: int = yield _NOW
+        self.check(message)
+        target = yield from self.target(message, queue, selector, key)
+        outgoing = yield from self.prepare(message, born_ms)
+        return begin, outgoing, target
+
+    def prepare(self, message: Message, born_ms: int, extra: dict[str, str] | None = None, *, sys_flag: int = 0) -> Op[Outgoing]:
+        """Return the message as it will travel; the caller's is not changed. ``extra`` are properties of the protocol."""
+        found = self.outgoing(message, wrap(message.topic, self.settings.namespace), born_ms, extra, sys_flag)
+        if len(found.body) >= self.settings.compress_over_bytes:
+            found.body, flags = yield from self._compressed(found.body)
+            found.sys_flag |= flags
+        return found
+
+    def outgoing(
+        self, message: Message, topic: str, born_ms: int, extra: dict[str, str] | None = None, sys_flag: int = 0
+    ) -> Outgoing:
+        """Return the message as it will travel when it is not compressed, to a topic as the wire calls it; see `prepare`."""
+        found = self._properties(message, born_ms)
+        if extra:
+            found.update(extra)
+        return Outgoing(topic, bytes(message.body), properties_bytes(found).decode(), found[UNIQ_KEY], message.flag, sys_flag)
+
+    def prepare_batch(self, messages: Sequence[Message], born_ms: int) -> Outgoing:
+        """Return several messages as one that travels. Raises UsageError. Follows MessageBatch.generateFromList (4.9.8)."""
+        self._check_running()
+        if not messages:
+            raise UsageError("messages must not be empty")
+        first, parts, ids = messages[0], [], []
+        for message in messages:
+            check_message(message, self.settings.body_bytes_max)
+            if (
+                message.topic != first.topic
+                or message.wait_store != first.wait_store
+                or message.attempt != 1
+                or message.is_delayed
+                or message.topic.startswith(RETRY_PREFIX)
+            ):
+                raise UsageError(_why_not_together(message, first))
+            msg_id, part = self.item(message, born_ms)
+            ids.append(msg_id)
+            parts.append(part)
+        if len(set(ids)) < len(ids):
+            raise UsageError("two messages of one batch have the same msg_id")
+        found = self.batch(first.topic, ids, parts, wait_store=first.wait_store)
+        if len(found.body) > self.settings.body_bytes_max:
+            raise MessageIllegal(f"the message body size over max value, MAX: {self.settings.body_bytes_max}")
+        return found
+
+    def item(self, message: Message, born_ms: int) -> tuple[str, BatchItem]:
+        """Return a message's id, and the message as a batch carries it. Raises MessageIllegal."""
+        found = self._properties(message, born_ms)
+        return found[UNIQ_KEY], BatchItem(bytes(message.body), properties_bytes(found), message.flag)
+
+    def batch(self, topic: str, ids: list[str], items: list[BatchItem], *, wait_store: bool) -> Outgoing:
+        """Return messages of the user's topic as one that travels."""
+        properties = properties_text({WAIT: "true" if wait_store else "false"})
+        return Outgoing(wrap(topic, self.settings.namespace), encode_batch(items), properties, ",".join(ids), batch=True)
+
+    def _properties(self, message: Message, born_ms: int) -> dict[str, str]:
+        found = message.wire_properties()
+        if UNIQ_KEY not in found:
+            found[UNIQ_KEY] = self.ids.next(born_ms)
+        if self.settings.namespace:
+            found["INSTANCE_ID"] = self.settings.namespace
+        return found
+
+    def _compressed(self, body: bytes) -> Op[tuple[bytes, int]]:
+        """Return a body compressed with its flags, or as it is when that is no gain."""
+        settings = self.settings
+        kind, level = _KINDS[settings.compress_type], settings.compress_level
+        if len(body) >= COMPRESS_IN_THREAD_BYTES:
+            small = yield from run(compress, body, kind, level)
+        else:
+            small = compress(body, kind, level)
+        return (small, COMPRESSED | kind) if len(small) < len(body) else (body, 0)
+
+    # ------------------------------------------------------------ attempts
+
+    def deliver(
+        self, outgoing: Outgoing, begin: int, budget_ms: int, first: First | None = None, error: Exception | None = None
+    ) -> Op[SendResult]:
+        """Try brokers in turn until one stored the message; ``begin`` is when that began (steady).
+
+        ``first`` is the first attempt, where that is known, and ``error`` how it failed, where it was made.
+
+        Follows DefaultMQProducerImpl.sendDefaultImpl (RocketMQ 4.9.8).
+
+        Raises NoRoute, BrokerError (a code not worth another try), SendFailed, TooManyRequests (the budget is spent).
+        """
+        info = self.routes.ready(outgoing.topic) or (first.info if first else (yield from self._publish_info(outgoing.topic)))
+        last: str | None = None
+        tried: list[str] = []
+        result: SendResult | None = None
+        cause: Exception | None = None
+        late = False
+        for _ in range(1 + self.settings.retries_max):
+            at: int = yield _STEADY
+            if at - begin >= budget_ms and error is None:
+                late = True
+                break
+            queue = first.queue if first else None if tried else self.unsure.queue(outgoing, info)
+            queue = queue or choose_queue(info, last, self.faults, at)
+            first, failed, error = None, error, None
+            last = queue.broker_name
+            tried.append(last)
+            try:
+                if failed is not None:
+                    raise failed
+                result = yield from self.attempt(outgoing, queue, begin, budget_ms, at)
+            except NetworkError as exc:
+                cause = exc
+                self.unsure.note(outgoing, queue, exc)
+            except BrokerError as exc:
+                if exc.code not in self.settings.retry_codes:
+                    if result is not None:
+                        return result
+                    raise
+                cause = exc
+            else:
+                if result.status is SendStatus.SEND_OK or not self.settings.retry_not_stored:
+                    return result
+            info = self.routes.ready(outgoing.topic) or info
+        if result is not None:
+            return result
+        if late:
+            raise TooManyRequests(
+                f"sendDefaultImpl call timeout, BrokersSent: [{', '.join(tried)}]; last cause: {cause}"
+            ) from cause
+        over = yield from steady()
+        raise SendFailed(outgoing.topic, tried, over - begin, failure_code(cause), cause) from cause
+
+    def deliver_async(
+        self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int, first: MessageQueue | None = None,
+        error: Exception | None = None,
+    ) -> Op[SendResult]:  # fmt: skip
+        """Try as `send_async` says; the arguments are those of `deliver`, but for the queues that the user and `first` chose."""
+        last: str | None = None
+        for left in range(self.settings.retries_async_max, -1, -1):
+            queue = target or first
+            if queue is None:
+                info = yield from self._publish_info(outgoing.topic)
+                known = self.unsure.queue(outgoing, info) if last is None else None
+                queue = known or choose_queue(info, last, self.faults, (yield from steady()))
+            last = queue.broker_name
+            first, failed, error = None, error, None
+            try:
+                if failed is not None:
+                    raise failed
+                return (yield from self.attempt(outgoing, queue, begin, budget_ms))
+            except NetworkError as exc:
+                self.unsure.note(outgoing, queue, exc)
+                at = yield from steady()
+                if not left or not exc.retry or at - begin >= budget_ms:
+                    raise
+        raise AssertionError("unreachable")
+
+    def attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, at: int | None = None) -> Op[SendResult]:
+        """Send once, with what is left of the budget, and note how long it took or that it failed; ``at`` is now (steady).
+
+        Where no connection could be made, nothing was sent: a broker that has moved gets it at its new address.
+        """
+        address = self._known_address(queue)
+        if address is None or at is None:
+            address = address or (yield from self._address(queue))
+            at = yield from steady()
+        start = at
+        left = budget_ms - (start - begin)
+        if left <= 0:
+            raise TooManyRequests("sendKernelImpl call timeout", address)
+        born_ms: int = yield _NOW
+        try:
+            reply: Command = yield Call(address, self.header(outgoing, queue, born_ms), outgoing.body, left)
+            result = self.result(reply, outgoing, queue, address)
+        except (NetworkError, BrokerError) as exc:
+            yield from self._note(outgoing, queue, address, born_ms, start, None)
+            if not isinstance(exc, ConnectFailed) or (yield from self._moved(queue, address)) is None:
+                raise
+            return (yield from self.attempt(outgoing, queue, begin, budget_ms))
+        if self.faults.enabled or self.tracer is not None:
+            yield from self._note(outgoing, queue, address, born_ms, start, result)
+        return result
+
+    def _note(
+        self, outgoing: Outgoing, queue: MessageQueue, address: str, born_ms: int, start: int, result: SendResult | None
+    ) -> Op[None]:
+        over = yield from steady()
+        if self.faults.enabled:
+            self.faults.record(queue.broker_name, over - start, over, failed=result is None)
+        if self.tracer is not None:
+            self.tracer.sent(outgoing, queue, address, born_ms, born_ms + over - start, result)
+
+    def result(self, reply: Command, outgoing: Outgoing, queue: MessageQueue, address: str) -> SendResult:
+        """Return what a reply says. Raises BrokerError, and NetworkError for a broken reply."""
+        return send_result(reply, outgoing, queue, address, self.settings.namespace)
+
+    def header(self, outgoing: Outgoing, queue: MessageQueue, at: int) -> SendMessageV2:
+        settings = self.settings
+        return (SendBatchMessage if outgoing.batch else SendMessageV2)(
+            producer_group=self.group,
+            topic=outgoing.topic,
+            default_topic=settings.create_topic_key,
+            default_topic_queue_nums=settings.default_topic_queue_count,
+            queue_id=queue.queue_id,
+            sys_flag=outgoing.sys_flag,
+            born_timestamp=at,
+            flag=outgoing.flag,
+            properties=outgoing.properties,
+            reconsume_times=outgoing.reconsume_times,
+            unit_mode=False,
+            max_reconsume_times=outgoing.reconsume_max,
+            batch=outgoing.batch,
+            broker_name=queue.broker_name,
+        )
+
+    def broker_address(self, topic: str, broker_name: str) -> Op[str]:
+        """Return where a broker that holds a topic is asked. Raises NetworkError, NoRoute."""
+        self._check_running()
+        yield from self._publish_info(wrap(topic, self.settings.namespace))
+        return (yield from self._address(MessageQueue(wrap(topic, self.settings.namespace), broker_name, 0)))
+
+    def _known_address(self, queue: MessageQueue) -> str | None:
+        address = self.routes.master(queue.broker_name)
+        return vip_address(address) if address and self.settings.vip_channel else address
+
+    def _address(self, queue: MessageQueue) -> Op[str]:
+        if self.routes.master(queue.broker_name) is None:
+            yield from self.routes.master_or_ask(queue)
+        address = self._known_address(queue)
+        if address is None:
+            raise NetworkError(f"The broker[{queue.broker_name}] not exist")
+        return address
+
+    def _moved(self, queue: MessageQueue, address: str) -> Op[str | None]:
+        """Return where a broker is now that took no connection at an address; None: nothing else is known."""
+        if self._known_address(queue) == address:
+            yield from self.routes.look_for(wrap(queue.topic, self.settings.namespace), queue.broker_name)
+        found = self._known_address(queue)
+        return found if found != address else None
+
+    def _publish_info(self, topic: str) -> Op[PublishInfo]:
+        return (yield from self.routes.publish_info(topic, self.settings.create_topic_key, self.settings.default_topic_queue_count))
+
+    def target(
+        self, message: Message, queue: MessageQueue | None, selector: Selector | None = None, key: Any = None
+    ) -> Op[MessageQueue | None]:
+        """Return the queue that the user chose, or has chosen by a selector or a key; None for any."""
+        if queue is None and selector is None and key is None:
+            return None
+        if queue is not None:
+            if unwrap(queue.topic, self.settings.namespace) != unwrap(message.topic, self.settings.namespace):
+                raise UsageError("message topic not equal with message queue topic")
+            chosen: MessageQueue | None = queue
+        else:
+            chosen = (selector or select_by_hash)((yield from self.queues(message.topic)), message, key)
+            if chosen is None:
+                raise UsageError("select message queue return null.")
+        assert chosen is not None
+        topic = wrap(message.topic, self.settings.namespace)
+        if self.routes.master(chosen.broker_name) is None:
+            yield from self._publish_info(topic)
+        return MessageQueue(topic, chosen.broker_name, chosen.queue_id)
+
+    def budget(self, timeout_ms: int | None) -> int:
+        """Return how long a send may take, ms."""
+        return self.settings.send_timeout_ms if timeout_ms is None else timeout_ms
+
+    def _check_running(self) -> None:
+        if not self.running:
+            raise NotRunning("The producer service state not OK: start it first, and send before it is closed")
+
+    def check(self, message: Message) -> None:
+        """Raise NotRunning, MessageIllegal or UsageError unless the message may be sent now."""
+        if not self.running:
+            self._check_running()
+        check_message(message, self.settings.body_bytes_max)
+        if self.settings.namespace:
+            check_sendable(wrap(message.topic, self.settings.namespace))
+
+
+# ---------------------------------------------------------------- pure
+
+
+def _why_not_together(message: Message, first: Message) -> str:
+    """Return why a message may not be in a batch with the first one of it."""
+    if message.is_delayed:
+        return "TimeDelayLevel is not supported for batching"
+    if message.topic.startswith(RETRY_PREFIX):
+        return "Retry Group is not supported for batching"
+    if message.topic != first.topic:
+        return "The topic of the messages in one batch should be the same"
+    if message.wait_store != first.wait_store:
+        return "The waitStoreMsgOK of the messages in one batch should the same"
+    return "a batch is not merged with an earlier attempt: send the message alone"
+
+
+def vip_address(address: str) -> str:
+    """Return the broker's second port, two below the first. Follows MixAll.brokerVIPChannel."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 2}"

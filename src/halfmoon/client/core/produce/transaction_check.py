@@ -1,0 +1,216 @@
+"""Checks: a broker asks what became of a half message, the user's code says it, and the answer goes back on the same connection.
+
+Holds the checks that wait, within bounds, and which function answers for which topic. Sends no half messages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, MutableMapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from halfmoon.client.core.ask import tell
+from halfmoon.client.core.consume.pull import unpacked
+from halfmoon.client.core.names import check_topic, unwrap
+from halfmoon.client.core.produce.send import Sender
+from halfmoon.client.settings import TransactionSettings
+from halfmoon.effects import Op, now, run
+from halfmoon.errors import UsageError
+from halfmoon.model import LocalTransactionState, Message, StoredMessage
+from halfmoon.wire.command import Command
+from halfmoon.wire.headers.transaction import CheckTransactionState, EndTransaction
+from halfmoon.wire.record import decode_record
+
+ANSWER_TIMEOUT_MS = 3_000
+"""For handing the answer to the network. Follows DefaultMQProducerImpl.checkTransactionState."""
+
+HELD_BYTES_MAX = 64 * 1024 * 1024
+"""Bodies of the checks that wait; beyond it a check is dropped, and the broker asks again."""
+
+CHECKERS_MAX = 10_000
+"""Topics and patterns with a function of their own; more are a mistake of the caller."""
+
+REMARK_LENGTH_MAX = 1_000
+"""Characters of an error that travel to the broker, which writes them into its log."""
+
+Local = Callable[[Message, Any], Any]
+"""Runs a local transaction: ``(message, arg)`` gives a `LocalTransactionState`, None for UNKNOWN. May be a coroutine function."""
+
+Checker = Callable[[StoredMessage], Any]
+"""Says what became of a local transaction, by the half message. As `Local` in what it may be and give."""
+
+log = logging.getLogger("halfmoon.client")
+
+
+class Listener(Protocol):
+    """Runs local transactions and says later what became of them. Both methods may be coroutine functions.
+
+    Follows TransactionListener (RocketMQ 4.7.1).
+    """
+
+    def execute(self, message: Message, arg: Any) -> Any:
+        """Run the local transaction of a half message that is stored; return a `LocalTransactionState`, None for UNKNOWN.
+
+        ``message.transaction_id`` is what `check` will know the transaction by; ``arg`` is what the sender of the message gave.
+        """
+
+    def check(self, message: StoredMessage) -> Any:
+        """Return what became of the local transaction with ``message.transaction_id``, perhaps run by another process."""
+
+
+class Running(msgspec.Struct, weakref=True):
+    """A local transaction that runs in this process, with the last check that a broker asked meanwhile."""
+
+    asked: CheckTransactionState | None = None
+
+
+class Checkers:
+    """Which function answers for which topic: the topic's own, else that of the first pattern that fits, else ``otherwise``.
+
+    Topics are the user's names. Patterns are those of a shell: ``orders_*``.
+    """
+
+    def __init__(self, otherwise: Checker | None = None) -> None:
+        self._otherwise = otherwise
+        self._by_topic: dict[str, Checker] = {}
+        self._patterns: dict[str, Checker] = {}
+
+    def __bool__(self) -> bool:
+        return self._otherwise is not None or bool(self._by_topic) or bool(self._patterns)
+
+    def add(self, topic: str, function: Checker) -> None:
+        """Have a function answer for a topic or pattern, instead of the one before. Raises UsageError."""
+        if not callable(function):
+            raise UsageError(f"a check is a function of a message, not {function!r}")
+        is_pattern = isinstance(topic, str) and any(sign in topic for sign in "*?[")
+        if not is_pattern:
+            check_topic(topic)
+        table = self._patterns if is_pattern else self._by_topic
+        if topic not in table and len(self._by_topic) + len(self._patterns) >= CHECKERS_MAX:
+            raise UsageError(f"more than {CHECKERS_MAX} topics with a check of their own; use a pattern")
+        table[topic] = function
+
+    def find(self, topic: str) -> Checker | None:
+        """Return the function that answers for a topic, or None."""
+        if (found := self._by_topic.get(topic)) is not None:
+            return found
+        return next((one for pattern, one in self._patterns.items() if fnmatchcase(topic, pattern)), self._otherwise)
+
+
+class _Check(NamedTuple):
+    address: str
+    header: CheckTransactionState
+    message: StoredMessage
+
+
+class Checks:
+    """The checks that brokers asked and that wait for an answer; up to ``check_threads`` are answered side by side.
+
+    Follows ClientRemotingProcessor.checkTransactionState and DefaultMQProducerImpl.checkTransactionState (RocketMQ 4.9.8).
+    Differs: while the local transaction still runs in this process the answer is OPEN, the user's code is not asked, and the
+    question is kept for the decision to come.
+    """
+
+    def __init__(
+        self, settings: TransactionSettings, sender: Sender, checkers: Checkers, running: MutableMapping[str, Running]
+    ) -> None:
+        self.settings = settings
+        self.group = sender.group
+        self._sender = sender
+        self._checkers = checkers
+        self._running = running
+        self._held: deque[_Check] = deque()
+        self._held_bytes = 0
+        self._busy = 0
+
+    def asked(self, address: str, command: Command) -> Op[None] | None:
+        """A broker asks: take the question and return the operation that answers, or None when one is at work already.
+
+        Raises BadHeader, BadMessage.
+        """
+        header = command.header(CheckTransactionState)
+        message = decode_record(bytes(command.body))
+        group = message.properties.get("PGROUP")
+        if group != self.group:
+            log.warning("check ignored, it is for another group: group=%s ours=%s msg_id=%s", group, self.group, message.msg_id)
+            return None
+        size = len(message.body)
+        if len(self._held) >= self.settings.check_hold_max or self._held_bytes + size > HELD_BYTES_MAX:
+            log.warning("check dropped, the broker will ask again: held=%s msg_id=%s", len(self._held), message.msg_id)
+            return None
+        self._held.append(_Check(address, header, message))
+        self._held_bytes += size
+        if self._busy >= self.settings.check_threads:
+            return None
+        self._busy += 1
+        return self._work()
+
+    def _work(self) -> Op[None]:
+        try:
+            while self._held:
+                check = self._held.popleft()
+                self._held_bytes -= len(check.message.body)
+                yield from self._answer(check)
+        finally:
+            self._busy -= 1
+
+    def _answer(self, check: _Check) -> Op[None]:
+        """Ask the user's code and tell the broker. Nothing it raises goes further."""
+        message = unpacked(check.message)
+        wire_topic = message.topic
+        message.topic = unwrap(wire_topic, self.settings.namespace)
+        state, remark = LocalTransactionState.UNKNOWN, None
+        if (running := self._running.get(message.transaction_id)) is not None:
+            running.asked = check.header
+            state = LocalTransactionState.OPEN
+            remark = "the local transaction is still running"
+        elif (checker := self._checkers.find(message.topic)) is None:
+            log.warning("check not answered, no function for the topic: topic=%s msg_id=%s", message.topic, message.msg_id)
+            return
+        else:
+            try:
+                state = state_of((yield from run(checker, message)))
+            except Exception as exc:
+                log.exception("check failed: topic=%s transaction_id=%s", message.topic, message.transaction_id)
+                remark = remark_of("checkLocalTransactionState Exception, ", exc)
+        log.info("check answered: state=%s topic=%s transaction_id=%s", state.name, message.topic, message.transaction_id)
+        try:
+            yield from tell(check.address, self._request(check, wire_topic, state), b"", ANSWER_TIMEOUT_MS, remark)
+            if (tracer := self._sender.tracer) is not None:
+                tracer.ended(message, wire_topic, message.msg_id, check.address, state, (yield from now()), from_check=True)
+        except Exception as exc:
+            log.warning("answer not sent, the broker will ask again: msg_id=%s reason=%s", message.msg_id, exc)
+
+    def _request(self, check: _Check, topic: str, state: LocalTransactionState) -> EndTransaction:
+        """Return the answer; its offsets are the question's, because a broker writes the half message anew before it asks."""
+        return EndTransaction(
+            producer_group=self.group,
+            tran_state_table_offset=check.header.tran_state_table_offset,
+            commit_log_offset=check.header.commit_log_offset,
+            commit_or_rollback=state.code,
+            msg_id=check.message.msg_id,
+            from_transaction_check=True,
+            transaction_id=check.header.transaction_id,
+            topic=topic,
+            broker_name=check.header.broker_name,
+            still_open=True if state is LocalTransactionState.OPEN else None,
+        )
+
+
+def state_of(value: Any) -> LocalTransactionState:
+    """Return what the user's code said; None is UNKNOWN. Raises UsageError for anything that is no `LocalTransactionState`."""
+    if value is None:
+        return LocalTransactionState.UNKNOWN
+    if not isinstance(value, LocalTransactionState):
+        raise UsageError(f"expected a LocalTransactionState or None, got {value!r}")
+    return value
+
+
+def remark_of(begin: str, error: BaseException) -> str:
+    """Return the text of an error for the broker's log, on one line, with a bound, and fit for UTF-8."""
+    text = f"{begin}{type(error).__name__}: {error}"[:REMARK_LENGTH_MAX]
+    return " ".join(text.split()).encode(errors="replace").decode()

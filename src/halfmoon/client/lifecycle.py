@@ -1,0 +1,125 @@
+"""The life of an asyncio client, whatever it does: its connections, its driver, its instance, from start to close."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from inspect import isgenerator
+from typing import Any, Generic, Self, TypeVar
+
+from halfmoon.client.core.instance import Instance, client_id
+from halfmoon.client.settings import (
+    ClientSettings,
+    settings_of,
+)
+from halfmoon.effects import Op
+from halfmoon.errors import NoNameServer, NotRunning, UsageError
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.connections.asyncio_connections import Connections, local_ip
+from halfmoon.runtime.drivers.asyncio_driver import THREADS, Driver
+from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.command import Command
+from halfmoon.wire.ids import UniqueIds, pack_ip
+
+S = TypeVar("S", bound=ClientSettings)
+T = TypeVar("T")
+
+CLOSE_TIMEOUT_S = 10.0
+"""Closing gives up on brokers that do not answer after this; a push consumer's wait for its listener comes on top."""
+
+
+class Client(Generic[S]):
+    """What all clients share. A subclass says how it begins and how it finishes."""
+
+    def __init__(self, settings: S, *, stable_id: bool = False, threads: int = THREADS) -> None:
+        if not settings.nameserver and (known := os.environ.get("NAMESRV_ADDR", "")):
+            settings = settings_of(type(settings), {**values_of(settings), "nameserver": known})
+        self.settings = settings
+        ip = local_ip(settings.nameserver.split(";")[0] or None)
+        process = f"{os.getpid()}#{time.monotonic_ns() + random.SystemRandom().randrange(1000)}"
+        self.client_id = client_id(ip, settings, process, stable=stable_id)
+        self._instance = Instance(settings, self.client_id, random.Random())
+        self._ids = UniqueIds(pack_ip(ip), os.getpid(), random.Random())
+        self._clock = Clock()
+        self._threads = threads
+        self._driver: Driver | None = None
+        self._state = "new"
+        self.straight: frozenset[type[Any]] = frozenset()
+        """Requests that threads of blocking clients send over connections of their own (`runtime.drivers.blocking_driver`)."""
+
+    async def start(self) -> None:
+        """Open for business: find routes, show the client to the brokers, begin what runs beside. Once in a life."""
+        if self._state != "new":
+            raise UsageError(f"The {type(self).__name__} service state not OK, maybe started once")
+        if not self.settings.nameserver:
+            raise NoNameServer("No name server address, please set it.")
+        self._state = "starting"
+        serialization = ROCKETMQ if self.settings.serialization == "ROCKETMQ" else JSON
+        self._driver = Driver(
+            Connections(
+                self._asked, serialization=serialization, opened=self._instance.connected, lost=self._instance.disconnected
+            ),
+            self._clock,
+            threads=self._threads,
+        )
+        try:
+            await self._begin(self._driver)
+        except BaseException:
+            await self._end()
+            raise
+        self._state = "running"
+
+    async def close(self) -> None:
+        """Finish what is under way, leave the brokers, close all connections. Closing again does nothing."""
+        if self._state != "running":
+            return
+        self._state = "closing"
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S + getattr(self.settings, "close_wait_ms", 0) / 1000):
+                await self._finish(self._running())
+        except TimeoutError:
+            pass
+        finally:
+            await self._end()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def _begin(self, driver: Driver) -> None:
+        raise NotImplementedError
+
+    async def _finish(self, driver: Driver) -> None:
+        raise NotImplementedError
+
+    async def _end(self) -> None:
+        self._state = "closed"
+        if self._driver is not None:
+            await self._driver.close()
+            await self._driver.connections.close()
+
+    def _knows(self, message: object) -> bool:
+        """Whether the route of a message is known, so that any thread may send it."""
+        return False
+
+    def _running(self) -> Driver:
+        if self._driver is None or self._state == "closed":
+            raise NotRunning(f"The {type(self).__name__} is not running: start it first, and use it before it is closed")
+        return self._driver
+
+    async def _run(self, operation: Op[T]) -> T:
+        return await self._running().run(operation)
+
+    def _asked(self, address: str, command: Command) -> Any:
+        answer = self._instance.asked(address, command)
+        return self._running().run(answer) if isgenerator(answer) else answer
+
+
+def values_of(settings: ClientSettings) -> dict[str, Any]:
+    """Return settings as keyword arguments."""
+    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}

@@ -1,0 +1,1 @@
+"""Check-back: how a broker learns what became of a half message of an event."""

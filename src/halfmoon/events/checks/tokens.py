@@ -1,0 +1,196 @@
+"""Token rows: how a broker's check is answered without the user writing a checker.
+
+A transactional event's own transaction writes a row (id, `PRESENT`) right after the first phase. A check looks for it in a
+transaction of its own; where there is none it writes a tombstone (same id, `TOMBSTONE`). The key lets only one of the two commit:
+
+* the tombstone committed: the original's row hits the key, it never commits: rollback, proven;
+* the row is there: its transaction committed: commit;
+* the database waits for the open original and gives up soon (`Busy`), or cannot be asked: open, the broker asks again, for as long
+  as it keeps what is undecided.
+
+Rows are removed after `KEEP_MS`. Where the row of an old event is missing it may have been removed, and nothing is proven: a check
+of an event older than half of that time stays undecided. Needs isolation of READ COMMITTED or better. Knows no driver.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from halfmoon.events.databases.database import Busy, Provider, Refused
+from halfmoon.events.databases.retention import remove_old
+from halfmoon.events.databases.tables import TOKENS, Table, TableMissing, create, migrate
+from halfmoon.model import LocalTransactionState
+
+PRESENT, TOMBSTONE = 1, 0
+KEEP_MS = 7 * 24 * 3600 * 1000
+LOCK_WAIT_MS = 500
+"""How long a check waits for the original transaction: it is asked again, and in SQLite the user's writer waits behind it."""
+
+CLEAN_EVERY_S = 3_600
+
+INSERT = f"INSERT INTO {TOKENS.name} (id, state, created_ms) VALUES (:id, :state, :created_ms)"
+_SELECT = f"SELECT state FROM {TOKENS.name} WHERE id = :id"
+
+log = logging.getLogger("halfmoon.events")
+
+
+def values(event_id: str, now_ms: int) -> dict[str, str | int]:
+    """Return the values of `INSERT` for an event, in its own transaction. It is refused (`Refused`) when a check was first."""
+    return {"id": event_id, "state": PRESENT, "created_ms": now_ms}
+
+
+def answer(
+    provider: Provider, event_id: str, published_ms: int, now_ms: int, *, keep_ms: int = KEEP_MS, lock_wait_ms: int = LOCK_WAIT_MS
+) -> LocalTransactionState:
+    """Return what became of the transaction of an event that wrote a token row.
+
+    OPEN when a later check may tell: its transaction holds the row, or the database cannot be asked now. UNKNOWN when none will.
+    ``published_ms``: when it was published, by the publisher's clock; 0 when nobody knows. Raises TableMissing, and what the
+    driver raises for what no other try will mend.
+    """
+    try:
+        if (state := _state(provider, event_id, lock_wait_ms)) is not None:
+            return _meaning(state)
+        if now_ms - published_ms > keep_ms // 2:
+            log.warning(
+                "an event is too old for its missing token row to prove anything, it stays undecided: decide it with halfmoon tx: "
+                "event_id=%s age_ms=%d",
+                event_id, now_ms - published_ms,
+            )  # fmt: skip
+            return LocalTransactionState.UNKNOWN
+        with provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
+            rows.run(INSERT, {"id": event_id, "state": TOMBSTONE, "created_ms": now_ms})
+        return LocalTransactionState.ROLLBACK
+    except Refused:
+        return _again(provider, event_id, lock_wait_ms)
+    except Busy as busy:
+        log.info("a check of an event is undecided, its transaction may be open: event_id=%s error=%s", event_id, busy)
+        return LocalTransactionState.OPEN
+
+
+def _again(provider: Provider, event_id: str, lock_wait_ms: int) -> LocalTransactionState:
+    """The key was taken while we wrote: by the original, or by another check."""
+    try:
+        state = _state(provider, event_id, lock_wait_ms)
+    except Busy:
+        return LocalTransactionState.OPEN
+    return LocalTransactionState.OPEN if state is None else _meaning(state)
+
+
+def _state(provider: Provider, event_id: str, lock_wait_ms: int) -> int | None:
+    with provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
+        found = rows.all(_SELECT, {"id": event_id})
+    return int(found[0][0]) if found else None
+
+
+def _meaning(state: int) -> LocalTransactionState:
+    return LocalTransactionState.COMMIT if state == PRESENT else LocalTransactionState.ROLLBACK
+
+
+# ---------------------------------------------------------------- the tables
+
+
+def create_tables(provider: Provider, tables: Sequence[Table] = (TOKENS,)) -> None:
+    """Make the tables that are not there, and bring those of an older form up to date, each in transactions of its own.
+
+    Raises Busy, and what the database refuses with.
+    """
+    for table in tables:
+        try:
+            _create(provider, table)
+        except Exception:
+            if not exists(provider, table):  # somebody may have made it at the same time, which PostgreSQL refuses
+                raise
+
+
+def _create(provider: Provider, table: Table) -> None:
+    with provider.fresh(lock_wait_ms=10_000) as rows:
+        for statement in create(table, rows.dialect):
+            rows.run(statement)
+    if not exists(provider, table):
+        with provider.fresh(lock_wait_ms=10_000) as rows:
+            for statement in migrate(table, rows.dialect):
+                rows.run(statement)
+        log.info("a table of an older form was brought up to date: table=%s", table.name)
+
+
+def exists(provider: Provider, table: Table = TOKENS) -> bool:
+    """Return whether a table is there in today's form. Raises Busy."""
+    try:
+        look_for(provider, table)
+    except TableMissing:
+        return False
+    return True
+
+
+def look_for(provider: Provider, table: Table) -> None:
+    """Raise TableMissing for a table that is not there, TableOutdated for one of an older form. Raises Busy."""
+    with provider.fresh() as rows:
+        rows.all(f"SELECT {', '.join(one.name for one in table.columns)} FROM {table.name} WHERE 1 = 0")
+
+
+def require(provider: Provider, tables: Sequence[Table] = (TOKENS,)) -> None:
+    """Raise as `look_for` for a table that is not there as it should. A database that cannot be asked now is left in peace."""
+    for table in tables:
+        try:
+            look_for(provider, table)
+        except Busy as busy:
+            log.warning("a table could not be looked for: table=%s error=%s", table.name, busy)
+
+
+# ---------------------------------------------------------------- removal
+
+
+def purge(provider: Provider, now_ms: int, *, keep_ms: int = KEEP_MS) -> int:
+    """Remove the rows that are older than ``keep_ms``, step by step, and return how many. Raises Busy."""
+    return remove_old(provider, TOKENS, "created_ms", now_ms, keep_ms)
+
+
+class Cleaning:
+    """Removes old rows in the background: soon after `start`, then once an hour. One for each publisher of a process."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        keep_ms: int = KEEP_MS,
+        every_s: float = CLEAN_EVERY_S,
+        first_s: float | None = None,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """``first_s``: when it cleans first; None: at a random time within ten minutes, so that many processes spread."""
+        self._provider = provider
+        self._keep_ms = keep_ms
+        self._every_s = every_s
+        self._first_s = random.uniform(10, 600) if first_s is None else first_s
+        self._clock_ms = clock_ms
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin. Again, it does nothing."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="halfmoon-tokens", daemon=True)
+            self._thread.start()
+
+    def close(self, wait_s: float = 3) -> None:
+        """End, waiting at most so long for what is under way. Again, it does nothing."""
+        self._ended.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(wait_s)
+
+    def _run(self) -> None:
+        wait_s = self._first_s
+        while not self._ended.wait(wait_s):
+            wait_s = self._every_s
+            try:
+                removed = purge(self._provider, self._clock_ms(), keep_ms=self._keep_ms)
+            except Exception as error:
+                log.warning("old token rows could not be removed, tried again later: error=%r", error)
+                continue
+            if removed:
+                log.info("old token rows removed: count=%d", removed)

@@ -1,0 +1,71 @@
+"""What a publisher asks of the database in which its transactions run. Providers carry it out; nothing here is SQL of a dialect.
+
+A provider binds the transactions it sees to their contexts (`halfmoon.events.context`), and runs the few statements of
+`halfmoon.events.databases.tables`: in the user's own transaction, or in a short one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from halfmoon.events.context import LocalTransaction
+
+Values = Mapping[str, Any]
+"""The values of a statement's ``:name`` places: texts, ints, bytes, None."""
+
+
+class Refused(Exception):
+    """The database refused a row because one of its key is there. The transaction may be unusable now."""
+
+
+class Busy(Exception):
+    """The database could not say now: a lock is held, or the connection failed. Another try later may help."""
+
+
+class Rows(Protocol):
+    """Runs statements in one transaction.
+
+    ``:name`` marks a value; ``dialect`` is ``sqlite``, ``postgresql``, ``mysql`` or another.
+    """
+
+    dialect: str
+
+    def run(self, statement: str, values: Values | None = None) -> int:
+        """Run a statement and return the number of rows it touched. Raises Refused, Busy, and what the driver raises else."""
+
+    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
+        """Run a query and return its rows. Raises Busy, and what the driver raises else."""
+
+
+class Provider(Protocol):
+    """Knows the transactions of one data source. Safe to use from many threads."""
+
+    @property
+    def dialect(self) -> str:
+        """The database's, as `Rows.dialect`."""
+
+    @property
+    def ways(self) -> str:
+        """How a publish says which transaction it belongs to, in words: what `NoTransaction` tells."""
+
+    def current(self, handle: object = None) -> LocalTransaction | None:
+        """Return the transaction that is active in this context (of ``handle``, such as a session, where given); None for none.
+
+        A session or connection that has had no statement yet counts when it is the only one that can be meant; its transaction
+        begins here, then. Raises AmbiguousTransaction; TransactionEnded for a handle whose transaction has ended; UsageError for
+        one of another kind.
+        """
+
+    def rows(self, transaction: LocalTransaction) -> Rows:
+        """Return what runs statements inside a transaction that is active, with its commit."""
+
+    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
+        """As ``rows(transaction).run(…)`` for transactions of an event loop."""
+
+    def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
+        """Return a block with a transaction of its own: committed at its end, rolled back by an exception.
+
+        Waits for locks of others at most so long; then Busy is raised.
+        """

@@ -1,0 +1,1 @@
+"""Events as messages: payloads as bytes, and which property holds what."""

@@ -1,0 +1,1 @@
+"""Drivers: they run operations (generators over `halfmoon.effects`) on asyncio, or in the thread that asks."""

@@ -1,0 +1,221 @@
+"""Runs operations on asyncio: carries out what a generator of `halfmoon.effects` asks for. Knows no operation."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from halfmoon.effects import Aside, Call, Gather, Now, Op, Run, Signal, Sleep, Spawn, Steady, Tell, Wait
+from halfmoon.runtime.connections.asyncio_connections import Connections
+
+T = TypeVar("T")
+
+THREADS = 20
+"""Threads for the user's plain functions, unless told otherwise. Follows consumeThreadMax."""
+
+log = logging.getLogger("halfmoon.runtime")
+
+
+class Time(Protocol):
+    """What tells the time (`halfmoon.runtime.clock.Clock`)."""
+
+    def now(self) -> int:
+        """Milliseconds since the epoch, never stepping back."""
+
+    def steady(self) -> int:
+        """Milliseconds that no setting of the clock moves."""
+
+
+class Handle:
+    """A spawned operation."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+
+    def cancel(self) -> None:
+        """Stop the operation where it waits."""
+        self._task.cancel()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._task.done()
+
+    async def ended(self) -> None:
+        """Wait until it has ended; its error, if any, was logged."""
+        await asyncio.wait([self._task])
+
+
+class Driver:
+    """Runs operations over connections and a clock, in the running event loop.
+
+    ``threads`` bounds the pool in which plain functions of the user run; further ones wait for a free thread.
+    """
+
+    def __init__(self, connections: Connections, clock: Time, *, threads: int = THREADS) -> None:
+        self.connections = connections
+        self.clock = clock
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self, operation: Op[T], begun: Any = None) -> T:
+        """Drive an operation to its end; return its result or raise its error. Cancelling throws into the operation.
+
+        ``begun`` is what an operation asks for that another driver began; None: it has not begun.
+        """
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            if begun is not None:
+                effect, begun = begun, None
+            else:
+                try:
+                    effect = operation.send(value) if error is None else operation.throw(error)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
+            value = error = None
+            try:
+                if type(effect) is Call:
+                    value = await self.connections.call(effect.address, effect.request, effect.body, effect.timeout_ms)
+                elif type(effect) is Now:
+                    value = self.clock.now()
+                elif type(effect) is Steady:
+                    value = self.clock.steady()
+                else:
+                    value = await _DO[type(effect)](self, effect)
+            except BaseException as exc:
+                error = exc
+
+    def spawn(self, operation: Op[Any], name: str = "", begun: Any = None) -> Handle:
+        """Start an operation that goes on by itself, or go on with one (see `run`); its error is logged."""
+        task = asyncio.get_running_loop().create_task(self.run(operation, begun), name=name or None)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return Handle(task)
+
+    async def close(self) -> None:
+        """Cancel everything spawned and wait for it; let the threads go without waiting for the user's code in them."""
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    # ------------------------------------------------------------ inside
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            log.error("operation failed: name=%s", task.get_name(), exc_info=exc)
+
+    async def _tell(self, effect: Tell) -> None:
+        await self.connections.tell(effect.address, effect.request, effect.body, effect.timeout_ms, effect.remark)
+
+    async def _sleep(self, effect: Sleep) -> None:
+        await asyncio.sleep(effect.ms / 1000)
+
+    async def _gather(self, effect: Gather) -> list[Any]:
+        return await asyncio.gather(*[self.run(operation) for operation in effect.operations], return_exceptions=True)
+
+    async def _spawn(self, effect: Spawn) -> Handle:
+        return self.spawn(effect.operation, effect.name)
+
+    async def _run(self, effect: Run) -> Any:
+        if _is_async(effect.function):
+            return await effect.function(*effect.arguments)
+        return await self._in_thread(effect.function, *effect.arguments)
+
+    async def _aside(self, effect: Aside) -> Any:
+        if not _is_async(effect.function):
+            return await self._in_thread(_at_once, _calls(effect.operation, self.clock, awaited=False))
+        await asyncio.sleep(0)  # functions that never wait let others have their turn between two operations
+        return await _calls(effect.operation, self.clock, awaited=True)
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="halfmoon-run")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+    async def _wait(self, effect: Wait) -> bool:
+        return await wait_signal(effect.signal, effect.timeout_ms)
+
+
+async def wait_signal(signal: Signal, timeout_ms: int | None) -> bool:
+    """Wait until the signal fires or the time is over; return whether it fired. For one event loop."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[bool] = loop.create_future()
+
+    def settle(fired: bool) -> None:
+        if not future.done():
+            future.set_result(fired)
+
+    def wake() -> None:
+        settle(True)
+
+    if signal.subscribe(wake):
+        return True
+    timer = loop.call_later(timeout_ms / 1000, settle, False) if timeout_ms is not None else None
+    try:
+        return await future
+    finally:
+        signal.unsubscribe(wake)
+        if timer is not None:
+            timer.cancel()
+
+
+async def _calls(operation: Op[T], clock: Time, *, awaited: bool) -> T:
+    """Drive an operation that calls the user's code and asks for the time, and wait for nothing but functions that are awaited."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            effect = operation.send(value) if error is None else operation.throw(error)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        value = error = None
+        kind = type(effect)
+        try:
+            if kind is Steady:
+                value = clock.steady()
+            elif kind is Now:
+                value = clock.now()
+            elif kind is Run:
+                value = effect.function(*effect.arguments)
+                if awaited:
+                    value = await value
+            else:
+                raise TypeError(f"{effect!r} cannot be done aside")
+        except BaseException as exc:
+            error = exc
+
+
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing, in any thread."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits")
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+_DO: dict[type[Any], Callable[[Driver, Any], Any]] = {
+    Tell: Driver._tell,
+    Sleep: Driver._sleep,
+    Gather: Driver._gather,
+    Spawn: Driver._spawn,
+    Run: Driver._run,
+    Aside: Driver._aside,
+    Wait: Driver._wait,
+}

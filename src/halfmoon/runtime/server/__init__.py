@@ -1,0 +1,1 @@
+"""Servers: a core on sockets, its timer, its threads and its signals."""

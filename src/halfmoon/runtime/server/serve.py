@@ -1,0 +1,458 @@
+"""Runs a server core on asyncio (uvloop where it is installed): sockets, one timer, threads for `Work`, signals.
+
+The unit of work is a turn of the event loop: bytes are handed to ``core.feed`` as they come, one ``core.commit`` a turn handles
+what all connections brought, and one write a connection goes out. While a single connection brings bytes, its turn comes at
+once. Knows nothing of frames: idle connections, bad bytes and refusals are the core's business; slow readers and too many
+connections are handled here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+from os import write
+from typing import Any, Protocol, cast
+
+from halfmoon.effects import Close, Start, Work, Write
+from halfmoon.ports import Core
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.server.addresses import address_text, bound_socket
+from halfmoon.runtime.server.busy_polling import BUSY_POLL_US, Awake
+from halfmoon.runtime.server.listening import Listening
+from halfmoon.runtime.server.loop import run_loop
+from halfmoon.runtime.server.null_core import Gone
+from halfmoon.runtime.server.signals import STOP_MS, Address, run_until_signal
+from halfmoon.runtime.server.supervised import watched
+
+__all__ = ["STOP_MS", "Address", "Server", "run_loop", "run_until_signal"]
+
+log = logging.getLogger("halfmoon.serve")
+
+CONNECTIONS_MAX = 10_000
+"""Connections of one server. Each costs a descriptor and some kilobytes; beyond it a new one is closed at once."""
+
+WRITE_HIGH_BYTES = 1024 * 1024
+"""Unsent bytes of one connection at which we stop reading from it, so that it gets no more answers to fall behind with."""
+
+WRITE_LOW_BYTES = 256 * 1024
+"""Unsent bytes at which reading goes on."""
+
+WRITE_MAX_BYTES = 64 * 1024 * 1024
+"""Unsent bytes at which a connection is cut: four of the largest frames, which only pushed or pipelined answers can pile up."""
+
+JOIN_MAX_BYTES = 64 * 1024
+"""Pieces that together are smaller are joined before writing: a copy costs less than handing over many pieces."""
+
+CLOSING_MS = 5_000
+"""How long a closing connection may take to receive what was written to it."""
+
+TIMER_MAX_MS = 1_000
+"""Longest single sleep: so late, at most, a step of the system's clock is noticed where nobody asks for anything."""
+
+STEP_MS = 250
+"""The core is told of a step of the clock of so much, or of as much that small ones and a clock held back come to together.
+
+By less than this what lasts is cut or drawn out. Telling costs some milliseconds with 10,000 connections; a clock that is held
+back comes to it twice a second.
+"""
+
+_STEP_NS = STEP_MS * 1_000_000
+
+STEP_SAID_MS = 1_000
+"""Smaller steps are nothing to be told of in the log."""
+
+HELD_AGAIN_S = 60.0
+"""A clock that is held back comes to another step twice a second; after so long without one it was set back anew."""
+
+TIMER_SLACK_MS = 16
+"""How much later than the core wants the timer may ring. A turn that leaves it set for so soon need not ask: asking all services
+of a broker costs a tenth of a turn that holds one small send."""
+
+WORK_THREADS = 4
+"""Threads for `Work`: they only wait for the device."""
+
+
+class OperationDriver(Protocol):
+    """What drives operations on this event loop: `halfmoon.runtime.drivers.asyncio_driver.Driver`."""
+
+    def spawn(self, operation: Any, name: str = "") -> Any:
+        """Start an operation that goes on by itself."""
+
+    def run(self, operation: Any) -> Coroutine[Any, Any, Any]:
+        """Drive an operation to its end."""
+
+
+class Server:
+    """A core with sockets.
+
+    ``listeners`` are pairs of host and port; port 0 takes a free one. A core that must know its port may be set as ``core`` between
+    `bind` and `start`. ``driver`` carries out `Start` and the operations of a clean stop; without one the core must leave none.
+    ``busy_poll_us``: see `halfmoon.runtime.server.busy_polling`.
+    All methods belong to one event loop.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        listeners: Sequence[Address],
+        clock: Clock,
+        driver: OperationDriver | None = None,
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+        write_max_bytes: int = WRITE_MAX_BYTES,
+        busy_poll_us: int = BUSY_POLL_US,
+    ) -> None:
+        self.busy_poll_us = busy_poll_us
+        self.core, self.listeners, self.clock, self.driver = core, list(listeners), clock, driver
+        self.connections_max, self.write_max_bytes = connections_max, write_max_bytes
+        self.bound: list[Address] = []
+        self.feed = core.feed
+        self._sockets: list[socket.socket] = []
+        self._listening: Listening | None = None
+        self._connections: dict[int, _Connection] = {}
+        self._numbers = count(1)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._turn_is_due = False
+        self._last_fed = 0
+        self._works_running = 0
+        self._works_done = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = self._due_ms = 0
+        self._ahead_ns = clock.ahead_ns
+        self._held_s: float | None = None
+        self._background: set[Any] = set()
+
+    # ------------------------------------------------------------ life
+
+    async def bind(self) -> list[Address]:
+        """Take the ports without listening yet, and return the addresses really bound, so that a core can be told them first.
+
+        Raises:
+            OSError: an address is in use or not ours.
+        """
+        if not self._sockets:
+            try:
+                for host, port in self.listeners:
+                    await self.take(host, port)
+            except OSError:
+                self._close_sockets()
+                raise
+        return self.bound
+
+    async def take(self, host: str, port: int) -> Address:
+        """Take one more port before the start, and return the address really bound. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self._sockets.append(bound_socket(found))
+        self.bound.append(cast(Address, self._sockets[-1].getsockname()[:2]))
+        return self.bound[-1]
+
+    async def start(self) -> list[Address]:
+        """Listen, start the core and return the addresses really bound. Raises OSError."""
+        await self.bind()
+        self.feed = self.core.feed
+        self._loop = asyncio.get_running_loop()
+        self.awake = Awake(self._loop.call_soon, busy_poll_us=self.busy_poll_us)
+        self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="halfmoon-work")
+        for sock in self._sockets:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that end stand in no later start's way
+        self._listening = Listening(
+            self._loop, self._sockets, lambda: _Connection(self), lambda: len(self._connections), self.connections_max
+        )
+        self.core.start(self._now())
+        self.wake()
+        return self.bound
+
+    async def stop(self, within_ms: int = STOP_MS) -> None:
+        """Stop cleanly: no new connections, the core's last operations driven to their end, its last works done, all closed.
+
+        After ``within_ms`` what is not done is left. A server that never started only gives its ports back.
+        """
+        if self._loop is None:
+            self._close_sockets()
+            return
+        if self._listening is not None:
+            self._listening.close()
+        self._sockets.clear()
+        deadline = self._loop.time() + within_ms / 1000
+        operations = self.core.stop(self._now())
+        self._turn()
+        if operations:
+            assert self.driver is not None, "a core that leaves operations needs a driver"
+            endings = [asyncio.ensure_future(self.driver.run(watched(operation, self.wake))) for operation in operations]
+            done, pending = await asyncio.wait(endings, timeout=deadline - self._loop.time())
+            for task in pending:
+                task.cancel()
+            for task in done:
+                if not task.cancelled() and task.exception() is not None:
+                    log.error("an operation of the clean stop failed", exc_info=task.exception())
+        self._turn()
+        while self._works_running and self._loop.time() < deadline:
+            self._works_done.clear()
+            try:
+                await asyncio.wait_for(self._works_done.wait(), deadline - self._loop.time())
+            except TimeoutError:
+                break
+        await self._close_connections()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._pool is not None:
+            self._pool.shutdown(wait=not self._works_running, cancel_futures=True)
+
+    async def abort(self) -> None:
+        """End as a killed process does: the core hears nothing more. A server that never started gives its ports back."""
+        self.core = Gone()
+        await self.stop(0)
+
+    async def run(self, ready: Callable[[list[Address]], None] | None = None) -> None:
+        """Start, tell ``ready`` the bound addresses, and stop cleanly at the first SIGTERM or SIGINT, at once at the second."""
+        await run_until_signal([self], (lambda bound: ready(bound[0])) if ready is not None else None)
+
+    async def _close_connections(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.transport.close()
+        for _ in range(100):  # what was written may still be on its way out
+            if not self._connections:
+                return
+            await asyncio.sleep(0.01)
+        for connection in list(self._connections.values()):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+        self._sockets.clear()
+        self.bound.clear()
+
+    # ------------------------------------------------------------ turns
+
+    def wake(self) -> None:
+        """See to it that a turn comes: whoever changed the core from outside a turn calls this."""
+        if not self._turn_is_due and self._loop is not None:
+            self._turn_is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _now(self) -> int:
+        """Return the time, after the core was told when the clock was set since the last."""
+        clock = self.clock
+        now = clock.now()
+        if not -_STEP_NS < clock.ahead_ns - self._ahead_ns < _STEP_NS:
+            by_ms = (clock.ahead_ns - self._ahead_ns) // 1_000_000
+            self._ahead_ns += by_ms * 1_000_000
+            self._stepped(by_ms)
+        return now
+
+    def _stepped(self, by_ms: int) -> None:
+        assert self._loop is not None
+        if by_ms >= STEP_SAID_MS:
+            log.warning("the system's clock was set forward by %.1f s: nothing ends by it but what waits for a date", by_ms / 1000)
+        elif by_ms < 0:
+            said, self._held_s = self._held_s, self._loop.time()
+            if said is None or self._held_s - said > HELD_AGAIN_S:
+                log.warning("the system's clock was set back: dates go on at half speed until it has caught up")
+        try:
+            self.core.stepped(by_ms)
+        except Exception:
+            log.exception("a step of the clock failed in the core")
+        if self._timer is not None:  # it was set for another time of day
+            self._timer.cancel()
+            self._timer = None
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        now = self._now()
+        try:
+            while self.core.commit(now):
+                self._carry_out(now)
+        except Exception:  # our own mistake: the other connections shall not feel it
+            log.exception("a turn of the core failed")
+        self._carry_out(now)
+
+    def _ring(self) -> None:
+        self._timer = None
+        now = self._now()
+        if now >= self._due_ms:
+            try:
+                self.core.tick(now)
+            except Exception:
+                log.exception("a tick of the core failed")
+        self._carry_out(now)
+
+    def _set_timer(self, now: int) -> None:
+        """Keep one timer that rings when the core wants, or a little off: early is harmless and saves setting it each turn."""
+        due = self.core.due()
+        if due is None or (self._timer is not None and self._timer_ms <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._loop is not None
+        wait_ms = min(max(due - now, 0), TIMER_MAX_MS)
+        self._timer_ms, self._due_ms = now + wait_ms, due
+        self._timer = self._loop.call_later(wait_ms / 1000, self._ring)
+
+    # ------------------------------------------------------------ effects
+
+    def _carry_out(self, now: int) -> None:
+        connections = self._connections
+        more = True
+        while more:  # the end of a work may leave more; a write never does
+            more = False
+            for effect in self.core.effects():
+                kind = type(effect)
+                if kind is Write:
+                    if (connection := connections.get(effect.peer)) is not None:  # type: ignore[union-attr]
+                        connection.write(effect.pieces)  # type: ignore[union-attr]
+                elif kind is Work:
+                    more |= self._work(cast("Work[Any]", effect))
+                elif kind is Close:
+                    if (connection := connections.get(effect.peer)) is not None:  # type: ignore[union-attr]
+                        connection.close(effect.reason)  # type: ignore[union-attr]
+                else:
+                    self._start(cast(Start, effect))
+        if self._timer is None or self._timer_ms - now > TIMER_SLACK_MS:
+            self._set_timer(now)
+
+    def _start(self, start: Start) -> None:
+        assert self.driver is not None, "a core that starts operations needs a driver"
+        handle = self.driver.spawn(watched(start.operation, self.wake), start.name)
+        if isinstance(handle, asyncio.Future):  # the loop itself keeps only weak references to tasks
+            self._background.add(handle)
+            handle.add_done_callback(self._background.discard)
+
+    def _work(self, work: Work[Any]) -> bool:
+        """Run a work here, or hand it to a thread; return whether it has ended."""
+        if work.inline or self._pool is None:
+            self._finish(work, _outcome(work))
+            return True
+        self._works_running += 1
+        self._pool.submit(self._work_in_thread, work)
+        return False
+
+    def _work_in_thread(self, work: Work[Any]) -> None:
+        outcome = _outcome(work)
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._worked, work, outcome)
+        except RuntimeError:
+            log.warning("the event loop ended before a work was done: %s", work.name)
+
+    def _worked(self, work: Work[Any], outcome: Any) -> None:
+        self._works_running -= 1
+        self._finish(work, outcome)
+        self._carry_out(self._now())
+        if not self._works_running:
+            self._works_done.set()
+
+    def _finish(self, work: Work[Any], outcome: Any) -> None:
+        try:
+            work.done(outcome, self._now())
+        except Exception:
+            log.exception("the end of a work failed: %s", work.name)
+
+    # ------------------------------------------------------------ connections
+
+    def _accept(self, connection: _Connection) -> int:
+        """Number a new connection."""
+        peer = next(self._numbers)
+        self._connections[peer] = connection
+        return peer
+
+    def _drop(self, peer: int) -> None:
+        if self._connections.pop(peer, None) is not None:
+            self.core.lost(peer, self._now())
+            self.wake()
+
+
+class _Connection(asyncio.Protocol):
+    """One accepted connection; the hot path of reading is `data_received`."""
+
+    __slots__ = ("_feed", "_file", "_is_slow", "peer", "server", "transport")
+
+    def __init__(self, server: Server) -> None:
+        self.server, self._feed = server, server.feed
+        self.peer = 0
+        self._is_slow = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._file = transport.get_extra_info("socket").fileno()
+        server = self.server
+        peer = self.peer = server._accept(self)
+        self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        server.core.connected(peer, address_text(transport.get_extra_info("peername")), server._now())
+        server.wake()
+
+    def data_received(self, data: bytes) -> None:
+        peer, server = self.peer, self.server
+        self._feed(peer, data)
+        if server._turn_is_due:
+            return
+        if server._last_fed == peer:  # it is alone: nothing to wait for, and a round of the loop costs as much as its request
+            server._turn()
+            server.awake.answered()
+        else:
+            server._last_fed = peer
+            server.wake()
+
+    def eof_received(self) -> bool:
+        """The other side sends no more, but may still read: answer what it sent before, then close."""
+        self.server.wake()
+        asyncio.get_running_loop().call_soon(self.close, "end of stream")
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server._drop(self.peer)
+
+    def pause_writing(self) -> None:
+        self._is_slow = True
+        with suppress(RuntimeError):  # it is closing
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_slow = False
+        with suppress(RuntimeError):
+            self.transport.resume_reading()
+
+    def write(self, pieces: Sequence[Any]) -> None:
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if len(pieces) > 1 and sum(map(len, pieces)) > JOIN_MAX_BYTES:
+            transport.writelines(pieces)
+        else:
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            sent = 0
+            if len(data) <= JOIN_MAX_BYTES and not transport.get_write_buffer_size():
+                try:  # at once: the loop would write behind all that this turn still does
+                    sent = write(self._file, data)
+                except OSError:
+                    pass  # it takes no more now, or is gone, which the transport finds out
+            if sent < len(data):
+                transport.write(memoryview(data)[sent:] if sent else data)
+        if self._is_slow and transport.get_write_buffer_size() > self.server.write_max_bytes:
+            log.warning("peer %d does not read, over %d bytes wait for it: cut", self.peer, self.server.write_max_bytes)
+            transport.abort()
+
+    def close(self, reason: str) -> None:
+        """Close once what was written is sent, or by force when that takes too long."""
+        transport = self.transport
+        if transport.is_closing():
+            return
+        log.debug("peer %d closed: %s", self.peer, reason)
+        transport.close()
+        if transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(CLOSING_MS / 1000, transport.abort)
+
+
+def _outcome(work: Work[Any]) -> Any:
+    try:
+        return work.run()
+    except Exception as exc:
+        return exc

@@ -1,0 +1,1 @@
+"""The sink: tables as topics."""

@@ -1,0 +1,301 @@
+"""The sink ``exactly-once``: what tasks sent becomes visible once for each batch, whole, when Spark's commit says so.
+
+A task PREPAREs its rows at the brokers, where nobody sees them. The driver's commit has each broker VOTE that it holds them whole,
+DECIDEs once which attempts the batch is made of, and has them APPLYed. Whatever runs again after the decision (a task, a commit,
+the whole batch) finds it made and adds nothing. Who talks to the brokers is given: `halfmoon.client.batches`, or a test's own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from secrets import token_hex
+from typing import Protocol
+from zlib import crc32
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from halfmoon.client.batches import Attempts, BatchName, Decision, Stored, batch_transactions
+from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
+from halfmoon.model import MessageQueue
+from halfmoon.spark.gc_freeze import spare_imports
+from halfmoon.spark.sink.encode import Ids, Piece, pieces_of
+from halfmoon.spark.sink.options import SinkOptions, encoding_of, sys_flag_of
+from halfmoon.spark.sink.target_queues import Targets
+from halfmoon.wire.bodies.batches import BatchPromise, sum_of
+
+log = logging.getLogger("halfmoon.spark")
+
+UNKNOWN = "rows of a decision that was lost"
+"""The digest with which a coordinator is asked for a decision that it must have: where it has none, a repeat fails by it again."""
+
+
+class Transactions(Protocol):
+    """Talks to the brokers, with retries; every call may be made again. `halfmoon.client.batches.BatchTransactions` does."""
+
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues that messages of a topic may go to, sorted."""
+
+    def prepare(
+        self, batch: BatchName, attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes, *,
+        sys_flag: int = 0,
+    ) -> Future[Stored]:  # fmt: skip
+        """Begin to send a piece to a queue's broker; ``sys_flag`` says how its bodies are compressed."""
+
+    def vote(self, batch: BatchName, broker: str, coordinator: str, attempts: Attempts) -> str | None:
+        """Ask a broker whether it holds attempts whole, on its device. Return None, or why not."""
+
+    def decide(self, batch: BatchName, coordinator: str, parts: Mapping[str, Attempts], digest: str) -> Decision:
+        """Decide which attempts a batch is made of, or learn what was decided before."""
+
+    def apply(self, batch: BatchName, broker: str, coordinator: str, attempts: Attempts) -> None:
+        """Have a broker publish its part of a decision; return once it has."""
+
+    def abort(self, batch: BatchName, broker: str, attempts: Attempts) -> object:
+        """Tell a broker that attempts will not be decided."""
+
+
+class NotDecided(HalfmoonError):
+    """A batch could not be decided; nothing of it is visible, and it may be run again."""
+
+    retry = True
+
+
+@dataclass
+class Prepared(WriterCommitMessage):
+    """What a task says when it is done: O(brokers), whatever the rows.
+
+    ``checksums`` and ``counts`` by broker name; ``too_large`` rows went as dead letters; ``crc_sum`` is that of all
+    rows, None where nobody asks for it.
+    """
+
+    batch: BatchName
+    attempt: str
+    rows: int = 0
+    decided: bool = False
+    coordinators: frozenset[str] = frozenset()
+    counts: dict[str, int] = field(default_factory=dict)
+    checksums: dict[str, int] = field(default_factory=dict)
+    crc_sum: int | None = None
+    too_large: int = 0
+
+    def parts(self) -> dict[str, BatchPromise]:
+        """Return what each broker was promised."""
+        return {broker: BatchPromise(self.counts[broker], self.checksums[broker]) for broker in sorted(self.counts)}
+
+
+def crc_sum(batch: pa.RecordBatch) -> int:
+    """Return the sum of the CRC32 of rows: of their bodies, and of keys, tags and properties where they have any."""
+    crcs = list(map(crc32, batch.column("body").cast(pa.binary()).to_pylist()))
+    beside = [batch.column(name).to_pylist() for name in _BESIDE if name in batch.schema.names]
+    for number, values in enumerate(zip(*beside, strict=True)):
+        if any(values):
+            text = repr([sorted(value) if isinstance(value, list) else value or "" for value in values])
+            crcs[number] = crc32(text.encode("utf-8", "surrogatepass"), crcs[number])
+    return sum(crcs)
+
+
+_BESIDE = ("keys", "tags", "properties")
+"""Columns that tell rows apart, beside the body."""
+
+
+def transactions_of(options: SinkOptions) -> Transactions:
+    """Return this process's client for these options; made at its first call, and kept."""
+    return batch_transactions(
+        nameserver=options.endpoints,
+        namespace=options.namespace,
+        request_timeout_ms=options.request_timeout,
+        retries_max=options.retries,
+        transaction_timeout_ms=options.transaction_timeout,
+    )
+
+
+def prepare(
+    transactions: Transactions, options: SinkOptions, batch: BatchName, partition: int, batches: Iterable[pa.RecordBatch]
+) -> Prepared:
+    """Send the rows of a task to brokers that keep them unseen; return what the commit needs to know.
+
+    Raises:
+        MessageIllegal, UsageError: a row cannot be sent. NoRoute, NetworkError, BrokerError: brokers failed too often, or for good.
+    """
+    spare_imports()
+    preparing = _Preparing(transactions, options, batch, partition)
+    try:
+        for rows in batches:
+            preparing.rows(rows)
+        return preparing.finish()
+    except (NetworkError, NoRoute) as exc:
+        exc.add_note(
+            "nothing of the batch is visible: are name server and brokers up, and is the topic there? Started again, a stream goes "
+            f"on where it stands. Now a task fails after {options.retries} retries; the option retries has it wait longer"
+        )
+        raise
+    finally:
+        preparing.leave()
+
+
+class _Preparing:
+    """One attempt of one task."""
+
+    def __init__(self, transactions: Transactions, options: SinkOptions, batch: BatchName, partition: int) -> None:
+        self._transactions, self._options, self._partition = transactions, options, partition
+        self._said = Prepared(batch, token_hex(16), crc_sum=0 if options.strict_replay else None)
+        self._ids = Ids.of(*batch, partition)
+        self._sys_flag = sys_flag_of(options)
+        self._queues = Targets(transactions.queues)
+        self._encoding = replace(encoding_of(options, self._queues, partition), repeat=False, delayed_alone=False)
+        self._waiting: deque[tuple[str, int, Future[Stored]]] = deque()
+        self._next: dict[MessageQueue, int] = {}
+        self._pieces = 0
+
+    def rows(self, batch: pa.RecordBatch) -> None:
+        """Send rows, unless the batch is decided; then they only count."""
+        if self._said.crc_sum is not None:
+            self._said.crc_sum += crc_sum(batch)
+        if not self._said.decided:
+            for piece in pieces_of(batch, self._ids, self._said.rows, self._encoding):
+                self._send(piece)
+                if self._said.decided:
+                    break
+        self._said.rows += batch.num_rows
+
+    def finish(self) -> Prepared:
+        """Wait for all answers."""
+        while self._waiting:
+            self._answered()
+        self._said.too_large = self._encoding.dead.count if self._encoding.dead else 0
+        return self._said
+
+    def leave(self) -> None:
+        """Give up what is under way, where something failed."""
+        while self._waiting:
+            self._waiting.popleft()[2].cancel()
+
+    def _send(self, piece: Piece) -> None:
+        queue = piece.queue or self._any(piece.topic)
+        first = self._next.get(queue, 0)
+        while len(self._waiting) >= self._options.in_flight:
+            self._answered()
+        said, count = self._said, piece.message_count
+        flags = {"sys_flag": self._sys_flag} if self._sys_flag else {}
+        future = self._transactions.prepare(said.batch, said.attempt, self._partition, queue, first, count, piece.body, **flags)
+        self._waiting.append((queue.broker_name, count, future))
+        self._next[queue] = first + count
+        self._pieces += 1
+
+    def _answered(self) -> None:
+        """Take in the oldest answer."""
+        broker, count, future = self._waiting.popleft()
+        stored, said = future.result(), self._said
+        said.coordinators |= {stored.coordinator}
+        said.decided |= stored.decided
+        said.counts[broker] = said.counts.get(broker, 0) + count
+        said.checksums[broker] = sum_of((said.checksums.get(broker, 0), stored.checksum))
+
+    def _any(self, topic: str) -> MessageQueue:
+        queues = self._queues(topic)
+        return queues[(self._partition + self._pieces) % len(queues)]
+
+
+# ---------------------------------------------------------------- the driver's part
+
+
+def settle(transactions: Transactions, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Decide a batch and have it published; return once all of it is visible. May be called again, by anyone, at any time.
+
+    Raises:
+        NotDecided: a broker does not hold an attempt whole, or it was given up; nothing is visible, and the batch may run again.
+        UsageError: the batch was decided with other rows than these, or so long ago that nobody knows with which
+            (``strictReplay``); or a broker has published it, and its coordinator does not know.
+        NetworkError, BrokerError: brokers failed too often; what is decided is published without us, too.
+    """
+    said = [message for message in _prepared(messages) if message.rows]
+    if not said:
+        return
+    (batch,) = {message.batch for message in said}
+    coordinator = _coordinator(said)
+    decided = any(message.decided for message in said)
+    parts: Mapping[str, Attempts] = {} if decided else _parts(said)
+    for broker, attempts in parts.items():
+        if (reason := transactions.vote(batch, broker, coordinator, attempts)) is not None:
+            raise NotDecided(f"batch {batch.number} of {batch.owner}: broker {broker} does not hold it whole: {reason}")
+    digest = _digest(said)
+    decision = transactions.decide(batch, coordinator, parts, UNKNOWN if decided else digest)
+    if decided and not decision.already:
+        raise UsageError(
+            f"batch {batch.number} of {batch.owner} is published in part at least, and {coordinator}, which decides, knows nothing "
+            "of it: its store was lost, or it knew of too many ids (batch_ids_max). Compare the topic with the query's "
+            "input; a new transactionalId begins anew"
+        )
+    if decision.refused is not None:
+        raise NotDecided(f"batch {batch.number} of {batch.owner} is not decided: {decision.refused}")
+    if decision.already and digest:
+        _check_content(batch, decision, digest)
+    if not decision.complete:
+        for broker, attempts in sorted(decision.parts.items()):
+            transactions.apply(batch, broker, coordinator, attempts)
+
+
+def _check_content(batch: BatchName, decision: Decision, digest: str) -> None:
+    """Raise UsageError unless a batch that was decided before has these rows.
+
+    Spark never begins a batch before the one before it is done, and of the last one the coordinator knows the digest. So a batch
+    without one, with later ones behind it, is run by a query whose checkpoint is older than the topic.
+    """
+    what_to_do = (
+        "was the checkpoint restored from a backup? Go on with the newest checkpoint; a new transactionalId begins anew, and "
+        "writes a second time what the backup does not know of; strictReplay=false goes on behind what is there"
+    )
+    if decision.digest is None and decision.last > batch.number:
+        raise UsageError(
+            f"batch {batch.number} of {batch.owner} was written long ago, batch {decision.last} after it, and nobody knows any "
+            f"more with which rows: {what_to_do}"
+        )
+    if decision.digest not in (None, "", digest):
+        raise UsageError(
+            f"batch {batch.number} of {batch.owner} was written with other rows before ({decision.digest}, now {digest}): "
+            f"{what_to_do}"
+        )
+
+
+def give_up(transactions: Transactions, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Tell brokers that attempts will not be decided: a hint, which they ignore once they are. Never raises what brokers say."""
+    for message in _prepared(messages):
+        for broker, promise in message.parts().items():
+            try:
+                transactions.abort(message.batch, broker, {message.attempt: promise})
+            except HalfmoonError as exc:
+                log.info(
+                    "abort not told: batch=%d of %s broker=%s reason=%s", message.batch.number, message.batch.owner, broker, exc
+                )
+
+
+def _prepared(messages: Iterable[WriterCommitMessage | None]) -> Iterator[Prepared]:
+    return (message for message in messages if isinstance(message, Prepared))
+
+
+def _coordinator(said: Sequence[Prepared]) -> str:
+    names = sorted(frozenset().union(*(message.coordinators for message in said)))
+    if len(names) != 1:
+        raise NotDecided(f"brokers do not agree on who coordinates {said[0].batch.owner}: {', '.join(names) or 'none was told'}")
+    return names[0]
+
+
+def _parts(said: Sequence[Prepared]) -> dict[str, dict[str, BatchPromise]]:
+    found: dict[str, dict[str, BatchPromise]] = {}
+    for message in said:
+        for broker, promise in message.parts().items():
+            found.setdefault(broker, {})[message.attempt] = promise
+    return dict(sorted(found.items()))
+
+
+def _digest(said: Sequence[Prepared]) -> str:
+    """Return what tells a batch's content: the same whatever the order of rows and however tasks share them; empty: not wanted."""
+    if any(message.crc_sum is None for message in said):
+        return ""
+    total = sum(message.crc_sum or 0 for message in said)
+    return f"{sum(message.rows for message in said)} rows, {total & (2**64 - 1):016x}"

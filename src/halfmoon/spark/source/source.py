@@ -1,0 +1,154 @@
+"""The data source ``halfmoon``: what ``spark.read.format("halfmoon")`` and ``readStream`` find. The batch reader is here.
+
+Follows the data source API of PySpark 4.2 and 4.3. `halfmoon.spark.source.stream` reads streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from halfmoon import sql92
+from halfmoon.errors import UsageError
+from halfmoon.model import MessageQueue
+from halfmoon.spark.sink.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
+from halfmoon.spark.source import positions
+from halfmoon.spark.source.options import SourceOptions, source_options
+from halfmoon.spark.source.plan import Range, Sizes, plan
+from halfmoon.spark.source.reading import RANGE_SCHEMA, RangesPartition, Wanted, client_of, cores, must_be_reachable, rows
+from halfmoon.spark.source.rows import COLUMNS, schema_of
+from halfmoon.spark.source.stream import StreamReader
+
+
+class HalfmoonSource(DataSource):
+    """Topics as tables and tables as topics. `halfmoon.spark.source.options` and `halfmoon.spark.sink.options` have the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the short name."""
+        return "halfmoon"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"  # the options may hold secrets
+
+    def schema(self) -> StructType:
+        """Return the columns that the options ask for."""
+        return from_arrow_schema(arrow_schema(_any_use(self.options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch."""
+        options = source_options(self.options, "batch")
+        return BatchReader(options, wanted(options, schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """Return the reader of a stream."""
+        options = source_options(self.options, "stream")
+        return StreamReader(options, wanted(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return the sink of a DataFrame."""
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Return the sink of a stream."""
+        return stream_writer(self.options, schema, overwrite)
+
+
+class RocketmqSource(HalfmoonSource):
+    """The same under the name ``rocketmq``; `halfmoon.spark.register` makes it known to a session."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the short name."""
+        return "rocketmq"
+
+
+def _any_use(given: Mapping[str, str]) -> SourceOptions:
+    """Return the options when it is not known yet whether they are for a batch or a stream."""
+    try:
+        return source_options(given, "batch")
+    except UsageError as batch:
+        try:
+            return source_options(given, "stream")
+        except UsageError as stream:
+            only = "is for a stream only" in str(batch) or "startingOffsets=latest" in str(batch)
+            raise (stream if only else batch) from None
+
+
+def arrow_schema(options: SourceOptions) -> pa.Schema:
+    """Return the columns that the options ask for: all but ``properties``, or those of ``columns`` in their order."""
+    if options.emit == "ranges":
+        return RANGE_SCHEMA
+    if options.columns:
+        return schema_of(options.columns)
+    return schema_of([name for name in COLUMNS if name != "properties" or options.include_properties])
+
+
+def wanted(options: SourceOptions, schema: StructType) -> Wanted:
+    """Return what is read for a schema that the user or the options gave. Raises UsageError where its types are not ours."""
+    given = to_arrow_schema(schema, timezone="UTC")
+    ours = RANGE_SCHEMA if options.emit == "ranges" else schema_of(given.names)
+    if options.emit == "ranges" and given.names != ours.names:
+        raise UsageError(f"emit=ranges has the columns {', '.join(ours.names)}")
+    for mine, theirs in zip(ours, given):
+        if mine.type != theirs.type:
+            raise UsageError(f"column {mine.name} is {mine.type}, and not {theirs.type}; cast it behind the source")
+    texts = {} if options.tags == "*" else {"tags": frozenset(tag.strip() for tag in options.tags.split("||"))}
+    if options.sql_filter:
+        sql92.compile(options.sql_filter)
+    return Wanted(given, texts, options.sql_filter)
+
+
+class BatchReader(DataSourceReader):
+    """Reads what is there when the query is planned.
+
+    Takes no filters of the query (``pushFilters``): Spark keeps one reader a frame, so that of two scans of a frame in one query
+    both would read for the filters that came last. Tags, SQL92, offsets and times are options, which hold for all of a frame.
+    """
+
+    def __init__(self, options: SourceOptions, wanted: Wanted) -> None:
+        self._options, self._wanted = options, wanted
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the brokers for the ends of all queues and share out what lies between."""
+        must_be_reachable(self._options)
+        options, client = self._options, client_of(self._options)
+        at = positions.bounds(options, client)
+        begins = positions.starts(options, client, at, "earliest")
+        ends = positions.stops(options, client, at)
+        found = [Range(*_names(queue), begin, ends[queue]) for queue, begin in sorted(begins.items())]
+        shares = plan(
+            found,
+            cores=cores(),
+            min_partitions=options.min_partitions,
+            max_partitions=options.max_partitions,
+            max_records=options.max_records_per_partition,
+            sizes=self._sizes(found),
+        )
+        return [RangesPartition(share) for share in shares]
+
+    def _sizes(self, found: list[Range]) -> Sizes | None:
+        """Ask how many bytes the ranges hold; None where the plan does not depend on it."""
+        options = self._options
+        most = max(options.max_partitions or cores(), options.min_partitions)
+        if options.max_records_per_partition or most < 2 or (len(found) < 2 and options.min_partitions < 2):
+            return None
+        sizes: dict[Range, Sequence[int]] = {}
+        for topic in sorted({part.topic for part in found}):
+            parts = {(part.broker, part.queue): part for part in found if part.topic == topic}
+            weighed = client_of(options).weigh(topic, {key: (part.begin, part.end) for key, part in parts.items()})
+            sizes |= {parts[key]: part_bytes for key, part_bytes in weighed.items()}
+        return sizes
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition; without partitions, Spark asks once with none."""
+        found = partition.ranges if isinstance(partition, RangesPartition) else ()
+        return rows(self._options, self._wanted, found)
+
+
+def _names(queue: MessageQueue) -> tuple[str, str, int]:
+    return queue.topic, queue.broker_name, queue.queue_id

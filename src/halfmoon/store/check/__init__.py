@@ -1,0 +1,1 @@
+"""`fsck`: a stopped store compared with its log."""

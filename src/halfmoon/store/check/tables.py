@@ -1,0 +1,90 @@
+"""The part of `fsck` about the broker's saved tables: topics, progress of groups, of delay levels and of the timer, and when it
+lived. Never writes.
+
+A table that is ahead of its queue speaks of messages that are not there; a start takes it back. What cannot be read is a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from typing import TypeVar
+
+from halfmoon.errors import PeerError
+from halfmoon.ports import Disk
+from halfmoon.store.check.transactions import Finding
+from halfmoon.store.queues.inventory import Key
+from halfmoon.store.timer.messages import SCHEDULE_TOPIC, TIMER_TOPIC
+from halfmoon.store.timer.progress import PROGRESS, ProgressFile
+from halfmoon.wire.bodies import (
+    ConsumerOffsetTable,
+    DelayOffsetTable,
+    LifetimeTable,
+    SubscriptionGroupTable,
+    TimerOffset,
+    TopicConfigTable,
+    from_json,
+)
+
+TOPICS, GROUPS, OFFSETS = "config/topics.json", "config/subscriptionGroup.json", "config/consumerOffset.json"
+DELAYS, TIMER = "config/delayOffset.json", "config/timerOffset.json"
+LIFETIME = "config/lifetime.json"
+
+T = TypeVar("T")
+
+
+class TableCheck:
+    """The tables of one directory. ``ends`` is behind the last message of each queue."""
+
+    def __init__(self, disk: Disk, log_end: int, ends: Mapping[Key, int]) -> None:
+        self._disk, self._log_end, self._ends = disk, log_end, ends
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what tables say that queues do not."""
+        topics = yield from self._read(TOPICS, TopicConfigTable)
+        yield from self._read(GROUPS, SubscriptionGroupTable)
+        if topics is not None:
+            for topic in sorted({topic for topic, _ in self._ends} - topics.topic_config_table.keys()):
+                if not topic.startswith(("RMQ_SYS_", "rmq_sys_", "SCHEDULE_TOPIC_", "%", "BATCH", "TBW102")):
+                    yield Finding(TOPICS, "topic", f"{topic} is not in it, and has queues: a start enters it", certain=False)
+        offsets = yield from self._read(OFFSETS, ConsumerOffsetTable)
+        for name, queues in (offsets.offset_table if offsets is not None else {}).items():
+            topic, _, group = name.rpartition("@")
+            for queue_id, offset in queues.items():
+                yield from self._ahead(OFFSETS, f"group {group}", (topic, queue_id), offset)
+        delays = yield from self._read(DELAYS, DelayOffsetTable)
+        for level, offset in (delays.offset_table if delays is not None else {}).items():
+            yield from self._ahead(DELAYS, f"level {level}", (SCHEDULE_TOPIC, level - 1), offset)
+        timer = yield from self._read(TIMER, TimerOffset)
+        if timer is not None:
+            yield from self._ahead(TIMER, "the timer", (TIMER_TOPIC, 0), timer.low)
+        lived = (yield from self._read(LIFETIME, LifetimeTable)) or LifetimeTable()
+        for gap in lived.gaps:
+            if not gap.begin_ms < gap.end_ms <= lived.seen_ms:
+                said = f"is from {gap.begin_ms} to {gap.end_ms}, and the broker was last seen at {lived.seen_ms}"
+                yield Finding(LIFETIME, "gap", said)
+        progress = ProgressFile(self._disk).read()
+        if progress is not None and progress.position <= self._log_end:  # else it speaks of what is lost, and a start forgets it
+            for level, offset in progress.levels.items():
+                yield from self._ahead(PROGRESS, f"level {level}", (SCHEDULE_TOPIC, level - 1), offset)
+            yield from self._ahead(PROGRESS, "the timer", (TIMER_TOPIC, 0), progress.low)
+
+    def _ahead(self, path: str, who: str, key: Key, offset: int) -> Iterator[Finding]:
+        end = self._ends.get(key)
+        if end is not None and offset > end:
+            yield Finding(path, "progress", f"of {who} in queue {key[1]} of {key[0]} is {offset}, the queue ends at {end}")
+
+    def _read(self, path: str, cls: type[T]) -> Generator[Finding, None, T | None]:
+        """Yield what is wrong with a table; return what it holds, None: nothing."""
+        data = self._disk.read(path)
+        if data is None:
+            if self._disk.exists(path + ".bak"):
+                yield Finding(path, "table", f"is missing; a start takes {path}.bak, which is older")
+            return None
+        if not data.strip():
+            yield Finding(path, "table", "is empty; a start takes the one saved before, or begins with none")
+            return None
+        try:
+            return from_json(cls, data, bounds=None)
+        except PeerError as error:
+            yield Finding(path, "table", f"cannot be read: {error}")
+        return None

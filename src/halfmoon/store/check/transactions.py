@@ -1,0 +1,189 @@
+"""The part of `fsck` about transactions: makes states anew from the records of the log and compares table and redo log with them.
+
+Takes 18 bytes of memory for each half message. What the index has not reached at its milestone is no finding: a start goes on from
+there. A directory without a milestone has no index yet, and none of it is compared. Never writes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from halfmoon.errors import StoreError
+from halfmoon.ports import Disk
+from halfmoon.store.layout import (
+    COMMIT,
+    HALF_TOPIC,
+    OP_TOPIC,
+    REDO_LOG,
+    STATE_BYTES,
+    STATE_TABLE,
+    TRANSACTION_CHECKPOINT,
+    UNIT_BYTES,
+)
+from halfmoon.store.queues.missing import Queues
+from halfmoon.store.records import RecordFacts, is_torn
+from halfmoon.store.transactions.redo_log import PREPARED_TAG, RedoLog, half_of
+from halfmoon.store.transactions.state_table import Half, State, StateTable
+from halfmoon.store.transactions.walk import Entered, Kind, Step, group_hash_of, indexes_of, step_of
+from halfmoon.store.transactions.watermark import Milestone, MilestoneFile
+
+
+class Finding(NamedTuple):
+    """Something that does not agree."""
+
+    place: str
+    """A file, or a queue and offset."""
+    what: str
+    reason: str
+    certain: bool = True
+    """False: something that the directory does not tell, or that a start mends without a loss; not counted against it."""
+
+
+class TransactionCheck:
+    """Told of every whole record in the order of the log, then asked what does not agree."""
+
+    def __init__(self, disk: Disk, queues: Queues, file_records: int) -> None:
+        self._entered = Entered(queues)
+        milestone = MilestoneFile(disk).read()
+        self._is_there = milestone is not None and not milestone.foreign
+        self._milestone = milestone or Milestone()
+        self._lost = not self._milestone.clean and self._milestone.boot != (disk.boot_id() or "")
+        self._table = StateTable(disk, file_records)
+        self._redo = RedoLog(disk, file_records)
+        self._offsets = array("q")  # of half records, in the order of the log
+        self._indexes = array("q")  # their indexes
+        self._deciders = array("q")  # physical offset of the record that decided each, 0: none
+        self._states = bytearray()
+        self._problems: list[Finding] = []
+        if self._is_there:
+            self._load()
+
+    def _load(self) -> None:
+        was = self._milestone
+        for entries, end, size in ((self._table, was.records, STATE_BYTES), (self._redo, was.units, UNIT_BYTES)):
+            segments = entries.segments
+            try:
+                segments.load()
+                if end and (segments.last is None or not segments.first < end * size <= segments.end):
+                    raise StoreError(f"does not hold the {end} entries that the milestone tells of")
+            except StoreError as error:
+                self._problems.append(Finding(segments.directory, "files", str(error)))
+                self._is_there = False
+            entries.end = end
+
+    # ------------------------------------------------------------ records
+
+    def take(self, position: int, facts: RecordFacts, record: memoryview) -> Iterator[Finding]:
+        """Take the next record of the log."""
+        if not self._is_there or (facts.topic not in (HALF_TOPIC, OP_TOPIC) and facts.transaction != COMMIT):
+            return
+        step = step_of(position, facts, record)
+        if step is None:
+            return
+        entered = self._entered(step.topic, step.queue_id, step.queue_offset, position)
+        if (is_torn(facts) and not entered) or (step.kind is not Kind.COMMIT and step.queue_id != 0):
+            return
+        if step.kind is Kind.HALF:
+            yield from self._half(step)
+        elif step.kind is Kind.COMMIT:
+            place = self._place_of(step.half_offset)
+            if place is not None:
+                self._decide(place, State.COMMITTED, position)
+        else:
+            for index in indexes_of(step.body)[0]:
+                place = bisect_left(self._indexes, index)
+                if place < len(self._indexes) and self._indexes[place] == index:
+                    self._decide(place, State.ROLLED_BACK, position)
+
+    def _half(self, step: Step) -> Iterator[Finding]:
+        index = step.queue_offset
+        if self._indexes and index <= self._indexes[-1]:
+            return  # the queue began anew, and the later ones count: a start makes the index anew then
+        self._offsets.append(step.physical_offset)
+        self._indexes.append(index)
+        self._deciders.append(0)
+        self._states.append(State.PREPARED)
+        if not self._table.first <= index < self._milestone.records:
+            return
+        half = self._table.half(index)
+        expected = (step.physical_offset, step.size, step.store_s & 0xFFFFFFFF, group_hash_of(step.properties))
+        if half is None or half[1:5] != expected:
+            reason = f"says {half[1:5] if half else None}, its record {expected} (place, size, store second, group hash)"
+            yield Finding(f"{STATE_TABLE}, record {index}", "record", reason)
+
+    def _place_of(self, half_offset: int) -> int | None:
+        place = bisect_left(self._offsets, half_offset)
+        return place if place < len(self._offsets) and self._offsets[place] == half_offset else None
+
+    def _decide(self, place: int, state: State, position: int) -> None:
+        if not self._deciders[place]:
+            self._deciders[place], self._states[place] = position, state
+
+    # ------------------------------------------------------------ findings
+
+    def findings(self, log_first: int, log_end: int) -> Iterator[Finding]:
+        """Yield what table and redo log say that the records do not."""
+        yield from self._problems
+        if not self._is_there:
+            return
+        if self._milestone.position > log_end:
+            yield Finding(TRANSACTION_CHECKPOINT, "position", f"is {self._milestone.position}, the log ends at {log_end}")
+        yield from self._states_differ(log_first)
+        yield from self._units_differ(log_first)
+
+    def _states_differ(self, log_first: int) -> Iterator[Finding]:
+        place = 0
+        for index in range(self._table.first, self._milestone.records):
+            while place < len(self._indexes) and self._indexes[place] < index:
+                place += 1
+            half = self._table.half(index)
+            assert half is not None, "it lies inside of the table"
+            if place == len(self._indexes) or self._indexes[place] != index:
+                if half.size and half.physical_offset >= log_first:
+                    reason = f"points at {half.physical_offset}, where the log has no half message of its index"
+                    yield Finding(f"{STATE_TABLE}, record {index}", "record", reason)
+            elif not self._may_be(half, place):
+                yield Finding(
+                    f"{STATE_TABLE}, record {index}",
+                    "state",
+                    f"is {half.state.name}, the log says {State(self._states[place]).name}",
+                )
+
+    def _may_be(self, half: Half, place: int) -> bool:
+        """Whether a state agrees with the log up to the milestone, or up to any later place."""
+        expected = self._states[place]
+        if half.state == expected:
+            return True
+        if half.state is State.NONE:
+            return expected == State.PREPARED and half.index < self._milestone.none_below
+        if half.state is State.PREPARED:
+            return self._deciders[place] >= self._milestone.position
+        return self._lost and expected == State.PREPARED and half.index >= self._milestone.settled
+
+    def _units_differ(self, log_first: int) -> Iterator[Finding]:
+        prepared, decided = bytearray(len(self._offsets)), bytearray(len(self._offsets))
+        for number, (offset, size, tag) in enumerate(self._redo.units(self._redo.first, self._redo.end), self._redo.first):
+            half_offset = offset if tag == PREPARED_TAG else half_of(tag)
+            if 0 <= half_offset < log_first:
+                continue
+            place = self._place_of(half_offset)
+            if place is None or size <= 0:
+                yield Finding(f"{REDO_LOG}, unit {number}", "unit", f"is about {half_offset}, where the log has no half message")
+            elif tag == PREPARED_TAG:
+                prepared[place] = 1
+            elif self._states[place] != (State.COMMITTED if tag >= 0 else State.ROLLED_BACK) or offset < self._deciders[place]:
+                reason = f"says that {offset} decided {half_offset}, the log {self._deciders[place]}"
+                yield Finding(f"{REDO_LOG}, unit {number}", "unit", reason)
+            else:
+                decided[place] = 1
+        was = self._milestone
+        if self._redo.first > was.redo_from:
+            yield Finding(REDO_LOG, "files", f"the units from {was.redo_from} to {self._redo.first} are missing")
+        for place, index in enumerate(self._indexes):
+            if max(was.settled, self._table.first) <= index < was.records:
+                wanted = 0 < self._deciders[place] < was.position
+                if not prepared[place] or (wanted and not decided[place]):
+                    yield Finding(f"{REDO_LOG}, half message {index}", "unit", "is missing")

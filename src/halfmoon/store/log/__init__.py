@@ -1,0 +1,1 @@
+"""The commit log: its files, the append, and recovery."""

@@ -1,0 +1,116 @@
+"""`Appending`: gives messages their places, and has all that one turn brought written to the log at once.
+
+Each group of messages is stored or refused as if it had come by itself. Publishes what was written, or leaves it with `Visible`
+until it is durable. Decides nothing about what may be stored; waits for the device only where a queue is made or a reservation of
+offsets is outrun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from halfmoon.errors import StoreNotWritable
+from halfmoon.hot import ENTRY, ENTRY_BYTES, Group, Messages
+from halfmoon.store.health import Health
+from halfmoon.store.keyindex.indexing import Indexing
+from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.queues.creation import Making
+from halfmoon.store.queues.inventory import Inventory
+from halfmoon.store.queues.missing import Queues
+from halfmoon.store.queues.reservations import Reserve
+from halfmoon.store.queues.visible_offsets import Visible
+
+
+class Appended(NamedTuple):
+    """Where messages went; durable once ``store.durable_offset >= end_offset``."""
+
+    queue_offset: int
+    physical_offsets: list[int]
+    end_offset: int
+    entries: bytes
+    """Their queue entries."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Size of each record, in bytes."""
+        return [size for _, size, _ in ENTRY.iter_unpack(self.entries)]
+
+
+class Appending:
+    """The append of a store."""
+
+    def __init__(
+        self, log: CommitLog, queues: Queues, making: Making, reserve: Reserve, visible: Visible, inventory: Inventory,
+        indexing: Indexing, health: Health, *, sync_flush: bool,
+    ) -> None:  # fmt: skip
+        self._log, self._queues, self._making, self._reserve = log, queues, making, reserve
+        self._visible, self._inventory, self._indexing, self._health = visible, inventory, indexing, health
+        self._sync_flush = sync_flush
+
+    def all(self, groups: Sequence[Group], now: int, *, in_order: bool) -> list[Appended | Exception]:
+        """Store groups; return for each where it lies, or why nothing of it is stored. ``in_order``: it ends with the first that is
+        not, and what is behind that has no place in the result.
+        """
+        found: list[Appended | Exception] = []
+        gathered: list[tuple[int, ConsumeQueue, Appended]] = []
+        for topic, queue_id, _, messages in groups:
+            try:
+                queue, appended = self._gather(topic, queue_id, messages, now)
+            except Exception as exc:
+                found.append(exc)
+                self._take_back(gathered, found, exc)
+                if in_order:
+                    break
+            else:
+                gathered.append((len(found), queue, appended))
+                found.append(appended)
+        try:
+            self._log.write()
+        except OSError as exc:
+            self._take_back(gathered, found, StoreNotWritable(self._health.write_failed("the log", exc)))
+        for index, queue, appended in gathered:
+            try:
+                self._publish(queue, appended, now)
+            except StoreNotWritable as exc:
+                found[index] = exc
+        return found
+
+    def _gather(self, topic: str, queue_id: int, messages: Messages, now: int) -> tuple[ConsumeQueue, Appended]:
+        """Give messages their places, and the log their records to write. Raises what `Store.append` does."""
+        queue = self._queues.get((topic, queue_id)) or self._making.now(topic, queue_id)
+        first, count = queue.next_offset, len(messages)
+        if first + count > queue.low_water:
+            self._reserve.more(queue, first + count)
+        if first + count > queue.room:
+            self._visible.make_room(queue, first, count)
+            self._inventory.note([queue], self._log.end)
+        try:
+            entries = self._log.gather(topic, queue_id, first, messages, now)
+        except OSError as exc:
+            raise StoreNotWritable(self._health.write_failed("the log", exc)) from exc
+        queue.next_offset = first + len(entries) // ENTRY_BYTES
+        return queue, Appended(first if entries else 0, messages.places, self._log.end, entries)
+
+    def _take_back(
+        self, gathered: list[tuple[int, ConsumeQueue, Appended]], found: list[Appended | Exception], exc: Exception
+    ) -> None:
+        """The log does not have what lies behind its end: those messages are as if they never came."""
+        while gathered and gathered[-1][2].end_offset > self._log.end:
+            index, queue, appended = gathered.pop()
+            queue.next_offset -= len(appended.entries) // ENTRY_BYTES
+            found[index] = exc
+
+    def _publish(self, queue: ConsumeQueue, appended: Appended, now: int) -> None:
+        """Let consumers see what was written, or see to it that they do once it is durable. Raises StoreNotWritable."""
+        first, places, end, entries = appended
+        if end >= self._indexing.next_mark:
+            self._indexing.mark(places[0])
+        if self._sync_flush:
+            if entries:
+                self._visible.wait(end, queue, first, entries)
+            return
+        if entries:
+            self._visible.publish(queue, first, entries)
+        self._visible.end, self._visible.end_ms = end, now

@@ -1,0 +1,268 @@
+"""`CommitLog`: all records of all topics, one behind the other. Appends, reads and walks; decides nothing about queues.
+
+A record never crosses a file. One that does not fit closes the file with a blank tail (its length and a magic of its own), so
+at least 8 bytes stay free at the end of a file that is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from halfmoon.errors import CorruptRecord, MessageIllegal, StoreError
+from halfmoon.hot import ENTRY_BYTES, MAGIC, MAGIC_V2, Messages
+from halfmoon.ports import Disk
+from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG
+from halfmoon.store.log.resync import next_record
+from halfmoon.store.log.segments import Segments
+from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at, is_torn, store_time_at
+
+
+class Damaged(NamedTuple):
+    """Bytes of the log that are no record, with something behind them that is."""
+
+    physical_offset: int
+    size_bytes: int
+    reason: str
+
+
+class CommitLog:
+    """The log. ``end`` is where the next record goes, ``first`` the lowest offset that is still there."""
+
+    def __init__(self, disk: Disk, file_bytes: int, host: bytes, message_bytes_max: int) -> None:
+        self.segments = Segments(disk, COMMIT_LOG, file_bytes)
+        self.file_bytes = file_bytes
+        self.host = host
+        self.end = 0
+        self.last_store_ms = 0
+        self._gathered: list[bytes] = []
+        """Records that lie in one file, one behind another up to ``end``, and are not written yet."""
+        self._size_max = min(message_bytes_max + 64 * 1024, file_bytes - BLANK_BYTES)
+        self._limit = 0  # end of the current file, less the 8 bytes of a blank tail
+
+    @property
+    def first(self) -> int:
+        """Lowest physical offset that can be read."""
+        return self.segments.first
+
+    # ------------------------------------------------------------ append
+
+    def gather(self, topic: str, queue_id: int, queue_offset: int, messages: Messages, now: int) -> bytes:
+        """Encode the records of one queue, each with the next queue offset, and return their queue entries. `write` writes what
+        was gathered; ``end`` is behind it already.
+
+        What one request brought lies in one file. What does not fit into the current file is written at once, each file once.
+
+        Raises:
+            MessageIllegal: a message is larger than a record may be, or a request than a file; nothing of it is gathered.
+            OSError: the disk is full; ``end`` is behind what was written, and nothing of it was, nor what was gathered behind that.
+        """
+        start = self.end
+        place = topic, queue_id, queue_offset, start, self._limit - start
+        records, entries = messages.encode(*place, self._size_max, now, self.host)
+        if not messages.left:
+            self._gathered.append(records)
+            self.end = start + len(records)
+        else:
+            self.write()
+            try:
+                entries = self._append_over_files(topic, queue_id, queue_offset, messages, now, records, entries)
+            except OSError:  # no room for the next file
+                self._take_back(start)
+                raise
+        self.last_store_ms = now
+        return entries
+
+    def write(self) -> None:
+        """Write what was gathered, at once. Raises OSError when the disk is full; ``end`` is before it then."""
+        gathered = self._gathered
+        if not gathered:
+            return
+        records = gathered[0] if len(gathered) == 1 else b"".join(gathered)
+        gathered.clear()
+        start = self.end - len(records)
+        try:
+            self.segments.write(start, records)
+        except OSError:
+            self._take_back(start)
+            raise
+
+    def _take_back(self, start: int) -> None:
+        """Have the log end where it did before a write failed. Of what was written nothing stays that a start would find, as far as
+        the disk lets us.
+        """
+        with suppress(OSError):
+            self.segments.remove_after(start)
+            self.segments.clear_from(start, thorough=False)
+        self.set_end(start)
+
+    def _append_over_files(
+        self, topic: str, queue_id: int, queue_offset: int, messages: Messages, now: int, records: bytes, entries: bytes
+    ) -> bytes:
+        """Write what fits into the current file, close it, and go on in the next."""
+        sizes = messages.sizes(topic, self.host)
+        if (longest := max(sizes)) > self._size_max:
+            raise MessageIllegal(f"a record of {longest} bytes is longer than {self._size_max}")
+        together = messages.together(sizes)
+        if (longest := max(together)) > self.file_bytes - BLANK_BYTES:
+            raise MessageIllegal(f"a batch of {longest} bytes does not fit one log file")
+        self._take_room(together)
+        found = [entries]
+        while True:
+            if records:
+                self.segments.write(self.end, records)
+                self.end += len(records)
+            if not messages.left:
+                return b"".join(found)
+            self.roll()
+            queue_offset += len(entries) // ENTRY_BYTES
+            place = topic, queue_id, queue_offset, self.end, self._limit - self.end
+            records, entries = messages.encode(*place, self._size_max, now, self.host)
+            if not records:
+                raise StoreError(f"{messages.left} messages do not fit an empty log file")
+            found.append(entries)
+
+    def _take_room(self, sizes: list[int]) -> None:
+        """Make the files that records of these sizes go to and take their space, with zeros where zeros are.
+
+        A disk that is full says so before any record is written: one that was written and made zero again may be on the device,
+        and come back when the sync of the zeros fails.
+        """
+        segments, start, limit = self.segments, self.end, self._limit
+        at = start
+        for size in sizes:
+            if at + size > limit:
+                file_end = -(-at // self.file_bytes) * self.file_bytes
+                room_end = min(at + BLANK_BYTES, file_end)
+                if start < room_end:
+                    segments.write(start, bytes(room_end - start))
+                if segments.last is None or file_end >= segments.end:
+                    segments.extend(file_end)
+                start = at = file_end
+                limit = at + self.file_bytes - BLANK_BYTES
+            at += size
+        segments.write(start, bytes(at - start))
+
+    def roll(self) -> None:
+        """Close the current file with a blank tail and go on at the start of the next, which is made if needed."""
+        segments = self.segments
+        if segments.last is not None and self.end < segments.end:
+            left = segments.base(self.end) + self.file_bytes - self.end
+            if left < self.file_bytes:
+                if left >= BLANK_BYTES:
+                    segments.write(self.end, BLANK.pack(left, BLANK_MAGIC))
+                self.end += left
+        if segments.last is None or self.end >= segments.end:
+            segments.extend(self.end)
+        self.set_end(self.end)
+
+    def set_end(self, end: int) -> None:
+        """Say where the next record goes."""
+        self.end = end
+        last = self.segments.last
+        self._limit = 0 if last is None or end >= self.segments.end else self.segments.base(end) + self.file_bytes - BLANK_BYTES
+
+    # ------------------------------------------------------------ read
+
+    def view(self, physical_offset: int, size: int) -> memoryview | None:
+        """Return bytes of one file, or None when they are not all inside the log."""
+        if not self.first <= physical_offset <= physical_offset + size <= self.end:
+            return None
+        found = self.segments.view(physical_offset, size)
+        return found if len(found) == size else None
+
+    def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
+        """Return a whole record's bytes, or None when no record can begin there. Only magic, place and size are checked."""
+        head = self.view(physical_offset, 40)
+        if head is None:
+            return None
+        stored = int.from_bytes(head[:4], "big")
+        if head[4:8] not in _MAGICS or int.from_bytes(head[28:36], "big") != physical_offset or size not in (None, stored):
+            return None
+        return self.view(physical_offset, stored)
+
+    def facts_at(self, physical_offset: int) -> RecordFacts | None:
+        """Return the whole record at an offset of a file that is there, wherever the log ends; None: none lies there."""
+        base = self.segments.base(physical_offset)
+        try:
+            found = check_at(self.segments.view(base, self.file_bytes), physical_offset - base, physical_offset)
+        except CorruptRecord:
+            return None
+        return found if isinstance(found, RecordFacts) else None
+
+    def store_ms(self, physical_offset: int) -> int:
+        """Return a record's store time. Raises CorruptRecord when there is no record."""
+        head = self.view(physical_offset, 88)
+        if head is None or head[4:8] not in _MAGICS:
+            raise CorruptRecord(physical_offset, "an entry points at bytes that are not a record")
+        return store_time_at(head)
+
+    def scan(
+        self, start: int, stop: int | None = None, *, doubtful: bool = False, known_to: int = 0, rising: bool = False
+    ) -> Iterator[tuple[int, RecordFacts | Damaged]]:
+        """Walk the records from a record's offset, each checked whole, to ``stop`` or to where no record is.
+
+        What is no record is yielded as `Damaged` and stepped over: below ``known_to``, where records are known to have been, up to
+        the next one that proves itself, wherever that is; behind it, where a loss may have left anything, only one record whose
+        size is plausible, with a good record (or a blank tail, or ``stop``) right behind it. The walk ends at anything else.
+        ``doubtful``: writes may have been cut short, and a record that shows it is a damaged one. ``rising``: bytes of an older
+        life may lie behind the end, so what is stepped to was not stored before what was read last.
+        """
+        position, last_ms = start, 0
+        segments = self.segments
+        while position < segments.end and (stop is None or position < stop):
+            base = segments.base(position)
+            view = segments.view(base, self.file_bytes)
+            written = self.file_bytes if stop is not None else segments.data_end(base)
+            while position < base + self.file_bytes and (stop is None or position < stop):
+                try:
+                    if position - base >= written:
+                        raise CorruptRecord(position, "nothing was written there")
+                    found = check_at(view, position - base, position)
+                    if doubtful and isinstance(found, RecordFacts) and is_torn(found):
+                        raise CorruptRecord(position, "its topic or properties are cut short")
+                except CorruptRecord as error:
+                    end = self._behind_damage(view, base, position, stop, known_to, last_ms if rising else 0)
+                    if end is None:
+                        return
+                    yield position, Damaged(position, end - position, error.reason)
+                    position = end
+                    continue
+                if found is BLANK_TAIL:
+                    position = base + self.file_bytes
+                    break
+                assert isinstance(found, RecordFacts)
+                yield position, found
+                position += found.size_bytes
+                last_ms = found.store_ms
+
+    def _behind_damage(
+        self, view: memoryview, base: int, position: int, stop: int | None, known_to: int, least_ms: int
+    ) -> int | None:
+        """Return where to go on behind what is no record; None: nowhere."""
+        size = self.damaged_size(view, position - base, position, stop)
+        if size:
+            return position + size
+        if position >= known_to:
+            return None
+        found = next_record(self.segments, position + 1, self.segments.end if stop is None else stop, least_ms=least_ms)
+        return stop if found is None else found
+
+    def damaged_size(self, view: memoryview, at: int, position: int, stop: int | None) -> int:
+        """Return the size of a damaged record that can be stepped over, else 0."""
+        if len(view) - at < 91:
+            return 0
+        size = int.from_bytes(view[at : at + 4], "big")
+        if not 91 <= size <= min(self._size_max, len(view) - at):
+            return 0
+        if stop is not None and position + size == stop:
+            return size
+        try:
+            check_at(view, at + size, position + size)
+        except CorruptRecord:
+            return 0
+        return size
+
+
+_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC, MAGIC_V2))

@@ -1,0 +1,74 @@
+"""`Aside`: keeps what a start cuts off the log, so that nothing that was readable once is destroyed by a repair.
+
+Whole files are renamed into the folder, rests of files copied. The folder is bounded: the oldest go, and the log says so. What
+cannot be kept, on a full disk, is said as well. Nothing here is ever read again; it is for people.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from halfmoon.ports import Disk
+from halfmoon.store.layout import ASIDE
+from halfmoon.store.log.segments import Segments
+
+log = logging.getLogger("halfmoon.store")
+
+KEPT_MAX = 16
+"""Files in the folder. A start cuts at most the files of the log that a loss left behind a missing one, most often none."""
+_PIECE_BYTES = 1024 * 1024
+_NAMES_MAX = 1000
+
+
+class Aside:
+    """The folder of one store."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def file(self, path: str, reason: str) -> None:
+        """Move a file into the folder, and say why. Raises OSError when it cannot be moved: it is where it was then."""
+        size = self._disk.file_size(path)
+        kept = self._free_name(path)
+        self._disk.rename(path, kept)
+        log.warning("%s, %d bytes, is kept as %s: %s", path, size, kept, reason)
+        self._bound()
+
+    def rest(self, segments: Segments, start: int, reason: str) -> None:
+        """Copy what a file holds from an offset on, zeros at its end left out, and say why it is cut. Zeros alone are nothing."""
+        base = segments.base(start)
+        end = base + segments.data_end(base)
+        while end > start:
+            begin = max(start, end - _PIECE_BYTES)
+            piece = bytes(segments.view(begin, end - begin)).rstrip(b"\0")
+            if piece:
+                end = begin + len(piece)
+                break
+            end = begin
+        if end <= start:
+            return
+        path, kept = segments.path(base), self._free_name(f"{segments.path(base)}-{start}")
+        place = f"{path}, bytes {start - base} to {end - base} (physical offsets {start} to {end})"
+        try:
+            copy = self._disk.create(kept, end - start)
+            for at in range(start, end, _PIECE_BYTES):
+                copy.write(at - start, bytes(segments.view(at, min(_PIECE_BYTES, end - at))))
+        except OSError as exc:
+            self._disk.remove(kept)
+            log.warning("%s: %d bytes are cut and cannot be kept (%s): %s", place, end - start, exc, reason)
+            return
+        copy.close()
+        log.warning("%s: %d bytes are cut and kept as %s: %s", place, end - start, kept, reason)
+        self._bound()
+
+    def _free_name(self, path: str) -> str:
+        name = f"{ASIDE}/{path.replace('/', '-')}"
+        names = (name if not number else f"{name}.{number}" for number in range(_NAMES_MAX))
+        return next((each for each in names if not self._disk.exists(each)), name)
+
+    def _bound(self) -> None:
+        paths = [f"{ASIDE}/{name}" for name in self._disk.list(ASIDE)]
+        paths.sort(key=lambda path: (self._disk.modified_ms(path), path))
+        for path in paths[:-KEPT_MAX]:
+            self._disk.remove(path)
+            log.warning("%s is removed: no more than %d files are kept there", path, KEPT_MAX)

@@ -1,0 +1,242 @@
+"""`Upkeep`: what a store does beside its messages, a slice at a time: key indexing, retention, lowest offsets, removed files.
+
+Told the time by the store; leaves syncs and removals as `Work`. Touches no message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from halfmoon import arrays
+from halfmoon.effects import Work
+from halfmoon.hot import ENTRY_BYTES, NATIVE
+from halfmoon.ports import Disk
+from halfmoon.store.flush import Flush
+from halfmoon.store.health import Health
+from halfmoon.store.keyindex.indexing import Indexing
+from halfmoon.store.keyindex.key_index import IndexFile
+from halfmoon.store.layout import COMMIT_LOG, CONSUME_QUEUE, INDEX
+from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.queues.inventory import Inventory
+from halfmoon.store.queues.missing import Queues
+from halfmoon.store.retention import expired_before, space
+from halfmoon.store.settings import StoreSettings
+from halfmoon.store.spare_space import Spare
+
+log = logging.getLogger("halfmoon.store")
+
+_LAG_BYTES = 128 * 1024**2
+_FULL_BYTES = 256 * 1024
+"""While others append or read, a slice waits until there is so much to index: it costs 200 us however small it is, and whoever
+sends one at a time meets each of them."""
+_QUEUES_A_TICK = 50
+
+
+class Upkeep:
+    """The slices, and when the next is due. ``disk_full`` says why nothing may be written, None: it may.
+
+    ``undecided_from`` gives the physical offset from which on log files hold something undecided: these stay. ``wanted_below`` is
+    the one below which files go as soon as nothing in them is undecided, because the disk needs their room; 0: it does not.
+    """
+
+    def __init__(
+        self, disk: Disk, log: CommitLog, queues: Queues, flush: Flush, indexing: Indexing, inventory: Inventory,
+        settings: StoreSettings, leave: Callable[[Work[Any]], None], health: Health,
+    ) -> None:  # fmt: skip
+        self._disk, self._log, self._queues, self._flush, self._indexing = disk, log, queues, flush, indexing
+        self._inventory = inventory
+        self._settings, self._leave, self._health = settings, leave, health
+        self._spare = Spare(disk)
+        self.disk_full: str | None = None
+        self.index_fault: str | None = None
+        """Why the key index does not follow the log, which takes nothing meanwhile: what looks for repeats would walk it all."""
+        self.undecided_from: Callable[[], int] | None = None
+        self.wanted_below = 0
+        self._undecided, self._undecided_end = 0, 0
+        """What was undecided when that was last asked, and where the log ended then."""
+        self._decided_below = 0
+        self._waiting = False
+        self._index_due = self._clean_due = 0
+        self._activity = (0, 0)
+        self._index_syncing = False
+        self._numpy_asked = NATIVE is not None  # which the Python twin alone is quicker with
+        self._to_correct: deque[ConsumeQueue] = deque()
+        """Queues whose lowest offset is to be found anew, since log files went."""
+
+    def start(self, now: int, refusal: str | None = None) -> None:
+        """Begin: indexing at once, cleaning a minute later. ``refusal`` says why nothing may be written until then."""
+        self.disk_full = refusal or space(self._disk.usage(), self._settings).refusal or self._spare.take()
+        if self.disk_full is not None:
+            log.error("the store is open for reading only: %s", self.disk_full)
+        self._index_due = now
+        self._clean_due = now + min(60_000, self._settings.clean_interval_ms)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing may be written now; None: it may."""
+        return self.disk_full or self.index_fault
+
+    def due(self, published: int) -> int:
+        """When `tick` is wanted next."""
+        if self._to_correct or self._indexing.position < published or (self._indexing.sealed and not self._index_syncing):
+            return min(self._index_due, self._clean_due)
+        return self._clean_due
+
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: what is due comes when it would have."""
+        self._index_due += by_ms
+        self._clean_due += by_ms
+
+    def tick(self, now: int, published: int, reads: int) -> bool:
+        """Do what is due; return whether the key index went on. It gives way while ``reads``, a count, grows."""
+        moved = False
+        if now >= self._index_due:
+            moved = self._index(now, published, reads)
+        if now >= self._clean_due:
+            self._clean_due = now + self._settings.clean_interval_ms
+            self._clean(now, published)
+        if self._to_correct:
+            self._correct_queues()
+        return moved
+
+    def _index(self, now: int, published: int, reads: int) -> bool:
+        """One slice of indexing. While others append or read it gets at most a sixteenth of the time, a quarter when far behind."""
+        lag = published - self._indexing.position
+        idle = self._activity == (self._log.end, reads)
+        self._activity = (self._log.end, reads)
+        self._index_due = now + (1 if idle else 16 if lag < _LAG_BYTES else 4)
+        if not self._index_syncing and (sealed := self._indexing.take_sealed()):
+            self._index_syncing = True
+            self._sync_index(sealed)
+        if lag <= 0 or (lag < _FULL_BYTES and not idle):
+            return False
+        if not self._numpy_asked:
+            self._numpy_asked = True
+            self._leave(Work(arrays.load, lambda result, now: None, False, "load numpy"))
+        try:
+            self._indexing.slice(published, now)
+        except OSError as exc:
+            self._index_due = now + 1000  # no room for an index file: messages matter more, try again
+            self.index_fault = self._health.write_failed("a key index file", exc)
+            return False
+        self.index_fault = None
+        return True
+
+    def _sync_index(self, sealed: list[IndexFile]) -> None:
+        """Make index files that became full durable; a restart of the machine keeps those."""
+        disk, indexing = self._disk, self._indexing
+
+        def run() -> None:
+            for file in sealed:
+                file.sync()
+            disk.sync_directory(INDEX)
+
+        def done(result: Exception | None, now: int) -> None:
+            self._index_syncing = False
+            if isinstance(result, Exception):
+                self._health.sync_failed(result)
+                indexing.sealed = sealed + indexing.sealed
+            else:
+                indexing.settle(self._flush.durable_offset, sealed)
+
+        self._leave(Work(run, done, False, "sync key index"))
+
+    def _clean(self, now: int, published: int) -> None:
+        """Look at the disk's space, and let files go that may."""
+        wanted = space(self._disk.usage(), self._settings)
+        self.disk_full = wanted.refusal or self._spare.take()
+        needed = min(self._flush.durable_offset, self._flush.queues_offset, published)
+        first = expired = expired_before(self._disk, self._log, self._settings, now, wanted, keep_from=needed)
+        if self.undecided_from is not None:
+            first = self._without_undecided(expired, self.undecided_from())
+            self.wanted_below = expired if expired > first and (wanted.clean or wanted.forcibly) else 0
+        paths = self._log.segments.drop_before(first)
+        if paths:
+            paths += self._indexing.index.drop_before(self._log.first)
+            self._inventory.note_index(self._indexing.index.names())
+            self._inventory.note_log_first(self._log.first)
+            self._to_correct.extend(self._queues.values())
+            self.remove_later(paths, [COMMIT_LOG, INDEX])
+
+    def _without_undecided(self, expired: int, undecided: int) -> int:
+        """Return the physical offset below which files may go though something of them was undecided once.
+
+        A decision counts once the log is durable up to where it ended when the decision was found, at the next look or later: a
+        crash must not take it back when the half message is gone.
+        """
+        first, file_bytes = self._log.first, self._log.file_bytes
+        if self._flush.durable_offset >= self._undecided_end:
+            self._decided_below = self._undecided
+        self._undecided, self._undecided_end = undecided, self._log.end
+        allowed = min(expired, self._decided_below // file_bytes * file_bytes)
+        waiting = expired > undecided
+        if waiting and not self._waiting:
+            log.warning("log files that may go stay: what lies at %d is undecided", undecided)
+        self._waiting = waiting
+        return max(first, allowed)
+
+    @contextmanager
+    def making_room(self) -> Iterator[None]:
+        """While it is entered, a disk too full for others takes what must be stored before files may go."""
+        kept = self.disk_full, self.index_fault
+        self.disk_full = self.index_fault = None
+        try:
+            yield
+        finally:
+            self.disk_full, self.index_fault = kept
+
+    def _correct_queues(self) -> None:
+        """Let files of some queues go that point only below the log, and find the lowest offsets anew."""
+        for _ in range(min(_QUEUES_A_TICK, len(self._to_correct))):
+            queue = self._to_correct.popleft()
+            segments, first = queue.segments, queue.first
+            if segments.last is None:
+                continue
+            while first + queue.per_file <= queue.written and queue.entry(first + queue.per_file - 1)[0] < self._log.first:
+                first += queue.per_file
+            paths = segments.drop_before(first * ENTRY_BYTES)
+            queue.correct_min(self._log.first)
+            self._inventory.note_end(queue, self._log.end)
+            if paths:
+                self.remove_later(paths, [segments.directory])
+
+    def remove_now(self, paths: list[str]) -> None:
+        """Remove files and directories whose names may be made anew by the next append."""
+        for path in paths:
+            try:
+                self._disk.remove(path)
+            except OSError:
+                pass  # something else lies in the directory; the queue's files are gone or found again at the next start
+
+    def remove_queues(self, queues: list[ConsumeQueue]) -> None:
+        """Remove queues that are in no table any more, at once: the next append may make files of the same names."""
+        directories: list[str] = []
+        for queue in queues:
+            self.remove_now([*queue.segments.remove_all(), queue.segments.directory])
+            directories.append(queue.segments.directory)
+        topics = {queue.topic for queue in queues}
+        self.remove_now([f"{CONSUME_QUEUE}/{topic}" for topic in sorted(topics)])
+        self.remove_later([], [*directories, CONSUME_QUEUE], topics)
+
+    def remove_later(self, paths: list[str], directories: list[str], topics: Collection[str] = ()) -> None:
+        """Leave the removal of files, whose names nobody makes anew, as work. ``topics`` are those that go with it."""
+        disk, inventory = self._disk, self._inventory
+
+        def done(result: Exception | None, now: int) -> None:
+            if not isinstance(result, Exception):  # else a file is found again at the next start
+                for topic in topics:
+                    inventory.removed(topic)
+
+        def run() -> None:
+            inventory.sync()
+            for path in paths:
+                disk.remove(path)
+            for directory in directories:
+                disk.sync_directory(directory)
+
+        self._leave(Work(run, done, False, "remove files"))

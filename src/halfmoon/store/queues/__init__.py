@@ -1,0 +1,1 @@
+"""Consume queues: their entries, what is visible of them, and reading them."""

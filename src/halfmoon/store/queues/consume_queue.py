@@ -1,0 +1,242 @@
+"""`ConsumeQueue`: the entries of one queue of a topic, 20 bytes each, at the place that their queue offset says.
+
+An entry points at a record and holds the hash of its tag, so that a consumer's tags are tested without touching the log. A
+*filler* stands where there is no message: before the start of a queue that begins in the middle of a file, and for offsets that
+a lost tail had used up. Readers step over fillers. Nothing here reads the log.
+"""
+
+from __future__ import annotations
+
+from halfmoon.hot import ENTRY, ENTRY_BYTES
+from halfmoon.ports import Disk
+from halfmoon.store.layout import FILLER_SIZE, queue_directory
+from halfmoon.store.log.segments import Segments
+
+_ROOM_BYTES = 16 * 1024
+"""Space taken at once, a few pages."""
+_ALIKE = 1024
+"""Fillers compared at once."""
+
+
+class ConsumeQueue:
+    """One queue. All offsets count messages.
+
+    ``next_offset`` is given to the next message, ``written`` is behind the last entry, ``max_offset`` is behind the last entry
+    that consumers see, ``min_offset`` is the first that the log still has.
+    """
+
+    __slots__ = (
+        "born", "changed", "damage_said", "held", "low_water", "max_offset", "min_offset", "next_offset", "noted",
+        "per_file", "queue_id", "reserve_slot", "reserve_step", "reserved", "room", "segments", "topic", "written",
+    )  # fmt: skip
+
+    def __init__(self, disk: Disk, topic: str, queue_id: int, file_bytes: int) -> None:
+        self.topic, self.queue_id = topic, queue_id
+        self.segments = Segments(disk, queue_directory(topic, queue_id), file_bytes)
+        self.per_file = file_bytes // ENTRY_BYTES
+        self.next_offset = self.written = self.max_offset = self.min_offset = 0
+        self.room = 0
+        """Entries below have their place on the disk; 0: nobody looked since the start."""
+        self.born = 0
+        """Physical offset below which the log has nothing of this queue."""
+        self.noted: tuple[int, int] | None = None
+        """Where the first and the last file begin that halfmoon.store.queues.inventory knows of."""
+        self.damage_said = False
+        """Whether a damaged record of it was logged."""
+        self.held = False
+        """What is written is not seen until it is released."""
+        self.changed = False
+        """Written since the last sync of queues began."""
+        self.reserved = self.low_water = 0
+        """Offsets below ``reserved`` may be given out; at ``low_water`` more are asked for. See store.queues.reservations."""
+        self.reserve_step = 0
+        self.reserve_slot = -1
+
+    @property
+    def first(self) -> int:
+        """Offset of the first entry of the first file."""
+        return self.segments.first // ENTRY_BYTES
+
+    # ------------------------------------------------------------ write
+
+    def make_room(self, queue_offset: int, count: int, log_end: int, log_file_bytes: int) -> None:
+        """Take the disk's space for entries from a queue offset on, to the end of some pages, so that `publish` cannot lack it.
+
+        Raises OSError when the disk is full; a later call goes on where this one ended.
+        """
+        segments = self.segments
+        if self.room == 0:  # nothing waits to be published, so what comes is the next
+            if queue_offset != self.written or segments.last is None:
+                self._begin_at(queue_offset, max(0, log_end // log_file_bytes - 1) * log_file_bytes)
+            self.room = queue_offset
+        at, end = self.room * ENTRY_BYTES, (queue_offset + count) * ENTRY_BYTES
+        while at < end:
+            if at >= segments.end:
+                segments.extend(at)
+            base = segments.base(at)
+            room_end = min(base + (at - base) // _ROOM_BYTES * _ROOM_BYTES + _ROOM_BYTES, segments.end)
+            segments.write(at, bytes(room_end - at))
+            at = room_end
+            self.room = at // ENTRY_BYTES
+
+    def publish(self, queue_offset: int, entries: bytes, log_file_bytes: int) -> None:
+        """Write entries from a queue offset on, and let consumers see them.
+
+        Offsets between the last entry and ``queue_offset`` get fillers, which are synced at once: a hole of zeros would make
+        other readers take it for the end.
+        """
+        segments = self.segments
+        if queue_offset != self.written or segments.last is None:
+            first = int.from_bytes(entries[:8], "big")
+            self._begin_at(queue_offset, max(0, first // log_file_bytes - 1) * log_file_bytes)
+        at, end = queue_offset * ENTRY_BYTES, queue_offset * ENTRY_BYTES + len(entries)
+        if segments.last is not None and segments.last <= at and end <= segments.last + segments.file_bytes:
+            segments.write(at, entries)
+        else:
+            self._write_over_files(at, entries)
+        self.written = end // ENTRY_BYTES
+        if not self.held:
+            self.max_offset = self.written
+        self.changed = True
+
+    def _write_over_files(self, at: int, entries: bytes) -> None:
+        done = 0
+        while done < len(entries):
+            if at + done >= self.segments.end:
+                self.segments.extend(at + done)
+            room = self.segments.base(at + done) + self.segments.file_bytes - at - done
+            self.segments.write(at + done, entries[done : done + room])
+            done += room
+
+    def _begin_at(self, queue_offset: int, filler_physical_offset: int) -> None:
+        """Make the file of an offset and fill what lies before it."""
+        segments = self.segments
+        if segments.last is None:
+            segments.extend(queue_offset * ENTRY_BYTES)
+            self.written = self.first
+            self.min_offset = self.max_offset = queue_offset
+            filler = ENTRY.pack(0, FILLER_SIZE, 0)
+        else:
+            filler = ENTRY.pack(filler_physical_offset, FILLER_SIZE, 0)
+        while self.written < queue_offset:
+            if self.written * ENTRY_BYTES >= segments.end:
+                segments.extend(self.written * ENTRY_BYTES)
+            count = min(queue_offset - self.written, self.per_file - self.written % self.per_file, 4096)
+            segments.write(self.written * ENTRY_BYTES, filler * count)
+            end = self.written + count
+            if end == queue_offset or end % self.per_file == 0:
+                segments.sync_now()
+            self.written = end
+        if queue_offset * ENTRY_BYTES >= segments.end:
+            segments.extend(queue_offset * ENTRY_BYTES)
+
+    # ------------------------------------------------------------ read
+
+    def entries(self, queue_offset: int, count: int) -> memoryview:
+        """Return up to ``count`` visible entries from an offset, not beyond the end of their file."""
+        visible = self.max_offset - queue_offset
+        if count > visible:
+            count = max(0, visible)
+        return self.segments.view(queue_offset * ENTRY_BYTES, count * ENTRY_BYTES)
+
+    def entry(self, queue_offset: int) -> tuple[int, int, int]:
+        """Return physical offset, size and tag hash of one entry that is there."""
+        return ENTRY.unpack(self.segments.view(queue_offset * ENTRY_BYTES, ENTRY_BYTES))
+
+    def real_entry(self, queue_offset: int, stop: int) -> tuple[int, tuple[int, int, int]] | None:
+        """Return offset and entry of the first message at or behind an offset and before ``stop``, stepping over fillers."""
+        while queue_offset < stop:
+            entry = self.entry(queue_offset)
+            if 0 < entry[1] != FILLER_SIZE:
+                return queue_offset, entry
+            queue_offset += 1
+            alike = ENTRY.pack(*entry) * _ALIKE
+            while queue_offset + _ALIKE <= stop and self._bytes(queue_offset) == alike:  # a gap has up to a million of them
+                queue_offset += _ALIKE
+        return None
+
+    def real_before(self, queue_offset: int, start: int) -> int:
+        """Return the offset of the last message before an offset, stepping over fillers; ``start - 1``: none from ``start`` on."""
+        before = queue_offset - 1
+        while before >= start:
+            entry = self.entry(before)
+            if 0 < entry[1] != FILLER_SIZE:
+                return before
+            alike = ENTRY.pack(*entry) * _ALIKE
+            while before - _ALIKE >= start and self._bytes(before - _ALIKE) == alike:
+                before -= _ALIKE
+            before -= 1
+        return start - 1
+
+    def _bytes(self, queue_offset: int) -> memoryview:
+        """Return `_ALIKE` entries from an offset on; fewer at the end of a file."""
+        return self.segments.view(queue_offset * ENTRY_BYTES, _ALIKE * ENTRY_BYTES)
+
+    # ------------------------------------------------------------ bounds
+
+    def end_below(self, physical_offset: int) -> int:
+        """Return the offset behind the last entry that points below a physical offset, for a queue whose entries up to there
+        are in order and whole. Looks at about log2(n) entries.
+        """
+        segments = self.segments
+        if segments.last is None:
+            return 0
+        file = segments.last
+        while file > segments.first and not self._points_below(file // ENTRY_BYTES, physical_offset):
+            file -= segments.file_bytes
+        low, high = file // ENTRY_BYTES, file // ENTRY_BYTES + self.per_file
+        while low < high:
+            middle = (low + high) // 2
+            if self._points_below(middle, physical_offset):
+                low = middle + 1
+            else:
+                high = middle
+        while low > self.first and self.entry(low - 1)[1] == FILLER_SIZE:  # a filler is never the last
+            low -= 1
+        return low
+
+    def _points_below(self, queue_offset: int, physical_offset: int) -> bool:
+        offset, size, _ = self.entry(queue_offset)
+        return size > 0 and 0 <= offset < physical_offset
+
+    def cut(self, end: int, *, thorough: bool) -> None:
+        """Forget the entries from an offset on, so that they never come back. With no entry left its files go as well: what
+        comes next says where the queue begins.
+        """
+        if self.segments.last is not None and end <= self.first:
+            self.segments.remove_after(-1)
+            self.changed = True
+        elif self.segments.last is not None:
+            self.segments.clear_from(end * ENTRY_BYTES, thorough=thorough)
+            if self.segments.dirty or self.segments.directory_dirty:
+                self.changed = True
+        self.written = self.max_offset = self.next_offset = end
+
+    def correct_min(self, log_first: int) -> None:
+        """Find the first entry that points at what the log still has."""
+        segments = self.segments
+        if segments.last is None or self.written <= self.first:
+            self.min_offset = self.written
+            return
+        low = self.first
+        if log_first > 0:
+            high = self.written
+            while True:
+                low = self._first_reaching(log_first, high)
+                high = low
+                while high > self.first and self.entry(high - 1)[1] == FILLER_SIZE:
+                    high -= 1
+                if high == low or high == self.first or self.entry(high - 1)[0] < log_first:
+                    break  # else fillers led the search astray: what lies before them is there as well
+        found = self.real_entry(low, self.written)
+        self.min_offset = self.written if found is None else found[0]
+
+    def _first_reaching(self, physical_offset: int, high: int) -> int:
+        low = self.first
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] >= physical_offset:
+                high = middle
+            else:
+                low = middle + 1
+        return low

@@ -1,0 +1,80 @@
+"""Which entries of a queue a reader wants: by the hashes of tags, in the entries alone, or by the properties of the records.
+
+Decides nothing about offsets or answers: that is `store.reading`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from halfmoon.hot import ENTRY, ENTRY_BYTES, tag_matches
+from halfmoon.store.layout import FILLER_SIZE
+from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.queues.consume_queue import ConsumeQueue
+
+
+class PropertyTest(Protocol):
+    """What decides by a message's properties. A broker makes one for a pull; see `halfmoon.broker.pull.filters`."""
+
+    def possible(self, topic: str, queue_id: int, offset: int, count: int) -> list[int] | None:
+        """Return the indexes, rising, of those among the messages from an offset on that are worth a look; None: all are."""
+
+    def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
+        """Return the indexes, rising, of the entries whose records are wanted; how many were looked at, one at least; and whether
+        that is enough for now.
+
+        ``area`` are bytes of the log from the offset ``base`` on. The first record begins in it; one that is not all in it ends
+        what is looked at. Behind ``at_most`` that are wanted the others are of no use.
+        """
+
+
+Select = Callable[[bytes, int, int], tuple[list[int], int, bool]]
+"""Gives the indexes, rising, of wanted entries among some, which begin at a queue offset, so many as are of use or a few more; how
+many of them were looked at; and whether that is enough for now."""
+
+
+def selector(log: CommitLog, queue: ConsumeQueue, wanted: frozenset[int] | PropertyTest) -> Select:
+    """Return what selects entries of a queue. Fillers are never selected; entries whose record is gone may be."""
+    if not isinstance(wanted, frozenset):
+        return lambda entries, offset, at_most: _by_properties(log, queue, entries, offset, at_most, wanted)
+    codes = sorted(wanted)
+    return lambda entries, _offset, at_most: _by_tags(entries, at_most, codes)
+
+
+def _by_tags(entries: bytes, at_most: int, codes: list[int]) -> tuple[list[int], int, bool]:
+    found = tag_matches(entries, codes, at_most)
+    return found, len(entries) // ENTRY_BYTES if len(found) < at_most else found[-1] + 1, False
+
+
+def _by_properties(
+    log: CommitLog, queue: ConsumeQueue, entries: bytes, offset: int, at_most: int, wanted: PropertyTest
+) -> tuple[list[int], int, bool]:
+    count = len(entries) // ENTRY_BYTES
+    possible = wanted.possible(queue.topic, queue.queue_id, offset, count)
+    if possible is None:
+        return by_properties(log, entries, at_most, wanted)
+    if not possible:
+        return [], count, False
+    some = b"".join(entries[index * ENTRY_BYTES : (index + 1) * ENTRY_BYTES] for index in possible)
+    found, looked, enough = by_properties(log, some, at_most, wanted)
+    return [possible[place] for place in found], possible[looked] if looked < len(possible) else count, enough
+
+
+def by_properties(log: CommitLog, entries: bytes, at_most: int, wanted: PropertyTest) -> tuple[list[int], int, bool]:
+    """Select the entries whose properties pass, as `Select`, and those whose record is gone: the caller sees what that means."""
+    found, at, count, enough = list[int](), 0, len(entries) // ENTRY_BYTES, False
+    while at < count and len(found) < at_most and not enough:
+        place, size, _ = ENTRY.unpack_from(entries, at * ENTRY_BYTES)
+        if not 0 < size != FILLER_SIZE:
+            at += 1
+        elif place < log.first or place + size > log.end:
+            found.append(at)
+            at += 1
+        else:
+            base = log.segments.base(place)
+            area = log.segments.view(base, min(log.file_bytes, log.end - base))
+            chosen, looked, enough = wanted.select(area, base, entries[at * ENTRY_BYTES :] if at else entries, at_most - len(found))
+            found += [at + index for index in chosen] if at else chosen
+            at += looked
+    return found, at, enough

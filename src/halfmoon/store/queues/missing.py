@@ -1,0 +1,180 @@
+"""What of the queues is missing or damaged at a start, and so is made anew from the log; says it. Removes what is left of them."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from halfmoon.errors import StoreError
+from halfmoon.hot import ENTRY, ENTRY_BYTES
+from halfmoon.ports import Disk
+from halfmoon.store.layout import (
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    FILLER_SIZE,
+    file_name,
+    file_offset,
+    is_queue_directory,
+    is_topic_directory,
+    queue_directory,
+)
+from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.queues.inventory import DISTRUSTED, EVERYTHING, Inventory, Key, Row
+
+log = logging.getLogger("halfmoon.store")
+
+Queues = dict[Key, ConsumeQueue]
+
+_LOOK_BYTES = 16 * 1024 // ENTRY_BYTES * ENTRY_BYTES
+"""How far it is looked behind the end of a queue for entries."""
+
+
+class Rebuild(NamedTuple):
+    """Queues that are made anew from the first record of the log on, with what is known of each."""
+
+    rows: dict[Key, Row]
+    everything: bool = False
+
+    def wants(self, key: Key, physical_offset: int) -> bool:
+        """Whether a record belongs into a queue that is made anew: it lies behind the birth of the queue."""
+        row = self.rows.get(key)
+        return self.everything if row is None else physical_offset >= row.born
+
+
+class FoundQueues(NamedTuple):
+    """Queues with all their files in a row, and those whose files cannot be used, with the reason."""
+
+    queues: Queues
+    broken: dict[Key, str]
+
+
+def find_queues(disk: Disk, file_bytes: int, *, noted: bool) -> FoundQueues:
+    """Return every queue that has a directory, its files found but not read. Names that cannot be queues are passed over.
+
+    ``noted``: files of this size were made here before, so that another size is damage. Raises StoreError when it may be another
+    setting: no file of any queue has the right size.
+    """
+    queues: Queues = {}
+    broken: dict[Key, str] = {}
+    for topic in disk.list(CONSUME_QUEUE):
+        if not is_topic_directory(topic):
+            continue
+        for name in disk.list(f"{CONSUME_QUEUE}/{topic}"):
+            if is_queue_directory(name):
+                key, queue = (topic, int(name)), ConsumeQueue(disk, topic, int(name), file_bytes)
+                try:
+                    queue.segments.load()
+                    if queue.segments.last is not None:
+                        queues[key] = queue
+                except StoreError as error:
+                    broken[key] = str(error)
+    if broken and not queues and not noted and not _some_file_of(disk, broken, file_bytes):
+        raise StoreError(next(iter(broken.values())))
+    return FoundQueues(queues, broken)
+
+
+def _some_file_of(disk: Disk, keys: dict[Key, str], file_bytes: int) -> bool:
+    directories = [queue_directory(*key) for key in keys]
+    paths = [f"{each}/{name}" for each in directories for name in disk.list(each) if file_offset(name) is not None]
+    return any(disk.file_size(path) == file_bytes for path in paths)
+
+
+def drop_deleted(disk: Disk, found: FoundQueues, inventory: Inventory) -> None:
+    """Remove queues of deleted topics whose files a loss has brought back: their removal was not on the device. Raises OSError."""
+    for key, queue in list(found.queues.items()):
+        row = inventory.deleted.get(key[0])
+        entry = None if row is None else queue.real_entry(queue.first, queue.first + queue.per_file)
+        if row is not None and entry is not None and entry[1][0] < row.born:
+            del found.queues[key]
+            for path in queue.segments.remove_all():
+                disk.remove(path)
+            disk.sync_directory(queue.segments.directory)
+
+
+def missing(found: FoundQueues, inventory: Inventory, commit_log: CommitLog, *, lost_from: int | None) -> Rebuild:
+    """Return what is to be made anew, with a warning for each queue.
+
+    ``lost_from``: a loss may have taken names of files that were made when the log was so long; what they held is behind it.
+    """
+    reasons = dict(found.broken)
+    for key, begun in inventory.rebuilt.items():
+        why = "an entry was wrong" if begun.durable == DISTRUSTED else "it was being made anew when the process was stopped"
+        reasons.setdefault(key, why)
+    for key, row in inventory.queues.items():
+        if key in reasons or row.last < 0:
+            continue
+        queue = found.queues.get(key)
+        # The name of a file that was made since may be lost, one that has entries on the device may not.
+        last, looks = row.last, True
+        if lost_from is not None and row.made >= lost_from:
+            last, looks = (row.durable - 1) * ENTRY_BYTES, False
+        if last < 0 or (not looks and last < row.first):
+            continue
+        if queue is None:
+            reasons[key] = "all of its files are missing"
+        elif queue.segments.first > row.first:
+            reasons[key] = f"{file_name(row.first)}, its first file, is missing"
+        elif queue.segments.end <= last:
+            reasons[key] = f"{file_name(queue.segments.base(last))}, its last file, is missing"
+        elif looks and (lacks := _lacks(queue, row, commit_log.segments.end, looks_behind=lost_from is None)) is not None:
+            reasons[key] = lacks
+    has_records = commit_log.segments.last is not None and commit_log.facts_at(commit_log.first) is not None
+    if EVERYTHING in reasons or (not inventory.there and not found.queues and has_records):
+        log.warning("%s is missing and made anew from the log, those of deleted topics that it still knows included", CONSUME_QUEUE)
+        return Rebuild({**dict.fromkeys(found.broken, Row(-1)), **inventory.queues}, everything=True)
+    for key, reason in reasons.items():
+        log.warning("%s is made anew from the log: %s", queue_directory(*key), reason)
+    return Rebuild({key: inventory.queues.get(key) or Row(-1) for key in reasons})
+
+
+def _lacks(queue: ConsumeQueue, row: Row, log_end: int, *, looks_behind: bool) -> str | None:
+    """Return what a queue with all its files lacks, None: nothing that shows at its end.
+
+    Entries are found by halving, which takes a hole of zeros for the end; what is written next would take the offsets behind it.
+    ``looks_behind``: nothing was lost, so that no entry can stand behind the end.
+    """
+    end = queue.end_below(log_end)
+    if end < row.durable:
+        return f"its entries end at {end}, and went to {row.durable} once"
+    if looks_behind and end * ENTRY_BYTES < queue.segments.end:
+        behind = queue.segments.view(end * ENTRY_BYTES, _LOOK_BYTES)
+        behind = behind[: len(behind) // ENTRY_BYTES * ENTRY_BYTES]
+        if any(behind) and any(0 < size != FILLER_SIZE for _, size, _ in ENTRY.iter_unpack(behind)):
+            return f"its entries end at {end}, and more stand behind them"
+    return None
+
+
+def warn_of_lost_start(inventory: Inventory, commit_log: CommitLog) -> None:
+    """Say that the oldest files of the log are gone, and were not deleted by a store. To be called before that is noted anew."""
+    sizes = inventory.sizes
+    if sizes is not None and commit_log.segments.last is not None and commit_log.first > sizes.made:
+        log.warning(
+            "%s begins at %s, and began at %s: files were removed from outside, and %d bytes of messages with them",
+            COMMIT_LOG, file_name(commit_log.first), file_name(sizes.made), commit_log.first - sizes.made,
+        )  # fmt: skip
+
+
+def clear(disk: Disk, found: FoundQueues, inventory: Inventory, rebuild: Rebuild) -> None:
+    """Note durably what is made anew, then remove what is left of it. Raises OSError."""
+    inventory.begin([EVERYTHING] if rebuild.everything else rebuild.rows)
+    for key in [*found.queues] if rebuild.everything else rebuild.rows:
+        found.queues.pop(key, None)
+    keys = {*rebuild.rows, *found.broken}
+    directories = [queue_directory(*key) for key in keys]
+    if rebuild.everything:
+        topics = filter(is_topic_directory, disk.list(CONSUME_QUEUE))
+        directories = [f"{CONSUME_QUEUE}/{topic}/{name}" for topic in topics for name in disk.list(f"{CONSUME_QUEUE}/{topic}")]
+    for directory in directories:
+        for name in disk.list(directory):
+            if file_offset(name) is not None:
+                disk.remove(f"{directory}/{name}")
+        disk.sync_directory(directory)
+
+
+def born_at(queue: ConsumeQueue) -> int:
+    """Return the physical offset of a queue's first record that is known; what lies before is of an older topic of its name."""
+    if queue.segments.last is None:
+        return 0
+    first = queue.real_entry(queue.first, min(queue.written, queue.first + queue.per_file))
+    return 0 if first is None else max(0, first[1][0])

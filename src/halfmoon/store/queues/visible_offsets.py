@@ -1,0 +1,115 @@
+"""`Visible`: what consumers may see, and what waits to be seen. Writes queue entries, announces them, waits for nothing.
+
+In async flush an append is visible at once; in sync flush its entries wait here until the log is durable, and are then written a
+queue at a time. The space for entries is taken before their records are written, so that an answered message never lacks it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from halfmoon.errors import StoreNotWritable
+from halfmoon.hot import ENTRY, ENTRY_BYTES
+from halfmoon.store.health import Health
+from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.queues.consume_queue import ConsumeQueue
+
+
+class Arrival(NamedTuple):
+    """What became visible in one queue; ``max_offset`` is its end now, ``entries`` its new queue entries; None: any."""
+
+    topic: str
+    queue_id: int
+    max_offset: int
+    entries: bytes | None
+
+    @property
+    def count(self) -> int:  # type: ignore[override]  # hides tuple.count, which nobody misses
+        """How many messages became visible; 0: nobody counted."""
+        return len(self.entries or b"") // ENTRY_BYTES
+
+    @property
+    def tag_codes(self) -> list[int] | None:
+        """The tag codes of what became visible; None: any."""
+        return None if self.entries is None else [code for _, _, code in ENTRY.iter_unpack(self.entries)]
+
+
+class Visible:
+    """Entries written and waiting. ``end`` is the physical offset below which everything is visible, stored at ``end_ms``.
+
+    ``changed`` are the queues written since the last sync of queues began.
+    """
+
+    def __init__(self, log: CommitLog, health: Health) -> None:
+        self._log, self._health = log, health
+        self.end = self.end_ms = 0
+        self.changed: list[ConsumeQueue] = []
+        self._pending: deque[tuple[int, ConsumeQueue, int, bytes]] = deque()
+        """(end offset, queue, first queue offset, entries) of appends that are not visible yet."""
+        self._arrivals: list[Arrival] = []
+
+    def make_room(self, queue: ConsumeQueue, first: int, count: int) -> None:
+        """Take the disk's space for entries. Raises StoreNotWritable, and nothing is different, when it cannot be had."""
+        try:
+            queue.make_room(first, count, self._log.end, self._log.file_bytes)
+        except OSError as exc:
+            raise StoreNotWritable(self._health.write_failed("a queue", exc)) from exc
+
+    def publish(self, queue: ConsumeQueue, first: int, entries: bytes) -> None:
+        """Write entries and let consumers see them. Raises StoreNotWritable."""
+        if not queue.changed:
+            self.changed.append(queue)
+        try:
+            queue.publish(first, entries, self._log.file_bytes)
+        except OSError as exc:
+            raise StoreNotWritable(self._health.fail(f"a queue cannot be written: {exc}")) from exc
+        if not queue.held:
+            self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, entries))
+
+    def release(self, queue: ConsumeQueue) -> None:
+        """Let consumers see, in one step, all that was written to a queue while it was held."""
+        queue.held = False
+        if queue.max_offset < queue.written:
+            queue.max_offset = queue.written
+            self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, None))
+
+    def wait(self, end_offset: int, queue: ConsumeQueue, first: int, entries: bytes) -> None:
+        """Keep entries until the log is durable up to ``end_offset``."""
+        self._pending.append((end_offset, queue, first, entries))
+
+    def publish_durable(self, durable_offset: int, durable_ms: int) -> None:
+        """Let consumers see what a sync made durable, one write a queue."""
+        pending = self._pending
+        blocks: dict[ConsumeQueue, tuple[int, list[bytes]]] = {}
+        while pending and pending[0][0] <= durable_offset:
+            _, queue, first, entries = pending.popleft()
+            if queue in blocks:
+                blocks[queue][1].append(entries)
+            else:
+                blocks[queue] = (first, [entries])
+        try:
+            for queue, (first, pieces) in blocks.items():
+                self.publish(queue, first, b"".join(pieces))
+        except StoreNotWritable:
+            return  # the store has failed; what is durable is found again at the next start
+        self.end, self.end_ms = durable_offset, durable_ms
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted: its entries need neither be seen nor synced."""
+        self._pending = deque(entry for entry in self._pending if entry[1].topic != topic)
+        self.changed = [queue for queue in self.changed if queue.topic != topic]
+
+    def give_up(self) -> None:
+        """The store failed: what waits is not shown."""
+        self._pending.clear()
+
+    def take_changed(self) -> list[ConsumeQueue]:
+        """Take out the queues that want a sync."""
+        taken, self.changed = self.changed, []
+        return taken
+
+    def take_arrivals(self) -> list[Arrival]:
+        """Take out what became visible since the last call."""
+        taken, self._arrivals = self._arrivals, []
+        return taken

@@ -1,0 +1,1 @@
+"""Delayed messages in the store."""

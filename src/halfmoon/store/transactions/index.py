@@ -1,0 +1,378 @@
+"""`TransactionIndex`: which half messages are pending, who sent them and when, what became of the others, who was asked.
+
+Half records, op records and visible records in the log are the truth. This index over them is derived: a state table, a redo log,
+slots for checks, and a milestone that says how far they were brought. It follows the log a turn at a time, is believed up to the
+milestone at a start, and is brought up to the log from there; what cannot be believed is made anew. Reads no body, sends nothing.
+
+Follows TransactionStateService (RocketMQ 3.1.4) in what the files hold.
+Differs: an index is the half queue offset and never changes, also when the table is made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NoReturn
+
+from halfmoon.effects import Work
+from halfmoon.errors import StoreNotWritable
+from halfmoon.hot import prepared_rows
+from halfmoon.ports import Disk
+from halfmoon.store.health import untried
+from halfmoon.store.layout import HALF_TOPIC, UNIT_BYTES
+from halfmoon.store.settings import StoreSettings
+from halfmoon.store.store import Store
+from halfmoon.store.transactions.check_slots import Check, Checks
+from halfmoon.store.transactions.files import TransactionFiles
+from halfmoon.store.transactions.recovery import reopen
+from halfmoon.store.transactions.state_table import BLOCK, Half, State
+from halfmoon.store.transactions.watermark import Milestone
+
+__all__ = ["Check", "Checks", "Half", "State", "TransactionIndex"]
+
+log = logging.getLogger("halfmoon.store.transactions")
+
+
+class TransactionIndex:
+    """The index of one store. Make one with `TransactionIndex.open`; everything else is called from the store's thread.
+
+    ``unfinished`` are, after `open`, the half messages that a visible record committed and that have no op record: a process was
+    stopped in between. Whoever writes those op records calls ``hold(None)`` then; until then each start finds them again.
+    ``failure`` says why the index stopped for good, None: it did not; it takes nothing then, and a start makes it whole.
+    """
+
+    def __init__(self, disk: Disk, store: Store, settings: StoreSettings) -> None:
+        self._store = store
+        self._files = files = TransactionFiles(disk, settings)
+        self._table, self._redo, self._slots = files.table, files.redo, files.slots
+        self._interval_ms = settings.flush_transactions_interval_ms
+        self._held: int | None = None
+        self._reached: tuple[Milestone, int] | None = None
+        """A milestone whose files are synced, and the end of the log that must be durable before it counts."""
+        self._work: list[Work[Any]] = []
+        self._syncing = self._closed = False
+        self._frozen = False
+        """A sync failed: the milestone stays where it is, and the next start reads the log from there."""
+        self._due = self._tried_position = 0
+        self.room = 0
+        """So many half messages and decisions can be entered before `make_room` must be asked for more."""
+        self.failure: str | None = None
+        self.unfinished: list[int] = []
+        self.ignored = 0
+        """What the start found in the log about half messages that are not there, or were decided otherwise before."""
+        self.rebuilt: str | None = None
+        """Why the start made everything anew from the log; None: it did not."""
+        self.checks_lost = 0
+        """Checks that could not be written down."""
+
+    @classmethod
+    def open(cls, disk: Disk, store: Store, settings: StoreSettings, *, settled_below: int, now: int) -> TransactionIndex:
+        """Read the files, or make them anew from the log, and bring them up to its end. Waits for the disk.
+
+        ``settled_below``: in a directory that never had this index, or whose log grew after the index was closed cleanly, another
+        broker settled the half messages with lower half queue offsets (its progress on the half queue). They get no state unless a
+        record of the log decides them.
+
+        Raises OSError when the disk fails.
+        """
+        index = cls(disk, store, settings)
+        try:
+            found = reopen(index._files, store, settled_below)
+        except BaseException:
+            index._files.close()
+            raise
+        index.unfinished, index.ignored, index.rebuilt = sorted(found.unfinished), found.ignored, found.rebuilt
+        index._held = min(found.unfinished.values(), default=None)
+        index._tried_position = index._files.milestone.last.position
+        index._due = now + index._interval_ms
+        store._upkeep.undecided_from = index._undecided_from
+        return index
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def first(self) -> int:
+        """Index of the first record; ``end`` when there is none."""
+        return self._table.first
+
+    @property
+    def end(self) -> int:
+        """Index behind the last record; the next half message has this one or, after a loss, a higher one."""
+        return self._table.end
+
+    @property
+    def pending_count(self) -> int:
+        """How many half messages are pending."""
+        return self._table.pending_count
+
+    @property
+    def pending_by_group(self) -> Mapping[int, int]:
+        """How many half messages are pending, by hash of the producer group."""
+        return self._table.by_group
+
+    def half(self, index: int) -> Half | None:
+        """Return the record of a half message; None outside of [first, end). In a hole everything is 0."""
+        return self._table.half(index)
+
+    def pending(self, start: int, count_max: int, records_max: int = 4096) -> tuple[list[Half], int]:
+        """Return pending half messages from an index on, in order, and the index to go on at: ``end`` when there are no more.
+
+        Looks at ``records_max`` records and returns ``count_max`` messages at most; blocks without pending ones cost nothing.
+        """
+        return self._table.pending(start, count_max, records_max)
+
+    def lowest_pending(self) -> int:
+        """Return the lowest pending index; ``end`` when there is none."""
+        return self._table.lowest_pending()
+
+    def _undecided_from(self) -> int:
+        """Physical offset of the oldest pending half message; the end of the log when there is none."""
+        lowest = self._table.half(self._table.lowest_pending())
+        return self._store.end_offset if lowest is None else lowest.physical_offset
+
+    @property
+    def in_the_way_below(self) -> int:
+        """Physical offset below which log files would go, were nothing in them pending: the disk needs their room. 0: none is."""
+        wanted = self._store._upkeep.wanted_below
+        return wanted if wanted and wanted > self._undecided_from() else 0
+
+    def making_room(self) -> AbstractContextManager[None]:
+        """While it is entered, a disk too full for others takes what is stored so that log files may go."""
+        return self._store._upkeep.making_room()
+
+    # ------------------------------------------------------------ what happens
+
+    def make_room(self, halves: int, decisions: int) -> None:
+        """Take the disk's space for so many half messages and decisions, so that entering them cannot lack it.
+
+        To be called before their records are appended, where they are more than there is ``room`` for. Raises StoreNotWritable, and
+        nothing is different, when the disk is full.
+        """
+        self._check_writable()
+        try:
+            states = self._table.make_room(halves, self._next_index() if halves else 0)
+            self.room = min(states, self._redo.make_room(halves + decisions))
+        except OSError as exc:
+            raise StoreNotWritable(f"the transaction index cannot be written: {exc}") from exc
+
+    def _next_index(self) -> int:
+        """Return the queue offset that the next half message gets; after a loss it is beyond the end of the table."""
+        queue = self._store._queues.get((HALF_TOPIC, 0))
+        return 0 if queue is None else queue.next_offset
+
+    def prepared(self, index: int, entries: bytes, store_s: int, group_hash: int) -> None:
+        """Enter half messages of one producer group that were stored at ``store_s`` seconds, at indexes from ``index`` on, by their
+        queue entries.
+
+        Raises:
+            ValueError: an index below the end, or numbers that do not fit; nothing was entered.
+            StoreNotWritable: the disk is full, or ``failure``; the index takes nothing more.
+        """
+        if self.failure is not None or self._closed:
+            self._check_writable()
+        if index - self._files.marks[-1][0] >= BLOCK:
+            self._files.mark(index)
+        states, units = prepared_rows(entries, store_s, group_hash)
+        count = len(units) // UNIT_BYTES
+        try:
+            self._table.enter(index, states, ((group_hash, count),))
+            self._redo.take(units)
+        except OSError as exc:
+            self._fail(exc)
+        self.room -= count
+
+    def decided(self, indexes: Sequence[int], entries: bytes, committed: int) -> None:
+        """Enter decisions that were stored: first ``committed`` commits, then rollbacks. ``entries`` are the queue entries of the
+        visible records, and of the op records of rollbacks.
+
+        Raises:
+            ValueError: one is not pending, or decided twice here; nothing was entered.
+            StoreNotWritable: as `prepared`.
+        """
+        if self.failure is not None or self._closed:
+            self._check_writable()
+        try:
+            self._redo.take(self._table.settle_pending(indexes, entries, committed))
+        except OSError as exc:
+            self._fail(exc)
+        self.room -= len(indexes)
+
+    def hold(self, physical_offset: int | None) -> None:
+        """Keep the milestone at or before a record of the log, so that the next start reads it again; None: let it go.
+
+        For a visible record whose op record could not be written yet.
+        """
+        self._held = physical_offset
+
+    def _check_writable(self) -> None:
+        if self.failure is not None or self._closed:
+            raise StoreNotWritable(self.failure or "the transaction index is closed")
+
+    def _fail(self, exc: OSError) -> NoReturn:
+        """What the log holds did not get into the files: only a start makes them whole."""
+        raise StoreNotWritable(self._stop(exc)) from exc
+
+    def _stop(self, exc: OSError) -> str:
+        """Take nothing more, and say so; return the reason."""
+        self.failure = f"the transaction index cannot be written: {exc}"
+        self.room = 0
+        log.warning("half messages and decisions are refused until the broker is started anew: %s", self.failure)
+        return self.failure
+
+    # ------------------------------------------------------------ checks
+
+    def checks(self, index: int) -> Checks:
+        """Return how many checks of a half message were sent and how many count, and the last 15 of them, oldest first."""
+        half = self._table.half(index)
+        return Checks(0, 0, []) if half is None else self._slots.checks(index, half.physical_offset)
+
+    def checked(self, index: int, now_s: int, producer_hash: int) -> None:
+        """Enter a check that was sent now to a producer. Raises ValueError when there is no such half message.
+
+        A full disk is no error: the message is asked about more often then.
+        """
+        half = self._known(index)
+        try:
+            self._slots.checked(index, half.physical_offset, now_s, producer_hash)
+        except OSError:
+            self.checks_lost += 1
+
+    def answered(self, index: int, answer: int, *, pardons: bool = False) -> None:
+        """Enter what came of the last check, 1 to 255; ``pardons``: the checks until now do not count any more.
+
+        Raises ValueError for another number or an unknown half message.
+        """
+        half = self._known(index)
+        try:
+            self._slots.answered(index, half.physical_offset, answer, pardons=pardons)
+        except OSError:
+            self.checks_lost += 1
+
+    def _known(self, index: int) -> Half:
+        half = self._table.half(index)
+        if half is None:
+            raise ValueError(f"there is no half message {index}")
+        return half
+
+    # ------------------------------------------------------------ upkeep
+
+    def due(self) -> int | None:
+        """When `tick` wants to be called, ms since the epoch; None: nothing is to be done."""
+        if self._closed or self._frozen or self.failure is not None:
+            return None
+        wanted = self._files.dirty or self._reached is not None or self._position > self._tried_position
+        return self._due if wanted else None
+
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: the next sync comes when it would have."""
+        self._due += by_ms
+
+    def tick(self, now: int) -> None:
+        """Do what time asks for: a sync, a milestone, files that go."""
+        if self._closed or self._frozen or self.failure is not None:
+            return
+        self._settle_milestone()
+        if now >= self._due:
+            self._due = now + self._interval_ms
+            removal = self._files.drop_before(self._store.min_offset)
+            if removal is not None:
+                self._work.append(removal)
+            self._start_sync()
+
+    def work(self) -> list[Work[Any]]:
+        """Take out what is to be run where waiting is allowed."""
+        taken, self._work = self._work, []
+        return taken
+
+    def stop(self, now: int) -> None:
+        """Begin to stop: the last sync comes out of `work`."""
+        if self._closed or self._frozen or self.failure is not None:
+            return
+        self._settle_milestone()
+        self._start_sync()
+
+    def close(self, now: int) -> None:
+        """Write the last milestone, when the log is durable, and let go of the files. Waits for the disk.
+
+        To be called once the works of `Store.stop` are done.
+        """
+        if self._closed:
+            return
+        self._closed, self.room = True, 0
+        try:
+            if not self._syncing and not self._frozen and self.failure is None:
+                self._finish()
+        except OSError as exc:
+            self._freeze(exc)
+        finally:
+            self._files.close()
+
+    def _finish(self) -> None:
+        milestone, durable_from = self._snapshot()
+        self._files.sync()
+        if self._store.failure is None and self._store.durable_offset >= durable_from:
+            self._files.milestone.write(milestone._replace(clean=True))
+        self._files.milestone.sync()
+
+    @property
+    def _position(self) -> int:
+        """Physical offset below which everything was entered."""
+        end = self._store.end_offset
+        return end if self._held is None else max(self._tried_position, min(end, self._held))
+
+    def _snapshot(self) -> tuple[Milestone, int]:
+        """Return the milestone that counts once what is written now is synced, and the log is durable up to the offset with it."""
+        self._tried_position = self._position
+        end = self._store.end_offset
+        return self._files.snapshot(self._tried_position, end), end
+
+    def _start_sync(self) -> None:
+        """Leave the sync of what is written as work; the milestone follows it."""
+        if self._syncing or self._reached is not None:
+            return
+        files, milestone = self._files, self._files.milestone
+        dirty, snapshot = files.dirty, self._snapshot()
+        if not dirty and milestone.durable == milestone.last:
+            self._reached = snapshot
+            self._settle_milestone()
+            return
+        try:
+            sync = files.take_sync()
+        except OSError as exc:
+            self._stop(exc)
+            return
+        self._syncing = True
+
+        def run() -> None:
+            sync()
+            milestone.sync()
+
+        def done(result: Exception | None, now: int) -> None:
+            self._syncing = False
+            if untried(result):
+                files.put_back()
+            elif isinstance(result, Exception):
+                self._freeze(result)
+            else:
+                self._reached = snapshot
+                self._settle_milestone()
+
+        self._work.append(Work(run, done, False, "sync transactions"))
+
+    def _settle_milestone(self) -> None:
+        """Write the milestone whose files are synced, once the log is; none once the store failed: the log may have records that
+        were refused, which only a start enters.
+        """
+        if self._store.failure is None and self._reached is not None and self._store.durable_offset >= self._reached[1]:
+            milestone, self._reached = self._reached[0], None
+            if milestone != self._files.milestone.last and not self._closed:
+                try:
+                    self._files.milestone.write(milestone)
+                except OSError as exc:
+                    self._freeze(exc)
+
+    def _freeze(self, exc: Exception) -> None:
+        """A sync failed: nobody knows what is on the device, so the milestone stays where it is."""
+        self._frozen = True
+        log.warning("the transaction index cannot be saved, the next start reads the log from the last milestone: %s", exc)

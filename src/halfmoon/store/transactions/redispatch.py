@@ -1,0 +1,169 @@
+"""Brings the transaction index up to the log: takes the steps that `walk` finds, in order, and enters them again.
+
+Whatever the files hold already is written once more, so a step may be taken twice. The first decision about a half message counts.
+`restate` makes the states of the table anew from the redo log, after a loss that may have kept states and lost what they stand on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from halfmoon.errors import StoreError
+from halfmoon.store.layout import REDO_LOG
+from halfmoon.store.store import Store
+from halfmoon.store.transactions.redo_log import PREPARED_TAG, RedoLog, decided_tag, half_of
+from halfmoon.store.transactions.state_table import Half, State, StateTable
+from halfmoon.store.transactions.walk import Entered, Kind, Step, group_hash_of, indexes_of
+from halfmoon.store.transactions.watermark import Milestone
+
+_HALVES_AT_ONCE, _UNITS_AT_ONCE = 1024, 4096
+
+
+class Redispatch:
+    """Takes steps in the order of the log.
+
+    ``again``: the table may hold states that were decided by the very steps that come. ``unfinished`` says of committed half
+    messages without an op record where their visible record lies, by index.
+    """
+
+    def __init__(self, table: StateTable, redo: RedoLog, store: Store, *, again: bool) -> None:
+        self._table, self._redo, self._store, self._entered = table, redo, store, Entered(store._queues)
+        self._again: set[int] | None = set() if again else None
+        self._halves: list[tuple[int, int, int, int]] = []
+        self._halves_at = 0
+        self._units: list[tuple[int, int, int]] = []
+        self.unfinished: dict[int, int] = {}
+        self.ignored = 0
+        """Steps and parts of op records about half messages that are not there, or that were decided otherwise before."""
+
+    def take(self, steps: Iterable[Step]) -> None:
+        """Enter every step. Raises OSError when the disk is full."""
+        for step in steps:
+            if not self._counts(step):
+                self.ignored += 1
+            elif step.kind is Kind.HALF:
+                self._half(step)
+            elif step.kind is Kind.COMMIT:
+                self._commit(step)
+            else:
+                self._op(step)
+        self._put_halves()
+        self._put_units()
+
+    def _counts(self, step: Step) -> bool:
+        """Whether the store took the record for a whole one: its queue has an entry that points at it."""
+        if self._entered(step.topic, step.queue_id, step.queue_offset, step.physical_offset):
+            return step.kind is Kind.COMMIT or step.queue_id == 0
+        return step.kind is Kind.COMMIT and not step.torn  # the topic may have been deleted since
+
+    def _half(self, step: Step) -> None:
+        index = step.queue_offset
+        if index != self._halves_at + len(self._halves) or len(self._halves) >= _HALVES_AT_ONCE:
+            self._put_halves()
+            if index < self._table.end:
+                known = self._table.half(index)
+                self.ignored += known is None or known.physical_offset != step.physical_offset
+                return
+            self._halves_at = index
+        self._halves.append((step.physical_offset, step.size, step.store_s & 0xFFFFFFFF, group_hash_of(step.properties)))
+        self._unit(step.physical_offset, step.size, PREPARED_TAG)
+
+    def _commit(self, step: Step) -> None:
+        half = self._half_at(step.half_offset)
+        if half is None:
+            self.ignored += 1
+            return
+        if self._decide(half, State.COMMITTED, step) is State.COMMITTED:
+            self.unfinished[half.index] = step.physical_offset
+
+    def _op(self, step: Step) -> None:
+        indexes, absurd = indexes_of(step.body)
+        self.ignored += absurd
+        for index in indexes:
+            self._reach(index)
+            half = self._table.half(index)
+            if half is None or half.state is State.NONE:
+                self.ignored += 1
+            elif half.state is State.COMMITTED:
+                self.unfinished.pop(index, None)
+            else:
+                self._decide(half, State.ROLLED_BACK, step)
+
+    def _decide(self, half: Half, wanted: State, step: Step) -> State:
+        """Give a half message the state that a step asks for unless it has one; return the one it has then."""
+        again = self._again
+        same = again is not None and half.state is wanted and half.index not in again
+        if half.state is not State.PREPARED and not same:
+            self.ignored += half.state is not wanted
+            return half.state
+        if again is not None:
+            again.add(half.index)
+        self._table.settle(half, wanted)
+        tag = decided_tag(half.physical_offset, committed=wanted is State.COMMITTED)
+        self._unit(step.physical_offset, step.size, tag)
+        return wanted
+
+    def _half_at(self, half_offset: int) -> Half | None:
+        """Return the half message whose record lies at a physical offset."""
+        record = self._store.record(half_offset)
+        if record is None:
+            return None
+        index = int.from_bytes(record[20:28], "big", signed=True)
+        self._reach(index)
+        half = self._table.half(index)
+        return half if half is not None and half.physical_offset == half_offset and half.size > 0 else None
+
+    def _reach(self, index: int) -> None:
+        if self._halves and index >= self._halves_at:
+            self._put_halves()
+
+    def _put_halves(self) -> None:
+        if self._halves:
+            self._table.put(self._halves_at, self._halves)
+        self._halves = []
+
+    def _unit(self, physical_offset: int, size: int, tag: int) -> None:
+        self._units.append((physical_offset, size, tag))
+        if len(self._units) >= _UNITS_AT_ONCE:
+            self._put_units()
+
+    def _put_units(self) -> None:
+        self._redo.append(self._units)
+        self._units = []
+
+
+_AS_IT_WAS = bytes.maketrans(bytes([State.COMMITTED, State.ROLLED_BACK]), bytes([State.PREPARED, State.PREPARED]))
+"""A decision that the redo log does not know is taken back: what it stood on may be lost."""
+
+
+def restate(table: StateTable, redo: RedoLog, milestone: Milestone) -> None:
+    """Make the states of the table anew from the units that were synced; indexes below ``settled`` are as they were synced.
+
+    Takes 9 bytes of memory for each half message from the first pending one on. Raises StoreError when a unit contradicts them.
+    """
+    settled = max(milestone.settled, table.first)
+    if settled >= table.end:
+        return
+    if redo.first > milestone.redo_from:
+        raise StoreError(f"{REDO_LOG}: units from {milestone.redo_from} on are missing")
+    offsets = table.offsets(settled)
+    decided = bytearray(len(offsets))
+    for _, size, tag in redo.units(milestone.redo_from, redo.end):
+        if tag == PREPARED_TAG:
+            continue
+        half_offset = half_of(tag)
+        if half_offset < offsets[0]:
+            continue
+        place = bisect_left(offsets, half_offset)
+        if place == len(offsets) or offsets[place] != half_offset or size <= 0:
+            raise StoreError(f"{REDO_LOG}: a decision about {half_offset}, where the table has no half message")
+        if not decided[place]:
+            decided[place] = State.COMMITTED if tag >= 0 else State.ROLLED_BACK
+    for index, states in table.states(settled):
+        known = decided[index - settled : index - settled + len(states)]
+        wanted = states.translate(_AS_IT_WAS)
+        if any(known):
+            wanted = bytes([new or old for new, old in zip(known, wanted)])
+        if wanted != states:
+            table.write_states(index, states, wanted)

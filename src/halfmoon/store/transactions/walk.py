@@ -1,0 +1,220 @@
+"""Walks the log for what concerns transactions: half records, op records, and the visible records of committed messages.
+
+These three are the truth; the state table is derived from them. Of other records only the head and the length of the topic are
+read, about a microsecond each. Writes nothing and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from functools import lru_cache
+from struct import Struct
+from typing import NamedTuple
+
+from halfmoon.errors import CorruptRecord
+from halfmoon.hot import BORN_V6, ENTRY, ENTRY_BYTES, MAGIC, STORE_V6, property_of
+from halfmoon.model import java_hash
+from halfmoon.store.layout import COMMIT, HALF_TOPIC, OP_TOPIC
+from halfmoon.store.log.commit_log import CommitLog
+from halfmoon.store.log.resync import next_record
+from halfmoon.store.queues.missing import Queues
+from halfmoon.store.records import RecordFacts, check_at, is_torn
+from halfmoon.store.store import Store
+
+_HEAD = Struct(">ii28xi44xi")  # size, magic, sysFlag, body length of a record with two IPv4 hosts
+_FIELDS = Struct(">12xi4xq28xq12xqi")  # queueId, queueOffset, store time, preparedTransactionOffset, body length of the same
+_PREPARED_OFFSET_BACK = 12
+"""Where preparedTransactionOffset lies: so many bytes before the body, in any record."""
+_ODD = BORN_V6 | STORE_V6 | 0xC
+_HALF, _OP = HALF_TOPIC.encode(), OP_TOPIC.encode()
+_LENGTHS = (len(_HALF), len(_OP))
+_OP_TAG = b"d"
+_DIGITS_MAX = 19
+
+
+class Kind(Enum):
+    """What a record is to a transaction."""
+
+    HALF = 0
+    OP = 1
+    COMMIT = 2
+
+
+class Step(NamedTuple):
+    """One record that changes a state."""
+
+    kind: Kind
+    physical_offset: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_s: int
+    """When it was stored, seconds since the epoch."""
+    half_offset: int
+    """COMMIT: where the half record lies."""
+    body: bytes
+    """OP: see `indexes_of`."""
+    properties: bytes
+    """HALF: as stored."""
+    torn: bool
+    """COMMIT: the record shows that its write was cut short."""
+
+
+def steps(store: Store, start: int) -> Iterator[Step]:
+    """Yield the steps of an open store from a record's physical offset on; none lies before the first half message."""
+    queue, first = store._queues.get((HALF_TOPIC, 0)), first_half(store)
+    if queue is not None and first is not None:
+        yield from walk(store._log, max(start, queue.entry(first)[0]), store.end_offset)
+
+
+def first_half(store: Store) -> int | None:
+    """Return the half queue offset of the first half message that the log still has; None: there is none."""
+    queue = store._queues.get((HALF_TOPIC, 0))
+    first = None if queue is None else queue.real_entry(queue.min_offset, queue.written)
+    return None if first is None else first[0]
+
+
+class Entered:
+    """Asks queues, while nobody writes, whether they have an entry for a record: the store took it for a whole one then."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._views: dict[tuple[str, int], tuple[int, int, memoryview]] = {}
+        """The file of each queue that was asked last: offsets of its first entry and behind its last, and its bytes."""
+
+    def __call__(self, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> bool:
+        """Whether the entry of a queue offset points at a physical offset."""
+        first, end, view = self._views.get((topic, queue_id), _NO_ENTRIES)
+        if not first <= queue_offset < end:
+            queue = self._queues.get((topic, queue_id))
+            if queue is None or not queue.first <= queue_offset < queue.segments.end // ENTRY_BYTES:
+                return False
+            first = queue_offset - queue_offset % queue.per_file
+            written = -(-queue.segments.data_end(first * ENTRY_BYTES) // ENTRY_BYTES)
+            end = first + min(queue.per_file, written)
+            if queue_offset >= end:
+                return False
+            view = queue.segments.view(first * ENTRY_BYTES, queue.per_file * ENTRY_BYTES)
+            self._views[topic, queue_id] = first, end, view
+        offset, size, _ = ENTRY.unpack_from(view, (queue_offset - first) * ENTRY_BYTES)
+        return bool(offset == physical_offset and size > 0)
+
+
+_NO_ENTRIES = (0, 0, memoryview(b""))
+
+
+def walk(log: CommitLog, start: int, end: int) -> Iterator[Step]:
+    """Yield the steps between a record's physical offset and another, in order.
+
+    A damaged record is left out; behind one whose size is damaged too the walk goes on with the next record that proves itself.
+    Bodies and properties of the others are not checked against anything: whether a record counts is for the caller to ask the
+    record's queue (`Store` enters whole records only).
+    """
+    segments = log.segments
+    position = max(start, segments.first)
+    end = min(end, segments.end)
+    while position < end:
+        base = segments.base(position)
+        view = segments.view(base, log.file_bytes)
+        yield from _walk_file(log, view, base, position - base, min(end - base, len(view)))
+        position = base + log.file_bytes
+
+
+def _walk_file(log: CommitLog, view: memoryview, base: int, at: int, stop: int) -> Iterator[Step]:
+    unpack, before = _HEAD.unpack_from, at
+    while at < stop:
+        if stop - at >= 91:
+            size, magic, sys_flag, body_bytes = unpack(view, at)
+            if magic == MAGIC and not sys_flag & _ODD and 91 <= size <= stop - at and 0 <= body_bytes <= size - 91:
+                topic_bytes = view[at + 88 + body_bytes]
+                if topic_bytes in _LENGTHS:
+                    step = _ordinary(view, at, base, size, body_bytes, topic_bytes)
+                    if step is not None:
+                        yield step
+                before, at = at, at + size
+                continue
+        try:
+            found = check_at(view, at, base + at)
+        except CorruptRecord:
+            size = log.damaged_size(view, at, base + at, base + stop)
+            if not size:
+                behind = at if _is_whole(view, before, base) else before  # the size that led here may be what is damaged
+                place = next_record(log.segments, base + behind + 1, base + stop)
+                if place is None:
+                    return
+                size = place - base - at
+            before = at = at + size
+            continue
+        if not isinstance(found, RecordFacts):
+            return  # the closed rest of the file
+        step = step_of(base + at, found, view[at : at + found.size_bytes])
+        if step is not None:
+            yield step
+        before, at = at, at + found.size_bytes
+
+
+def _is_whole(view: memoryview, at: int, base: int) -> bool:
+    try:
+        return isinstance(check_at(view, at, base + at), RecordFacts)
+    except CorruptRecord:
+        return False
+
+
+def _ordinary(view: memoryview, at: int, base: int, size: int, body_bytes: int, topic_bytes: int) -> Step | None:
+    """Return the step of a record with two IPv4 hosts and no transaction bits."""
+    topic_at = at + 89 + body_bytes
+    topic = view[topic_at : topic_at + topic_bytes]
+    queue_id, queue_offset, store_ms, _, _ = _FIELDS.unpack_from(view, at)
+    if topic == _HALF:
+        properties = bytes(view[topic_at + topic_bytes + 2 : at + size])
+        return Step(Kind.HALF, base + at, size, HALF_TOPIC, queue_id, queue_offset, store_ms // 1000, 0, b"", properties, False)
+    if topic == _OP:
+        if property_of(bytes(view[topic_at + topic_bytes + 2 : at + size]), b"TAGS") != _OP_TAG:
+            return None
+        body = bytes(view[at + 88 : at + 88 + body_bytes])
+        return Step(Kind.OP, base + at, size, OP_TOPIC, queue_id, queue_offset, store_ms // 1000, 0, body, b"", False)
+    return None
+
+
+def step_of(position: int, facts: RecordFacts, record: memoryview) -> Step | None:
+    """Return what a checked record is to a transaction; None: nothing."""
+    half_offset, body, kind = 0, b"", None
+    if facts.topic == HALF_TOPIC and not facts.transaction:
+        kind = Kind.HALF
+    elif facts.topic == OP_TOPIC and not facts.transaction:
+        kind = Kind.OP if property_of(facts.properties, b"TAGS") == _OP_TAG else None
+        body = bytes(record[facts.body_at : facts.body_at + facts.body_bytes])
+    elif facts.transaction == COMMIT:
+        kind = Kind.COMMIT
+        at = facts.body_at - _PREPARED_OFFSET_BACK
+        half_offset = int.from_bytes(record[at : at + 8], "big", signed=True)
+    if kind is None:
+        return None
+    return Step(
+        kind, position, facts.size_bytes, facts.topic, facts.queue_id, facts.queue_offset, facts.store_ms // 1000, half_offset,
+        body, facts.properties, kind is Kind.COMMIT and is_torn(facts),
+    )  # fmt: skip
+
+
+def indexes_of(body: bytes) -> tuple[list[int], int]:
+    """Return the half queue offsets that an op record's body names, and how many of its parts are no numbers.
+
+    Follows TransactionalMessageServiceImpl.fillOpRemoveMap: one number (4.x), or many with a comma behind each (5.x).
+    """
+    if len(body) <= _DIGITS_MAX and body.isdigit():
+        return [int(body)], 0
+    parts = [part for part in body.split(b",") if part]
+    good = [int(part) for part in parts if len(part) <= _DIGITS_MAX and part.isdigit()]
+    return good, len(parts) - len(good)
+
+
+def group_hash_of(properties: bytes) -> int:
+    """Return Java's hash of the producer group that a half record names; that of the empty text without one."""
+    return _hash_of(property_of(properties, b"PGROUP") or b"")
+
+
+@lru_cache(maxsize=1024)
+def _hash_of(group: bytes) -> int:
+    return java_hash(group.decode("utf-8", "replace"))

@@ -1,0 +1,187 @@
+"""The JSON bodies of requests and replies as plain values, by name; and settings as text. Decides nothing.
+
+The shapes stand in `wire.bodies.clients`, `wire.bodies.groups` and `wire.bodies.topics`; `to_json` and `from_json` turn
+every one of them into text and back. Times are milliseconds since the epoch. A field marked 5.x is left out when None, and 4.x
+peers ignore it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from halfmoon.wire.bodies.clients import (
+    CheckClientBody,
+    Connection,
+    ConsumeDirectlyResult,
+    ConsumeFigures,
+    ConsumeFromWhere,
+    ConsumerConnection,
+    ConsumerData,
+    ConsumerIdList,
+    ConsumerRunningInfo,
+    HeartbeatData,
+    LockBatchReply,
+    LockBatchRequest,
+    ProcessQueueInfo,
+    ProducerConnection,
+    ProducerData,
+    ProducerInfo,
+    ProducerTable,
+    SubscriptionData,
+)
+from halfmoon.wire.bodies.delays import DelayedMessage, DelayedMessages, TimerOffset
+from halfmoon.wire.bodies.groups import (
+    BrokerConsumeStats,
+    BrokerStatsData,
+    BrokerStatsItem,
+    ConsumerOffsetTable,
+    ConsumerStatus,
+    ConsumeStats,
+    ConsumeTimeSpans,
+    DelayOffsetTable,
+    GroupList,
+    LocalOffsetTable,
+    OffsetWrapper,
+    QueueTimeSpan,
+    ResetOffsetBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicOffset,
+    TopicStatsTable,
+)
+from halfmoon.wire.bodies.lifetime import Gap, LifetimeTable
+from halfmoon.wire.bodies.topics import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    KVTable,
+    QueueData,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigTable,
+    TopicList,
+    TopicRouteData,
+    decode_register_body,
+    encode_register_body,
+)
+from halfmoon.wire.bodies.transactions import (
+    GroupTransactions,
+    PendingTransactions,
+    Transaction,
+    TransactionCheck,
+    TransactionStats,
+)
+from halfmoon.wire.json import BadBody, Buffer, from_json, to_json
+
+__all__ = [
+    "CONFIG_LINES_MAX",
+    "BadBody",
+    "BrokerConsumeStats",
+    "BrokerData",
+    "BrokerStatsData",
+    "BrokerStatsItem",
+    "CheckClientBody",
+    "ClusterInfo",
+    "Connection",
+    "ConsumeDirectlyResult",
+    "ConsumeFigures",
+    "ConsumeFromWhere",
+    "ConsumeStats",
+    "ConsumeTimeSpans",
+    "ConsumerConnection",
+    "ConsumerData",
+    "ConsumerIdList",
+    "ConsumerOffsetTable",
+    "ConsumerRunningInfo",
+    "ConsumerStatus",
+    "DataVersion",
+    "DelayOffsetTable",
+    "DelayedMessage",
+    "DelayedMessages",
+    "Gap",
+    "GroupList",
+    "GroupTransactions",
+    "HeartbeatData",
+    "KVTable",
+    "LifetimeTable",
+    "LocalOffsetTable",
+    "LockBatchReply",
+    "LockBatchRequest",
+    "OffsetWrapper",
+    "PendingTransactions",
+    "ProcessQueueInfo",
+    "ProducerConnection",
+    "ProducerData",
+    "ProducerInfo",
+    "ProducerTable",
+    "QueueData",
+    "QueueTimeSpan",
+    "RegisterBrokerBody",
+    "ResetOffsetBody",
+    "SubscriptionData",
+    "SubscriptionGroupConfig",
+    "SubscriptionGroupTable",
+    "TimerOffset",
+    "TopicConfig",
+    "TopicConfigTable",
+    "TopicList",
+    "TopicOffset",
+    "TopicRouteData",
+    "TopicStatsTable",
+    "Transaction",
+    "TransactionCheck",
+    "TransactionStats",
+    "config_text",
+    "decode_register_body",
+    "encode_register_body",
+    "from_json",
+    "parse_config_text",
+    "to_json",
+]
+
+# ---------------------------------------------------------------- settings as text
+
+CONFIG_LINES_MAX = 10_000
+"""Lines of a settings body. A broker has some 300 settings."""
+
+
+def parse_config_text(data: Buffer) -> dict[str, str]:
+    """Return the settings of Java properties text: ``name=value`` lines; blank lines and those that begin with # or ! are skipped.
+
+    A name ends at the first ``=`` or ``:``; a backslash before a character stands for that character. Continued lines are not read.
+
+    Raises:
+        BadBody: not UTF-8, or more than `CONFIG_LINES_MAX` lines.
+    """
+    try:
+        lines = str(data, "utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise BadBody("settings are not UTF-8 text") from None
+    if len(lines) > CONFIG_LINES_MAX:
+        raise BadBody(f"more than {CONFIG_LINES_MAX} lines of settings")
+    found: dict[str, str] = {}
+    for line in map(str.strip, lines):
+        if line and line[0] not in "#!":
+            name, value = _split_line(line)
+            if name:
+                found[name] = value
+    return found
+
+
+def config_text(settings: Mapping[str, str]) -> bytes:
+    """Return settings as ``name=value`` lines, as brokers and name servers answer. Line ends inside a value become blanks."""
+    return "".join(f"{name}={' '.join(value.splitlines())}\n" for name, value in settings.items()).encode()
+
+
+def _split_line(line: str) -> tuple[str, str]:
+    parts: list[list[str]] = [[], []]
+    side, escaped = 0, False
+    for character in line:
+        if escaped or (character != "\\" and (side or character not in "=:")):
+            parts[side].append(character)
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        else:
+            side = 1
+    return "".join(parts[0]).strip(), "".join(parts[1]).strip()

@@ -1,0 +1,174 @@
+"""Bodies about groups: configuration, progress, statistics. Holds shapes; decides nothing.
+
+The shapes of ``subscriptionGroup.json``, ``consumerOffset.json`` and ``delayOffset.json`` are here too. `halfmoon.wire.bodies`
+gives all of these names.
+"""
+
+# ruff: noqa: RUF012 - msgspec gives each value its own copy of an empty default
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from halfmoon.model import MessageQueue
+from halfmoon.wire.bodies.topics import DataVersion
+from halfmoon.wire.json import Body, to_json
+from halfmoon.wire.table import I32, I64
+
+
+class SubscriptionGroupConfig(Body):
+    """A consumer group at one broker: body of 200, reply of 352."""
+
+    group_name: str = ""
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queue_nums: I32 = 1
+    retry_max_times: I32 = 16
+    broker_id: I64 = 0
+    which_broker_when_consume_slowly: I64 = 1
+    notify_consumer_ids_changed_enable: bool = True
+    attributes: dict[str, str] | None = None  # from here on 5.x: kept and passed on
+    consume_message_orderly: bool | None = None
+    consume_timeout_minute: I32 | None = None
+    group_retry_policy: dict[str, Any] | None = None
+    group_sys_flag: I32 | None = None
+    subscription_data_set: list[dict[str, Any]] | None = None
+
+
+class SubscriptionGroupTable(Body):
+    """All groups of a broker: reply of 201, and ``subscriptionGroup.json``."""
+
+    data_version: DataVersion = DataVersion()
+    subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
+
+
+class GroupList(Body):
+    """Names of groups: reply of 300."""
+
+    group_list: list[str] = []
+
+
+class ConsumerOffsetTable(Body):
+    """Progress by ``topic@group`` and queue id: reply of 43, and ``consumerOffset.json``."""
+
+    offset_table: dict[str, dict[int, int]] = {}
+    data_version: DataVersion | None = None
+    """5.x."""
+
+
+class DelayOffsetTable(Body):
+    """Progress by delay level: reply of 45, and ``delayOffset.json``."""
+
+    offset_table: dict[int, int] = {}
+    data_version: DataVersion | None = None
+    """5.x."""
+
+
+class LocalOffsetTable(Body):
+    """Progress of a broadcasting consumer, as it keeps it in a file of its own."""
+
+    offset_table: dict[MessageQueue, I64] = {}
+    topic_births: dict[MessageQueue, I64] | None = None
+    """Halfmoon's: when the topics of these queues were made, ms, as far as brokers said so. Java clients leave it out."""
+
+
+class ResetOffsetBody(Body):
+    """Where queues are to be read from: body of 220, reply of 222. Read in both forms, written by `to_json` with queues as keys."""
+
+    offset_table: dict[MessageQueue, I64] = {}
+
+    def list_json(self) -> bytes:
+        """Return the form that C++ clients read: a list of queues with their offsets."""
+        rows = [
+            {"brokerName": queue.broker_name, "offset": offset, "queueId": queue.queue_id, "topic": queue.topic}
+            for queue, offset in self.offset_table.items()
+        ]
+        return to_json({"offsetTable": rows})
+
+
+class ConsumerStatus(Body):
+    """A consumer's offsets: reply of 221; and of all consumers by client id: reply of 223."""
+
+    message_queue_table: dict[MessageQueue, I64] = {}
+    consumer_table: dict[str, dict[MessageQueue, I64]] = {}
+
+
+# ---------------------------------------------------------------- statistics
+
+
+class OffsetWrapper(Body):
+    """Progress of a group in one queue against its end. ``last_timestamp``: store time of the last consumed message."""
+
+    broker_offset: I64 = 0
+    consumer_offset: I64 = 0
+    last_timestamp: I64 = 0
+    pull_offset: I64 | None = None
+    """5.x."""
+
+
+class ConsumeStats(Body):
+    """Progress of a group: reply of 208. ``consume_tps`` is messages a second."""
+
+    offset_table: dict[MessageQueue, OffsetWrapper] = {}
+    consume_tps: float = 0.0
+
+
+class BrokerConsumeStats(Body):
+    """Progress of all groups: reply of 317."""
+
+    broker_addr: str = ""
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
+    total_diff: I64 = 0
+
+
+class TopicOffset(Body):
+    """Ends of one queue, and when it last got a message (0: none is left)."""
+
+    min_offset: I64 = 0
+    max_offset: I64 = 0
+    last_update_timestamp: I64 = 0
+
+
+class TopicStatsTable(Body):
+    """Ends of a topic's queues: reply of 202."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = {}
+    topic_put_tps: float | None = None
+    """5.x."""
+    topic_birth_ms: I64 | None = None
+    """Halfmoon's: `TopicConfig.birth_ms`."""
+
+
+class QueueTimeSpan(Body):
+    """Store times of one queue: oldest, newest, next to be consumed; and how late the group is, ms."""
+
+    message_queue: MessageQueue = MessageQueue("", "", 0)
+    min_time_stamp: I64 = 0
+    max_time_stamp: I64 = 0
+    consume_time_stamp: I64 = 0
+    delay_time: I64 = 0
+
+
+class ConsumeTimeSpans(Body):
+    """Store times of the queues that a group consumes: reply of 303."""
+
+    consume_time_span_set: list[QueueTimeSpan] = []
+
+
+class BrokerStatsItem(Body):
+    """One statistic over a span: sum, events a second, average size of an event."""
+
+    sum: I64 = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class BrokerStatsData(Body):
+    """One statistic over a minute, an hour and a day: reply of 315."""
+
+    stats_minute: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
+    stats_hour: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
+    stats_day: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)

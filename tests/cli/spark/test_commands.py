@@ -1,0 +1,86 @@
+"""`halfmoon spark` as far as it goes without a session: what is refused, and that nothing heavy is loaded before a job runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from halfmoon.cli.spark.options import facts, missing
+
+
+def test_the_help_loads_no_pyspark():
+    heavy = {"pyspark", "pyarrow", "matplotlib", "numpy"}
+    code = (
+        "import sys\nfrom halfmoon.cli.main import main\n"
+        "assert main(['--help']) == 0 and main(['spark', 'txn', 'audit', '--help']) == 0\n"
+        f"print('loaded:', sorted({heavy} & set(sys.modules)))"
+    )
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert "loaded: []" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("lag", "C", "--plot", "x.png"), "give --watch"),
+        (("lag", "C", "--watch", "1s", "--plot", "x.gif"), "must end in .png"),
+        (("txn", "audit", "--plot", "no/such/x.png"), "there is no directory"),
+        (("dlq", "replay"), "choose dead letters"),
+        (("dlq", "replay", "--group", "C"), "without a terminal give --yes"),
+        (("replay", "T", "--topic", "S"), "without a terminal give --yes"),
+        (("replay", "T", "--yes"), "exactly one of --topic and --table"),
+        (("replay", "T", "--yes", "--topic", "S", "--table", "D"), "exactly one of --topic and --table"),
+        (("compact", "no/such/table"), "holds no table of Halfmoon"),
+        (("dedup", "no/such/table"), "holds no table of Halfmoon"),
+        (("verify", "no/such/table"), "holds no table of Halfmoon"),
+        (("compact", ".", "--file-size", "big"), "must be a size"),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_is_refused_before_the_work(run_alone, words, text):
+    ran = run_alone("spark", *words)
+
+    assert ran.code == 2
+    assert text in " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "extra"), [("pyspark", ("lag", "C"), "spark"), ("matplotlib", ("txn", "audit", "--plot", "x.png"), "lake")]
+)
+def test_a_missing_extra_is_told_with_how_to_get_it(run_alone, monkeypatch, module, words, extra):
+    for name in [
+        name for name in sys.modules if name.split(".")[0] == module or name.startswith(("halfmoon.spark", "halfmoon.cli.spark_"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    for package, name in (("halfmoon.cli", "spark_work"), ("halfmoon.cli", "spark_lake"), ("halfmoon.cli", "spark_tables")):
+        monkeypatch.delattr(f"{package}.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+
+    ran = run_alone("spark", *words)
+
+    assert (ran.code, ran.err) == (2, f"halfmoon: {module} is not installed: pip install 'halfmoon[{extra}]'\n")
+
+
+def test_a_module_of_our_own_that_is_missing_is_no_missing_extra():
+    mine = ModuleNotFoundError("No module named 'halfmoon.x'", name="halfmoon.x")
+
+    assert missing(mine, "spark") is mine
+
+
+def test_values_of_rows_are_told_as_json_has_them():
+    found = facts(
+        {
+            "at": datetime(2026, 1, 31, 8, tzinfo=UTC),
+            "body": b"caf\xc3\xa9",
+            "raw": b"\xff\x00",
+            "list": [1, None, 2.5],
+            "flag": True,
+        }
+    )
+
+    assert found == {"at": "2026-01-31T08:00:00.000Z", "body": "café", "raw": "ff00", "list": [1, None, 2.5], "flag": True}

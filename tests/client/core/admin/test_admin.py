@@ -1,0 +1,249 @@
+"""Administration: what is asked of whom, and what comes of refusals."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.find import message_by_id, message_by_offset_id, messages_by_key
+from halfmoon.client.core.instance import Instance
+from halfmoon.client.settings import AdminSettings, settings_of
+from halfmoon.errors import ConsumerNotOnline, QueryNotFound, TopicNotFound, UsageError
+from halfmoon.model import MessageQueue
+from halfmoon.wire.bodies import (
+    BrokerData,
+    ClusterInfo,
+    Connection,
+    ConsumerConnection,
+    ConsumeStats,
+    KVTable,
+    OffsetWrapper,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+    from_json,
+    to_json,
+)
+from halfmoon.wire.headers.client import GetConsumerConnectionList
+from halfmoon.wire.headers.group import (
+    DeleteSubscriptiongroup,
+    GetAllSubscriptiongroupConfig,
+    GetConsumeStats,
+    UpdateAndCreateSubscriptiongroup,
+)
+from halfmoon.wire.headers.offset import UpdateConsumerOffset
+from halfmoon.wire.headers.pull import QueryMessage, QueryMessageReply, ViewMessageById
+from halfmoon.wire.headers.route import (
+    DeleteTopicInNamesrv,
+    GetAllTopicListFromNameserver,
+    GetBrokerClusterInfo,
+    GetKvConfig,
+    GetKvConfigReply,
+    GetKvlistByNamespace,
+    GetRouteinfoByTopic,
+    PutKvConfig,
+)
+from halfmoon.wire.headers.topic import DeleteTopicInBroker, GetTopicStatsInfo, UpdateAndCreateTopic
+from tests.client.messages import record
+from tests.client.scripted import REFUSED, Reply, Scripted, route, routes
+
+ONE, TWO = (MessageQueue("orders", f"broker-{name}", 0) for name in "ab")
+
+
+def admin(script: Scripted, **values) -> AdminCore:
+    settings = settings_of(AdminSettings, {"nameserver": "ns:1;ns:2", **values})
+    info = ClusterInfo(
+        {name: BrokerData("c", name, {0: f"{name}:1"}) for name in ("broker-a", "broker-b")},
+        {"c": ["broker-a", "broker-b"], "d": []},
+    )
+    script.on(GetBrokerClusterInfo, Reply(body=to_json(info)))
+    script.on(GetRouteinfoByTopic, routes(orders=route({"broker-a": 1, "broker-b": 1})))
+    for request in (UpdateAndCreateTopic, DeleteTopicInBroker, DeleteTopicInNamesrv, UpdateConsumerOffset, PutKvConfig,
+                    UpdateAndCreateSubscriptiongroup, DeleteSubscriptiongroup):  # fmt: skip
+        script.on(request, Reply())
+    return AdminCore(Instance(settings, "admin", Random(1)))
+
+
+def addresses(script, request):
+    return [seen.address for seen in script.asked(request)]
+
+
+def test_a_topic_is_made_on_every_master_and_waited_for():
+    script = Scripted()
+    core = admin(script)
+    script.on(GetRouteinfoByTopic, Reply(17), Reply(17), routes(fresh=route({"broker-a": 4, "broker-b": 4})))
+
+    script.run(core.create_topic("fresh", queue_count=4))
+
+    assert addresses(script, UpdateAndCreateTopic) == ["broker-a:1", "broker-b:1"]
+    made = script.asked(UpdateAndCreateTopic)[0].request
+    assert (made.topic, made.read_queue_nums, made.write_queue_nums, made.perm, made.topic_filter_type) == (
+        "fresh",
+        4,
+        4,
+        6,
+        "SINGLE_TAG",
+    )
+    assert len(script.asked(GetRouteinfoByTopic)) == 3
+
+
+def test_a_topic_can_be_made_on_one_broker_only():
+    script = Scripted()
+    core = admin(script)
+
+    script.run(core.create_topic("orders", broker_address="broker-b:1"))
+
+    assert addresses(script, UpdateAndCreateTopic) == ["broker-b:1"]
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_x", "a b"])
+def test_system_topics_are_not_made(topic):
+    script = Scripted()
+    core = admin(script)
+
+    with pytest.raises(UsageError):
+        script.run(core.create_topic(topic))
+
+    assert script.seen == []
+
+
+def test_a_deleted_topic_is_forgotten_by_brokers_and_every_name_server():
+    script = Scripted()
+    core = admin(script)
+
+    script.run(core.delete_topic("orders"))
+
+    assert addresses(script, DeleteTopicInBroker) == ["broker-a:1", "broker-b:1"]
+    assert sorted(addresses(script, DeleteTopicInNamesrv)) == ["ns:1", "ns:2"]
+
+
+def test_an_empty_cluster_is_an_error():
+    script = Scripted()
+
+    with pytest.raises(UsageError, match="no broker is known in cluster 'd'"):
+        script.run(admin(script).delete_topic("orders", cluster="d"))
+
+
+def test_names_come_back_sorted_and_without_the_namespace():
+    script = Scripted()
+    core = admin(script, namespace="ns")
+    script.on(GetAllTopicListFromNameserver, Reply(body=to_json(TopicList(["ns%b", "a", "%RETRY%ns%g"]))))
+    table = SubscriptionGroupTable(subscription_group_table={"ns%g": SubscriptionGroupConfig("ns%g")})
+    script.on(GetAllSubscriptiongroupConfig, Reply(body=to_json(table)))
+
+    assert script.run(core.topics()) == ["%RETRY%g", "a", "b"]
+    assert script.run(core.groups()) == ["g"]
+
+
+def test_an_unknown_topic_is_an_error_of_its_own():
+    script = Scripted()
+
+    with pytest.raises(TopicNotFound):
+        script.run(admin(script).topic_route("ghost"))
+
+
+def test_the_ends_of_all_queues_come_from_all_brokers():
+    script = Scripted()
+    core = admin(script)
+    script.on(
+        GetTopicStatsInfo,
+        lambda seen: Reply(body=to_json(TopicStatsTable({ONE if "a" in seen.address[-3] else TWO: TopicOffset(0, 5)}))),
+    )
+
+    assert list(script.run(core.topic_stats("orders"))) == [ONE, TWO]
+
+
+def test_the_lag_is_what_the_brokers_have_beyond_the_group():
+    script = Scripted()
+    core = admin(script)
+    stats = [ConsumeStats({ONE: OffsetWrapper(9, 3)}), ConsumeStats({TWO: OffsetWrapper(4, 4)})]
+    script.on(GetConsumeStats, *[Reply(body=to_json(one)) for one in stats])
+
+    assert script.run(core.lag("C", "orders")) == 6
+    assert addresses(script, GetConsumeStats) == ["broker-a:1", "broker-b:1"]
+
+
+def test_connections_of_all_brokers_come_as_one_list_without_repeats():
+    script = Scripted()
+    core = admin(script)
+    lists = [[Connection("c1"), Connection("c2")], [Connection("c2"), Connection("c3")]]
+    script.on(GetConsumerConnectionList, *[Reply(body=to_json(ConsumerConnection(one))) for one in lists])
+
+    assert [one.client_id for one in script.run(core.consumer_connections("C")).connection_set] == ["c1", "c2", "c3"]
+    script.on(GetConsumerConnectionList, Reply(206))
+    with pytest.raises(ConsumerNotOnline):
+        script.run(core.consumer_connections("C"))
+
+
+def test_a_group_is_made_and_deleted_everywhere_with_its_topics():
+    script = Scripted()
+    core = admin(script)
+
+    script.run(core.create_group("C"))
+    script.run(core.delete_group("C"))
+
+    assert from_json(SubscriptionGroupConfig, script.asked(UpdateAndCreateSubscriptiongroup)[0].body).group_name == "C"
+    deleted = script.asked(DeleteSubscriptiongroup)[0].request
+    assert (deleted.group_name, deleted.remove_offset, deleted.clean_offset) == ("C", True, True)
+    assert {seen.request.topic for seen in script.asked(DeleteTopicInBroker)} == {"%RETRY%C", "%DLQ%C"}
+
+
+def test_values_are_put_at_every_name_server_and_a_missing_one_is_none():
+    script = Scripted()
+    core = admin(script)
+    script.on(GetKvConfig, Reply(22), Reply(header=GetKvConfigReply(value="v")))
+    script.on(GetKvlistByNamespace, Reply(22), Reply(body=to_json(KVTable({"k": "v"}))))
+
+    script.run(core.put_kv("n", "k", "v"))
+
+    assert sorted(addresses(script, PutKvConfig)) == ["ns:1", "ns:2"]
+    assert [script.run(core.kv("n", "k")) for _ in range(2)] == [None, "v"]
+    assert [script.run(core.kv_list("n")) for _ in range(2)] == [{}, {"k": "v"}]
+
+
+# ---------------------------------------------------------------- messages
+
+
+def found(*records: bytes) -> Reply:
+    return Reply(header=QueryMessageReply(index_last_update_timestamp=0, index_last_update_phyoffset=0), body=b"".join(records))
+
+
+def test_messages_by_key_are_those_that_carry_exactly_the_key_over_all_brokers():
+    script = Scripted()
+    core = admin(script)
+    script.on(QueryMessage, found(record(1, KEYS="k j"), record(2, KEYS="kk")), found(record(3, KEYS="k")))
+
+    messages = script.run(messages_by_key(core, "orders", "k"))
+
+    assert [message.queue_offset for message in messages] == [1, 3]
+    asked = script.asked(QueryMessage)[0].request
+    assert (asked.unique_key_query, asked.max_num, asked.begin_timestamp) == (False, 64, 0)
+
+
+def test_a_broker_that_fails_does_not_hide_what_others_found():
+    script = Scripted()
+    core = admin(script)
+    script.on(QueryMessage, REFUSED, found(record(3, KEYS="k")))
+    assert len(script.run(messages_by_key(core, "orders", "k"))) == 1
+
+    script.on(QueryMessage, REFUSED)
+    with pytest.raises(type(REFUSED)):
+        script.run(messages_by_key(core, "orders", "k"))
+
+
+def test_a_message_is_found_by_the_senders_id_and_by_the_brokers():
+    script = Scripted()
+    core = admin(script)
+    script.on(QueryMessage, found(record(1)), Reply(22))
+    script.on(ViewMessageById, Reply(body=record(5)))
+
+    assert script.run(message_by_id(core, "orders", "ID1")).queue_offset == 1
+    assert script.run(message_by_offset_id(core, "7F00000100002A9F0000000000001000")).queue_offset == 5
+    seen = script.asked(ViewMessageById)[0]
+    assert (seen.address, seen.request.offset) == ("127.0.0.1:10911", 4096)
+    with pytest.raises(QueryNotFound):
+        script.run(message_by_id(core, "orders", "nothing"))

@@ -1,0 +1,286 @@
+"""Dead letters and their replays: our operations against our brokers, in virtual time."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from halfmoon.client.core.admin import dead_letters as dead_letters_module
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.dead_letters import Choice, dead_letter, dead_letters
+from halfmoon.client.core.admin.replay import Edit, edited, replay_dead_letter, replays
+from halfmoon.client.core.instance import Instance
+from halfmoon.client.settings import AdminSettings, settings_of
+from halfmoon.errors import BrokerError, MessageIllegal, NoPermission, QueryNotFound, UsageError
+from halfmoon.model import ConsumeFrom, ConsumeStatus, DeadLetter, Message
+from halfmoon.testing.clients import SimProducer, SimPushConsumer, nameservers
+from halfmoon.testing.cluster import Cluster
+from halfmoon.wire.headers.offset import OffsetReply, SearchOffsetByTimestamp
+from halfmoon.wire.headers.route import GetRouteinfoByTopic
+from tests.client.messages import message
+from tests.client.queue_of import Queues
+from tests.client.scripted import Reply, Scripted, route, routes
+
+ALL = Choice()
+TIMES_MAX = 3
+
+
+class House:
+    """A cluster with a topic, a group whose listener fails until ``works``, and an administration client."""
+
+    def __init__(self, *, brokers: int = 1, namespace: str = "", seed: int = 1, **consumer):
+        self.cluster = Cluster(seed, brokers=brokers, broker={"delay_levels": "1s 1s 1s 1s"})
+        self.names = {"namespace": namespace} if namespace else {}
+        wire = f"{namespace}%orders" if namespace else "orders"
+        for i in range(brokers):
+            self.cluster.create_topic(wire, queues=1, broker=i)
+        self.cluster.run(ms=300)
+        self.producer = SimProducer(self.cluster, **self.names)
+        self.works, self.got, self.level = False, [], -1
+        self.consumer = SimPushConsumer(
+            self.cluster, "orders", self.listen, group="C", consume_from=ConsumeFrom.FIRST_OFFSET, reconsume_max=TIMES_MAX,
+            **self.names, **consumer,
+        )  # fmt: skip
+        settings = settings_of(AdminSettings, {"nameserver": nameservers(self.cluster), **self.names})
+        self.admin = AdminCore(Instance(settings, "admin", Random(1)))
+
+    def listen(self, messages, context):
+        self.got += messages
+        context.delay_level, context.reason = self.level, f"no {messages[0].keys[0] if messages[0].keys else 'key'}"
+        return ConsumeStatus.CONSUME_SUCCESS if self.works else ConsumeStatus.RECONSUME_LATER
+
+    def send(self, body, **more):
+        task = self.producer.send(Message("orders", body, **more))
+        self.cluster.run(ms=1500)
+        return task.result()
+
+    def do(self, operation):
+        """Run an operation of the administration client."""
+        task = self.cluster.client.start(operation, "admin")
+        self.cluster.world.run_until(lambda: task.done, 60_000)
+        return task.result()
+
+    def letters(self, choice=ALL, group="C", count_max=100):
+        return self.do(dead_letters(self.admin, group, choice, count_max))
+
+    def replay(self, letter, **more):
+        found = self.do(replay_dead_letter(self.admin, letter, **more))
+        self.cluster.run(ms=1500)
+        return found
+
+
+def test_dead_letters_of_all_brokers_are_merged_the_oldest_first():
+    house = House(brokers=2)
+    for number in range(6):
+        house.send(b"%d" % number, keys=[f"k{number}"])
+
+    found = house.letters()
+
+    assert [letter.message.body for letter in found] == [b"%d" % number for number in range(6)]
+    assert {letter.message.broker_name for letter in found} == {"broker-a", "broker-b"}
+    assert {letter.address for letter in found} == {broker.address for broker in house.cluster.brokers}
+    assert [(letter.topic, letter.group, letter.tries, letter.reason) for letter in found[:1]] == [("orders", "C", 1, "no k0")]
+    assert [letter.message.body for letter in house.letters(count_max=2)] == [b"0", b"1"]
+    assert len(house.letters(group=None)) == 6
+    assert house.letters(group="nobody") == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "bodies"),
+    [
+        ({"key": "k1"}, [b"1"]),
+        ({"reason": "NO K2"}, [b"2"]),
+        ({"expression": "A || C"}, [b"0", b"2"]),
+        ({"expression": "n BETWEEN 1 AND 5", "expression_type": "SQL92"}, [b"1", b"2"]),
+        ({"begin_ms": 1}, [b"0", b"1", b"2"]),
+        ({"key": "k1", "expression": "A"}, []),
+    ],
+)
+def test_dead_letters_are_chosen_by_all_that_is_given(choice, bodies):
+    house = House()
+    for number, tag in enumerate("ABC"):
+        house.send(b"%d" % number, keys=[f"k{number}"], tag=tag, properties={"n": str(number)})
+
+    assert [letter.message.body for letter in house.letters(Choice(**choice))] == bodies
+
+
+def test_times_are_from_the_first_on_and_before_the_last():
+    house = House()
+    for number in range(4):
+        house.send(b"%d" % number)
+    times = [letter.died_ms for letter in house.letters()]
+
+    found = house.letters(Choice(begin_ms=times[1], end_ms=times[3]))
+
+    assert [letter.message.body for letter in found] == [b"1", b"2"]
+
+
+def test_none_of_several_dead_letters_of_one_millisecond_is_missed_where_the_broker_answers_any_of_them():
+    script = Scripted()
+    broker = Queues(script, retry=False)
+    broker.fill(3, topic="%DLQ%C")  # all are stored at 2 ms
+    broker.hold_ms = 1
+    script.on(GetRouteinfoByTopic, routes(**{"%DLQ%C": route(1)}))
+    script.on(SearchOffsetByTimestamp, lambda seen: Reply(header=OffsetReply(offset=int(seen.request.timestamp == 2))))
+    admin = AdminCore(Instance(settings_of(AdminSettings, {"nameserver": "ns:1"}), "admin", Random(1)))
+
+    found = script.run(dead_letters(admin, "C", Choice(begin_ms=2), 100))
+
+    assert [letter.message.queue_offset for letter in found] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "choice", [{"expression": "||"}, {"expression": "a >", "expression_type": "SQL92"}, {"expression_type": "X"}]
+)
+def test_an_expression_that_does_not_parse_is_refused_before_anybody_is_asked(choice):
+    with pytest.raises(UsageError):
+        House().letters(Choice(**choice))
+
+
+def test_one_is_found_by_the_brokers_id_and_by_the_senders():
+    house = House()
+    sent = house.send(b"x")
+    [letter] = house.letters()
+
+    by_broker = house.do(dead_letter(house.admin, letter.offset_msg_id))
+    by_sender = house.do(dead_letter(house.admin, sent.msg_id, "C"))
+
+    assert by_broker.offset_msg_id == by_sender.offset_msg_id == letter.offset_msg_id
+    assert (by_broker.message.broker_name, by_broker.group) == ("broker-a", "C")
+    for name, group in ((sent.offset_msg_id, None), ("nothing", None), ("nothing", "C"), (sent.msg_id, "D")):
+        with pytest.raises(QueryNotFound):
+            house.do(dead_letter(house.admin, name, group))
+
+
+def test_a_namespace_hides_itself():
+    house = House(namespace="shop")
+    house.send(b"x", keys=["k"])
+
+    [letter] = house.letters()
+    house.works = True
+    first, second = house.replay(letter), house.replay(letter)
+
+    assert (letter.group, letter.topic, letter.message.topic) == ("C", "orders", "%DLQ%C")
+    assert (first.already, second.already) == (False, True)
+    assert [(one.body, one.topic, one.reconsume_times) for one in house.got] == [(b"x", "orders", 0), (b"x", "orders", 0)]
+    assert len(house.letters(group=None)) == 1
+
+
+def test_a_replay_is_found_again_among_many_redeliveries():
+    house = House()
+    house.send(b"x")
+    [letter] = house.letters()
+    house.level = 1
+    for _ in range(9):  # each of these is three redeliveries and a new dead letter with the same id of its sender
+        assert not house.replay(house.letters()[-1]).already
+        house.cluster.run(ms=6_000)
+
+    assert len(house.got) > 32
+    assert house.replay(letter).already
+    assert len(house.letters()) == 10
+    assert house.letters()[1].replay_of == letter.offset_msg_id
+
+
+def test_a_dry_run_sends_nothing_and_says_what_was_done_before():
+    house = House()
+    house.send(b"x")
+    [letter] = house.letters()
+
+    dry = house.replay(letter, dry=True)
+    assert (dry.offset_msg_id, dry.already, dry.topic) == ("", False, "%RETRY%C")
+    assert house.do(replays(house.admin, letter, "%RETRY%C")) == []
+    sent = house.replay(letter)
+    assert house.replay(letter, dry=True).offset_msg_id == sent.offset_msg_id
+
+
+def test_a_large_body_travels_compressed_and_arrives_whole():
+    house = House()
+    house.send(b"large" * 100_000)
+    [letter] = house.letters()
+    house.works = True
+
+    house.replay(letter)
+
+    assert [len(one.body) for one in house.got] == [500_000, 500_000]
+
+
+def test_a_topic_that_is_not_there_is_refused_and_not_made():
+    house = House()
+    house.send(b"x")
+    [letter] = house.letters()
+
+    with pytest.raises(BrokerError) as refused:
+        house.replay(letter, to="elsewhere")
+    assert refused.value.code == 17
+    with pytest.raises(UsageError):
+        house.replay(letter, to="SCHEDULE_TOPIC_XXXX")
+    with pytest.raises(UsageError):
+        house.replay(letter, to="no blanks")
+    for topic in ("%DLQ%C", "%DLQ%D", "%RETRY%D"):
+        with pytest.raises(UsageError, match="is of one group"):
+            house.replay(letter, to=topic, dry=True)
+    assert len(house.letters()) == 1
+
+
+def test_dead_letters_that_may_not_be_read_are_an_error_and_not_an_empty_list():
+    house = House()
+    house.send(b"x")
+    (broker,) = house.cluster.brokers
+    broker.core.topics.get("%DLQ%C").perm = 2
+    broker.core.topics.epoch += 1
+
+    with pytest.raises(NoPermission):
+        house.letters()
+
+
+def test_what_belongs_to_a_wait_or_a_transaction_is_left_out_of_the_copy():
+    stored = message(
+        0, topic="%DLQ%C", RETRY_TOPIC="orders", ORIGIN_MESSAGE_ID="FIRST", DELAY="3", REAL_TOPIC="%RETRY%C", REAL_QID="0",
+        TRAN_MSG="true", PGROUP="P", mine="m", MIN_OFFSET="0",
+    )  # fmt: skip
+    letter = DeadLetter("C", stored, "broker-a:1")
+
+    to_group, body = edited(letter, "%RETRY%C", Edit())
+    to_topic, _ = edited(letter, "orders", Edit(tag="A", properties={"mine": None}))
+
+    origin = {"ORIGIN_MESSAGE_ID": "FIRST", "DEAD_LETTER_ID": "OFFSETID", "DEAD_LETTER_TOPIC": "%DLQ%C", "UNIQ_KEY": "ID0"}
+    assert to_group == {**origin, "mine": "m", "RETRY_TOPIC": "orders"}
+    assert to_topic == {**origin, "TAGS": "A"}
+    assert body == b"body"
+
+
+def test_a_message_without_an_id_of_its_sender_gets_one_by_which_its_replay_is_found():
+    stored = message(0, topic="%DLQ%C", RETRY_TOPIC="orders")
+    del stored.properties["UNIQ_KEY"]
+
+    found, _ = edited(DeadLetter("C", stored, "broker-a:1"), "orders", Edit())
+
+    assert found["UNIQ_KEY"] == "OFFSETID"
+
+
+@pytest.mark.parametrize(
+    "name", ["DELAY", "TRAN_MSG", "RETRY_TOPIC", "UNIQ_KEY", "KEYS", "TAGS", "DEAD_LETTER_ID", "ORIGIN_MESSAGE_ID"]
+)
+def test_properties_of_the_protocol_cannot_be_edited(name):
+    with pytest.raises(MessageIllegal, match=name):
+        edited(DeadLetter("C", message(0, topic="%DLQ%C"), "a:1"), "orders", Edit(properties={name: "x"}))
+
+
+def test_an_empty_body_is_refused():
+    house = House()
+    house.send(b"x")
+
+    with pytest.raises(MessageIllegal):
+        house.replay(house.letters()[0], edit=Edit(body=b""))
+
+
+def test_dead_letters_that_would_fill_the_memory_are_refused_with_a_word(monkeypatch):
+    house = House()
+    for _ in range(3):
+        house.send(b"x" * 1000)
+    monkeypatch.setattr(dead_letters_module, "BYTES_MAX", 2500)
+
+    with pytest.raises(UsageError, match="ask for fewer"):
+        house.letters()
+    assert len(house.letters(Choice(begin_ms=house.cluster.world.now - 3_200))) == 2

@@ -1,0 +1,65 @@
+"""How fast a topic is pulled and consumed, and that operators are told."""
+
+from __future__ import annotations
+
+from halfmoon.client.core.consume.rates import Figures
+from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageQueue
+from tests.client.queue_of import Queues, poll, push, started
+from tests.client.scripted import Scripted
+
+FIRST = ConsumeFrom.FIRST_OFFSET
+
+
+def test_the_figures_of_a_minute_are_those_of_its_samples():
+    figures = Figures(0)
+    for second in range(1, 61):
+        figures.pulled(10, 4)
+        figures.called(20, 9, 1)
+        if second % 10 == 0:
+            figures.sample(second * 1000)
+
+    told = figures.told()
+
+    assert (told.pull_rt, told.pull_tps, told.consume_rt) == (4.0, 10.0, 20.0)
+    assert (told.consume_ok_tps, told.consume_failed_tps, told.consume_failed_msgs) == (9.0, 1.0, 60)
+
+
+def test_a_minute_without_calls_tells_their_time_of_the_hour_and_failures_are_counted_for_an_hour():
+    figures = Figures(0)
+    figures.called(50, 0, 3)
+    for sample in range(1, 8):
+        figures.sample(sample * 10_000)
+    quiet = figures.told()
+    for sample in range(8, 440):
+        figures.sample(sample * 10_000)
+
+    assert (quiet.consume_rt, quiet.consume_failed_tps, quiet.consume_failed_msgs) == (50.0, 0.0, 3)
+    assert (figures.told().consume_rt, figures.told().consume_failed_msgs) == (0.0, 0)
+
+
+def test_running_info_tells_the_figures_of_every_subscribed_topic():
+    script = Scripted()
+    Queues(script).fill(30)
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: ConsumeStatus.RECONSUME_LATER if messages[0].queue_offset == 7 else None)
+    started(script, core)
+    script.run_for(20_000)
+
+    table = core.running_info().status_table
+
+    assert sorted(table) == ["%RETRY%C", "orders"]
+    assert table["orders"].pull_tps > 1
+    assert table["orders"].consume_ok_tps > 1
+    assert table["orders"].consume_failed_msgs == 1
+    assert table["orders"].pull_rt > 0
+
+
+def test_a_pull_consumer_tells_how_fast_it_pulls():
+    script = Scripted()
+    Queues(script).fill(30)
+    core = poll(script, consume_from=FIRST)
+    script.run(core.assign([MessageQueue("orders", "broker-a", 0)]))
+    started(script, core)
+    script.run_for(20_000)
+
+    assert core.running_info().status_table["orders"].pull_tps > 1

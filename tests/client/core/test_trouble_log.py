@@ -1,0 +1,69 @@
+"""What cannot be reached is said: with its address and the reason, once at WARNING, then more and more seldom."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from halfmoon.client.core.nameservers import NameServers
+from halfmoon.client.core.route import RouteTable
+from halfmoon.client.core.trouble_log import KEPT_MAX, Troubles
+from halfmoon.errors import NetworkError, NoRoute, UsageError
+from halfmoon.model import subscription
+from halfmoon.runtime.connections.connect_errors import unreached
+from halfmoon.wire.headers.route import GetRouteinfoByTopic
+from tests.client.scripted import Scripted
+
+
+def test_a_trouble_is_told_once_then_with_back_off_and_its_end_is_told(caplog):
+    troubles = Troubles()
+
+    for second in range(300):
+        troubles.failed("no heartbeat to broker b:1", "Connection refused", second * 1000)
+    troubles.over("no heartbeat to broker b:1")
+    troubles.over("no heartbeat to broker b:1")
+
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == [
+        "no heartbeat to broker b:1: Connection refused; it is tried again",
+        "no heartbeat to broker b:1: Connection refused; 31 times in 30 s",
+        "no heartbeat to broker b:1: Connection refused; 91 times in 90 s",
+        "no heartbeat to broker b:1: Connection refused; 211 times in 210 s",
+        "no heartbeat to broker b:1: works again",
+    ]
+
+
+def test_troubles_have_a_bound():
+    troubles = Troubles()
+
+    for number in range(KEPT_MAX + 5):
+        troubles.failed(f"topic {number}", "gone", 0)
+
+    assert len(troubles) == KEPT_MAX
+
+
+def test_dead_name_servers_are_named_each_with_the_reason_and_not_taken_for_a_missing_route():
+    script = Scripted()
+    script.on(GetRouteinfoByTopic, lambda seen: unreached(seen.address, ConnectionRefusedError(111, "Connect call failed")))
+    table = RouteTable(NameServers(["a:1", "b:2"], Random(1)), Random(1))
+
+    with pytest.raises(NoRoute) as caught:
+        script.run(table.publish_info("t"))
+
+    text = str(caught.value)
+    assert "connect to a:1 failed: Connection refused" in text
+    assert "connect to b:2 failed: Connection refused" in text
+    assert "No route info" not in text
+    assert isinstance(caught.value.reason, NetworkError)
+
+
+@pytest.mark.parametrize("expression", ["a && b", "a b", "a | b", "a || b c", "amount > 5", "!a", "(a || b)", "a = 'b'"])
+def test_an_expression_that_is_no_list_of_tags_is_refused_with_a_hint(expression):
+    with pytest.raises(UsageError, match="sql="):
+        subscription("t", expression)
+
+
+@pytest.mark.parametrize("expression", ["a", "a || b", "a||b", " a-b_c.d || e:f ", "||a", "täg || 标签"])
+def test_a_list_of_tags_is_taken(expression):
+    assert subscription("t", expression).tags

@@ -1,0 +1,267 @@
+# ruff: noqa: PT012 (what stands in the block is what is tested)
+"""Answers to brokers' checks: whom they ask, what is said, and when nothing is."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from halfmoon.errors import UsageError
+from halfmoon.events import CheckContext, Codecs, Event, NameRefused, Publisher
+from halfmoon.events.checks.checks import Checks
+from halfmoon.events.delivery_modes import TOKEN_PROPERTY
+from halfmoon.events.encoding.envelope import message_of
+from halfmoon.events.errors import PublishFailed
+from halfmoon.model import LocalTransactionState, StoredMessage
+from tests.events.fakes import Blocks, FakeTransport, stored
+
+COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
+UNKNOWN, OPEN = LocalTransactionState.UNKNOWN, LocalTransactionState.OPEN
+
+
+def half(topic: str = "TP_ORDER", code: str = "EC_PAID", payload: object = None, **properties: str) -> StoredMessage:
+    """Return a half message as a broker asks about it."""
+    now_ms = time.time_ns() // 1_000_000
+    event = Event(id="AB12", topic=topic, code=code, payload=payload or {"order_id": 42}, key="42")
+    return stored(message_of(event, Codecs(), group="P_shop", now_ms=now_ms), TRAN_MSG="true", PGROUP="P_shop", **properties)
+
+
+@pytest.fixture
+def checks() -> Checks:
+    return Checks(Codecs())
+
+
+# ---------------------------------------------------------------- hand-written checks
+
+
+@pytest.mark.mission("002-11")
+def test_returning_is_commit(checks: Checks) -> None:
+    checks.add("TP_ORDER", "EC_PAID", lambda event, context: None)
+    assert checks.answer(half()) is COMMIT
+
+
+@pytest.mark.mission("002-11")
+def test_rollback_only_and_returning_is_rollback(checks: Checks) -> None:
+    checks.add("TP_ORDER", "EC_PAID", lambda event, context: context.set_rollback_only("no such order"))
+    assert checks.answer(half()) is ROLLBACK
+
+
+@pytest.mark.mission("002-11")
+def test_an_exception_leaves_it_open_even_after_rollback_only(checks: Checks, caplog: pytest.LogCaptureFixture) -> None:
+    def check(event: Event, context: CheckContext) -> None:
+        context.set_rollback_only()
+        raise OSError("the database does not answer")
+
+    checks.add("TP_ORDER", "EC_PAID", check)
+    assert checks.answer(half()) is OPEN
+    assert "the database does not answer" in caplog.text
+
+
+@pytest.mark.mission("002-09", "002-10")
+def test_a_publisher_declares_a_check_which_is_given_event_and_context() -> None:
+    transport = FakeTransport()
+    publisher = Publisher("P_shop", transport=transport)
+    seen: list[tuple[Event, CheckContext]] = []
+
+    @publisher.check("TP_ORDER", "EC_PAID")
+    def paid(event: Event, context: CheckContext) -> None:
+        seen.append((event, context))
+
+    publisher.start()
+    assert transport.answer is not None
+    message = half(TRANSACTION_CHECK_TIMES="3")
+    assert transport.answer(message) is COMMIT
+    [(event, context)] = seen
+    assert (event.id, event.topic, event.code, event.payload) == ("AB12", "TP_ORDER", "EC_PAID", {"order_id": 42})
+    assert (event.key, event.group, event.transactional) == ("42", "P_shop", True)
+    assert context.message is message
+    assert context.checks == 3
+    publisher.close()
+
+
+@pytest.mark.mission("002-07")
+def test_the_most_exact_declaration_is_asked(checks: Checks) -> None:
+    asked: list[str] = []
+    for topic, code in [("*", "*"), ("*", "EC_PAID"), ("TP_ORDER", "*"), ("TP_ORDER", "EC_PAID")]:
+        checks.add(topic, code, lambda event, context, name=f"{topic}/{code}": asked.append(name))
+    for topic, code in [("TP_ORDER", "EC_PAID"), ("TP_ORDER", "EC_SENT"), ("TP_STOCK", "EC_PAID"), ("TP_STOCK", "EC_SENT")]:
+        checks.answer(half(topic, code))
+    assert asked == ["TP_ORDER/EC_PAID", "TP_ORDER/*", "*/EC_PAID", "*/*"]
+
+
+def test_a_check_of_a_topic_is_asked_before_one_of_a_code(checks: Checks) -> None:
+    asked: list[str] = []
+    for topic, code in [("*", "EC_PAID"), ("TP_ORDER", "*")]:
+        checks.add(topic, code, lambda event, context, name=f"{topic}/{code}": asked.append(name))
+    checks.answer(half("TP_ORDER", "EC_PAID"))
+    assert asked == ["TP_ORDER/*"]
+
+
+def test_a_coroutine_function_may_answer(checks: Checks) -> None:
+    async def check(event: Event, context: CheckContext) -> None:
+        context.set_rollback_only()
+
+    checks.add("*", "*", check)
+    assert checks.answer(half()) is ROLLBACK
+
+
+def test_without_a_check_the_message_stays_undecided(checks: Checks, caplog: pytest.LogCaptureFixture) -> None:
+    checks.add("TP_STOCK", "*", lambda event, context: None)
+    assert checks.answer(half()) is UNKNOWN
+    assert "no check here" in caplog.text
+    assert "event=AB12" in caplog.text
+
+
+def test_a_payload_that_does_not_decode_is_undecided(checks: Checks) -> None:
+    checks.add("*", "*", lambda event, context: None)
+    message = half()
+    message.body = b"{"
+    assert checks.answer(message) is OPEN
+
+
+def test_two_checks_of_one_type_are_refused(checks: Checks) -> None:
+    checks.add("TP_ORDER", "EC_PAID", lambda event, context: None)
+    with pytest.raises(UsageError, match="two checks of TP_ORDER/EC_PAID"):
+        checks.add("TP_ORDER", "EC_PAID", lambda event, context: None)
+
+
+def test_what_cannot_be_declared_is_refused(checks: Checks) -> None:
+    with pytest.raises(NameRefused):
+        checks.add("TP ORDER", "EC_PAID", lambda event, context: None)
+    with pytest.raises(NameRefused):
+        checks.add("TP_ORDER", "EC||PAID", lambda event, context: None)
+    with pytest.raises(UsageError, match="function of event and context"):
+        checks.add("TP_ORDER", "EC_PAID", "a name")  # type: ignore[arg-type]
+    with pytest.raises(NameRefused, match="not declared"):
+        Publisher("P_shop", transport=FakeTransport(), topics=["TP_ORDER"]).check("TP_STOCK")
+
+
+# ---------------------------------------------------------------- token rows
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[tuple[Publisher, FakeTransport, Blocks]]:
+    database, transport = Blocks(tmp_path / "shop.db"), FakeTransport()
+    with Publisher("P_shop", transport=transport, provider=database) as publisher:
+        publisher.create_tables()
+        yield publisher, transport, database
+
+
+Shop = tuple[Publisher, FakeTransport, Blocks]
+
+
+def _asked(transport: FakeTransport) -> LocalTransactionState:
+    """Ask about the last half message."""
+    assert transport.answer is not None
+    return transport.answer(stored(transport.messages[-1], TRAN_MSG="true", PGROUP="P_shop"))
+
+
+def test_a_committed_transaction_is_known_by_its_row(shop: Shop) -> None:
+    publisher, transport, database = shop
+    with database.begin():
+        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+    assert _asked(transport) is COMMIT
+
+
+def test_a_transaction_that_rolled_back_is_known_by_the_missing_row(shop: Shop) -> None:
+    publisher, transport, database = shop
+    with pytest.raises(ValueError), database.begin():
+        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+        raise ValueError
+    assert _asked(transport) is ROLLBACK
+    assert _asked(transport) is ROLLBACK
+
+
+def test_a_check_that_comes_before_the_row_settles_it_and_the_publish_fails(shop: Shop) -> None:
+    publisher, transport, database = shop
+    answers: list[LocalTransactionState] = []
+    transport.before = lambda call: answers.append(_asked(transport))
+    with pytest.raises(PublishFailed, match="a broker's check settled it") as caught, database.begin():
+        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True, raise_on_failure=False)
+    assert caught.value.in_database
+    assert answers == [ROLLBACK]
+    assert transport.decisions == [(caught.value.event_id, False)]
+
+
+def test_while_the_transaction_is_open_a_check_is_undecided(shop: Shop) -> None:
+    publisher, transport, database = shop
+    answers: list[LocalTransactionState] = []
+    with database.begin():
+        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+        thread = threading.Thread(target=lambda: answers.append(_asked(transport)))
+        thread.start()
+        thread.join(60)
+    assert answers == [OPEN]
+    assert _asked(transport) is COMMIT
+
+
+def test_a_missing_row_proves_nothing_about_a_message_that_was_published_without_one(shop: Shop) -> None:
+    _, transport, database = shop
+    assert transport.answer is not None
+    message = half()
+    assert TOKEN_PROPERTY not in message.properties
+    assert transport.answer(message) is UNKNOWN
+    with sqlite3.connect(database.path) as connection:
+        assert connection.execute("SELECT * FROM halfmoon_event").fetchall() == []
+
+
+def _sees_no_order(event: Event, context: CheckContext) -> None:
+    """A check as it is asked in another process: the order is not committed, or never will be."""
+    context.set_rollback_only("no such order")
+
+
+def test_a_hand_written_check_asked_while_the_transaction_is_open_does_not_roll_it_back(shop: Shop) -> None:
+    publisher, transport, database = shop
+    publisher.check("TP_ORDER", "EC_PAID")(_sees_no_order)
+    answers: list[LocalTransactionState] = []
+    with database.begin():
+        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+        thread = threading.Thread(target=lambda: answers.append(_asked(transport)))
+        thread.start()
+        thread.join(60)
+    assert answers == [OPEN]
+    assert _asked(transport) is COMMIT  # though the check says what it saw a moment before the commit
+
+
+def test_a_hand_written_check_rolls_back_what_did_not_commit_and_can_never_commit_any_more(shop: Shop) -> None:
+    publisher, transport, database = shop
+    publisher.check("TP_ORDER", "EC_PAID")(_sees_no_order)
+    with pytest.raises(ValueError), database.begin():
+        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+        raise ValueError
+    assert _asked(transport) is ROLLBACK
+    with sqlite3.connect(database.path) as connection:
+        assert connection.execute("SELECT state FROM halfmoon_event").fetchall() == [(0,)]
+
+
+def test_a_hand_written_check_that_comes_before_the_row_keeps_the_transaction_from_committing(shop: Shop) -> None:
+    publisher, transport, database = shop
+    publisher.check("TP_ORDER", "EC_PAID")(_sees_no_order)
+    answers: list[LocalTransactionState] = []
+    transport.before = lambda call: answers.append(_asked(transport))
+    with pytest.raises(PublishFailed, match="a broker's check settled it"), database.begin():
+        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+    assert answers == [ROLLBACK]
+
+
+def test_a_hand_written_check_commits_by_what_it_sees(shop: Shop) -> None:
+    publisher, transport, database = shop
+    publisher.check("TP_ORDER", "EC_PAID")(lambda event, context: None)
+    with database.begin():
+        publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+    assert _asked(transport) is COMMIT
+
+
+def test_a_publisher_without_rows_asks_its_function(tmp_path: Path) -> None:
+    transport, database = FakeTransport(), Blocks(tmp_path / "shop.db")
+    with Publisher("P_shop", transport=transport, provider=database, tokens=False) as publisher:
+        publisher.check()(lambda event, context: None)
+        with database.begin():
+            publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+        assert transport.messages[-1].properties.get(TOKEN_PROPERTY) is None
+        assert _asked(transport) is COMMIT

@@ -1,0 +1,319 @@
+"""Connections of threads that wait: replies, deadlines, loss, reuse, bounds. Over real sockets on free ports."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout
+from halfmoon.runtime.connections import blocking_connections as module
+from halfmoon.runtime.connections.blocking_connections import Direct
+from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.command import Command, decode, encode, reply_command, request_command
+from halfmoon.wire.frame import Inbox
+from halfmoon.wire.headers.client import NotifyConsumerIdsChanged
+from halfmoon.wire.headers.offset import GetMaxOffset, OffsetReply
+
+ASK = GetMaxOffset(topic="t", queue_id=3)
+
+
+def reply(command: Command, offset: int = 7) -> bytes:
+    return encode(reply_command(command, header=OffsetReply(offset=offset)))
+
+
+class Server:
+    """Answers each request with what ``answer`` gives; None closes the connection."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[Command], bytes | None] = reply
+        self.got: list[Command] = []
+        self.connections: list[socket.socket] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        inbox = Inbox()
+        try:
+            while data := connection.recv(65536):
+                inbox.feed(data)
+                for frame in inbox.frames():
+                    command = decode(frame.header, frame.body, frame.serialization)
+                    self.got.append(command)
+                    if command.is_oneway:
+                        continue
+                    if (answer := self.answer(command)) is None:
+                        connection.close()
+                        return
+                    connection.sendall(answer)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self._listening.close()
+        self.cut()
+
+    def cut(self) -> None:
+        for one in self.connections:
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            one.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def direct() -> Iterator[Direct]:
+    made = Direct()
+    yield made
+    made.close()
+
+
+def offset(found: Command | None) -> int:
+    assert found is not None
+    return found.header(OffsetReply).offset
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+def test_a_request_is_answered_and_its_connection_used_again(server: Server, serialization: int) -> None:
+    direct = Direct(serialization=serialization)
+
+    assert [offset(direct.call(server.address, ASK, b"body", 3_000)) for _ in range(3)] == [7, 7, 7]
+
+    assert len(server.connections) == 1
+    assert [bytes(one.body) for one in server.got] == [b"body"] * 3
+    assert len({one.opaque for one in server.got}) == 3
+    direct.close()
+
+
+def test_threads_get_their_own_answers_each_on_a_connection_of_its_own(server: Server, direct: Direct) -> None:
+    server.answer = lambda command: reply(command, command.opaque)
+    together, wrong = threading.Barrier(8), []
+
+    def ask() -> None:
+        together.wait()
+        before = 0
+        for _ in range(50):
+            found = offset(direct.call(server.address, ASK, b"", 60_000))
+            if found <= before:
+                wrong.append(found)
+            before = found
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+
+    assert wrong == []
+    assert len({one.opaque for one in server.got}) == 400
+    assert len(server.connections) <= 8
+
+
+def test_no_answer_in_time_ends_the_wait_and_the_connection(server: Server, direct: Direct) -> None:
+    server.answer = lambda command: b""
+    begin = time.monotonic()
+
+    with pytest.raises(RequestTimeout, match="200"):
+        direct.call(server.address, ASK, b"", 200)
+
+    assert time.monotonic() - begin < 30
+    server.answer = reply
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+    assert len(server.connections) == 2
+
+
+def test_an_answer_that_trickles_does_not_extend_the_time(server: Server, direct: Direct) -> None:
+    def trickle(command: Command) -> bytes:
+        for _ in range(20):
+            server.connections[-1].sendall(encode(request_command(NotifyConsumerIdsChanged(consumer_group="g"), oneway=True)))
+            time.sleep(0.05)
+        return reply(command)
+
+    server.answer = trickle
+
+    with pytest.raises(RequestTimeout):
+        direct.call(server.address, ASK, b"", 300)
+
+
+def test_what_the_server_asks_and_late_answers_are_dropped(server: Server, direct: Direct) -> None:
+    def noisy(command: Command) -> bytes:
+        asked = encode(request_command(NotifyConsumerIdsChanged(consumer_group="g"), opaque=command.opaque, oneway=True))
+        other = Command(0, flag=1, opaque=command.opaque + 5)
+        return asked + encode(other) + reply(command)
+
+    server.answer = noisy
+
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+
+
+def test_an_answer_in_pieces_is_put_together(server: Server, direct: Direct) -> None:
+    def pieces(command: Command) -> bytes:
+        data = reply(command)
+        for place in range(len(data) - 1):
+            server.connections[-1].sendall(data[place : place + 1])
+        return data[-1:]
+
+    server.answer = pieces
+
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+
+
+def test_a_server_that_closes_is_a_lost_connection_and_the_idle_ones_go_with_it(server: Server, direct: Direct) -> None:
+    together = threading.Barrier(2)
+    server.answer = lambda command: (together.wait(60), reply(command))[1]
+    threads = [threading.Thread(target=direct.call, args=(server.address, ASK, b"", 60_000)) for _ in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    server.answer = lambda command: None
+
+    with pytest.raises(ConnectionLost):
+        direct.call(server.address, ASK, b"", 60_000)
+
+    server.answer = reply
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+    assert len(server.connections) == 3  # the two, and a new one
+
+
+def test_an_idle_connection_that_was_cut_meanwhile_is_not_used(server: Server, direct: Direct) -> None:
+    direct.call(server.address, ASK, b"", 60_000)
+    server.cut()
+    time.sleep(module.LOOK_S + 0.1)
+
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+
+
+def test_a_connection_that_replaces_a_lost_one_is_told_of_and_others_are_not(server: Server) -> None:
+    told: list[str] = []
+    direct = Direct(again=told.append)
+    with contextlib.closing(direct):
+        direct.call(server.address, ASK, b"", 1000)
+        direct.call(server.address, ASK, b"", 1000)
+        assert told == []
+
+        server.answer = lambda command: None
+        with pytest.raises(ConnectionLost):
+            direct.call(server.address, ASK, b"", 1000)
+        server.answer = reply
+        assert told == []
+        direct.call(server.address, ASK, b"", 1000)
+        direct.call(server.address, ASK, b"", 1000)
+        assert told == [server.address]
+
+
+def test_who_cannot_be_told_of_a_connection_does_not_spoil_it(server: Server) -> None:
+    def fail(address: str) -> None:
+        raise RuntimeError("the loop is gone")
+
+    direct = Direct(again=fail)
+    with contextlib.closing(direct):
+        server.answer = lambda command: None
+        with pytest.raises(ConnectionLost):
+            direct.call(server.address, ASK, b"", 1000)
+        server.answer = reply
+        assert direct.call(server.address, ASK, b"", 1000) is not None
+
+
+def test_an_idle_connection_that_is_old_is_closed(server: Server, direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_S", 0.0)
+    monkeypatch.setattr(module, "LOOK_S", -1.0)
+    direct.call(server.address, ASK, b"", 60_000)
+
+    direct.call(server.address, ASK, b"", 60_000)
+
+    assert len(server.connections) == 2
+
+
+def test_bytes_that_are_no_frame_end_the_connection(server: Server, direct: Direct) -> None:
+    server.answer = lambda command: b"\xff\xff\xff\xff\0\0\0\0"
+
+    with pytest.raises(ConnectionLost, match="no frame"):
+        direct.call(server.address, ASK, b"", 60_000)
+
+
+def test_nobody_there_is_said(direct: Direct) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+
+    with pytest.raises(ConnectFailed, match=address):
+        direct.call(address, ASK, b"", 60_000)
+
+
+def test_beyond_the_bound_of_connections_nothing_is_sent(server: Server) -> None:
+    direct = Direct(links_max=1)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(command: Command) -> bytes:
+        inside.set()
+        go_on.wait(60)
+        return reply(command)
+
+    server.answer = slow
+    first = threading.Thread(target=direct.call, args=(server.address, ASK, b"", 60_000))
+    first.start()
+    assert inside.wait(60)
+
+    assert direct.call(server.address, ASK, b"", 60_000) is None
+    go_on.set()
+    first.join()
+    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+    assert len(server.got) == 2
+
+
+def test_a_one_way_request_needs_a_connection_that_is_there(server: Server, direct: Direct) -> None:
+    assert not direct.tell(server.address, ASK, b"")
+
+    direct.call(server.address, ASK, b"", 60_000)
+    assert direct.tell(server.address, ASK, b"", "why")
+    direct.call(server.address, ASK, b"", 60_000)
+
+    assert [(one.is_oneway, one.remark) for one in server.got] == [(False, None), (True, "why"), (False, None)]
+
+
+def test_a_one_way_request_never_waits_for_a_peer_that_does_not_read(server: Server, direct: Direct) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        deaf_address = f"127.0.0.1:{deaf.getsockname()[1]}"
+        with pytest.raises(RequestTimeout):
+            direct.call(deaf_address, ASK, b"", 100)
+        link = direct._open(deaf_address, 1_000)
+        assert link is not None
+        direct._give(link)
+        begin = time.monotonic()
+
+        told = [direct.tell(deaf_address, ASK, bytes(1 << 20)) for _ in range(20)]
+
+    assert not all(told)
+    assert time.monotonic() - begin < 30
+
+
+def test_closed_it_keeps_nothing_open(server: Server) -> None:
+    direct = Direct()
+    direct.call(server.address, ASK, b"", 60_000)
+
+    direct.close()
+
+    assert server.connections[0].recv(1) == b""
+    assert direct.call(server.address, ASK, b"", 60_000) is None

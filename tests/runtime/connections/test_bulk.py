@@ -1,0 +1,144 @@
+"""Connections for much data: many requests ahead, answers in any order, bodies whole or an error. Over real sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout
+from halfmoon.runtime.connections import bulk as module
+from halfmoon.runtime.connections.bulk import Bulk
+from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.command import Command, decode, encode, reply_command, request_command
+from halfmoon.wire.frame import Inbox
+from halfmoon.wire.headers.client import NotifyConsumerIdsChanged
+from halfmoon.wire.headers.offset import GetMaxOffset
+
+ASK = GetMaxOffset(topic="t", queue_id=3)
+BIG = bytes(range(256)) * 20_000
+
+Script = Callable[[socket.socket, list[Command]], None]
+
+
+class Server:
+    """Takes ``count`` requests of one connection, then does with them and the socket what ``script`` says, and closes."""
+
+    def __init__(self, count: int, script: Script) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        self._count, self._script = count, script
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with self._listening, self._listening.accept()[0] as connection:
+            inbox, got = Inbox(), list[Command]()
+            while len(got) < self._count:
+                inbox.feed(connection.recv(65536))
+                got += [decode(frame.header, frame.body, frame.serialization) for frame in inbox.frames()]
+            self._script(connection, got)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Bulk]]:
+    made: list[Bulk] = []
+
+    def make(count: int, script: Script, *, timeout_ms: int = 5_000, serialization: int = JSON) -> Bulk:
+        made.append(Bulk(Server(count, script).address, timeout_ms, serialization=serialization))
+        return made[-1]
+
+    yield make
+    for link in made:
+        link.close()
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+def test_many_requests_go_ahead_and_answers_come_whole_in_the_servers_order(serve, serialization):
+    def backwards(connection, got):
+        for command in reversed(got):
+            connection.sendall(encode(reply_command(command, body=b"%d" % command.opaque + BIG)))
+
+    link = serve(3, backwards, serialization=serialization)
+    opaques = [link.ask(ASK) for _ in range(3)]
+    link.flush()
+
+    answers = [(link.head().opaque, link.body()) for _ in range(3)]
+
+    assert answers == [(opaque, b"%d" % opaque + BIG) for opaque in reversed(opaques)]
+
+
+def test_requests_of_the_server_are_left_out(serve):
+    def nosy(connection, got):
+        asked = request_command(NotifyConsumerIdsChanged(consumer_group="g"), b"who are you", opaque=got[0].opaque)
+        connection.sendall(encode(asked) + encode(reply_command(got[0], body=b"answer")))
+
+    link = serve(1, nosy)
+    opaque = link.ask(ASK)
+    link.flush()
+
+    assert (link.head().opaque, link.body()) == (opaque, b"answer")
+
+
+@pytest.mark.parametrize("kept", [0, 3, 10, 200, 100_000])
+def test_a_connection_cut_anywhere_in_an_answer_is_lost_and_gives_no_part_of_it(serve, kept):
+    link = serve(1, lambda connection, got: connection.sendall(encode(reply_command(got[0], body=BIG))[:kept]))
+    link.ask(ASK)
+    link.flush()
+
+    with pytest.raises(ConnectionLost, match="closed by the peer"):
+        _ = link.head(), link.body()
+
+
+@pytest.mark.parametrize(
+    "nonsense", [b"\x00\x00\x00\x01" + bytes(8), b"\x7f" * 64, b"\x00\x00\x00\x14\x00\x00\x00\x10" + b"?" * 16]
+)
+def test_bytes_that_are_no_frame_are_refused(serve, nonsense):
+    link = serve(1, lambda connection, got: connection.sendall(nonsense))
+    link.ask(ASK)
+    link.flush()
+
+    with pytest.raises(ConnectionLost, match="no frame"):
+        link.head()
+
+
+def test_a_silent_server_is_waited_for_only_so_long(serve):
+    link = serve(1, lambda connection, got: time.sleep(1), timeout_ms=100)
+    link.ask(ASK)
+    link.flush()
+
+    with pytest.raises(RequestTimeout):
+        link.head()
+
+
+def test_who_does_not_listen_is_told_of():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+
+    with pytest.raises(ConnectFailed):
+        Bulk(address, 1_000)
+
+
+def test_an_idle_connection_is_known_to_be_open_closed_or_too_old(serve, monkeypatch):
+    over = threading.Event()
+
+    def wait(connection, got):
+        connection.sendall(encode(reply_command(got[0])))
+        over.wait(60)
+
+    link = serve(1, wait)
+    link.ask(ASK)
+    link.flush()
+    link.head(), link.body()
+
+    assert link.alive()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "IDLE_S", -1)
+        assert not link.alive()
+    over.set()
+    until = time.monotonic() + 60
+    while link.alive() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not link.alive()

@@ -1,0 +1,111 @@
+"""A small core that answers what it hears once a turn, and a driver for the simplest operations: what its tests serve."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from halfmoon.effects import Write
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.server.serve import Server
+
+
+class Echo:
+    """Says back what it hears, once a turn; remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.fed: list[tuple[int, bytes]] = []
+        self.commits: list[list[tuple[int, bytes]]] = []
+        self.left: list[Any] = []
+        self.due_ms: int | None = None
+        self.ticks: list[int] = []
+        self.endings: list[Any] = []
+        self.answer: Callable[[int, bytes], list[Any]] = lambda peer, data: [Write(peer, [data])]
+
+    def start(self, now: int) -> None:
+        self.told.append("start")
+
+    def connected(self, peer: int, remote: str, now: int) -> None:
+        self.told.append(("connected", peer, remote))
+
+    def feed(self, peer: int, data: bytes) -> None:
+        self.fed.append((peer, data))
+
+    def stepped(self, by_ms: int) -> None:
+        self.told.append(("stepped", by_ms))
+
+    def commit(self, now: int) -> bool:
+        if self.fed:
+            self.commits.append(self.fed)
+            joined: dict[int, bytes] = {}
+            for peer, data in self.fed:
+                joined[peer] = joined.get(peer, b"") + data
+            for peer, data in joined.items():
+                self.left += self.answer(peer, data)
+            self.fed = []
+        return False
+
+    def lost(self, peer: int, now: int) -> None:
+        self.told.append(("lost", peer))
+
+    def due(self) -> int | None:
+        return self.due_ms
+
+    def tick(self, now: int) -> None:
+        self.ticks.append(now)
+        self.due_ms = None
+
+    def effects(self) -> list[Any]:
+        left, self.left = self.left, []
+        return left
+
+    def stop(self, now: int) -> list[Any]:
+        self.told.append("stop")
+        return self.endings
+
+
+class SmallDriver:
+    """Drives operations that only ask for the time or wait for a signal."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    async def run(self, operation: Any) -> Any:
+        value: Any = None
+        while True:
+            try:
+                asked = operation.send(value)
+            except StopIteration as end:
+                return end.value
+            if hasattr(asked, "signal"):
+                fired = asyncio.Event()
+                if not asked.signal.subscribe(fired.set):
+                    await fired.wait()
+                value = True
+            else:
+                value = self.clock.now()
+
+    def spawn(self, operation: Any, name: str = "") -> Any:
+        return asyncio.ensure_future(self.run(operation))
+
+
+@asynccontextmanager
+async def serving(core: Echo, clock: Clock | None = None, **options: Any) -> AsyncIterator[tuple[Server, tuple[str, int]]]:
+    """A server of a core on a free port, and the address."""
+    clock = clock or Clock()
+    server = Server(core, [("127.0.0.1", 0)], clock, SmallDriver(clock), **options)
+    (address,) = await server.start()
+    try:
+        yield server, address
+    finally:
+        await server.stop(2_000)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait for something, a minute at most."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.002)

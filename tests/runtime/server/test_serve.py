@@ -1,0 +1,434 @@
+"""Real sockets, a small core of our own: an echo that answers each turn once."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from halfmoon.effects import Signal, Start, Work, Write, now, wait
+from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.server import serve
+from halfmoon.runtime.server.addresses import address_text
+from halfmoon.runtime.server.serve import Server
+from tests.runtime.server.echo import Echo, SmallDriver, serving, until
+
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy. fixture")
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def event_loop_policy(request: pytest.FixtureRequest) -> Any:
+    return uvloop.EventLoopPolicy() if request.param == "uvloop" else asyncio.DefaultEventLoopPolicy()
+
+
+async def test_bytes_come_back_and_the_core_hears_of_coming_and_going() -> None:
+    core = Echo()
+    async with serving(core) as (_, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        mine = address_text(writer.get_extra_info("sockname"))
+        writer.close()
+        await until(lambda: ("lost", 1) in core.told)
+    assert core.told == ["start", ("connected", 1, mine), ("lost", 1), "stop"]
+
+
+async def test_one_commit_handles_what_several_connections_brought_in_a_turn() -> None:
+    core = Echo()
+    async with serving(core) as (_, address):
+        socks = [socket.create_connection(address) for _ in range(20)]
+        await until(lambda: len(core.told) == 21)
+        for sock in socks:  # the loop does not run in between: all wait in the kernel
+            sock.sendall(b"x")
+        await until(lambda: sum(map(len, core.commits)) == 20)
+        for sock in socks:
+            sock.close()
+    assert len(core.commits) == 1
+
+
+async def test_the_address_is_known_before_the_core_starts_and_nobody_is_accepted_before() -> None:
+    core = Echo()
+    server = Server(core, [("127.0.0.1", 0), ("127.0.0.1", 0)], Clock())
+    bound = await server.bind()
+    assert core.told == []
+    assert len({port for _, port in bound} - {0}) == 2
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(bound[0], timeout=1)
+    assert await server.start() == bound
+    socket.create_connection(bound[1], timeout=1).close()
+    await server.stop()
+
+
+async def test_a_taken_port_is_an_error_that_leaves_nothing_open() -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    server = Server(Echo(), [("127.0.0.1", 0), taken.getsockname()], Clock())
+    with pytest.raises(OSError):
+        await server.start()
+    assert server._sockets == []
+    taken.close()
+
+
+async def test_an_aborted_server_tells_its_core_nothing_more_and_cuts_its_connections() -> None:
+    core = Echo()
+    async with serving(core) as (server, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        told = list(core.told)
+        writer.write(b"unheard")
+        await server.abort()
+        with suppress(ConnectionResetError):  # for what nobody read
+            assert await reader.read() == b""
+        writer.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, port), timeout=1)
+    assert core.told == told
+
+
+async def test_a_server_that_never_started_gives_its_ports_back_when_it_is_aborted() -> None:
+    server = Server(Echo(), [("127.0.0.1", 0)], Clock())
+    first = (await server.bind())[0]
+    second = await server.take("127.0.0.1", 0)
+    await server.abort()
+    for address in (first, second):
+        socket.create_server(address).close()
+
+
+async def test_small_packets_are_not_held_back() -> None:
+    core = Echo()
+    async with serving(core) as (server, address):
+        _, writer = await asyncio.open_connection(*address)
+        await until(lambda: server._connections)
+        (connection,) = server._connections.values()
+        sock = connection.transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        writer.close()
+
+
+async def test_a_half_closed_connection_still_gets_its_answer() -> None:
+    core = Echo()
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"last words")
+        writer.write_eof()
+        assert await reader.read(-1) == b"last words"
+        await until(lambda: ("lost", 1) in core.told)
+        writer.close()
+
+
+async def test_bytes_sent_right_before_a_close_are_committed_before_the_loss_is_told() -> None:
+    core = Echo()
+    seen: list[int] = []
+
+    def answer(peer: int, data: bytes) -> list[Any]:
+        seen.append(len(core.told))
+        return []
+
+    core.answer = answer
+    async with serving(core) as (_, address):
+        sock = socket.create_connection(address)
+        sock.sendall(b"one-way")
+        sock.close()
+        await until(lambda: ("lost", 1) in core.told)
+    assert seen == [2]  # after start and connected, before lost
+
+
+async def test_connections_over_the_bound_are_closed_at_once_and_a_place_becomes_free_again() -> None:
+    core = Echo()
+    async with serving(core, connections_max=2) as (_, address):
+        first, second = socket.create_connection(address), socket.create_connection(address)
+        await until(lambda: len(core.told) == 3)
+        third = await asyncio.open_connection(*address)
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await third[0].readexactly(1)
+        first.close()
+        await until(lambda: ("lost", 1) in core.told)
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"in")
+        assert await reader.readexactly(2) == b"in"
+        writer.close()
+        third[1].close()
+        second.close()
+
+
+async def test_the_core_is_ticked_when_it_is_due_and_not_before() -> None:
+    core = Echo()
+    clock = Clock()
+    core.due_ms = wanted = clock.now() + 60
+    async with serving(core):
+        await until(lambda: core.ticks)
+    assert wanted <= core.ticks[0] < wanted + 30_000
+
+
+class Machine:
+    """A machine whose clock can be set."""
+
+    def __init__(self) -> None:
+        self.set_ms = 0
+        self.clock = Clock(lambda: time.time_ns() + self.set_ms * 1_000_000)
+
+
+class Lasting(Echo):
+    """Its deadline is so long from now, whatever the clock shows."""
+
+    def stepped(self, by_ms: int) -> None:
+        super().stepped(by_ms)
+        self.due_ms = None if self.due_ms is None else self.due_ms + by_ms
+
+
+async def test_what_waits_for_a_date_comes_soon_after_the_clock_was_set_past_it_though_nobody_asks_for_anything() -> None:
+    core, machine = Echo(), Machine()
+    core.due_ms = machine.clock.now() + 1_800_000
+    async with serving(core, machine.clock):
+        await asyncio.sleep(0.05)
+        assert core.ticks == []
+        machine.set_ms += 3_600_000
+        begin = time.monotonic()
+        await until(lambda: core.ticks)
+        assert time.monotonic() - begin < 20
+
+
+async def test_a_timer_that_was_set_before_the_clock_was_set_forward_does_not_keep_what_is_due_sooner() -> None:
+    core, machine = Echo(), Machine()
+    core.due_ms = machine.clock.now() + 900
+    async with serving(core, machine.clock) as (server, _):
+        await asyncio.sleep(0.05)
+        machine.set_ms += 3_600_000
+        core.due_ms = machine.clock.now() + 50
+        server.wake()
+        begin = time.monotonic()
+        await until(lambda: core.ticks)
+        assert time.monotonic() - begin < 0.7
+
+
+@pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])
+async def test_what_lasts_lasts_as_long_while_the_clock_is_set(by_ms: int) -> None:
+    core, machine = Lasting(), Machine()
+    async with serving(core, machine.clock) as (server, _):
+        core.due_ms = machine.clock.now() + 2_000
+        server.wake()
+        begin = time.monotonic()
+        await asyncio.sleep(0.05)
+        machine.set_ms += by_ms
+        server.wake()
+        await until(lambda: core.ticks)
+        assert 1.9 < time.monotonic() - begin < 3.5
+
+
+async def test_the_core_is_told_of_a_step_before_anything_else_and_the_log_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    core, machine = Echo(), Machine()
+    async with serving(core, machine.clock) as (server, _):
+        machine.set_ms += 100  # not worth a word
+        server.wake()
+        await asyncio.sleep(0.02)
+        assert core.told == ["start"]
+        machine.set_ms += 3_600_000
+        for _ in range(3):
+            server.wake()
+            await asyncio.sleep(0.02)
+    [(_, by_ms)] = [told for told in core.told if told[0] == "stepped"]
+    assert 3_600_000 <= by_ms < 3_601_000
+    assert [record.message for record in caplog.records if "clock" in record.message] == [
+        "the system's clock was set forward by 3600.1 s: nothing ends by it but what waits for a date"
+    ]
+
+
+async def test_a_clock_that_was_set_back_is_said_once_while_it_catches_up(caplog: pytest.LogCaptureFixture) -> None:
+    core, machine = Echo(), Machine()
+    async with serving(core, machine.clock) as (server, _):
+        machine.set_ms -= 3_600_000
+        async with asyncio.timeout(60):
+            while [told[0] for told in core.told].count("stepped") < 2:
+                server.wake()
+                await asyncio.sleep(0.02)
+    said = [record.message for record in caplog.records if "clock" in record.message]
+    assert said == ["the system's clock was set back: dates go on at half speed until it has caught up"]
+
+
+async def test_an_earlier_deadline_replaces_a_later_one() -> None:
+    core = Echo()
+    clock = Clock()
+    core.due_ms = clock.now() + 600_000
+    async with serving(core) as (server, _):
+        await asyncio.sleep(0.01)
+        core.due_ms = clock.now() + 20
+        server.wake()
+        await until(lambda: core.ticks)
+
+
+async def test_work_waits_in_a_thread_and_its_end_comes_back_into_the_loop() -> None:
+    core = Echo()
+    ran: list[threading.Thread] = []
+
+    def run() -> int:
+        ran.append(threading.current_thread())
+        return 7
+
+    ends: list[tuple[Any, threading.Thread]] = []
+
+    def done(outcome: Any, now: int) -> None:
+        ends.append((outcome, threading.current_thread()))
+        core.left.append(Write(1, [b"synced"]))
+
+    core.answer = lambda peer, data: [Work(run, done, data == b"inline")]
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        for data in (b"thread", b"inline"):
+            writer.write(data)
+            assert await reader.readexactly(6) == b"synced"
+        writer.close()
+    main = threading.current_thread()
+    assert [thread is main for thread in ran] == [False, True]
+    assert [(outcome, thread is main) for outcome, thread in ends] == [(7, True), (7, True)]
+
+
+async def test_a_failed_work_hands_its_error_to_the_core() -> None:
+    core = Echo()
+    ends: list[Any] = []
+
+    def fail() -> None:
+        raise OSError(28, "No space left on device")
+
+    async with serving(core) as (server, _):
+        core.left += [
+            Work(fail, lambda outcome, now: ends.append(outcome)),
+            Work(fail, lambda outcome, now: ends.append(outcome), True),
+        ]
+        server.wake()
+        await until(lambda: len(ends) == 2)
+    assert all(isinstance(end, OSError) for end in ends)
+
+
+async def test_a_core_that_fails_in_a_turn_goes_on_with_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    core = Echo()
+
+    def answer(peer: int, data: bytes) -> list[Any]:
+        if data == b"bad":
+            core.fed = []
+            raise ValueError("a mistake of ours")
+        return [Write(peer, [data])]
+
+    core.answer = answer
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"bad")
+        await until(lambda: "a mistake of ours" in caplog.text)
+        writer.write(b"good")
+        assert await reader.readexactly(4) == b"good"
+        writer.close()
+
+
+async def test_a_started_operation_is_driven_and_each_of_its_steps_is_followed_by_a_turn() -> None:
+    core = Echo()
+    results: list[Any] = []
+
+    def operation() -> Any:
+        results.append((yield from now()))
+        core.left.append(Work(lambda: 1, lambda outcome, now: results.append(outcome), True))
+
+    async with serving(core) as (server, _):
+        core.left.append(Start(operation(), "register"))
+        server.wake()
+        await until(lambda: len(results) == 2)
+    assert results[1] == 1
+
+
+async def test_a_clean_stop_drives_the_last_operations_and_the_works_they_wait_for() -> None:
+    core = Echo()
+    synced = Signal()
+    order: list[str] = []
+
+    def finish() -> Any:
+        core.left.append(Work(lambda: order.append("sync"), lambda outcome, now: synced.fire()))
+        yield from wait(synced)
+        order.append("closed")
+        core.left.append(Work(lambda: order.append("saved"), lambda outcome, now: None))
+
+    core.endings = [finish()]
+    async with serving(core):
+        pass
+    assert order == ["sync", "closed", "saved"]
+
+
+async def test_a_stop_that_cannot_end_is_left_after_its_bound() -> None:
+    core = Echo()
+
+    def never() -> Any:
+        yield from wait(Signal())
+
+    core.endings = [never()]
+    clock = Clock()
+    server = Server(core, [("127.0.0.1", 0)], clock, SmallDriver(clock))
+    await server.start()
+    async with asyncio.timeout(60):
+        await server.stop(50)
+
+
+async def test_nobody_is_connected_after_a_stop() -> None:
+    core = Echo()
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        await until(lambda: len(core.told) == 2)
+    assert await reader.read(1) == b""
+    writer.close()
+    with pytest.raises(OSError):
+        socket.create_connection(address, timeout=1)
+
+
+PROGRAM = """
+    import sys, time
+    sys.path.insert(0, sys.argv[1])
+    from halfmoon.effects import Signal, wait
+    from halfmoon.runtime.clock import Clock
+    from halfmoon.runtime.server.serve import Server, run_loop
+    from tests.runtime.server.echo import Echo, SmallDriver
+    core, clock = Echo(), Clock()
+    def last():
+        print("stopping", flush=True)
+        if sys.argv[2] == "stuck":
+            yield from wait(Signal())
+    core.endings = [last()]
+    run_loop(Server(core, [("127.0.0.1", 0)], clock, SmallDriver(clock)).run(lambda bound: print("ready", flush=True)))
+    print("left", flush=True)
+"""
+
+
+def program(kind: str) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(Path(__file__).parents[2]), kind]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_signal_stops_cleanly() -> None:
+    with program("clean") as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGTERM)
+        assert running.stdout.read() == "stopping\nleft\n"
+    assert running.returncode == 0
+
+
+def test_a_second_signal_leaves_at_once() -> None:
+    with program("stuck") as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.readline() == "stopping\n"
+        running.send_signal(signal.SIGTERM)
+        assert running.stdout.read() == ""
+    assert running.returncode == 1
+
+
+def test_every_bound_has_room_for_the_largest_frame() -> None:
+    assert struct.calcsize("i") + 16 * 1024 * 1024 < serve.WRITE_MAX_BYTES

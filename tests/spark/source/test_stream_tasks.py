@@ -1,0 +1,52 @@
+"""Tests of how many tasks a batch of a stream gets: few messages are not worth many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from halfmoon.spark.source.options import source_options
+from halfmoon.spark.source.reading import RangesPartition, Wanted
+from halfmoon.spark.source.rows import schema_of
+from halfmoon.spark.source.stream import TASK_MESSAGES, StreamReader
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tell the planner of four cores."""
+    monkeypatch.setenv("PYSPARK_HALFMOON_CORES", "4")
+
+
+def counts(each: int, **options: str) -> list[int]:
+    """Return how many messages each task of a batch has, when each of four queues has so many."""
+    given = {"endpoints": "127.0.0.1:1", "topic": "t", **options}
+    reader = StreamReader(source_options(given, "stream"), Wanted(schema_of(["body"])))
+    start, end = (_at({f"{queue}": offset for queue in range(4)}) for offset in (7, 7 + each))
+    shares = reader.partitions(start, end)
+    return [sum(part.count for part in share.ranges) for share in shares if isinstance(share, RangesPartition)]
+
+
+def _at(queues: dict[str, int]) -> dict[str, Any]:
+    return {"v": 1, "end": {"t": {"broker-a": queues}}}
+
+
+def test_a_batch_of_few_messages_is_one_task():
+    assert counts(1) == [4]
+    assert counts(TASK_MESSAGES // 4) == [TASK_MESSAGES]
+
+
+def test_a_batch_gets_a_task_for_each_so_many_messages():
+    assert counts(TASK_MESSAGES // 4 + 1) == [TASK_MESSAGES // 2 + 2] * 2
+
+
+def test_a_large_batch_has_a_task_a_core():
+    assert counts(10 * TASK_MESSAGES) == [10 * TASK_MESSAGES] * 4
+
+
+def test_min_partitions_counts_for_small_batches_too():
+    assert counts(5, minPartitions="4") == [5] * 4
+
+
+def test_an_empty_batch_has_no_task():
+    assert counts(0) == []

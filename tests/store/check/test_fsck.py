@@ -1,0 +1,192 @@
+"""`fsck` finds every kind of damage, names its place, and finds nothing in a store that is whole."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from halfmoon.store.check.fsck import Finding, fsck
+from halfmoon.testing.disk import SimDisk
+from tests.store.driving import NOW, carry_out, close, draft, open_store, small
+
+LOG, QUEUE = "commitlog/00000000000000000000", "consumequeue/t/0/00000000000000000000"
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    """A stopped store with a hundred messages."""
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    for number in range(100):
+        store.append("t", number % 2, [draft(b"%03d" % number, b"UNIQ_KEY\x01U%03d\x02TAGS\x01a\x02" % number, tag=97)], NOW)
+    store.query("t", "x", 1, 0, 1)
+    close(store)
+    return disk
+
+
+def findings(disk: SimDisk) -> list[Finding]:
+    """What is certainly wrong."""
+    return [finding for finding in everything(disk) if finding.certain]
+
+
+def everything(disk: SimDisk) -> list[Finding]:
+    before = {path: bytes(file.data) for path, file in disk._files.items()}
+    found = list(fsck(disk, small()))
+    assert {path: bytes(file.data) for path, file in disk._files.items()} == before, "fsck wrote"
+    return found
+
+
+def damage(disk: SimDisk, path: str, at: int, data: bytes) -> None:
+    disk.open(path).data[at : at + len(data)] = data
+
+
+def test_a_sound_store_has_no_findings(disk: SimDisk):
+    assert findings(disk) == []
+
+
+def test_an_empty_directory_has_no_findings():
+    assert findings(SimDisk(Random(1))) == []
+
+
+def test_a_damaged_body_is_named_with_its_place(disk: SimDisk):
+    damage(disk, LOG, 88, b"X")
+    [first, *_] = findings(disk)
+    assert first == Finding(f"{LOG}, byte 0", "record", "the body's CRC is wrong")
+
+
+@pytest.mark.parametrize(("at", "reason"), [(0, "says"), (8, "says"), (12, "has tag hash")])
+def test_a_wrong_entry_is_found(disk: SimDisk, at: int, reason: str):
+    damage(disk, QUEUE, 20 * 7 + at, b"\0\0\1\1")
+    assert [(finding.place, reason in finding.reason) for finding in findings(disk)][:1] == [("t, queue 0, offset 7", True)]
+
+
+def test_an_entry_that_no_record_has_is_found(disk: SimDisk):
+    damage(disk, QUEUE, 20 * 50, (60_000).to_bytes(8, "big") + (100).to_bytes(4, "big"))
+    assert [finding.place for finding in findings(disk)] == ["t, queue 0, offset 50", "t, queue 0"]
+
+
+def test_a_lost_entry_is_found(disk: SimDisk):
+    damage(disk, QUEUE, 20 * 49, bytes(20))
+    assert "t, queue 0, offset 49" in [finding.place for finding in findings(disk)]
+
+
+def test_a_wrong_key_entry_is_found(disk: SimDisk):
+    name = disk.list("index")[0]
+    damage(disk, f"index/{name}", 40 + 4 * 64 + 20 * 5, b"\0\1\2\3")
+    assert any(finding.what == "key entry" for finding in findings(disk))
+
+
+def test_a_broken_chain_is_found(disk: SimDisk):
+    name = disk.list("index")[0]
+    damage(disk, f"index/{name}", 40, bytes(4 * 64))
+    assert [finding.what for finding in findings(disk)] == ["chain"]
+
+
+def test_a_missing_log_file_is_found():
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    for _ in range(4):
+        store.append("t", 0, [draft(bytes(60_000))], NOW)
+    close(store)
+    disk.remove("commitlog/00000000000000065536")
+    assert findings(disk)[0].what == "files"
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+@pytest.mark.parametrize(
+    "gone",
+    ["consumequeue/", "consumequeue/t/", "consumequeue/t/1/", QUEUE, "index/"],
+    ids=["all", "topic", "queue", "file", "index"],
+)
+@pytest.mark.parametrize("inventory", [True, False], ids=["", "no inventory"])
+def test_nothing_that_is_missing_is_called_sound(disk: SimDisk, gone: str, inventory: bool):
+    for path in [path for path in disk._files if path.startswith(gone) or (path.startswith("config/") and not inventory)]:
+        disk.remove(path)
+    for path in sorted((path for path in disk._directories if path.startswith("consumequeue")), key=len, reverse=True):
+        if not disk.list(path):
+            disk.remove(path)
+    found = everything(disk)
+    assert found
+    if inventory or gone in ("consumequeue/", "index/"):
+        assert any(finding.certain for finding in found), found
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_a_missing_key_index_file_is_found(which: int):
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    for number in range(400):
+        store.append("t", 0, [draft(b"%03d" % number, b"UNIQ_KEY\x01U%03d\x02" % number)], NOW)
+    store.query("t", "x", 1, 0, 1)
+    close(store)
+    assert findings(disk) == []
+    name = disk.list("index")[which]
+    disk.remove(f"index/{name}")
+    assert Finding(f"index/{name}", "file", "is missing") in findings(disk)
+    assert any("the keys of" in finding.reason for finding in findings(disk))
+
+
+@pytest.mark.parametrize("inventory", [True, False], ids=["", "no inventory"])
+def test_a_topic_that_was_deleted_and_made_again_is_sound(inventory: bool):
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    for topic in ("again", "deleted", "t"):
+        for _ in range(20):
+            store.append(topic, 0, [draft()], NOW)
+    for topic in ("again", "deleted"):
+        store.delete_topic(topic, NOW)
+        carry_out(store)
+    for _ in range(3):
+        store.append("again", 0, [draft()], NOW)
+    close(store)
+    if not inventory:
+        for path in [path for path in disk._files if path.startswith("config/")]:
+            disk.remove(path)
+    assert findings(disk) == []
+    assert bool(everything(disk)) is not inventory, "without an inventory nobody knows that it was deleted, and that is said"
+
+
+def test_damage_in_the_middle_hides_nothing_behind_it(disk: SimDisk):
+    damage(disk, LOG, 0, b"\x7f")
+    damage(disk, QUEUE, 20 * 40 + 8, b"\1")
+    assert {finding.place for finding in findings(disk)} >= {f"{LOG}, byte 0", "t, queue 0, offset 40"}
+
+
+# ---------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "reason"),
+    [
+        ("config/consumerOffset.json", b'{"offsetTable":{"t@g":{0:51}}}', "of group g in queue 0 of t is 51, the queue ends at 50"),
+        ("config/consumerOffset.json", b"{", "cannot be read"),
+        ("config/consumerOffset.json", b"", "is empty"),
+        ("config/topics.json", b"[1", "cannot be read"),
+        ("config/subscriptionGroup.json", b"nothing", "cannot be read"),
+        ("config/delayOffset.json", b'{"offsetTable":{1:7}}', "level 1"),
+        ("config/lifetime.json", b"{", "cannot be read"),
+        ("config/lifetime.json", b'{"seenMs":9,"gaps":[{"beginMs":1,"endMs":7},{"beginMs":8,"endMs":11}]}', "is from 8 to 11"),
+    ],
+)
+def test_a_table_that_does_not_agree_is_found(disk: SimDisk, path: str, data: bytes, reason: str):
+    if "delay" in path:
+        store = open_store(disk)
+        store.append("SCHEDULE_TOPIC_XXXX", 0, [draft()], NOW)
+        close(store)
+    disk.save(path, data)
+    [found] = findings(disk)
+    assert found.place == path
+    assert reason in found.reason
+
+
+def test_tables_that_agree_are_sound(disk: SimDisk):
+    disk.save("config/consumerOffset.json", b'{"offsetTable":{"t@g":{0:50,1:3},"gone@g":{0:99}}}')
+    assert findings(disk) == []
+
+
+def test_a_table_of_which_only_the_older_copy_is_there_is_found(disk: SimDisk):
+    disk.save("config/topics.json.bak", b"{}")
+    assert [(finding.place, "is missing" in finding.reason) for finding in findings(disk)] == [("config/topics.json", True)]

@@ -1,0 +1,317 @@
+"""What a start of the transaction index believes, what it reads again, and what it makes anew."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.store import Store
+from halfmoon.store.check.fsck import fsck
+from halfmoon.store.transactions import recovery
+from halfmoon.store.transactions.index import State
+from halfmoon.testing.disk import SimDisk, Stopped
+from tests.store.driving import HOST, NOW, carry_out, draft, run
+from tests.store.transacting import (
+    REAL,
+    add_halves,
+    add_op,
+    add_visible,
+    assert_agrees,
+    carry_out_both,
+    close_both,
+    commit,
+    decided,
+    open_both,
+    roll_back,
+    save_all,
+    settings,
+    some_work,
+    truth_of,
+    zero,
+)
+
+TABLE, REDO, MARK = (f"transaction/{name}" for name in ("statetable/" + "0" * 20, "redolog/" + "0" * 20, "checkpoint"))
+
+
+def disk_of(seed: int = 1) -> SimDisk:
+    return SimDisk(Random(seed), write_back=0)
+
+
+@pytest.fixture
+def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """From where each start reads the log."""
+    starts: list[int] = []
+    steps = recovery.steps
+
+    def watched(store: Store, start: int):
+        starts.append(start)
+        return steps(store, start)
+
+    monkeypatch.setattr(recovery, "steps", watched)
+    return starts
+
+
+# ---------------------------------------------------------------- believed
+
+
+@pytest.mark.mission("004-37")
+def test_after_a_clean_stop_the_files_are_believed_and_the_log_is_not_read(walked: list[int]):
+    disk = disk_of()
+    store, index = open_both(disk)
+    some_work(store, index, 250)
+    expected = [index.half(at) for at in range(250)]
+    close_both(store, index)
+    walked.clear()
+    store, index = open_both(disk)
+    assert walked == [store.end_offset]
+    assert [index.half(at) for at in range(250)] == expected
+    assert_agrees(index, truth_of(store))
+
+
+@pytest.mark.mission("004-36")
+@pytest.mark.skipif(sys.platform != "linux", reason="the mappings of a process are read where Linux lists them")
+def test_a_load_maps_the_files(tmp_path: Path):
+    store, index = open_both(RealDisk(tmp_path / "store"))
+    some_work(store, index, 30)
+    close_both(store, index)
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "store", copy)
+    assert str(copy) not in Path("/proc/self/maps").read_text()
+    store, index = open_both(RealDisk(copy))
+    mapped = Path("/proc/self/maps").read_text()
+    assert str(copy / "transaction" / "statetable") in mapped
+    assert_agrees(index, truth_of(store))
+    close_both(store, index)
+
+
+@pytest.mark.mission("004-38")
+def test_after_a_kill_the_log_is_read_from_the_milestone(walked: list[int]):
+    disk = disk_of()
+    store, index = open_both(disk)
+    some_work(store, index, 100)
+    save_all(store, index, NOW)
+    saved = store.end_offset
+    some_work(store, index, 100, seed=2)
+    commit(store, index, index.lowest_pending())
+    expected = [index.half(at) for at in range(200)]
+    disk.crash(power=False)
+    walked.clear()
+    store, index = open_both(disk)
+    assert walked == [saved]
+    assert 0 < saved < store.end_offset
+    assert [index.half(at) for at in range(200)] == expected
+    assert (index.rebuilt, index.ignored) == (None, 0)
+    units = list(index._redo.units(0, index._redo.end))
+    assert len(units) == len(set(units)) == 200 + 200 - index.pending_count, "what was entered again is there once"
+
+
+@pytest.mark.mission("004-39", "004-40")
+def test_after_a_power_loss_no_state_is_believed_that_the_synced_redo_log_does_not_tell(walked: list[int]):
+    taken_back = 0
+    for seed in range(30):
+        disk = disk_of(seed)
+        store, index = open_both(disk)
+        add_halves(store, index, ["a"] * 50)
+        roll_back(store, index, 3)
+        save_all(store, index, NOW)
+        saved = store.end_offset
+        for at in range(10, 30):
+            commit(store, index, at)
+        disk.open(TABLE).sync()  # the kernel writes the states back, and not the log
+        disk.crash(power=True)
+        walked.clear()
+        store, index = open_both(disk)
+        assert walked == [saved]
+        truth = truth_of(store)
+        assert_agrees(index, truth)
+        assert truth.halves[3].state is State.ROLLED_BACK
+        taken_back += sum(truth.halves[at].state is State.PREPARED for at in range(10, 30))
+    assert taken_back > 0, "no seed lost a decision whose state had reached the device"
+
+
+@pytest.mark.mission("004-39")
+def test_states_are_made_anew_from_the_redo_log_alone():
+    disk = disk_of()
+    store, index = open_both(disk)
+    some_work(store, index, 300)
+    save_all(store, index, NOW)
+    expected = [index.half(at) for at in range(300)]
+    disk.crash(power=True)
+    lowest = next(half.index for half in expected if half is not None and half.state is State.PREPARED)
+    data = disk.open(f"transaction/statetable/{2400:020d}").data
+    for at in range(max(100, lowest), 200):
+        if data[24 * (at - 100) + 23] == 8:
+            data[24 * (at - 100) + 23] = 12  # what a page that came back from an older life may say
+    store, index = open_both(disk)
+    assert index.rebuilt is None
+    assert [index.half(at) for at in range(300)] == expected
+
+
+def test_a_lost_start_that_is_stopped_is_as_lost_as_before():
+    for stop in range(0, 60, 3):
+        disk = disk_of(stop)
+        store, index = open_both(disk)
+        add_halves(store, index, ["a"] * 50)
+        save_all(store, index, NOW)
+        for at in range(30):
+            commit(store, index, at)
+        disk.open(TABLE).sync()
+        disk.crash(power=True)
+        disk.stop_after_writes = stop
+        try:
+            open_both(disk)
+        except Stopped:
+            pass
+        disk.crash(power=False)
+        store, index = open_both(disk)
+        assert_agrees(index, truth_of(store))
+
+
+def test_a_start_of_the_store_alone_does_not_hide_a_loss():
+    for seed in range(20):
+        disk = disk_of(seed)
+        store, index = open_both(disk)
+        add_halves(store, index, ["a"] * 50)
+        save_all(store, index, NOW)
+        for at in range(30):
+            commit(store, index, at)
+        disk.open(TABLE).sync()
+        disk.crash(power=True)
+        store = Store.open(disk, settings(), HOST, NOW)
+        carry_out(store)
+        disk.crash(power=False)
+        store, index = open_both(disk)
+        assert_agrees(index, truth_of(store))
+
+
+def test_an_index_closed_before_the_log_is_durable_is_not_believed_beyond_it():
+    lost = 0
+    for seed in range(20):
+        disk = disk_of(seed)
+        store, index = open_both(disk)
+        add_halves(store, index, ["a"] * 20)
+        save_all(store, index, NOW)
+        for at in range(10):
+            roll_back(store, index, at)
+        index.close(NOW)
+        disk.crash(power=True)
+        store, index = open_both(disk)
+        assert_agrees(index, truth_of(store))
+        lost += index.pending_count == 20
+    assert lost > 0
+
+
+def test_files_whose_names_a_killed_process_did_not_sync_are_synced_by_the_next():
+    for seed in range(20):
+        disk = disk_of(seed)
+        store, index = open_both(disk)
+        add_halves(store, index, ["a"] * 100)  # a whole file
+        save_all(store, index, NOW)
+        add_halves(store, index, ["a"])
+        disk.crash(power=False)
+        store, index = open_both(disk)
+        save_all(store, index, NOW)
+        disk.crash(power=True)
+        store, index = open_both(disk)
+        assert (index.rebuilt, index.end) == (None, 101)
+
+
+def test_states_that_a_failed_sync_dropped_are_written_again():
+    disk = disk_of()
+    store, index = open_both(disk)
+    add_halves(store, index, ["a"] * 3)
+    now = save_all(store, index, NOW)
+    for at in range(3):
+        roll_back(store, index, at)
+    index.tick(now + 1000)
+    disk.fail_syncs = 1
+    for work in index.work():
+        run(work, now)
+    disk.fail_syncs = 0
+    disk.crash(power=False)
+    store, index = open_both(disk)
+    save_all(store, index, now)
+    disk.crash(power=True)
+    store, index = open_both(disk)
+    assert_agrees(index, truth_of(store))
+    assert index.pending_count == 0
+
+
+# ---------------------------------------------------------------- unfinished
+
+
+def test_a_commit_without_an_op_record_is_found_again_until_it_has_one():
+    disk = disk_of()
+    store, index = open_both(disk)
+    add_halves(store, index, ["a"] * 4)
+    now = save_all(store, index, NOW)
+    for at in (1, 2):
+        place, size = add_visible(store, index, at)
+        decided(index, [(at, place, size, True)])
+    for power in (False, True, False):
+        carry_out_both(store, index)
+        store.tick(now + 5000)
+        carry_out_both(store, index)
+        disk.crash(power=power)
+        store, index = open_both(disk)
+        assert index.unfinished == [1, 2]
+        assert [half.index for half in index.pending(0, 10)[0]] == [0, 3]
+        now = save_all(store, index, now)
+    for at in index.unfinished:
+        add_op(store, at)
+    index.hold(None)
+    save_all(store, index, now)
+    assert index._files.milestone.last.position == store.end_offset
+    disk.crash(power=False)
+    assert open_both(disk)[1].unfinished == []
+
+
+def test_an_unfinished_commit_survives_a_clean_stop():
+    disk = disk_of()
+    store, index = open_both(disk)
+    add_halves(store, index, ["a"] * 4)
+    place, size = add_visible(store, index, 1)
+    decided(index, [(1, place, size, True)])
+    index.hold(place)
+    roll_back(store, index, 0)
+    close_both(store, index)
+    store, index = open_both(disk)
+    assert (index.unfinished, index.rebuilt) == ([1], None)
+    assert_agrees(index, truth_of(store))
+    assert list(fsck(disk, settings())) == []
+
+
+def test_a_decision_does_not_count_when_its_visible_record_was_cut_short():
+    disk = disk_of()
+    store, index = open_both(disk)
+    add_halves(store, index, ["a"])
+    half = index.half(0)
+    assert half is not None
+    store.append(*REAL, [draft(b"x", b"K\x01" + b"v" * 50 + b"\x02", sys_flag=8, prepared=half.physical_offset)], NOW)
+    end = store.end_offset
+    store.append(*REAL, [draft(b"behind")], NOW)
+    disk.crash(power=False)
+    zero(disk, "commitlog/" + "0" * 20, end - 20, 20)
+    store, index = open_both(disk)
+    assert [error.physical_offset for error in store.recovered.damaged] == [half.physical_offset + half.size]
+    assert (index.pending_count, index.unfinished) == (1, [])
+
+
+def test_a_commit_counts_when_its_topic_was_deleted_since():
+    disk = disk_of()
+    store, index = open_both(disk)
+    add_halves(store, index, ["a"])
+    commit(store, index, 0)
+    store.delete_topic(REAL[0], NOW)
+    carry_out_both(store, index)
+    disk.crash(power=False)
+    disk.remove(MARK)
+    store, index = open_both(disk)
+    half = index.half(0)
+    assert half is not None
+    assert (half.state, index.unfinished) == (State.COMMITTED, [])

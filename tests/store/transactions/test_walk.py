@@ -1,0 +1,109 @@
+"""The walk finds every half, op and visible record, and nothing else; numbers in op records as 4.x and 5.x wrote them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfmoon.model import java_hash
+from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
+from halfmoon.store.transactions.walk import Entered, Kind, group_hash_of, indexes_of, steps, walk
+from halfmoon.testing.disk import SimDisk
+from tests.store.driving import NOW, draft, open_store
+
+V6 = bytes(20)
+TAG = b"TAGS\x01d\x02"
+
+
+@pytest.mark.parametrize("born", [bytes(8), V6], ids=["ipv4", "ipv6"])
+def test_the_three_kinds_are_found_among_others_over_files(born: bytes):
+    store = open_store(SimDisk(Random(1)), commit_log_file_bytes=4096)
+    expected = []
+    for number in range(60):
+        store.append("t", 0, [draft(b"other" * 20)], NOW)
+        half = store.append(HALF_TOPIC, 0, [draft(b"h", b"PGROUP\x01g\x02", born=born)], NOW).physical_offsets[0]
+        visible = store.append("t", 1, [draft(b"h", sys_flag=8, prepared=half, born=born)], NOW).physical_offsets[0]
+        op = store.append(OP_TOPIC, 0, [draft(b"%d" % number, TAG, born=born)], NOW).physical_offsets[0]
+        store.append("t", 0, [draft(b"rollback of 3.x", sys_flag=12, prepared=half), draft(b"prepared", sys_flag=4)], NOW)
+        store.append(OP_TOPIC, 0, [draft(b"77", b"TAGS\x01dd\x02")], NOW)
+        expected += [(Kind.HALF, half, number), (Kind.COMMIT, visible, half), (Kind.OP, op, number)]
+    found = []
+    for step in steps(store, 0):
+        number = {Kind.HALF: step.queue_offset, Kind.COMMIT: step.half_offset, Kind.OP: step.queue_offset // 2}[step.kind]
+        found.append((step.kind, step.physical_offset, number))
+    assert found == expected
+    middle = expected[90][1]
+    assert [step.physical_offset for step in steps(store, middle)] == [place for _, place, _ in expected[90:]]
+    first = next(steps(store, 0))
+    size = int.from_bytes(store._log.segments.view(first.physical_offset, 4), "big")
+    assert (first.store_s, first.size, group_hash_of(first.properties)) == (NOW // 1000, size, java_hash("g"))
+
+
+def test_a_store_without_half_messages_is_not_walked():
+    store = open_store(SimDisk(Random(1)))
+    store.append("t", 0, [draft(b"x", sys_flag=8, prepared=0)], NOW)
+    assert list(steps(store, 0)) == []
+
+
+def test_a_damaged_record_is_left_out_and_the_walk_goes_on():
+    store = open_store(SimDisk(Random(1)))
+    places = [store.append(HALF_TOPIC, 0, [draft(b"half", born=V6)], NOW).physical_offsets[0] for _ in range(5)]
+    store._log.segments.write(places[2] + 101, b"XX")
+    assert [step.physical_offset for step in steps(store, 0)] == [*places[:2], *places[3:]]
+
+
+@pytest.mark.parametrize("size", [b"\x7f\xff\xff\xff", (700).to_bytes(4, "big")], ids=["absurd", "plausible"])
+def test_behind_a_damaged_size_the_walk_goes_on_with_the_next_record_that_proves_itself(size: bytes):
+    store = open_store(SimDisk(Random(1)), commit_log_file_bytes=4096)
+    places = [store.append(HALF_TOPIC, 0, [draft(bytes(500))], NOW).physical_offsets[0] for _ in range(12)]
+    store._log.segments.write(places[1], size)
+    found = [step.physical_offset for step in walk(store._log, 0, store.end_offset)]
+    assert [at for at in found if at != places[1]] == [places[0], *places[2:]]
+
+
+def test_only_records_of_their_queue_are_entered():
+    store = open_store(SimDisk(Random(1)))
+    first, second = (store.append("t", 0, [draft()], NOW).physical_offsets[0] for _ in range(2))
+    entered = Entered(store._queues)
+    assert entered("t", 0, 0, first)
+    assert entered("t", 0, 1, second)
+    assert not entered("t", 0, 0, second)
+    assert not entered("t", 0, 2, 0)
+    assert not entered("t", 0, 10**9, 0)
+    assert not entered("t", 0, -1, 0)
+    assert not entered("u", 0, 0, first)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b"12", ([12], 0)),
+        (b"12,15,", ([12, 15], 0)),
+        (b"", ([], 0)),
+        (b",,,", ([], 0)),
+        (b"-1,x,3", ([3], 2)),
+        (b"9" * 19, ([int("9" * 19)], 0)),
+        (b"9" * 20 + b",1", ([1], 1)),
+        ("٣".encode(), ([], 1)),
+    ],
+)
+def test_op_records_of_both_generations_are_read(body: bytes, found: tuple[list[int], int]):
+    assert indexes_of(body) == found
+
+
+@given(st.binary(max_size=60))
+def test_any_body_of_an_op_record_is_read(body: bytes):
+    good, bad = indexes_of(body)
+    assert all(0 <= index < 10**19 for index in good)
+    assert len(good) + bad == len([part for part in body.split(b",") if part])
+
+
+@pytest.mark.parametrize(
+    ("properties", "group"),
+    [(b"PGROUP\x01orders\x02A\x01b\x02", "orders"), (b"A\x01b\x02", ""), (b"A\x01b\x02PGROUP\x01\xe4\xb8\xad", "中")],
+)
+def test_a_producer_group_is_hashed_as_java_does(properties: bytes, group: str):
+    assert group_hash_of(properties) == java_hash(group)
