@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from halfmoon.errors import SettingError
 from halfmoon.limits import RECONSUME_MAX
 from halfmoon.model import ConsumeFrom, MessageModel, split_addresses
-from halfmoon.settings import forms, setting
+from halfmoon.settings import check, forms, setting
 
 S = TypeVar("S", bound="ClientSettings")
 
@@ -18,7 +18,9 @@ S = TypeVar("S", bound="ClientSettings")
 class ClientSettings:
     """What every client has. Defaults follow ClientConfig (RocketMQ 4.9.8) unless a reason says otherwise."""
 
-    nameserver: str = setting("", java="namesrvAddr", why="Name servers, host:port joined by ';'; empty: NAMESRV_ADDR.")
+    nameserver: str = setting(
+        "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers, host:port joined by ';'; empty: NAMESRV_ADDR."
+    )
     client_ip: str = setting(
         "", java="clientIP", form=forms.PART, why="Our address in ids; empty: the one on the way to the name server."
     )
@@ -207,40 +209,23 @@ class AdminSettings(ClientSettings):
 
 def settings_of(cls: type[S], values: dict[str, Any]) -> S:
     """Return checked settings from keyword arguments. Raises SettingError, which names the setting and the nearest right one."""
-    known = {field.name: field for field in fields(cls)}
+    known = [field.name for field in fields(cls)]
     for name in values:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             raise SettingError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    found = cls(**values)
-    for name, field in known.items():
-        value, default = getattr(found, name), field.default
-        if isinstance(default, bool) is not isinstance(value, bool) or not isinstance(value, (type(default), *_also(default))):
-            raise SettingError(f"{name}: expected {type(default).__name__}, got {value!r}")
-        low, high = field.metadata["low"], field.metadata["high"]
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise SettingError(f"{name}: {value!r} is outside {low} to {'any' if high is None else high}")
-        form, choices = field.metadata["form"], field.metadata["choices"]
-        if form is not None and isinstance(value, str) and not form.fits(value):
-            raise SettingError(f"{name}: {value!r:.200}: must be {form.what}")
-        if choices is not None and value not in choices:
-            raise SettingError(f"{name}: expected {' or '.join(choices)}, got {value!r:.200}")
-    return _normal(found)
+    return check(cls(**_normal(values)))
 
 
-def _also(default: Any) -> tuple[type, ...]:
-    return (list, frozenset, set) if isinstance(default, tuple) else (list, tuple) if default == "" else ()
-
-
-def _normal(found: S) -> S:
-    """Return the settings with the name servers as plain addresses, and the namespace that their names may carry."""
-    texts = found.nameserver.replace(",", ";").split(";") if isinstance(found.nameserver, str) else list(found.nameserver)
-    plain = [text.strip().removeprefix("http://").removeprefix("https://").rstrip("/") for text in texts if text.strip()]
-    changes: dict[str, Any] = {"nameserver": ";".join(split_addresses(plain))}
-    if not forms.ADDRESSES.fits(changes["nameserver"]):
-        raise SettingError(f"nameserver: {changes['nameserver']!r:.200}: must be {forms.ADDRESSES.what}")
-    if not found.namespace and plain and plain[0].startswith("MQ_INST_") and plain[0] != texts[0].strip():
-        changes["namespace"] = plain[0].split(".")[0]
-    if isinstance(found, ProducerSettings):
-        changes["retry_codes"] = tuple(found.retry_codes)
-    return replace(found, **changes)
+def _normal(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with name servers as plain addresses, the namespace that their names may carry, and codes as a tuple."""
+    changes: dict[str, Any] = {}
+    if isinstance(servers := values.get("nameserver"), str | list | tuple):
+        texts = servers.replace(",", ";").split(";") if isinstance(servers, str) else servers
+        plain = [text.strip().removeprefix("http://").removeprefix("https://").rstrip("/") for text in texts if text.strip()]
+        changes["nameserver"] = ";".join(split_addresses(plain))
+        if not values.get("namespace") and plain and plain[0].startswith("MQ_INST_") and plain[0] != texts[0].strip():
+            changes["namespace"] = plain[0].split(".")[0]
+    if isinstance(codes := values.get("retry_codes"), list | set | frozenset):
+        changes["retry_codes"] = tuple(codes)
+    return {**values, **changes}

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from difflib import get_close_matches
 from enum import Enum
-from types import NoneType, UnionType
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
 from halfmoon.errors import SettingError
 from halfmoon.settings.forms import Form
@@ -39,8 +38,8 @@ def setting(
     *,
     java: str | None = None,
     why: str,
-    low: float | None = None,
-    high: float | None = None,
+    low: int | None = None,
+    high: int | None = None,
     choices: Sequence[str] | None = None,
     form: Form | None = None,
 ) -> Any:
@@ -133,9 +132,10 @@ def change(current: T, properties: str, source: str) -> tuple[T, list[Ignored]]:
 
 
 def check(settings: T) -> T:
-    """Return settings that were built by hand, once every value is known to fit. Raises SettingError."""
-    for name, each in _declared(type(settings)).items():
-        _fit(name, each, getattr(settings, name), type(settings).__name__)
+    """Return settings that were built by hand, once every value is known to have its type and to fit. Raises SettingError."""
+    for name, setting in _declared(type(settings)).items():
+        if not _fits(setting, value := getattr(settings, name)):
+            raise SettingError(_refusal(setting, f"{type(settings).__name__}: {name}", value))
     return settings
 
 
@@ -144,10 +144,11 @@ class _Setting(NamedTuple):
     default: Any
     java: str | None
     why: str
-    low: float | None
-    high: float | None
-    choices: Sequence[str] | None
-    form: Form | None = None
+    low: int | None
+    high: int | None
+    form: Form | None
+    choices: Mapping[str, Any]
+    """What may be given, by its name: texts, or the members of an enumeration. Empty: anything else that fits."""
 
 
 _DECLARED: dict[type[Any], dict[str, _Setting]] = {}
@@ -157,8 +158,13 @@ def _declared(cls: type[Any]) -> dict[str, _Setting]:
     """Return what a class declares, by name; read once, as evaluating annotations is slow."""
     if cls not in _DECLARED:
         kinds = get_type_hints(cls)
-        _DECLARED[cls] = {each.name: _Setting(kinds[each.name], each.default, **each.metadata) for each in fields(cls)}
+        _DECLARED[cls] = {each.name: _setting_of(kinds[each.name], each.default, **each.metadata) for each in fields(cls)}
     return _DECLARED[cls]
+
+
+def _setting_of(kind: Any, default: Any, choices: Sequence[str] | None, **facts: Any) -> _Setting:
+    is_enumeration = isinstance(kind, type) and issubclass(kind, Enum)
+    return _Setting(kind, default, choices=kind.__members__ if is_enumeration else {text: text for text in choices or ()}, **facts)
 
 
 class _Loading:
@@ -213,7 +219,7 @@ class _Loading:
     def assign(self, key: str, value: Any, source: str, *, java_file: bool) -> None:
         places = self._places(key, source)
         for section, name in places:
-            self._values[section][name] = _fit(key, _declared(self._sections[section])[name], value, source)
+            self._values[section][name] = _value_of(key, _declared(self._sections[section])[name], value, source)
         if not places:
             self._without_place(key, value, source, java_file=java_file)
 
@@ -263,95 +269,64 @@ def _nearest(key: str, known: Iterable[str]) -> str:
 
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
-_TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
+_BOOLEANS = {**dict.fromkeys(("true", "yes", "on", "1"), True), **dict.fromkeys(("false", "no", "off", "0"), False)}
 
 
-def _fit(key: str, each: _Setting, value: Any, source: str) -> Any:
-    """Return the value in the setting's type, within its bounds. Raises SettingError."""
-    try:
-        found = _convert(each.kind, value)
-    except ValueError as exc:
-        raise SettingError(f"{source}: {key} = {value!r}: {exc}") from None
-    low, high, choices = each.low, each.high, each.choices
-    is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    if is_number and ((low is not None and found < low) or (high is not None and found > high)):
-        raise SettingError(f"{source}: {key} = {value}: must be {_range(low, high)}")
-    if each.form is not None and isinstance(found, str) and not each.form.fits(found):
-        raise SettingError(f"{source}: {key} = {value!r:.200}: must be {each.form.what}")
-    if choices is not None and found is not None:
-        by_lower = {choice.lower(): choice for choice in choices}
-        if str(found).lower() not in by_lower:
-            raise SettingError(f"{source}: {key} = {value!r}: must be one of {', '.join(choices)}{_nearest(str(found), choices)}")
-        found = by_lower[str(found).lower()]
-    return found
-
-
-def _convert(kind: Any, value: Any) -> Any:
-    origin = get_origin(kind)
-    if origin in (Union, UnionType):
-        if value is None or value == "":
-            return None
-        (kind,) = (each for each in get_args(kind) if each is not NoneType)
-        return _convert(kind, value)
-    if origin is tuple:
-        parts = re.split("[;,]", value) if isinstance(value, str) else value
-        if not isinstance(parts, list | tuple):
-            raise ValueError("must be a list of texts")
-        return tuple(_convert(str, part.strip()) for part in map(_text, parts) if part.strip())
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        if isinstance(value, kind):
-            return value
-        named = {name.lower(): member for name, member in kind.__members__.items()}
-        if str(value).lower() not in named:
-            raise ValueError(f"must be one of {', '.join(kind.__members__)}{_nearest(str(value), kind.__members__)}")
-        return named[str(value).lower()]
-    return _CONVERT[kind](value)
-
-
-def _boolean(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text not in _TRUE | _FALSE:
-        raise ValueError("must be true or false")
-    return text in _TRUE
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
-        return int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError("must be a whole number")
+def _value_of(key: str, setting: _Setting, given: Any, source: str) -> Any:
+    """Return the value that is given, as itself or as a text, in the setting's type. Raises SettingError."""
+    value = _from_text(setting, given) if isinstance(given, str) else given
+    if not _fits(setting, value):
+        raise SettingError(_refusal(setting, f"{source}: {key}", given))
     return value
 
 
-def _number(value: Any) -> float:
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        raise ValueError("must be a number")
-    try:
-        found = float(value)
-    except (ValueError, OverflowError):
-        raise ValueError("must be a number") from None
-    if found - found != 0:
-        raise ValueError("must be a finite number")
-    return found
+def _refusal(setting: _Setting, place: str, given: Any) -> str:
+    return f"{place} = {given!r:.200}: must be {_expected(setting)}{_nearest(str(given), setting.choices)}"
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be a text")
-    if len(value) > TEXT_LENGTH_MAX or any(ord(character) < 32 or ord(character) == 127 for character in value):
-        raise ValueError(f"must be one line of at most {TEXT_LENGTH_MAX} characters")
-    return value
+def _from_text(setting: _Setting, text: str) -> Any:
+    """Return what a text stands for, or the text where it stands for nothing of the setting's type."""
+    word = text.strip()
+    if setting.kind is bool:
+        return _BOOLEANS.get(word.lower(), text)
+    if setting.kind is int:
+        return int(word) if _NUMBER.fullmatch(word) else text
+    return {name.lower(): value for name, value in setting.choices.items()}.get(word.lower(), text)
 
 
-_CONVERT: dict[Any, Any] = {bool: _boolean, int: _integer, float: _number, str: _text}
+def _fits(setting: _Setting, value: Any) -> bool:
+    """Whether a value has the setting's type and is within its bounds."""
+    if get_origin(setting.kind) is tuple:
+        return isinstance(value, tuple) and all(type(item) is int for item in value)
+    if not isinstance(value, setting.kind) or isinstance(value, bool) is not (setting.kind is bool):  # True is an int to Python
+        return False
+    if setting.kind is int:
+        return (setting.low is None or value >= setting.low) and (setting.high is None or value <= setting.high)
+    if setting.choices:
+        return value in setting.choices.values()
+    return not isinstance(value, str) or (_is_line(value) and (setting.form is None or bool(setting.form.fits(value))))
 
 
-def _range(low: float | None, high: float | None) -> str:
+def _is_line(text: str) -> bool:
+    return len(text) <= TEXT_LENGTH_MAX and all(32 <= ord(character) != 127 for character in text)
+
+
+def _expected(setting: _Setting) -> str:
+    """Return what a setting takes: ends the sentence *must be …*."""
+    if setting.choices:
+        return f"one of {', '.join(setting.choices)}"
+    if setting.form is not None:
+        return setting.form.what
+    if setting.kind is int:
+        return ", ".join(filter(None, ("a whole number", _range(setting))))
+    return {bool: "true or false", str: f"one line of at most {TEXT_LENGTH_MAX} characters"}.get(setting.kind, "whole numbers")
+
+
+def _range(setting: _Setting) -> str:
+    low, high = setting.low, setting.high
     if low is not None and high is not None:
         return f"{low} to {high}"
-    return f"at least {low}" if low is not None else f"at most {high}"
+    return f"at least {low}" if low is not None else f"at most {high}" if high is not None else ""
 
 
 # ---------------------------------------------------------------- describing
@@ -369,29 +344,21 @@ def properties_text(*settings: Any) -> str:
 def describe(cls: type[Any]) -> list[Described]:
     """Return every setting of a class in the order of declaration."""
     return [
-        Described(name, each.java, _kind_text(each.kind), _shown(each.default), _allowed_text(each), each.why)
-        for name, each in _declared(cls).items()
+        Described(name, setting.java, _type_text(setting), _shown(setting.default), _allowed_text(setting), setting.why)
+        for name, setting in _declared(cls).items()
     ]
 
 
-def _allowed_text(each: _Setting) -> str:
-    if each.choices is not None:
-        return ", ".join(each.choices)
-    if isinstance(each.kind, type) and issubclass(each.kind, Enum):
-        return ", ".join(each.kind.__members__)
-    if each.form is not None:
-        return each.form.what
-    return "" if each.low is None and each.high is None else _range(each.low, each.high)
-
-
-def _kind_text(kind: Any) -> str:
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "text"
-    if get_origin(kind) is tuple:
+def _type_text(setting: _Setting) -> str:
+    if get_origin(setting.kind) is tuple:
         return "list"
-    if get_origin(kind) in (Union, UnionType):
-        return " or ".join("none" if each is NoneType else _kind_text(each) for each in get_args(kind))
-    return {bool: "true or false", int: "whole number", float: "number", str: "text"}[kind]
+    return {bool: "true or false", int: "whole number"}.get(setting.kind, "text")
+
+
+def _allowed_text(setting: _Setting) -> str:
+    if setting.choices:
+        return ", ".join(setting.choices)
+    return setting.form.what if setting.form is not None else _range(setting)
 
 
 def _shown(value: Any) -> str:
