@@ -37,7 +37,6 @@ PAGES = [
     "docs/spark.md",
 ]
 ADDRESS = "127.0.0.1:9876"
-SHOWN_ELSEWHERE = {"make"}
 SHORT_LIVED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """Spark's JVM lives for one example: so it costs half the processor time."""
 BLOCK = re.compile(r"(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -143,7 +142,7 @@ def _console(block: Block, nameserver: str) -> None:
             values = read_options(OPTIONS[words[0]], words[1:])
             assert values is not None, f"{block.place}: {words}"
             settings_from(words[0], values, {})
-        elif words[0] not in SHOWN_ELSEWHERE:
+        else:
             ended = run([sys.executable, "-m", "halfmoon.cli.main", *words], nameserver)
             assert ended.returncode == 0, f"{block.place}: {words}\n{ended.stdout}{ended.stderr}"
 
@@ -152,12 +151,6 @@ def _console(block: Block, nameserver: str) -> None:
 def test_links_between_pages_lead_somewhere(name: str) -> None:
     text = (ROOT / name).read_text()
 
-    broken = [
-        link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not ((ROOT / name).parent / link).exists() and link not in LATER
-    ]
+    broken = [link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not ((ROOT / name).parent / link).exists()]
 
     assert broken == []
-
-
-LATER = {"docs/performance.md"}
-"""A page that is written elsewhere in the same piece of work."""
