@@ -61,9 +61,8 @@ check: $(INSTALLED)  ## style, types and the quick tests, side by side; under 90
 quick: $(INSTALLED)
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not slow and not interop" --hypothesis-profile quick $(ARGS)
 
-# Tests that failed (1: all ran) run once more, alone, and are named: real processes on a busy machine may be late. Twice is a failure.
-AGAIN = test $$? = 1 && echo "what failed, once more and alone:" && \
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -rap
+# A test of real processes may be late on a busy machine: where it fails it runs once more, and is shown (tests/dealing.py: which).
+RERUNS := --reruns 1 --rerun-show-tracebacks
 
 # Five processes on two cores: most tests of events, Spark and Apache's brokers wait for others more than they work.
 # With halfmoon-native, what stores, sends and reads runs once more without it.
@@ -71,9 +70,9 @@ test: databases lint $(NATIVE)  ## everything: style, types, all tests, simulati
 	@rm -f build/mission.json
 	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -qq >/dev/null || true  # compiled once, not five times at once
 	@! test -e $(NATIVE) || cargo test --manifest-path native/Cargo.toml --no-default-features
-	$(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(ARGS) || { $(AGAIN) $(ARGS); }
+	$(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(RERUNS) $(ARGS)
 	@! test -e $(NATIVE) || { echo "once more, without halfmoon-native:" && export HALFMOON_NATIVE=0 \
-		&& { $(BIN)/python -m pytest -n 2 -m "not slow and not interop" $(PURE) || { $(AGAIN) $(PURE); }; }; }
+		&& $(BIN)/python -m pytest -n 2 $(RERUNS) -m "not slow and not interop" $(PURE); }
 
 build/constraints-spark-4.2.txt: constraints.txt constraints-spark-4.2.txt
 	@mkdir -p build

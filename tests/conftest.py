@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.dealing import Dealing, left_out, rank, slow
+from tests.dealing import Dealing, left_out, may_be_late, rank, slow
 from tools import mission
 
 settings.register_profile("halfmoon", deadline=None, derandomize="CI" in os.environ)
@@ -46,7 +46,9 @@ class _Listener:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note how the set-up, the call and the end of a mission test went."""
-        if numbers := dict(report.user_properties).get("mission"):
+        if report.outcome == "rerun":  # type: ignore[comparison-overlap]
+            self._recorder.again(report.nodeid)
+        elif numbers := dict(report.user_properties).get("mission"):
             self._recorder.ended(report.nodeid, list(numbers), report.outcome)  # type: ignore[call-overload]
 
 
@@ -60,13 +62,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Check the numbers of all marks before any test is left out, mark slow files, put the longest first.
+    """Check the numbers of all marks before any test is left out, mark slow files and what ``--reruns`` never tries twice, put the
+    longest first.
 
     Comes after pytest-randomly, and keeps its order among those of one place.
     """
     for item in items:
         if slow(item.nodeid):
             item.add_marker("slow")
+        if config.getoption("reruns", None) and not may_be_late(item.nodeid):
+            item.add_marker(pytest.mark.flaky(reruns=0))
         try:
             config.stash[_RECORDER].collected(item.nodeid, _numbers(item))
         except ValueError as wrong:

@@ -39,6 +39,11 @@ SLOW = (
 """What `make check` leaves out, by measure: files that take more than two seconds of processor time, or wait for long."""
 ALONE = ("test_store_both_ways", "test_transaction_index")
 """Files whose tests start servers of their own, and take longest: dealt out one by one."""
+MAY_BE_LATE = (
+    "tests/cli/", "tests/client/test_", "tests/docs/", "tests/events/", "tests/examples/", "tests/integration/", "tests/interop/",
+    "tests/programs/", "tests/runtime/", "tests/spark/",
+)  # fmt: skip
+"""Where tests have processes, threads or sockets, and a deadline. All others decide by themselves, and never need a second try."""
 _INTEROP = "tests/interop/"
 _ALL_SLOW = re.compile(r"^pytestmark = .*\bpytest\.mark\.slow\b", re.M)
 _SHARED = re.compile(r"\[.*?(\d+\.\d+\.\d+|\bours\b)")
@@ -74,6 +79,11 @@ def rank(node_id: str) -> int:
 def slow(node_id: str) -> bool:
     """Whether `make check` leaves a test out for the place where it stands."""
     return node_id.startswith(SLOW)
+
+
+def may_be_late(node_id: str) -> bool:
+    """Whether a test that failed may be tried once more, as others keep the machine busy."""
+    return node_id.startswith(MAY_BE_LATE)
 
 
 def left_out(file: str, text: str, marks: str) -> bool:

@@ -65,6 +65,10 @@ class Recorder:
         if outcome != "passed" and result["outcome"] != "failed":
             result["outcome"] = outcome
 
+    def again(self, node_id: str) -> None:
+        """Forget how a test ended that is tried once more."""
+        self._results.pop(node_id, None)
+
     def merged(self, earlier: Mapping[str, Any]) -> dict[str, Any]:
         """Return this run's results over those of earlier runs. Tests that are gone from a collected file are forgotten."""
         files = {node_id.partition("::")[0] for node_id in self._collected}

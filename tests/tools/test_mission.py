@@ -38,6 +38,17 @@ def test_a_test_whose_end_fails_did_not_pass():
     assert recorder.merged({})["t.py::a"]["outcome"] == "failed"
 
 
+def test_a_test_that_is_tried_once_more_has_the_outcome_of_its_second_try():
+    recorder = mission.Recorder(["000-01"])
+    recorder.collected("t.py::a", ["000-01"])
+
+    recorder.ended("t.py::a", ["000-01"], "failed")
+    recorder.again("t.py::a")
+    recorder.ended("t.py::a", ["000-01"], "passed")
+
+    assert recorder.merged({})["t.py::a"]["outcome"] == "passed"
+
+
 def test_a_renamed_test_proves_nothing_any_more_and_other_files_keep_their_results():
     recorder = mission.Recorder(["000-01"])
     recorder.collected("t.py::new", [])
