@@ -1,8 +1,10 @@
-"""The wheel says that it is typed, and a type checker that has only the wheel finds what a user does wrong."""
+"""The wheel says that it is typed, and type checkers that have only the wheel find what a user does wrong."""
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -42,7 +44,15 @@ EXPECTED = [
     (19, 'error: Argument "body" to "Message" has incompatible type "int"; expected "bytes"'),
     (20, 'error: "SendResult" has no attribute "queue_ofset"; maybe "queue_offset"?'),
 ]
-"""Lines, and what a checker that knows the types says of them; it says nothing of the others."""
+"""Lines, and what mypy says of them once it knows the types; it says nothing of the others."""
+PYRIGHT = [
+    (12, 'Type of "producer" is "AsyncProducer"'),
+    (16, 'Type of "audit.poll(10)" is "list[StoredMessage]"'),
+    (18, "reportArgumentType"),
+    (19, "reportArgumentType"),
+    (20, "reportAttributeAccessIssue"),
+]
+"""The same of pyright: the name of the rule where it finds an error."""
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +80,31 @@ def installed(tmp_path_factory):
     return home / "venv" / "bin" / "python"
 
 
+def check(checker, *arguments):
+    command = [sys.executable, "-m", checker, *map(str, arguments)]
+    return subprocess.run(command, cwd=arguments[-1].parent, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
 @pytest.mark.slow
 def test_a_program_is_checked_against_the_types_of_the_wheel(installed, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
 
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(installed), "--config-file=", str(program)]
-    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    checked = check("mypy", "--strict", "--python-executable", installed, "--config-file=", program)
 
     said = re.findall(r"^program\.py:(\d+): (.+?)(?:  \[[\w-]+\])?$", checked.stdout, re.M)
     assert [(int(line), text) for line, text in said] == EXPECTED, checked.stdout + checked.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("node"), reason="pyright needs Node.js, and would download one")
+def test_pyright_finds_the_same_in_it(installed, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+
+    checked = check("pyright", "--pythonpath", installed, "--outputjson", program)
+
+    findings = json.loads(checked.stdout)["generalDiagnostics"]
+    assert [(finding["range"]["start"]["line"] + 1, finding.get("rule", finding["message"])) for finding in findings] == PYRIGHT, (
+        checked.stdout
+    )
