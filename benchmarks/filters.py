@@ -27,7 +27,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from halfmoon.client.sync_admin import Admin  # noqa: E402
+from halfmoon.client.admin import Admin  # noqa: E402
 from halfmoon.wire.command import Command, decode, encode, request_command  # noqa: E402
 from halfmoon.wire.frame import Inbox  # noqa: E402
 from halfmoon.wire.headers.offset import GetMaxOffset, OffsetReply  # noqa: E402

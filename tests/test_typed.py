@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = """\
-from halfmoon import AsyncProducer, Message, Producer, PullConsumer, PushConsumer, SendResult, StoredMessage
+from halfmoon import Admin, AsyncAdmin, AsyncProducer, Message, Producer, PullConsumer, PushConsumer, SendResult, StoredMessage
 
 consumer = PushConsumer(group="GID_mail")
 consumer.subscribe("orders", "paid || refunded")
@@ -36,6 +36,11 @@ with Producer(group="GID_orders") as producer, PullConsumer(group="GID_audit") a
     producer.send("paid")
     Message("orders", body=7)
     result.queue_ofset
+
+async def look(admin: Admin, waiting: AsyncAdmin) -> None:
+    reveal_type(admin.lag)
+    reveal_type(await waiting.dead_letters("GID_mail", count_max=1))
+    admin.create_topic("orders", queues=4)
 """
 EXPECTED = [
     (12, 'note: Revealed type is "halfmoon.client.aio.AsyncProducer"'),
@@ -43,6 +48,9 @@ EXPECTED = [
     (18, 'error: Argument 1 to "send" of "Producer" has incompatible type "str"; expected "Message"'),
     (19, 'error: Argument "body" to "Message" has incompatible type "int"; expected "bytes"'),
     (20, 'error: "SendResult" has no attribute "queue_ofset"; maybe "queue_offset"?'),
+    (23, 'note: Revealed type is "def (group: str, topic: str | None =) -> int"'),
+    (24, 'note: Revealed type is "list[halfmoon.model.DeadLetter]"'),
+    (25, 'error: Unexpected keyword argument "queues"'),
 ]
 """Lines, and what mypy says of them once it knows the types; it says nothing of the others."""
 PYRIGHT = [

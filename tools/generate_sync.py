@@ -1,7 +1,7 @@
-"""Writes the blocking client (`halfmoon.client.sync` and `sync_admin`) from the asyncio one (`aio` and `aio_admin`).
+"""Writes the blocking producers and consumers (`halfmoon.client.sync`) from the asyncio ones (`halfmoon.client.aio`).
 
-    python tools/generate_sync.py            write both files
-    python tools/generate_sync.py --check    exit with 1 when one is stale
+    python tools/generate_sync.py            write the file
+    python tools/generate_sync.py --check    exit with 1 when it is stale
 
 Every public method keeps its signature and docstring. A coroutine is run to its end on the background loop, those of `HERE` as far
 as possible in the caller's own thread, a plain function in the loop's thread; an asyncio.Future becomes a
@@ -17,16 +17,16 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-CLIENT = ROOT / "src" / "halfmoon" / "client"
+SOURCE = ROOT / "src" / "halfmoon" / "client" / "aio.py"
+TARGET = SOURCE.with_name("sync.py")
 HERE = {("AsyncProducer", "send"): "message", ("AsyncProducer", "send_batch"): "messages[0] if messages else None"}
 """Coroutines that are nothing but ``return await self._run(operation)``, and that any thread may run; and the message that tells
 whose route must be known for that."""
 HANDED = {("AsyncPullConsumer", "poll")}
 """Coroutines that hand out messages: by ``_take`` in the caller's thread, or where that gives none by a coroutine ``_hand_out`` of
 the same arguments. What an interrupt keeps from the caller is taken back."""
-FILES = {"aio.py": "sync.py", "aio_admin.py": "sync_admin.py"}
 
-HEAD = '''"""The blocking API. Generated from `halfmoon.client.NAME`; do not edit.
+HEAD = '''"""The blocking API. Generated from `halfmoon.client.aio`; do not edit.
 
 Every call runs on one background event loop of the process (`halfmoon.runtime.drivers.threads`); safe to use from many threads.
 """
@@ -36,35 +36,35 @@ from __future__ import annotations
 '''
 
 
-def generate(source: Path) -> str:
-    """Return the text of the blocking twin of a file, before formatting."""
-    tree = ast.parse(source.read_text())
+def generate() -> str:
+    """Return the text of `TARGET`."""
+    tree = ast.parse(SOURCE.read_text())
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.startswith("Async")]
     text = "".join(_class(node) for node in classes)
-    return HEAD.replace("NAME", source.stem) + _imports(tree, source.stem, text) + text
+    return _formatted(HEAD + _imports(tree, text) + text)
 
 
-def _imports(tree: ast.Module, module: str, text: str) -> str:
+def _imports(tree: ast.Module, text: str) -> str:
     used = {node.id for node in ast.walk(ast.parse("from __future__ import annotations\n" + text)) if isinstance(node, ast.Name)}
     own = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     own += [
         target.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, ast.Name)
     ]
-    found = {
+    names_of = {
         "concurrent.futures": ["Future"],
         "typing": ["Any"],
         "collections.abc": ["Iterator"],
-        f"halfmoon.client.{module}": own,
+        "halfmoon.client.aio": own,
         "halfmoon.client.blocking": ["Blocking"],
         "halfmoon.runtime.drivers.threads": ["background"],
     }
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module not in (None, "__future__"):
-            found.setdefault(str(node.module), []).extend(alias.name for alias in node.names)
+            names_of.setdefault(str(node.module), []).extend(alias.name for alias in node.names)
     lines = []
-    for name, names in found.items():
-        if wanted := sorted({one for one in names if one in used}):
-            lines.append(f"from {name} import {', '.join(wanted)}\n")
+    for module, names in names_of.items():
+        if wanted := sorted(used.intersection(names)):
+            lines.append(f"from {module} import {', '.join(wanted)}\n")
     return "".join(lines)
 
 
@@ -155,9 +155,8 @@ def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, inde
     return f'{indent}"""{inner}\n{indent}"""\n'
 
 
-def formatted(text: str, target: Path) -> str:
-    """Return the text as the project formats it."""
-    where = ["--stdin-filename", str(target), "-"]
+def _formatted(text: str) -> str:
+    where = ["--stdin-filename", str(TARGET), "-"]
     for verb in (["check", "-q", "--fix-only"], ["format", "-q"]):
         command = [sys.executable, "-m", "ruff", *verb, *where]
         text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
@@ -165,17 +164,14 @@ def formatted(text: str, target: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the files; return the exit code."""
-    stale = []
-    for source, name in FILES.items():
-        target = CLIENT / name
-        text = formatted(generate(CLIENT / source), target)
-        if "--check" not in arguments:
-            target.write_text(text)
-        elif target.read_text() != text:
-            stale.append(name)
-            print(f"client/{name} is stale: run python tools/generate_sync.py", file=sys.stderr)
-    return 1 if stale else 0
+    """Write or check the file; return the exit code."""
+    text = generate()
+    if "--check" not in arguments:
+        TARGET.write_text(text)
+    elif TARGET.read_text() != text:
+        print("client/sync.py is stale: run python tools/generate_sync.py", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.logs import set_up as _set_up_logs
 
 if TYPE_CHECKING:
+    from halfmoon.client.admin import Admin, AdminSettings, AsyncAdmin
     from halfmoon.client.aio import (
-        AdminSettings,
-        AsyncAdmin,
         AsyncProducer,
         AsyncPullConsumer,
         AsyncPushConsumer,
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     )
     from halfmoon.client.aio_transaction import AsyncHalf, AsyncTransactionProducer, TransactionSettings
     from halfmoon.client.sync import Producer, PullConsumer, PushConsumer
-    from halfmoon.client.sync_admin import Admin
     from halfmoon.client.sync_transaction import Half, TransactionProducer
     from halfmoon.errors import (
         BrokerError,
@@ -53,11 +51,11 @@ if TYPE_CHECKING:
     from halfmoon.results import GroupTrace, MessageTrace, OffsetMove, TraceEvent
 
 _PLACES = {
-    "halfmoon.client.aio": "AsyncAdmin AsyncProducer AsyncPullConsumer AsyncPushConsumer ConsumeContext select_by_hash "
-    "AdminSettings ProducerSettings PullSettings PushSettings",
+    "halfmoon.client.admin": "Admin AdminSettings AsyncAdmin",
+    "halfmoon.client.aio": "AsyncProducer AsyncPullConsumer AsyncPushConsumer ConsumeContext select_by_hash "
+    "ProducerSettings PullSettings PushSettings",
     "halfmoon.client.aio_transaction": "AsyncHalf AsyncTransactionProducer TransactionSettings",
     "halfmoon.client.sync": "Producer PullConsumer PushConsumer",
-    "halfmoon.client.sync_admin": "Admin",
     "halfmoon.client.sync_transaction": "Half TransactionProducer",
     "halfmoon.errors": "BrokerError HalfRolledBack HalfmoonError NetworkError NoNameServer NoRoute SendFailed UsageError",
     "halfmoon.results": "GroupTrace MessageTrace OffsetMove TraceEvent",

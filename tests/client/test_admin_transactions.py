@@ -1,27 +1,15 @@
-"""What `AsyncAdmin` and its blocking twin ask and decide about transactions, at a real broker."""
+"""What `AsyncAdmin` asks and decides about transactions, at a real broker."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 
 import pytest
 
-from halfmoon import Admin, AsyncAdmin, AsyncTransactionProducer, BrokerError, LocalTransactionState, Message
+from halfmoon import AsyncAdmin, AsyncTransactionProducer, BrokerError, LocalTransactionState, Message
 from halfmoon.testing.local import LocalCluster
 
-CALLS = ("pending_transactions", "transaction", "check_transaction", "decide_transaction", "transaction_stats", "given_up")
 UNKNOWN = LocalTransactionState.UNKNOWN
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_the_blocking_twin_takes_the_same_and_says_the_same(name):
-    blocking, waiting = getattr(Admin, name), getattr(AsyncAdmin, name)
-
-    assert inspect.signature(blocking) == inspect.signature(waiting)
-    assert inspect.iscoroutinefunction(waiting)
-    assert not inspect.iscoroutinefunction(blocking)
-    assert inspect.getdoc(blocking) == inspect.getdoc(waiting)
 
 
 async def test_a_transaction_is_watched_asked_about_and_decided(tmp_path):

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from halfmoon.client.admin import Admin
 from halfmoon.client.sync import Producer, PullConsumer
-from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import IllegalOperation, MessageIllegal, UsageError
 from halfmoon.model import Message
 from halfmoon.testing.local import LocalCluster

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from halfmoon.client.admin import Admin
 from halfmoon.client.aio import AsyncPullConsumer, AsyncPushConsumer
 from halfmoon.client.sync import Producer, PullConsumer, PushConsumer
-from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import SubscriptionParseFailed, UsageError
 from halfmoon.model import ConsumeFrom, Message, MessageQueue, subscription
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 from tests.interop.jars import JAVA_FLAGS, SHORT_RUN, jars
 from tests.interop.process import Server, free_port
 

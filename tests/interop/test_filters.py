@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from halfmoon.client.admin import Admin
 from halfmoon.client.sync import Producer, PullConsumer, PushConsumer
-from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import SubscriptionParseFailed
 from halfmoon.model import ConsumeFrom, Message
 from tests.interop.apache import Cluster

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from halfmoon import LocalTransactionState, Message, TransactionProducer
+from halfmoon.client.admin import Admin
 from halfmoon.client.core.consume.ranges import QueueEnds
 from halfmoon.client.ranges import Ranges
-from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import NoRoute
 from halfmoon.wire.record import decode_records
 from tests.interop.apache import Cluster

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from halfmoon.client.admin import Admin
 from halfmoon.client.sync import PullConsumer
-from halfmoon.client.sync_admin import Admin
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from halfmoon.client.admin import Admin
 from halfmoon.client.sync import Producer, PushConsumer
-from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import UsageError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, SendResult
 from halfmoon.results import MessageTrace

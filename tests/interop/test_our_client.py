@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from halfmoon.client.admin import Admin
 from halfmoon.client.aio import AsyncProducer, AsyncPullConsumer
 from halfmoon.client.sync import Producer, PullConsumer, PushConsumer
-from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import BrokerError, ConsumerNotOnline, MessageIllegal, OffsetIllegal
 from halfmoon.model import ConsumeFrom, Message, MessageModel, MessageQueue, SendStatus, StoredMessage
 from tests.interop.apache import Cluster

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from halfmoon.client.admin import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
 from halfmoon.client.ranges import OffsetsLost, Ranges, Selection
 from halfmoon.client.sync import Producer
-from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import UsageError
 from halfmoon.model import Message
 from halfmoon.wire.record import BatchItem, decode_records, encode_batch

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from halfmoon.client.admin import Admin
 from halfmoon.client.sync import Producer, PushConsumer
-from halfmoon.client.sync_admin import Admin
 from halfmoon.model import ConsumeFrom, Message, StoredMessage
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer

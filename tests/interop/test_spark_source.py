@@ -9,8 +9,8 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
+from halfmoon.client.admin import Admin
 from halfmoon.client.sync import Producer
-from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import UsageError
 from halfmoon.model import Message, MessageQueue
 from halfmoon.spark.source.source import HalfmoonSource

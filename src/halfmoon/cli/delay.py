@@ -10,7 +10,7 @@ import typer
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic
 from halfmoon.cli.shared.output import show_json, show_table, span_text, time_text
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 
 app = typer.Typer(
     no_args_is_help=True,

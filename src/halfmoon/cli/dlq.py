@@ -11,7 +11,7 @@ import typer
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, time_ms
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, show_table, time_text
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import DeadLetter, Replayed
 

@@ -9,7 +9,7 @@ import typer
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, All, Cluster, Json, NameServer, is_users_group, time_ms
 from halfmoon.cli.shared.output import show_json, show_table, time_text
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, TopicNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.results import OffsetMove

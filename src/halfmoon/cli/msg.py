@@ -11,7 +11,7 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, show_table, time_text
 from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 from halfmoon.errors import OffsetIllegal, QueryNotFound
 from halfmoon.model import MessageQueue, StoredMessage, subscription
 

@@ -10,7 +10,7 @@ import typer
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, is_users_group
 from halfmoon.cli.shared.output import show_json, show_table, span_text
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 
 app = typer.Typer(add_completion=False)

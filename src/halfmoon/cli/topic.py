@@ -10,7 +10,7 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, is_users_topic
 from halfmoon.cli.shared.output import show_json, show_table, time_text
 from halfmoon.cli.shared.reading import near_names
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -1,4 +1,4 @@
-"""The asyncio API: producers, consumers and administration. Thin: joins the operations of `halfmoon.client.core` to the runtime.
+"""Producers and consumers on asyncio. Thin: joins the operations of `halfmoon.client.core` to the runtime.
 
 `halfmoon.client.sync` is generated from this file by ``tools/generate_sync.py``; run it after every change here. For the generator,
 each public method is one of: a coroutine, a plain function, or one that returns an asyncio.Future.
@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from threading import RLock
 from typing import Any
 
-from halfmoon.client.aio_admin import AsyncAdmin
 from halfmoon.client.core.admin.delay import recall
 from halfmoon.client.core.consume.listener import ConsumeContext
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
@@ -27,7 +26,6 @@ from halfmoon.client.core.produce.tracing import Tracer
 from halfmoon.client.files import OffsetsOnDisk
 from halfmoon.client.lifecycle import Client, values_of
 from halfmoon.client.settings import (
-    AdminSettings,
     ConsumerSettings,
     ProducerSettings,
     PullSettings,
@@ -43,8 +41,6 @@ from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
 from halfmoon.wire.headers.transaction import EndTransaction
 
 __all__ = [
-    "AdminSettings",
-    "AsyncAdmin",
     "AsyncProducer",
     "AsyncPullConsumer",
     "AsyncPushConsumer",

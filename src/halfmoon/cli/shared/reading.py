@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+from halfmoon.client.admin import Admin
 from halfmoon.client.sync import PullConsumer
-from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import HalfmoonError, TopicNotFound
 from halfmoon.model import MessageQueue, StoredMessage
 

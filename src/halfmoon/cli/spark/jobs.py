@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.spark.options import Asked, facts, show_rows
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 from halfmoon.spark.jobs import lag as lags
 from halfmoon.spark.jobs import redrive, traces, transactions

@@ -12,7 +12,7 @@ from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table, span_text
 from halfmoon.cli.tx.metrics import label_text, metric_name
 from halfmoon.cli.tx.tables import facts_of
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 
 COUNTERS = {
     "pieces": "Requests that brought messages of batches.",

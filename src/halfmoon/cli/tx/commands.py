@@ -15,7 +15,7 @@ from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.tx import batches as batch_commands
 from halfmoon.cli.tx.metrics import exposition, show_figures
 from halfmoon.cli.tx.tables import facts_of, show_given_up, show_notes, show_one, show_pending
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from halfmoon.client.aio import AsyncAdmin, PushSettings
+from halfmoon.client.admin import AsyncAdmin
+from halfmoon.client.aio import PushSettings
 from halfmoon.errors import GroupNotFound, HalfmoonError
 from halfmoon.results import OffsetMove
 

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, NetworkError
 from halfmoon.spark.jobs import delays, transactions
 from halfmoon.spark.jobs.reading import Place, ends_of, frame_of

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 from halfmoon.model import MessageQueue
 from halfmoon.spark.jobs.reading import Ends, Place, frame_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from halfmoon.client.sync_admin import Admin
+from halfmoon.client.admin import Admin
 from halfmoon.errors import NoRoute
 from halfmoon.model import DeadLetter
 from halfmoon.spark.jobs import dead_letters

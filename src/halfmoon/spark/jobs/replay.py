@@ -16,8 +16,8 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from halfmoon.client.admin import Admin
 from halfmoon.client.batches import BatchName, batch_transactions
-from halfmoon.client.sync_admin import Admin
 from halfmoon.errors import UsageError
 from halfmoon.model import RESERVED_PROPERTIES
 from halfmoon.spark.jobs.reading import Place, ends_of, frame_of

@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.client.core.admin import dead_letters as dead_letters_module
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.dead_letters import Choice, dead_letter, dead_letters
+from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letters
 from halfmoon.client.core.admin.replay import Edit, edited, replay_dead_letter, replays
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import AdminSettings, settings_of
@@ -22,7 +22,6 @@ from tests.client.messages import message
 from tests.client.queue_of import Queues
 from tests.client.scripted import Reply, Scripted, route, routes
 
-ALL = Choice()
 TIMES_MAX = 3
 
 
@@ -61,8 +60,8 @@ class House:
         self.cluster.world.run_until(lambda: task.done, 60_000)
         return task.result()
 
-    def letters(self, choice=ALL, group="C", count_max=100):
-        return self.do(dead_letters(self.admin, group, choice, count_max))
+    def letters(self, group="C", **choice):
+        return self.do(dead_letters(self.admin, group, **choice))
 
     def replay(self, letter, **more):
         found = self.do(replay_dead_letter(self.admin, letter, **more))
@@ -102,7 +101,7 @@ def test_dead_letters_are_chosen_by_all_that_is_given(choice, bodies):
     for number, tag in enumerate("ABC"):
         house.send(b"%d" % number, keys=[f"k{number}"], tag=tag, properties={"n": str(number)})
 
-    assert [letter.message.body for letter in house.letters(Choice(**choice))] == bodies
+    assert [letter.message.body for letter in house.letters(**choice)] == bodies
 
 
 def test_times_are_from_the_first_on_and_before_the_last():
@@ -111,7 +110,7 @@ def test_times_are_from_the_first_on_and_before_the_last():
         house.send(b"%d" % number)
     times = [letter.died_ms for letter in house.letters()]
 
-    found = house.letters(Choice(begin_ms=times[1], end_ms=times[3]))
+    found = house.letters(begin_ms=times[1], end_ms=times[3])
 
     assert [letter.message.body for letter in found] == [b"1", b"2"]
 
@@ -125,7 +124,7 @@ def test_none_of_several_dead_letters_of_one_millisecond_is_missed_where_the_bro
     script.on(SearchOffsetByTimestamp, lambda seen: Reply(header=OffsetReply(offset=int(seen.request.timestamp == 2))))
     admin = AdminCore(Instance(settings_of(AdminSettings, {"nameserver": "ns:1"}), "admin", Random(1)))
 
-    found = script.run(dead_letters(admin, "C", Choice(begin_ms=2), 100))
+    found = script.run(dead_letters(admin, "C", begin_ms=2))
 
     assert [letter.message.queue_offset for letter in found] == [0, 1, 2]
 
@@ -135,7 +134,7 @@ def test_none_of_several_dead_letters_of_one_millisecond_is_missed_where_the_bro
 )
 def test_an_expression_that_does_not_parse_is_refused_before_anybody_is_asked(choice):
     with pytest.raises(UsageError):
-        House().letters(Choice(**choice))
+        House().letters(**choice)
 
 
 def test_one_is_found_by_the_brokers_id_and_by_the_senders():
@@ -187,11 +186,11 @@ def test_a_dry_run_sends_nothing_and_says_what_was_done_before():
     house.send(b"x")
     [letter] = house.letters()
 
-    dry = house.replay(letter, dry=True)
+    dry = house.replay(letter, dry_run=True)
     assert (dry.offset_msg_id, dry.already, dry.topic) == ("", False, "%RETRY%C")
     assert house.do(replays(house.admin, letter, "%RETRY%C")) == []
     sent = house.replay(letter)
-    assert house.replay(letter, dry=True).offset_msg_id == sent.offset_msg_id
+    assert house.replay(letter, dry_run=True).offset_msg_id == sent.offset_msg_id
 
 
 def test_a_large_body_travels_compressed_and_arrives_whole():
@@ -219,7 +218,7 @@ def test_a_topic_that_is_not_there_is_refused_and_not_made():
         house.replay(letter, to="no blanks")
     for topic in ("%DLQ%C", "%DLQ%D", "%RETRY%D"):
         with pytest.raises(UsageError, match="is of one group"):
-            house.replay(letter, to=topic, dry=True)
+            house.replay(letter, to=topic, dry_run=True)
     assert len(house.letters()) == 1
 
 
@@ -272,7 +271,7 @@ def test_an_empty_body_is_refused():
     house.send(b"x")
 
     with pytest.raises(MessageIllegal):
-        house.replay(house.letters()[0], edit=Edit(body=b""))
+        house.replay(house.letters()[0], body=b"")
 
 
 def test_dead_letters_that_would_fill_the_memory_are_refused_with_a_word(monkeypatch):
@@ -283,4 +282,4 @@ def test_dead_letters_that_would_fill_the_memory_are_refused_with_a_word(monkeyp
 
     with pytest.raises(UsageError, match="ask for fewer"):
         house.letters()
-    assert len(house.letters(Choice(begin_ms=house.cluster.world.now - 3_200))) == 2
+    assert len(house.letters(begin_ms=house.cluster.world.now - 3_200)) == 2

@@ -6,7 +6,7 @@ import pytest
 
 from halfmoon.client.core.admin import trace_find
 from halfmoon.client.core.admin.resend import resend
-from halfmoon.client.core.admin.trace import message_trace
+from halfmoon.client.core.admin.trace import trace
 from halfmoon.errors import ConnectFailed, GroupNotFound, NetworkError, QueryNotFound, UsageError
 from halfmoon.model import StoredMessage
 from halfmoon.wire.bodies import GroupList, SubscriptionGroupConfig, SubscriptionGroupTable, TopicList, to_json
@@ -57,7 +57,7 @@ class Records:
 
     def trace(self, name: str = "ID0", topic: str | None = "orders"):
         """Return the life."""
-        return self.script.run(message_trace(self.core, name, topic, trace_topic=TRACE))
+        return self.script.run(trace(self.core, name, topic, trace_topic=TRACE))
 
 
 def test_a_broker_that_does_not_answer_is_named():

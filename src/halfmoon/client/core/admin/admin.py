@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from halfmoon.client.core.ask import ask
+from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import DLQ_PREFIX, check_group, check_topic, is_system_topic, retry_topic, unwrap, wrap
 from halfmoon.effects import Op, gather, sleep
@@ -99,19 +100,19 @@ class AdminCore:
             raise UsageError(f"no broker is known{'' if cluster is None else f' in cluster {cluster!r}'}")
         return addresses
 
-    def broker_runtime_info(self, address: str) -> Op[dict[str, str]]:
-        """Return the figures of a broker as text by name."""
-        reply = yield from self._ask(address, GetBrokerRuntimeInfo())
+    def broker_runtime_info(self, broker_address: str) -> Op[dict[str, str]]:
+        """Return a broker's statistics, as text by name."""
+        reply = yield from self._ask(broker_address, GetBrokerRuntimeInfo())
         return from_json(KVTable, reply.body).table
 
-    def broker_config(self, address: str) -> Op[dict[str, str]]:
-        """Return the settings of a broker."""
-        reply = yield from self._ask(address, GetBrokerConfig())
+    def broker_config(self, broker_address: str) -> Op[dict[str, str]]:
+        """Return the settings of a broker, as text by their Java names."""
+        reply = yield from self._ask(broker_address, GetBrokerConfig())
         return parse_config_text(reply.body)
 
-    def update_broker_config(self, address: str, settings: dict[str, str]) -> Op[None]:
-        """Change settings of a running broker."""
-        yield from self._ask(address, UpdateBrokerConfig(), config_text(settings))
+    def update_broker_config(self, broker_address: str, settings: dict[str, str]) -> Op[None]:
+        """Change settings of a running broker, by their Java names."""
+        yield from self._ask(broker_address, UpdateBrokerConfig(), config_text(settings))
 
     # ------------------------------------------------------------ topics
 
@@ -126,9 +127,10 @@ class AdminCore:
         cluster: str | None = None,
         broker_address: str | None = None,
     ) -> Op[None]:
-        """Make or change a topic on one broker, or on every master of a cluster (of all clusters when none is named).
+        """Create or change a topic on one broker, or on every master of a cluster (of all clusters when none is named).
 
-        Returns when the name servers know it, or after `KNOWN_TRIES` looks: brokers register new topics in their own time.
+        ``perm``: 2 write, 4 read, 6 both. Returns when the name servers know the topic, or after two seconds: brokers register
+        new topics in their own time.
         """
         check_topic(topic)
         if is_system_topic(topic):
@@ -158,7 +160,7 @@ class AdminCore:
             yield from sleep(KNOWN_PAUSE_MS)
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> Op[None]:
-        """Delete a topic on every master of a cluster (of all when none is named) and at every name server."""
+        """Delete a topic and its messages on every master of a cluster (of all when none is named) and at every name server."""
         check_topic(topic)
         for address in (yield from self.masters(cluster)):
             yield from self._ask(address, DeleteTopicInBroker(topic=self.wire(topic)))
@@ -174,13 +176,13 @@ class AdminCore:
         reply = yield from self.name_servers.ask(request)
         return sorted({unwrap(name, self.settings.namespace) for name in from_json(TopicList, reply.body).topic_list})
 
-    def topic_configs(self, address: str) -> Op[dict[str, TopicConfig]]:
+    def topic_configs(self, broker_address: str) -> Op[dict[str, TopicConfig]]:
         """Return the configuration of a broker's topics, by their name on the wire."""
-        reply = yield from self._ask(address, GetAllTopicConfig())
+        reply = yield from self._ask(broker_address, GetAllTopicConfig())
         return from_json(TopicConfigTable, reply.body).topic_config_table
 
     def topic_route(self, topic: str) -> Op[TopicRouteData]:
-        """Return which brokers hold a topic. Raises TopicNotFound."""
+        """Return which brokers hold a topic, with how many queues. Raises TopicNotFound."""
         return (yield from self._route(self.wire(topic)))
 
     def _route(self, topic: str) -> Op[TopicRouteData]:
@@ -188,7 +190,7 @@ class AdminCore:
         return from_json(TopicRouteData, reply.body)
 
     def topic_stats(self, topic: str) -> Op[dict[MessageQueue, TopicOffset]]:
-        """Return the ends of every queue of a topic. Raises TopicNotFound."""
+        """Return the lowest and the next offset of every queue of a topic. Raises TopicNotFound."""
         found: dict[MessageQueue, TopicOffset] = {}
         for address in (yield from self._masters_of(self.wire(topic))):
             reply = yield from self._ask(address, GetTopicStatsInfo(topic=self.wire(topic)))
@@ -211,7 +213,7 @@ class AdminCore:
         return sorted({unwrap(name, self.settings.namespace) for name in found})
 
     def create_group(self, group: str, *, cluster: str | None = None, config: SubscriptionGroupConfig | None = None) -> Op[None]:
-        """Make or change a consumer group on every master of a cluster, or of all."""
+        """Create or change a consumer group on every master of a cluster, or of all."""
         check_group(group)
         config = config or SubscriptionGroupConfig()
         config.group_name = self.wire(group)
@@ -219,7 +221,7 @@ class AdminCore:
             yield from self._ask(address, UpdateAndCreateSubscriptiongroup(), to_json(config))
 
     def delete_group(self, group: str, *, cluster: str | None = None, delete_offsets: bool = True) -> Op[None]:
-        """Delete a consumer group with its retry and dead-letter topics, and its progress unless told otherwise."""
+        """Delete a consumer group with its retry and dead-letter topics, and, with ``delete_offsets``, its progress."""
         check_group(group)
         name = self.wire(group)
         request = DeleteSubscriptiongroup(group_name=name, remove_offset=delete_offsets, clean_offset=delete_offsets)
@@ -232,7 +234,7 @@ class AdminCore:
             yield from self._forget_topic(topic)
 
     def consumer_connections(self, group: str) -> Op[ConsumerConnection]:
-        """Return who consumes in a group, over all its brokers. Raises ConsumerNotOnline."""
+        """Return the online consumers of a group, at all its brokers. Raises ConsumerNotOnline."""
         found: ConsumerConnection | None = None
         error: HalfmoonError | None = None
         for address in (yield from self._masters_of_group(group)):
@@ -252,7 +254,7 @@ class AdminCore:
         return found
 
     def producer_connections(self, group: str, topic: str) -> Op[ProducerConnection]:
-        """Return who produces in a group, over the brokers of a topic."""
+        """Return the online producers of a group, at the brokers of a topic."""
         found = ProducerConnection()
         for address in (yield from self._masters_of(self.wire(topic))):
             reply = yield from self._ask(address, GetProducerConnectionList(producer_group=self.wire(group)))
@@ -260,7 +262,7 @@ class AdminCore:
         return found
 
     def consumer_running_info(self, group: str, client_id: str) -> Op[ConsumerRunningInfo]:
-        """Ask one consumer, through a broker, how it is."""
+        """Ask an online consumer, through a broker, for its state: settings, subscriptions, queues, rates."""
         request = GetConsumerRunningInfo(consumer_group=self.wire(group), client_id=client_id, jstack_enable=False)
         return (yield from self._first(group, lambda address: self._body(address, request, ConsumerRunningInfo)))
 
@@ -286,10 +288,22 @@ class AdminCore:
         found = yield from self.consume_stats(group, topic)
         return sum(max(0, one.broker_offset - one.consumer_offset) for one in found.values())
 
+    def min_offset(self, queue: MessageQueue) -> Op[int]:
+        """Return the offset of the oldest message of a queue."""
+        return (yield from min_offset(self.instance.routes, self.wire_queue(queue)))
+
+    def max_offset(self, queue: MessageQueue) -> Op[int]:
+        """Return the offset that the next message of a queue will get."""
+        return (yield from max_offset(self.instance.routes, self.wire_queue(queue)))
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> Op[int]:
+        """Return the offset of the message stored at or near a time, ms since the epoch."""
+        return (yield from offset_at(self.instance.routes, self.wire_queue(queue), timestamp_ms))
+
     # ------------------------------------------------------------ keys and values
 
     def kv(self, namespace: str, key: str) -> Op[str | None]:
-        """Return a value that name servers keep, or None."""
+        """Return a value that the name servers keep, or None."""
         try:
             reply = yield from self.name_servers.ask(GetKvConfig(namespace=namespace, key=key))
         except QueryNotFound:
@@ -310,7 +324,7 @@ class AdminCore:
             yield from self._ask(address, PutKvConfig(namespace=namespace, key=key, value=value))
 
     def delete_kv(self, namespace: str, key: str) -> Op[None]:
-        """Forget a value at every name server."""
+        """Delete a value at every name server."""
         for address in self.name_servers.addresses:
             yield from self._ask(address, DeleteKvConfig(namespace=namespace, key=key))
 

@@ -22,7 +22,10 @@ class BatchesAt(BatchList):
 
 
 def batches(admin: AdminCore, transactional_id: str | None = None) -> Op[list[BatchesAt]]:
-    """Return the transactional ids of every broker, or one of them. Raises what a broker answered, and UsageError without one."""
+    """Return the transactional ids of batch transactions of every broker, or one of them, with what is undecided.
+
+    Raises the error of any broker, and UsageError when no broker is known.
+    """
     found = []
     for outcome in (yield from gather([_batches(admin, at, transactional_id) for at in (yield from masters(admin))])):
         if isinstance(outcome, Exception):

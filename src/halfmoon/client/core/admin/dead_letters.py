@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from halfmoon import sql92
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.find import message_by_offset_id, messages_by_key
+from halfmoon.client.core.admin.find import message_by_offset_id, messages_by_unique_key
 from halfmoon.client.core.ask import ask, call
 from halfmoon.client.core.consume.pull import pull_result
 from halfmoon.client.core.names import DLQ_PREFIX, RETRY_PREFIX, check_group, unwrap, wrap
@@ -74,12 +74,25 @@ def _expression(expression: str, kind: str) -> Callable[[StoredMessage], bool]:
 # ---------------------------------------------------------------- asking
 
 
-def dead_letters(admin: AdminCore, group: str | None, choice: Choice, count_max: int) -> Op[list[DeadLetter]]:
-    """Return dead letters of a group, or of all groups, the oldest first, at most so many.
+def dead_letters(
+    admin: AdminCore,
+    group: str | None = None,
+    *,
+    begin_ms: int = 0,
+    end_ms: int | None = None,
+    key: str | None = None,
+    reason: str | None = None,
+    expression: str = "*",
+    expression_type: str = "TAG",
+    count_max: int = 100,
+) -> Op[list[DeadLetter]]:
+    """Return dead letters of a group, or of all groups, the oldest first.
 
-    Raises UsageError, also when their bodies take more than `BYTES_MAX`; BrokerError, also when those of one broker cannot be read,
-    because a list without them would look complete.
+    Choose them by the time they died (ms since the epoch, the end excluded), a key or an id, a part of the reason, tags or an
+    SQL92 expression. Raises UsageError, also when their bodies take more than 256 MiB; the error of any broker, because a list
+    without its dead letters would look complete.
     """
+    choice = Choice(begin_ms, end_ms, key, reason, expression, expression_type)
     meant = choice.test()
     if group is not None:
         check_group(group)
@@ -103,7 +116,7 @@ def dead_letter(admin: AdminCore, name: str, group: str | None = None) -> Op[Dea
             message = yield from message_by_offset_id(admin, name)
         else:
             check_group(group)
-            message = (yield from messages_by_key(admin, DLQ_PREFIX + group, name, unique=True))[-1]
+            message = (yield from messages_by_unique_key(admin, DLQ_PREFIX + group, name))[-1]
     except (HalfmoonError, IndexError) as exc:
         raise QueryNotFound(f"there is no dead letter {name!r}: {exc}") from exc
     if not message.topic.startswith(DLQ_PREFIX):

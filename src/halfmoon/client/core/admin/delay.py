@@ -49,7 +49,10 @@ def recall(sender: Sender, topic: str, handle: str) -> Op[str]:
 
 
 def delayed_messages(admin: AdminCore, *, topic: str | None = None, count_max: int = 100) -> Op[DelayedFound]:
-    """Return what waits at all masters, the next first. Raises what a broker answered."""
+    """Return delayed messages of all Halfmoon brokers, the next to be delivered first, and how many wait in all.
+
+    Raises the error of any broker, such as RequestNotSupported from one that keeps no such list.
+    """
     wanted = None if topic is None else wrap(topic, admin.settings.namespace)
     lists = yield from gather([_listed(admin, master, wanted, count_max) for master in (yield from masters(admin))])
     by_level: dict[int, int] = {}
@@ -87,9 +90,10 @@ def _listed(admin: AdminCore, at: Master, topic: str | None, count_max: int) -> 
 
 
 def cancel_delayed(admin: AdminCore, topic: str, name: str) -> Op[str]:
-    """Cancel a message by handle or unique key at whichever master has it; return its id.
+    """Cancel a message that waits for a point in time, by its handle or its sender's id, at whichever broker has it; return its id.
 
-    Raises IllegalOperation: none has it; else BrokerError or NetworkError of one that could not say.
+    A message that waits on a level cannot be cancelled. Raises IllegalOperation when no broker has such a message (any more),
+    BrokerError or NetworkError when a broker could not say.
     """
     found = parse_recall_handle(name)
     wrapped = wrap(topic, admin.settings.namespace)

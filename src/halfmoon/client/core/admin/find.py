@@ -13,48 +13,50 @@ from halfmoon.wire.headers.pull import QueryMessage, ViewMessageById
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.record import decode_record, decode_records
 
-COUNT_MAX = 64
 QUERY_TIMEOUT_MS = 15_000
 """Looking through an index takes its time. Follows MQAdminImpl.queryMessage."""
 
 
 def message_by_offset_id(admin: AdminCore, offset_msg_id: str) -> Op[StoredMessage]:
-    """Return the message with a broker's id, asked of the broker that the id names. Raises UsageError, BrokerError."""
+    """Return the message with a broker's id, which names the broker itself. Raises UsageError, BrokerError."""
     where = parse_offset_msg_id(offset_msg_id)
     reply = yield from ask(where.address, ViewMessageById(offset=where.physical_offset), b"", admin.settings.request_timeout_ms)
     return unpacked(decode_record(bytes(reply.body)))
 
 
 def messages_by_key(
-    admin: AdminCore,
-    topic: str,
-    key: str,
-    *,
-    count_max: int = COUNT_MAX,
-    begin_ms: int = 0,
-    end_ms: int | None = None,
-    unique: bool = False,
+    admin: AdminCore, topic: str, key: str, *, count_max: int = 64, begin_ms: int = 0, end_ms: int | None = None
 ) -> Op[list[StoredMessage]]:
-    """Return messages of a topic that carry a key, stored between two times (ms), oldest first, over all its brokers.
+    """Return messages of a topic that carry a key, stored between two times (ms since the epoch), of all its brokers, oldest first.
 
-    With ``unique`` the key is the sender's id. Only exact matches, because a broker's index knows hashes.
     Raises the last error when no broker answered.
     """
-    over = (yield from now()) + 3_600_000 if end_ms is None else end_ms
+    return (yield from _query_all(admin, topic, key, count_max, begin_ms, end_ms, unique=False))
+
+
+def messages_by_unique_key(admin: AdminCore, topic: str, msg_id: str) -> Op[list[StoredMessage]]:
+    """Return the messages of a topic with a sender's id, at most 64, as `messages_by_key`."""
+    return (yield from _query_all(admin, topic, msg_id, 64, 0, None, unique=True))
+
+
+def _query_all(
+    admin: AdminCore, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int | None, *, unique: bool
+) -> Op[list[StoredMessage]]:
+    end_ms = (yield from now()) + 3_600_000 if end_ms is None else end_ms
     name = wrap(topic, admin.settings.namespace)
     request = QueryMessage(
-        topic=name, key=key, max_num=count_max, begin_timestamp=begin_ms, end_timestamp=over, unique_key_query=unique
+        topic=name, key=key, max_num=count_max, begin_timestamp=begin_ms, end_timestamp=end_ms, unique_key_query=unique
     )
     addresses = yield from admin.masters_of(topic)
-    found: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     outcomes = yield from gather([_query(address, request) for address in addresses])
     for outcome in outcomes:
-        if not isinstance(outcome, Exception):
-            found += [one for one in outcome if (one.msg_id == key if unique else key in one.keys) and one.topic == name]
+        if not isinstance(outcome, Exception):  # an index knows hashes of keys only: others may share one
+            messages += [m for m in outcome if (m.msg_id == key if unique else key in m.keys) and m.topic == name]
     if all(isinstance(outcome, Exception) for outcome in outcomes) and isinstance(outcomes[-1], Exception):
         raise outcomes[-1]
-    found.sort(key=lambda message: message.store_ms)
-    return found[:count_max]
+    messages.sort(key=lambda message: message.store_ms)
+    return messages[:count_max]
 
 
 def _query(address: str, request: QueryMessage) -> Op[list[StoredMessage]]:
@@ -68,11 +70,11 @@ def _query(address: str, request: QueryMessage) -> Op[list[StoredMessage]]:
 def message_by_id(admin: AdminCore, topic: str, msg_id: str) -> Op[StoredMessage]:
     """Return the message with a sender's id, or with a broker's. Raises QueryNotFound."""
     try:
-        found = yield from messages_by_key(admin, topic, msg_id, count_max=32, unique=True)
+        messages = yield from messages_by_unique_key(admin, topic, msg_id)
     except BrokerError:
-        found = []
-    if found:
-        return found[0]
+        messages = []
+    if messages:
+        return messages[0]
     try:
         return (yield from message_by_offset_id(admin, msg_id))
     except HalfmoonError as exc:

@@ -72,15 +72,26 @@ class Edit(msgspec.Struct):
 
 
 def replay_dead_letter(
-    admin: AdminCore, letter: DeadLetter, *, to: str | None = None, edit: Edit | None = None, again: bool = False, dry: bool = False
+    admin: AdminCore,
+    letter: DeadLetter,
+    *,
+    to: str | None = None,
+    body: bytes | None = None,
+    tag: str | None = None,
+    keys: str | None = None,
+    properties: Mapping[str, str | None] | None = None,
+    again: bool = False,
+    dry_run: bool = False,
 ) -> Op[Replayed]:
-    """Send a copy of a dead letter to a topic, its group's own retry topic when none is named, unless one went there before.
+    """Send a copy of a dead letter to its group alone, or to the topic ``to``, unless one went there before.
 
-    ``again`` sends another one all the same; ``dry`` only says what would be done, with no id. The topic must be there, at the
-    broker that has the dead letter. Raises UsageError, MessageIllegal, BrokerError.
+    ``body``, ``tag``, ``keys`` and ``properties`` replace what the dead letter has; a property of None is taken out. ``again``
+    sends another copy all the same; ``dry_run`` only says what would be done, with no id. The topic must exist at the broker
+    that has the dead letter. Raises UsageError, MessageIllegal, BrokerError.
     """
     target = to or retry_topic(letter.group)
-    properties, body = edited(letter, target, edit or Edit(), admin.settings.namespace)
+    edit = Edit(body, tag, keys, properties or {})
+    copied, body = edited(letter, target, edit, admin.settings.namespace)
     check_sendable(wrap(target, admin.settings.namespace))
     if target.startswith((RETRY_PREFIX, DLQ_PREFIX)) and target != retry_topic(letter.group):
         raise UsageError(f"{target} is of one group: name a topic, or none for the group {letter.group} alone")
@@ -88,8 +99,8 @@ def replay_dead_letter(
     earlier = yield from replays(admin, letter, target)
     if earlier and not again:
         return Replayed(letter, target, earlier[0].offset_msg_id, already=True)
-    text = properties_text(properties)
-    if dry:
+    text = properties_text(copied)
+    if dry_run:
         return Replayed(letter, target, "")
     sent = yield from _send(admin, letter, target, text, body)
     return Replayed(letter, target, sent)

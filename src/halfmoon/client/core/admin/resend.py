@@ -36,9 +36,9 @@ _LEFT_OUT = frozenset({
 
 
 def resend(admin: AdminCore, message: StoredMessage, *, group: str | None = None) -> Op[str]:
-    """Store a copy of a message at the broker that has it, for all groups or for one; return the copy's id at the broker.
+    """Store a copy of an old message again, at the broker that has it, for all groups or for one; return the copy's broker id.
 
-    The copy keeps the sender's id, tag, keys and properties, and names the first one (ORIGIN_MESSAGE_ID). Raises UsageError for
+    The copy keeps the sender's id, tag, keys and properties, and names the original (ORIGIN_MESSAGE_ID). Raises UsageError for
     a message that only brokers may write, GroupNotFound, BrokerError.
     """
     if message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):

@@ -6,7 +6,7 @@ group to a time only (222), and a group that sleeps is moved by writing its prog
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
@@ -73,12 +73,15 @@ class _Broker(NamedTuple):
 
 
 def reset_offsets(
-    admin: AdminCore, group: str, topic: str, to: Target, *, queues: set[MessageQueue] | None = None, dry_run: bool = False
+    admin: AdminCore, group: str, topic: str, to: Target, *, queues: Collection[MessageQueue] | None = None, dry_run: bool = False
 ) -> Op[list[OffsetMove]]:
-    """Move a group in a topic, or in some of its queues; return what moved, by queue. With ``dry_run`` nothing is changed.
+    """Move a group's offsets in a topic, or in some of its queues, whether members are online or not; return the moves by queue.
 
-    All is checked before the first broker is told. Raises UsageError for a target that cannot be, OffsetIllegal for an offset
-    outside a queue, TopicNotFound, GroupNotFound, BrokerError, NetworkError.
+    ``to``: "earliest", "latest", a time (ms since the epoch or a datetime with its zone), or a table of offsets by queue.
+    Everything is checked before the first offset moves; ``dry_run`` changes nothing.
+
+    Raises UsageError for a target that cannot be, OffsetIllegal for an offset that a queue does not have, TopicNotFound,
+    GroupNotFound, BrokerError, NetworkError.
     """
     check_topic(topic)
     check_group(group)
@@ -233,7 +236,7 @@ def _asked(admin: AdminCore, address: str, request: Header, body: bytes = b"") -
 
 
 def consumer_offsets(admin: AdminCore, group: str, topic: str) -> Op[dict[str, dict[MessageQueue, int]]]:
-    """Have the members of a group asked how far they are in a topic (223); who does not answer is left out."""
+    """Ask the online members of a group for their offsets in a topic; return them by client id. Leaves out who does not answer."""
     check_topic(topic)
     request = InvokeBrokerToGetConsumerStatus(topic=admin.wire(topic), group=admin.wire(group))
     found: dict[str, dict[MessageQueue, int]] = {}
@@ -246,7 +249,10 @@ def consumer_offsets(admin: AdminCore, group: str, topic: str) -> Op[dict[str, d
 
 
 def consume_directly(admin: AdminCore, group: str, client_id: str, offset_msg_id: str) -> Op[ConsumeDirectlyResult]:
-    """Have one member consume one message now (309), by the broker that has it. Raises UsageError, BrokerError, NetworkError."""
+    """Have one online push consumer consume one message now; its progress stays as it is.
+
+    ``offset_msg_id`` is the broker's id. Raises UsageError, BrokerError, NetworkError.
+    """
     address = parse_offset_msg_id(offset_msg_id).address
     request = ConsumeMessageDirectly(consumer_group=admin.wire(group), client_id=client_id, msg_id=offset_msg_id)
     reply = yield from ask(address, request, b"", DIRECTLY_TIMEOUT_MS)

@@ -18,7 +18,7 @@ from halfmoon.effects import Op
 from halfmoon.errors import BrokerError, QueryNotFound, UsageError
 from halfmoon.model import RECONSUME_REASON, StoredMessage
 from halfmoon.results import GroupTrace, MessageTrace, TraceEvent
-from halfmoon.wire.bodies.traces import END_TRANSACTION, PUB, SUB_AFTER, SUB_BEFORE, ConsumeCode, TraceRecord
+from halfmoon.wire.bodies.traces import END_TRANSACTION, PUB, SUB_AFTER, SUB_BEFORE, TRACE_TOPIC, ConsumeCode, TraceRecord
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
 
 UNKNOWN_MS = -1
@@ -26,12 +26,15 @@ UNKNOWN_MS = -1
 WAITS, CONSUMED, AGAIN, DEAD, NOT_BEGUN = "waits", "consumed", "waits again", "dead letter", "not begun"
 
 
-def message_trace(admin: AdminCore, name: str, topic: str | None = None, *, trace_topic: str) -> Op[MessageTrace]:
-    """Return the life of the message with a sender's id, or a broker's. ``topic`` spares the search for it.
+def trace(admin: AdminCore, msg_id: str, topic: str | None = None, *, trace_topic: str = TRACE_TOPIC) -> Op[MessageTrace]:
+    """Return the life of the message with a sender's id, or a broker's. Naming its ``topic`` avoids a search through all topics.
 
-    Raises QueryNotFound, NetworkError; UsageError when a topic is needed because there are too many to be searched.
+    It is put together from what brokers keep anyway, and from what clients with ``trace`` switched on sent to ``trace_topic``.
+
+    Raises QueryNotFound, NetworkError; UsageError when there are too many topics to search.
     """
     everybody = yield from masters(admin)
+    name = msg_id
     msg_id, real_topic = yield from located(admin, everybody, name, topic)
     groups = yield from groups_of(admin, everybody, real_topic)
     copies = yield from copies_of(admin, everybody, real_topic, msg_id, groups)

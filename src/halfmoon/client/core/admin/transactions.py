@@ -87,9 +87,10 @@ def masters(admin: AdminCore) -> Op[list[Master]]:
 def pending_transactions(
     admin: AdminCore, *, group: str | None = None, older_than_ms: int = 0, count_max: int = 100
 ) -> Op[list[TransactionAt]]:
-    """Return undecided half messages of all brokers, or of one group, at least so old, the oldest first.
+    """Return undecided half messages of all brokers, or of one producer group, at least ``older_than_ms`` old, the oldest first.
 
-    Raises what a broker answered: a list without one of them would look complete.
+    Brokers that keep no table of them have their half queue read; ``not_told`` says what is unknown then. Raises the error of
+    any broker: a list without its half messages would look complete.
     """
     wanted = None if group is None else wrap(group, admin.settings.namespace)
     lists = yield from gather([
@@ -165,7 +166,8 @@ by a number, which is its offset in the half queue."""
 def transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
     """Return one transaction, pending or decided, of whichever broker knows it.
 
-    ``name`` is a `Name`. Raises QueryNotFound for none, UsageError or BrokerError when it names several, with their ids.
+    ``name`` is its id, a key of its message or the broker's id; a number is the offset in the half queue. Raises QueryNotFound,
+    and UsageError or BrokerError when it names several, with their ids.
     """
     return (yield from _found(admin, name))[1]
 
@@ -215,9 +217,9 @@ def _at(admin: AdminCore, at: Master, name: Name) -> Op[TransactionAt]:
 
 
 def check_transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
-    """Have a producer asked now, whatever the age and the pace; return the transaction with that check.
+    """Have the broker check a transaction with a producer now, whatever its age; return the transaction with that check.
 
-    Raises RequestNotSupported where only the broker itself can begin a check, BrokerError when there is nobody to ask.
+    Raises RequestNotSupported on Apache's brokers, whose protocol has no such request; BrokerError when no producer is online.
     """
     at, one = yield from _found(admin, name)
     if one.not_told:
@@ -229,11 +231,11 @@ def check_transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
 
 
 def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: str) -> Op[TransactionAt]:
-    """Commit or roll back by hand; return the transaction as it is now. Its repeat changes nothing, a contradiction is refused.
+    """Commit or roll back by hand; return the transaction as it is now. A repeat changes nothing, a contradiction is refused.
 
-    ``operator`` says who does it, 1 to 200 printable characters: a Halfmoon broker writes it into op record and log; the
-    protocol of others has no place for it. There the newest copy is decided, and what was decided before is looked up first,
-    because they would deliver a second time.
+    ``operator`` says who does it, 1 to 200 printable characters: a Halfmoon broker writes it into its log and the op record; the
+    protocol of others has no place for it. There the newest copy is decided, and earlier decisions are looked up first, because
+    those brokers would deliver a second time.
 
     Raises BrokerError, QueryNotFound, UsageError.
     """
@@ -255,7 +257,7 @@ def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: 
 
 
 def transaction_stats(admin: AdminCore) -> Op[list[TransactionStatsAt]]:
-    """Return what is pending by group and what happened since the start, a broker at a time. Raises as `pending_transactions`."""
+    """Return pending transactions by producer group, and counters since the start, by broker. Raises the error of any broker."""
     found = []
     for outcome in (yield from gather([_stats(admin, master) for master in (yield from masters(admin))])):
         if isinstance(outcome, Exception):
@@ -296,7 +298,7 @@ def _stats_of_queue(admin: AdminCore, at: Master) -> Op[TransactionStatsAt]:
 
 
 def given_up(admin: AdminCore, *, count_max: int = 100) -> Op[list[GivenUpTransaction]]:
-    """Return the newest of those given up, of all brokers, the oldest first."""
+    """Return the newest half messages that brokers gave up, the oldest first; `resume_half` takes their ``offset_msg_id``."""
     count = min(max(count_max, 1), GIVEN_UP_MAX)
     found: list[GivenUpTransaction] = []
     for outcome in (yield from gather([_given_up(admin, master, count) for master in (yield from masters(admin))])):
@@ -357,13 +359,13 @@ def _asked(admin: AdminCore, address: str, request: Header) -> Op[bytes]:
 
 
 def end_transaction(admin: AdminCore, offset_msg_id: str, state: LocalTransactionState) -> Op[StoredMessage]:
-    """Commit or roll back the half message with a broker's id, and return it once the broker agreed.
+    """Commit or roll back by hand the half message with a broker's id; return it once the broker agreed.
 
-    Brokers of 5.x refuse a decision later than the message's own minimum age unless it answers a check: then it is told as such an
-    answer.
+    Brokers of 5.x refuse a decision later than the message's own minimum age unless it answers a check: then it is sent as such
+    an answer.
 
-    Against Apache's brokers the id must be that of the newest copy: a check writes the half message anew, and a copy that was
-    decided is not recognised, so that a second commit delivers a second time.
+    With Apache's brokers give the id of the newest copy, and decide once: a check writes the half message anew, and a copy that
+    was decided is not recognised, so that a second commit delivers a second time.
 
     Raises UsageError when the message is no half message or the state decides nothing, BrokerError, NetworkError.
     """
@@ -391,9 +393,9 @@ def _ending(half: StoredMessage, state: LocalTransactionState, *, from_check: bo
 
 
 def resume_half(admin: AdminCore, offset_msg_id: str) -> Op[None]:
-    """Have a half message that was given up checked again, from the first check on; the id is that of the given-up copy.
+    """Have a half message that was given up checked again, from the first check on.
 
-    Raises UsageError for a text that is no broker's id, BrokerError, NetworkError.
+    ``offset_msg_id`` is the broker's id of its copy in TRANS_CHECK_MAX_TIME_TOPIC. Raises UsageError, BrokerError, NetworkError.
     """
     request = ResumeCheckHalfMessage(msg_id=offset_msg_id, topic=GIVEN_UP_TOPIC)
     yield from ask(parse_offset_msg_id(offset_msg_id).address, request, b"", admin.settings.request_timeout_ms)

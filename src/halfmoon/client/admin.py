@@ -1,0 +1,167 @@
+"""Administration, on asyncio and blocking: `Operations` lists what both can do, a line for each operation of the core.
+
+A method of either takes what the operation takes behind its first parameter, and says what the operation's docstring says. Type
+checkers and editors see both.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+from halfmoon.client.anonymous import Quiet
+from halfmoon.client.blocking import Blocking
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.batches import batches
+from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letters
+from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages
+from halfmoon.client.core.admin.find import message_by_id, message_by_offset_id, messages_by_key
+from halfmoon.client.core.admin.replay import replay_dead_letter, replays
+from halfmoon.client.core.admin.resend import resend
+from halfmoon.client.core.admin.reset import consume_directly, consumer_offsets, reset_offsets
+from halfmoon.client.core.admin.trace import trace
+from halfmoon.client.core.admin.transactions import (
+    check_transaction,
+    decide_transaction,
+    end_transaction,
+    given_up,
+    pending_transactions,
+    resume_half,
+    transaction,
+    transaction_stats,
+)
+from halfmoon.client.lifecycle import values_of
+from halfmoon.client.settings import AdminSettings, settings_of
+from halfmoon.effects import Op
+from halfmoon.runtime.drivers.threads import background
+
+__all__ = ["Admin", "AdminSettings", "AsyncAdmin"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Operation(Generic[P, T]):
+    """An operation as a method: a coroutine of `AsyncAdmin`, a call of `Admin` that waits."""
+
+    def __init__(self, operation: Callable[Concatenate[AdminCore, P], Op[T]]) -> None:
+        async def awaited(self: AsyncAdmin, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await self._run(operation(self._core, *args, **kwargs))
+
+        def blocking(self: Admin, *args: P.args, **kwargs: P.kwargs) -> T:
+            client = self._client
+            return self._loop.call(client._run(operation(client._core, *args, **kwargs)))
+
+        self._awaited, self._blocking = _described(awaited, operation), _described(blocking, operation)
+
+    @overload
+    def __get__(self, client: AsyncAdmin, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, client: Admin, owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        method: Any = self._blocking if issubclass(owner, Blocking) else self._awaited
+        return method.__get__(client, owner)
+
+
+def _described(method: Any, operation: Callable[..., Any]) -> Any:
+    """Give a method the name, docstring and signature of its operation, but for what it returns: a T instead of an Op[T]."""
+    update_wrapper(method, operation)
+    returns = operation.__annotations__["return"].removeprefix("Op[").removesuffix("]")
+    method.__annotations__ = {**operation.__annotations__, "return": returns}
+    method.__signature__ = inspect.signature(operation).replace(return_annotation=returns)
+    return method
+
+
+class Operations:
+    """What administration clients can do. To add something: an operation in `halfmoon.client.core.admin`, and its line here."""
+
+    cluster = Operation(AdminCore.cluster)
+    broker_runtime_info = Operation(AdminCore.broker_runtime_info)
+    broker_config = Operation(AdminCore.broker_config)
+    update_broker_config = Operation(AdminCore.update_broker_config)
+
+    create_topic = Operation(AdminCore.create_topic)
+    delete_topic = Operation(AdminCore.delete_topic)
+    topics = Operation(AdminCore.topics)
+    topic_configs = Operation(AdminCore.topic_configs)
+    topic_route = Operation(AdminCore.topic_route)
+    topic_stats = Operation(AdminCore.topic_stats)
+    min_offset = Operation(AdminCore.min_offset)
+    max_offset = Operation(AdminCore.max_offset)
+    search_offset = Operation(AdminCore.search_offset)
+
+    groups = Operation(AdminCore.groups)
+    create_group = Operation(AdminCore.create_group)
+    delete_group = Operation(AdminCore.delete_group)
+    consumer_connections = Operation(AdminCore.consumer_connections)
+    producer_connections = Operation(AdminCore.producer_connections)
+    consumer_running_info = Operation(AdminCore.consumer_running_info)
+    consume_stats = Operation(AdminCore.consume_stats)
+    lag = Operation(AdminCore.lag)
+    reset_offsets = Operation(reset_offsets)
+    consumer_offsets = Operation(consumer_offsets)
+    consume_directly = Operation(consume_directly)
+
+    messages_by_key = Operation(messages_by_key)
+    message_by_id = Operation(message_by_id)
+    message_by_offset_id = Operation(message_by_offset_id)
+    trace = Operation(trace)
+    resend = Operation(resend)
+    delayed_messages = Operation(delayed_messages)
+    cancel_delayed = Operation(cancel_delayed)
+
+    pending_transactions = Operation(pending_transactions)
+    transaction = Operation(transaction)
+    check_transaction = Operation(check_transaction)
+    decide_transaction = Operation(decide_transaction)
+    end_transaction = Operation(end_transaction)
+    transaction_stats = Operation(transaction_stats)
+    given_up = Operation(given_up)
+    resume_half = Operation(resume_half)
+    batches = Operation(batches)
+
+    dead_letters = Operation(dead_letters)
+    dead_letter = Operation(dead_letter)
+    replays = Operation(replays)
+    replay_dead_letter = Operation(replay_dead_letter)
+
+    kv = Operation(AdminCore.kv)
+    kv_list = Operation(AdminCore.kv_list)
+    put_kv = Operation(AdminCore.put_kv)
+    delete_kv = Operation(AdminCore.delete_kv)
+
+
+class AsyncAdmin(Operations, Quiet[AdminSettings]):
+    """Looks into a cluster and changes it: topics, groups, progress, messages, brokers.
+
+    ::
+
+        async with AsyncAdmin(nameserver="127.0.0.1:9876") as admin:
+            await admin.create_topic("orders", queue_count=4)
+            print(await admin.lag("C_shop"))
+    """
+
+    def __init__(self, settings: AdminSettings | None = None, **values: Any) -> None:
+        super().__init__(settings_of(AdminSettings, {**(values_of(settings) if settings else {}), **values}))
+        self._core = AdminCore(self._instance)
+
+
+class Admin(Operations, Blocking):
+    """As `AsyncAdmin`, blocking; safe to use from many threads.
+
+    ::
+
+        with Admin(nameserver="127.0.0.1:9876") as admin:
+            admin.create_topic("orders", queue_count=4)
+            print(admin.lag("C_shop"))
+    """
+
+    _client: AsyncAdmin
+
+    def __init__(self, settings: AdminSettings | None = None, **values: Any) -> None:
+        loop = background()
+        super().__init__(loop.plain(AsyncAdmin, settings, **values), loop)
