@@ -117,11 +117,11 @@ def transactions(broker: Broker, connections: int, window: int, count: int) -> f
             for number in range(first + c * window, first + (c + 1) * window):
                 half = index.half(number)
                 assert half is not None
-                ending = EndTransaction(
+                completion = EndTransaction(
                     producer_group="P", tran_state_table_offset=number, commit_log_offset=half.physical_offset,
                     commit_or_rollback=8, msg_id=f"7F000001{number:024X}", transaction_id=f"7F000001{number:024X}",
                 )  # fmt: skip
-                frames.append(encode(request_command(ending, opaque=number, oneway=True)))
+                frames.append(encode(request_command(completion, opaque=number, oneway=True)))
             chunks.append(b"".join(frames))
         turn(chunks)
     assert index.pending_count <= connections * window * 7  # what came first in each round

@@ -5,7 +5,7 @@
 
 pub mod answers;
 pub mod batch;
-pub mod endings;
+pub mod completions;
 pub mod filtering;
 pub mod frames;
 pub mod headers;

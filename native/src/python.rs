@@ -14,7 +14,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySequ
 
 use crate::answers::{self, Form, Pulled};
 use crate::batch;
-use crate::endings;
+use crate::completions;
 use crate::filtering::{self, Area, Names, Node, Number, Room, Search, Sign, Texts};
 use crate::frames::{self, Rest};
 use crate::headers;
@@ -30,7 +30,7 @@ use crate::states;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 18;
+const INTERFACE: i64 = 19;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -312,45 +312,45 @@ impl Reader {
     }
 
     /// Take out what producers decided since the last call; None: nothing.
-    fn ended(&mut self) -> Option<Endings> {
-        let inner = self.inner.ended();
-        (!inner.is_empty()).then_some(Endings { inner })
+    fn completions(&mut self) -> Option<Completions> {
+        let inner = self.inner.completions();
+        (!inner.is_empty()).then_some(Completions { inner })
     }
 }
 
 // ---------------------------------------------------------------- transactions
 
-type Asked = endings::Asked;
-type EndingFields<'a> = (Option<Asked>, i64, &'a str, i64, i64, bool, &'a str);
+type Caller = completions::Caller;
+type CompletionFields<'a> = (Option<Caller>, i64, &'a str, i64, i64, bool, &'a str);
 
 fn missing() -> PyErr {
-    PyIndexError::new_err("there is no such ending")
+    PyIndexError::new_err("there is no such completion")
 }
 
 /// What producers decided in one turn.
 #[pyclass(module = "halfmoon_native")]
 #[derive(Default)]
-struct Endings {
-    inner: endings::Endings,
+struct Completions {
+    inner: completions::Completions,
 }
 
 #[pymethods]
-impl Endings {
+impl Completions {
     #[new]
     fn new() -> Self {
-        Endings::default()
+        Completions::default()
     }
 
     fn __len__(&self) -> usize {
         self.inner.len()
     }
 
-    /// Add one; `check`: a broker had asked for it.
+    /// Add one; `check`: it answers a check of a broker's.
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (asked, peer, group, index, place, committed, key, *, check = false))]
+    #[pyo3(signature = (caller, peer, group, index, place, committed, key, *, check = false))]
     fn add(
         &mut self,
-        asked: Option<Asked>,
+        caller: Option<Caller>,
         peer: i64,
         group: PyBackedStr,
         index: i64,
@@ -359,48 +359,48 @@ impl Endings {
         key: PyBackedStr,
         check: bool,
     ) {
-        self.inner.add(asked, peer, &group, index, place, committed, &key, check);
+        self.inner.add(caller, peer, &group, index, place, committed, &key, check);
     }
 
     /// Return one.
-    fn at(&self, number: usize) -> PyResult<EndingFields<'_>> {
-        let (one, group, key) = self.inner.at(number).ok_or_else(missing)?;
-        Ok((one.asked, one.peer, group, one.index, one.place, one.committed, key))
+    fn at(&self, number: usize) -> PyResult<CompletionFields<'_>> {
+        let (completion, group, key) = self.inner.at(number).ok_or_else(missing)?;
+        Ok((completion.caller, completion.peer, group, completion.index, completion.place, completion.committed, key))
     }
 
-    /// Those that a broker had asked for, made anew at each look.
+    /// Those that answer a check of a broker's; a new list at each access.
     #[getter]
     fn checks(&self) -> Vec<usize> {
         self.inner.checks.clone()
     }
 
-    /// Return who of these waits for an answer, and how many commits and rollbacks there are of which producer group.
-    fn told(&self, committed: Vec<usize>, rolled_back: Vec<usize>) -> PyResult<endings::Told> {
-        self.inner.told(&committed, &rolled_back).ok_or_else(missing)
+    /// Return who of these waits for a reply, and the commits and rollbacks by producer group.
+    fn tally(&self, committed: Vec<usize>, rolled_back: Vec<usize>) -> PyResult<completions::Tally> {
+        self.inner.tally(&committed, &rolled_back).ok_or_else(missing)
     }
 }
 
 type GroupFields = (String, i64, &'static str, Messages);
-type Made = (Vec<GroupFields>, Vec<Vec<usize>>, Vec<usize>, Vec<i64>, Vec<usize>);
+type Decided = (Vec<GroupFields>, Vec<Vec<usize>>, Vec<usize>, Vec<i64>, Vec<usize>);
 
-/// Pending half messages that came lately, by index.
+/// The newest pending half messages, by index.
 #[pyclass(module = "halfmoon_native")]
-struct Recent {
-    inner: endings::Recent,
+struct HalfMessageCache {
+    inner: completions::HalfMessageCache,
 }
 
 #[pymethods]
-impl Recent {
+impl HalfMessageCache {
     #[new]
     fn new(count_max: usize, bytes_max: i64) -> Self {
-        Recent { inner: endings::Recent::new(count_max, bytes_max) }
+        HalfMessageCache { inner: completions::HalfMessageCache::new(count_max, bytes_max) }
     }
 
     fn __len__(&self) -> usize {
         self.inner.len()
     }
 
-    /// Keep half messages for one queue, at indexes from `index` on, with their queue entries.
+    /// Add half messages of one queue, at indexes from `index` on, with their queue entries.
     fn add(
         &mut self,
         index: i64,
@@ -413,28 +413,28 @@ impl Recent {
         self.inner.add(index, entries, &topic, queue_id, &group, &messages.inner);
     }
 
-    /// Return one by itself, when it is here.
+    /// Return one by itself; None: it is not in the cache.
     fn get(&self, index: i64) -> Option<Messages> {
-        self.inner.get(index).and_then(|one| one.kept().next()).map(|inner| Messages { inner })
+        self.inner.get(index).and_then(|half| half.kept().next()).map(|inner| Messages { inner })
     }
 
-    /// Let those go that are here.
+    /// Remove those that are in the cache.
     fn drop(&mut self, indexes: Vec<i64>) {
         self.inner.drop(&indexes);
     }
 
-    /// Return what endings, all or the chosen ones, make of the half messages here.
-    #[pyo3(signature = (endings, chosen = None))]
-    fn decided(&self, endings: PyRef<'_, Endings>, chosen: Option<Vec<usize>>) -> PyResult<Made> {
-        let found = match chosen {
-            Some(chosen) => self.inner.decided(&endings.inner, chosen.into_iter()),
-            None => self.inner.decided(&endings.inner, 0..endings.inner.len()),
+    /// Return what completions, all or the chosen ones, decide of the half messages in the cache.
+    #[pyo3(signature = (completions, chosen = None))]
+    fn decide(&self, completions: PyRef<'_, Completions>, chosen: Option<Vec<usize>>) -> PyResult<Decided> {
+        let decided = match chosen {
+            Some(chosen) => self.inner.decide(&completions.inner, chosen.into_iter()),
+            None => self.inner.decide(&completions.inner, 0..completions.inner.len()),
         };
-        let found = found.ok_or_else(missing)?;
+        let decided = decided.ok_or_else(missing)?;
         let group =
             |(queue, inner): (std::sync::Arc<(String, i64)>, columns::Messages)| (queue.0.clone(), queue.1, "", Messages { inner });
-        let groups = found.queues.into_iter().map(group).collect();
-        Ok((groups, found.numbers, found.rolled_back, found.indexes, found.others))
+        let groups = decided.queues.into_iter().map(group).collect();
+        Ok((groups, decided.numbers, decided.rolled_back, decided.indexes, decided.others))
     }
 }
 
@@ -1097,9 +1097,10 @@ fn numbers_of<'py>(bytes: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 mod halfmoon_native {
     #[pymodule_export]
     use super::{
-        Endings, Messages, Reader, Recent, Sieve, batch_drafts, batch_items, crc32, cut, decided_rows, done_answers, encode_batch,
-        encode_properties, gather, half_properties, head_json, index_entries, prepared_rows, pull_head, put_numbers, record_keys,
-        record_rows, request_frame, row_columns, runs_of, send_answers, stored_properties, tag_hash, tag_matches, whole_records,
+        Completions, HalfMessageCache, Messages, Reader, Sieve, batch_drafts, batch_items, crc32, cut, decided_rows, done_answers,
+        encode_batch, encode_properties, gather, half_properties, head_json, index_entries, prepared_rows, pull_head, put_numbers,
+        record_keys, record_rows, request_frame, row_columns, runs_of, send_answers, stored_properties, tag_hash, tag_matches,
+        whole_records,
     };
 
     #[pymodule_export]

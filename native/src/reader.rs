@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::{BATCH_MAX, batch_items};
-use crate::endings::Endings;
+use crate::completions::Completions;
 use crate::frames::{Frame, Rest, cut};
 use crate::headers::{EndHeader, SendHeader, end_header_json, end_header_rocketmq, send_header_json, send_header_rocketmq};
 use crate::messages::{AT_ONCE, DURABLE, Messages, NO_ANSWER, Numbers, PROPERTIES_BYTES_MAX, Sender, Source};
@@ -43,7 +43,7 @@ pub struct Reader {
     batches: HashMap<Vec<u8>, (Vec<u8>, bool)>,
     groups: Vec<Group>,
     numbers: HashMap<Vec<u8>, usize>,
-    endings: Endings,
+    completions: Completions,
     key: Vec<u8>,
     text: Vec<u8>,
 }
@@ -67,7 +67,7 @@ impl Reader {
             batches: HashMap::new(),
             groups: Vec::new(),
             numbers: HashMap::new(),
-            endings: Endings::default(),
+            completions: Completions::default(),
             key: Vec::new(),
             text: Vec::new(),
         }
@@ -128,13 +128,13 @@ impl Reader {
     }
 
     /// Take out what producers decided since the last call.
-    pub fn ended(&mut self) -> Endings {
-        std::mem::take(&mut self.endings)
+    pub fn completions(&mut self) -> Completions {
+        std::mem::take(&mut self.completions)
     }
 
     fn take_frame(&mut self, peer: i64, source: &Arc<Source>, frame: &Frame) -> Option<()> {
-        if let Some(ending) = ending_of(source.data(), frame) {
-            return self.take_ending(peer, i64::from(frame.serialization), &ending);
+        if let Some(completion) = completion_of(source.data(), frame) {
+            return self.take_completion(peer, i64::from(frame.serialization), &completion);
         }
         let header = header_of(source.data(), frame)?;
         let transaction = header.sys_flag & TRANSACTION_MASK != 0;
@@ -165,13 +165,22 @@ impl Reader {
         self.take_one(source, &header, body, sender)
     }
 
-    fn take_ending(&mut self, peer: i64, serialization: i64, ending: &EndHeader<'_>) -> Option<()> {
-        if ending.flag & 1 != 0 || !matches!(ending.decision, COMMIT | ROLLBACK) {
+    fn take_completion(&mut self, peer: i64, serialization: i64, completion: &EndHeader<'_>) -> Option<()> {
+        if completion.flag & 1 != 0 || !matches!(completion.decision, COMMIT | ROLLBACK) {
             return None;
         }
-        let (group, key) = (std::str::from_utf8(&ending.group).ok()?, std::str::from_utf8(&ending.key).ok()?);
-        let asked = (ending.flag & 2 == 0).then_some((peer, ending.opaque, serialization));
-        self.endings.add(asked, peer, group, ending.index, ending.place, ending.decision == COMMIT, key, ending.check);
+        let (group, key) = (std::str::from_utf8(&completion.group).ok()?, std::str::from_utf8(&completion.key).ok()?);
+        let caller = (completion.flag & 2 == 0).then_some((peer, completion.opaque, serialization));
+        self.completions.add(
+            caller,
+            peer,
+            group,
+            completion.index,
+            completion.place,
+            completion.decision == COMMIT,
+            key,
+            completion.check,
+        );
         Some(())
     }
 
@@ -259,7 +268,7 @@ fn header_of<'a>(data: &'a [u8], frame: &Frame) -> Option<SendHeader<'a>> {
     }
 }
 
-fn ending_of<'a>(data: &'a [u8], frame: &Frame) -> Option<EndHeader<'a>> {
+fn completion_of<'a>(data: &'a [u8], frame: &Frame) -> Option<EndHeader<'a>> {
     let header = data.get(frame.start..frame.body)?;
     match frame.serialization {
         0 if header.starts_with(b"{\"code\":37,") => end_header_json(header),

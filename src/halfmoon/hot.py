@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.columns import INTERFACE
 from halfmoon.columns.batch import BATCH_MAX, ITEM_BYTES_MIN, Draft
-from halfmoon.columns.endings import EndingFields, Found
+from halfmoon.columns.completions import CompletionFields, Decided
 from halfmoon.columns.frames import Frame
 from halfmoon.columns.headers import PullHeader, pull_header_json
 from halfmoon.columns.keys import INDEX_ENTRY, KEY, index_hash, keys_of, property_of
@@ -55,18 +55,18 @@ __all__ = [
     "STATE",
     "STORE_V6",
     "UNIT",
+    "CompletionFields",
+    "Completions",
+    "Decided",
     "Draft",
-    "EndingFields",
-    "Endings",
-    "Found",
     "Frame",
     "Group",
+    "HalfMessageCache",
     "Head",
     "Messages",
     "Parts",
     "PullHeader",
     "Reader",
-    "Recent",
     "Sieve",
     "batch_drafts",
     "batch_items",
@@ -125,7 +125,7 @@ NATIVE: str | None = None if _found is None else _found.VERSION
 if TYPE_CHECKING or _found is None:
     from halfmoon.columns.answers import done_answers, pull_head, send_answers
     from halfmoon.columns.batch import batch_drafts, batch_items, encode_batch
-    from halfmoon.columns.endings import Endings, Recent
+    from halfmoon.columns.completions import Completions, HalfMessageCache
     from halfmoon.columns.filtering import Sieve, tag_matches
     from halfmoon.columns.frames import cut
     from halfmoon.columns.keys import index_entries, put_numbers, record_keys
@@ -138,7 +138,7 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.states import decided_rows, prepared_rows, runs_of
 else:
     Messages, Reader, Sieve = _found.Messages, _found.Reader, _found.Sieve
-    Endings, Recent = _found.Endings, _found.Recent
+    Completions, HalfMessageCache = _found.Completions, _found.HalfMessageCache
     decided_rows, prepared_rows, runs_of = _found.decided_rows, _found.prepared_rows, _found.runs_of
     row_columns, tag_matches = _found.row_columns, _found.tag_matches
     batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut

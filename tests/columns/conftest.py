@@ -11,7 +11,7 @@ from halfmoon import columns
 from halfmoon.columns import (
     answers,
     batch,
-    endings,
+    completions,
     filtering,
     frames,
     keys,
@@ -48,7 +48,7 @@ class Twin:
 
 
 PYTHON = Twin(
-    "python", reading, messages, batch, frames, properties, record, keys, requests, answers, filtering, rows, endings, states
+    "python", reading, messages, batch, frames, properties, record, keys, requests, answers, filtering, rows, completions, states
 )
 
 

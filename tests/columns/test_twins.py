@@ -287,14 +287,14 @@ def test_received_bytes_become_the_same_columns_the_same_log_and_the_same_answer
     for (topic, queue, _, ours), (_, _, _, theirs) in zip(*groups):
         stored_alike(data.draw, topic, queue, ours, theirs)
     assert read[0].take() == read[1].take() == []
-    ended = [rows_of(reader.ended()) for reader in read]
+    ended = [rows_of(reader.completions()) for reader in read]
     assert ended[1] == ended[0]
-    event(f"{min(2, len(ended[0][0]))} or more endings")
-    assert read[0].ended() is read[1].ended() is None
+    event(f"{min(2, len(ended[0][0]))} or more completions")
+    assert read[0].completions() is read[1].completions() is None
 
 
-def rows_of(endings):
-    return ([], []) if endings is None else ([endings.at(number) for number in range(len(endings))], endings.checks)
+def rows_of(completions):
+    return ([], []) if completions is None else ([completions.at(number) for number in range(len(completions))], completions.checks)
 
 
 # ---------------------------------------------------------------- transactions
@@ -305,7 +305,7 @@ small = st.integers(-1, 6)
 @given(st.data())
 def test_half_messages_are_kept_and_decided_alike(twins, data):
     bounds = data.draw(st.tuples(small.map(abs), st.integers(-1, 300)))
-    kept, index = [twin.Recent(*bounds) for twin in twins], -1
+    kept, index = [twin.HalfMessageCache(*bounds) for twin in twins], -1
     for _ in range(data.draw(st.integers(0, 4))):
         entries = b"".join([ENTRY.pack(100 * data.draw(small), data.draw(st.integers(-5, 90)), 7) for _ in range(data.draw(small))])
         made = [(b"%d" % number, b"", 0, 4, 1, HOSTS[0], 0, 0, 0) for number in range(data.draw(st.integers(0, 5)))]
@@ -318,21 +318,21 @@ def test_half_messages_are_kept_and_decided_alike(twins, data):
             recent.drop(gone)
         here = [[None if (one := recent.get(at)) is None else one.drafts for at in range(-1, 15)] for recent in kept]
         assert (len(kept[1]), here[1]) == (len(kept[0]), here[0])
-    asked = st.none() | st.tuples(small, small, st.sampled_from([0, 1]))
-    ending = st.tuples(
-        asked, small, st.sampled_from(["g", "\xe9"]), small, small.map(lambda at: 100 * at), st.booleans(), st.text()
+    caller = st.none() | st.tuples(small, small, st.sampled_from([0, 1]))
+    completion = st.tuples(
+        caller, small, st.sampled_from(["g", "\xe9"]), small, small.map(lambda at: 100 * at), st.booleans(), st.text()
     )
-    rows = data.draw(st.lists(st.tuples(ending, st.booleans()), max_size=9))
-    endings = [twin.Endings() for twin in twins]
-    for one in endings:
+    rows = data.draw(st.lists(st.tuples(completion, st.booleans()), max_size=9))
+    completions = [twin.Completions() for twin in twins]
+    for one in completions:
         for row, check in rows:
             one.add(*row, check=check)
-    assert rows_of(endings[1]) == rows_of(endings[0])
+    assert rows_of(completions[1]) == rows_of(completions[0])
     chosen = data.draw(st.none() | st.lists(st.sampled_from(range(len(rows))), max_size=9) if rows else st.none())
-    found = [recent.decided(one, chosen) for recent, one in zip(kept, endings)]
+    found = [recent.decide(one, chosen) for recent, one in zip(kept, completions)]
     assert found[1][1:] == found[0][1:]
     assert drafts_of(found[1][0]) == drafts_of(found[0][0])
-    told = [one.told([number for numbers in found[0][1] for number in numbers], found[0][2]) for one in endings]
+    told = [one.tally([number for numbers in found[0][1] for number in numbers], found[0][2]) for one in completions]
     assert told[1] == told[0]
 
 
@@ -495,6 +495,6 @@ def test_truths_in_other_forms_are_read_alike(twins, header, truth):
     found = []
     for twin in twins:
         reader = reader_of(twin)
-        found.append((reader.read(1, HOSTS[0], frame), drafts_of(reader.take()), rows_of(reader.ended())))
+        found.append((reader.read(1, HOSTS[0], frame), drafts_of(reader.take()), rows_of(reader.completions())))
 
     assert found[1] == found[0]

@@ -42,12 +42,12 @@ def repeating(*arguments: Any) -> Any:
     decisions = broker.transactions.decisions
     judged = decisions._judged
 
-    def judge(ending: Any, now: int) -> Any:
-        half = broker.transactions.index.half(ending.index)
-        if half is not None and half.state is State.COMMITTED and ending.committed:
+    def judge(completion: Any, now: int) -> Any:
+        half = broker.transactions.index.half(completion.index)
+        if half is not None and half.state is State.COMMITTED and completion.committed:
             message = half_message(whole_record(broker.store.record(half.physical_offset)))
             broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._now)
-        return judged(ending, now)
+        return judged(completion, now)
 
     decisions._judged = judge  # type: ignore[method-assign]
     return broker
@@ -59,12 +59,12 @@ def turning(*arguments: Any) -> Any:
     decisions = broker.transactions.decisions
     judged = decisions._judged
 
-    def judge(ending: Any, now: int) -> Any:
-        half = broker.transactions.index.half(ending.index)
-        if half is not None and half.state is State.ROLLED_BACK and ending.committed:
+    def judge(completion: Any, now: int) -> Any:
+        half = broker.transactions.index.half(completion.index)
+        if half is not None and half.state is State.ROLLED_BACK and completion.committed:
             message = half_message(whole_record(broker.store.record(half.physical_offset)))
             broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._now)
-        return judged(ending, now)
+        return judged(completion, now)
 
     decisions._judged = judge  # type: ignore[method-assign]
     return broker

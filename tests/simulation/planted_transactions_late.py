@@ -14,8 +14,8 @@ def deaf(*arguments: Any) -> Any:
     broker = Broker(*arguments)
     decisions = broker.transactions.decisions
     checked = decisions._checked
-    decisions._checked = lambda ending, answer: checked(  # type: ignore[method-assign]
-        ending, Answer.UNKNOWN if answer is Answer.OPEN else answer
+    decisions._checked = lambda completion, answer: checked(  # type: ignore[method-assign]
+        completion, Answer.UNKNOWN if answer is Answer.OPEN else answer
     )
     return broker
 
@@ -76,7 +76,7 @@ def obliging(*arguments: Any) -> Any:
     """A broker that agrees to a late commit and stores nothing."""
     broker = Broker(*arguments)
     decisions = broker.transactions.decisions
-    decisions._end_late = lambda ending, copy, now: None  # type: ignore[method-assign]
+    decisions._end_late = lambda completion, copy, now: None  # type: ignore[method-assign]
     return broker
 
 

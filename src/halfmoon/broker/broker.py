@@ -42,7 +42,7 @@ from halfmoon.broker.topics import Topics
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import BadHeader, ResponseCode, ServiceNotAvailable
-from halfmoon.hot import NATIVE, Endings, Frame, pull_header_json
+from halfmoon.hot import NATIVE, Completions, Frame, pull_header_json
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
@@ -88,7 +88,7 @@ class Broker:
         self._starts: list[CoreEffect] = []
         self._rest: tuple[list[tuple[Peer, bytes, Frame]], list[tuple[Peer, bytes, Frame]]] = [], []
         """Requests of this turn, and pulls, that wait until its senders are answered."""
-        self._endings: list[Endings] = []
+        self._completions: list[Completions] = []
         """Its decisions, which wait for the same."""
         self.holds = Holds(settings.holds_max)
         self.sends = Sends(context)
@@ -166,15 +166,15 @@ class Broker:
                 else:
                     plain.append((peer, data, frame))
         self.gate.turn(now)
-        if (endings := self.gate.reader.ended()) is not None:
-            self._endings.append(endings)
-        if self.peers.touched and not self.peers.wrong and (self._endings or plain or pulls):
+        if (completions := self.gate.reader.completions()) is not None:
+            self._completions.append(completions)
+        if self.peers.touched and not self.peers.wrong and (self._completions or plain or pulls):
             return True
         self._rest = [], []
         if plain or pulls or self.holds.count or self._notes_arrivals:
             self.pulls.turn(now)
-        while self._endings:
-            self.transactions.decisions.settle(self._endings.pop(0), now)
+        while self._completions:
+            self.transactions.decisions.settle(self._completions.pop(0), now)
         if self.batches.doubt.answers:
             self.batches.turn(now)
         for peer, data, frame in plain:

@@ -7,7 +7,7 @@ else is given back as frames, for the general decoder.
 from __future__ import annotations
 
 from halfmoon.columns.batch import batch_drafts
-from halfmoon.columns.endings import Endings
+from halfmoon.columns.completions import Completions
 from halfmoon.columns.frames import Frame, cut
 from halfmoon.columns.headers import (
     EndFields,
@@ -38,7 +38,7 @@ class Reader:
         self._open_halves: dict[tuple[str, int], bytes] = {}
         self._batches: dict[bytes, tuple[bytes, bool]] = {}
         self._groups: dict[tuple[str, int, str], Messages] = {}
-        self._endings = Endings()
+        self._completions = Completions()
 
     def open(self, topic: str, queue_id: int) -> None:
         """Take the ordinary sends to a queue from now on."""
@@ -80,19 +80,19 @@ class Reader:
         properties_max = PROPERTIES_BYTES_MAX - len(cluster)
         for frame in frames:
             serialization, start, body, end = frame
-            header = ending = None
+            header = completion = None
             if serialization == 0:
                 if data.startswith(_SENDS_JSON, start):
                     header = send_header_json(data[start:body])
                 elif data.startswith(_END_JSON, start):
-                    ending = end_header_json(data[start:body])
+                    completion = end_header_json(data[start:body])
             elif serialization == 1 and body - start > 21:
                 if data.startswith(_SENDS_ROCKETMQ, start):
                     header = send_header_rocketmq(data, start, body)
                 elif data.startswith(_END_ROCKETMQ, start):
-                    ending = end_header_rocketmq(data, start, body)
+                    completion = end_header_rocketmq(data, start, body)
             if header is None:
-                if ending is None or not self._take_ending(peer, serialization, ending):
+                if completion is None or not self._take_completion(peer, serialization, completion):
                     others.append(frame)
                 continue
             opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
@@ -115,13 +115,13 @@ class Reader:
             messages.senders.append((peer, opaque, serialization, DURABLE if wait else AT_ONCE, 1))
         return others, used, wanted, wrong
 
-    def _take_ending(self, peer: int, serialization: int, ending: EndFields) -> bool:
+    def _take_completion(self, peer: int, serialization: int, completion: EndFields) -> bool:
         """Take what a producer decided; return whether it decided anything."""
-        opaque, flag, group, index, place, decision, key, check = ending
+        opaque, flag, group, index, place, decision, key, check = completion
         if flag & 1 or decision not in (_COMMIT, _ROLLBACK):
             return False
-        asked = None if flag & 2 else (peer, opaque, serialization)
-        self._endings.add(asked, peer, group, index, place, decision == _COMMIT, key, check=check)
+        caller = None if flag & 2 else (peer, opaque, serialization)
+        self._completions.add(caller, peer, group, index, place, decision == _COMMIT, key, check=check)
         return True
 
     def _take(self, peer: int, host: bytes, serialization: int, header: SendHeader, body: bytes) -> bool:
@@ -168,9 +168,9 @@ class Reader:
         groups, self._groups = self._groups, {}
         return [(*key, messages) for key, messages in groups.items()]
 
-    def ended(self) -> Endings | None:
+    def completions(self) -> Completions | None:
         """Take out what producers decided since the last call; None: nothing."""
-        if not self._endings.rows:
+        if not self._completions.rows:
             return None
-        taken, self._endings = self._endings, Endings()
+        taken, self._completions = self._completions, Completions()
         return taken

@@ -91,7 +91,7 @@ def test_a_commit_that_comes_after_giving_up_is_delivered_once_and_operators_see
     if between:
         between(talk)
     assert end(talk, sent, COMMIT).code == 0
-    assert "was given up and is committed after all" in caplog.text
+    assert "had expired and is now committed" in caplog.text
     assert counters(talk)["late_commits"] == 1
     for _ in range(2):
         if between:

@@ -1,13 +1,13 @@
-"""Second phase: what producers decide about their half messages (END_TRANSACTION, 37), and what the log is told of it.
+"""Second phase: producers decide about their half messages (END_TRANSACTION, 37), and the log records it.
 
 A commit stores the visible message in its real queue first and then an op record; a rollback stores the op record only. All
-decisions of a turn are stored a real queue at a time, and their op records together. Which half messages are decided, and how,
-says the transaction index; nothing here looks at a clock.
+decisions of a turn are stored a real queue at a time, and their op records together. The transaction index says which half messages
+are decided, and how. Nothing here reads a clock.
 
 Follows EndTransactionProcessor and TransactionalMessageBridge (RocketMQ 4.9.8).
-Differs: a decision is remembered: its repeat is answered as the first and writes nothing, one that contradicts it is refused and
-counted. One that comes for what was given up is honoured (`broker.transactions.late_decisions`). A producer that asked is answered
-also when it says that it does not know. The record must be a half message, and whole.
+Differs: a decision is remembered: a repeat gets the answer of the first and writes nothing, one that contradicts it is refused and
+counted. A commit of an expired half message is honoured (`broker.transactions.late_decisions`). A producer that waits for a reply
+gets one also when it does not know the outcome. The record must be a half message, and whole.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from halfmoon.broker.transactions.half import PRODUCER_GROUP
 from halfmoon.broker.transactions.half_record import HalfMessage, committed, half_message
 from halfmoon.broker.transactions.late_decisions import Copy, Late, rollback_op
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import ENTRY, ENTRY_BYTES, Endings, Found, Group, Messages, Parts, Recent, done_answers, tag_hash
+from halfmoon.hot import ENTRY, ENTRY_BYTES, Completions, Decided, Group, HalfMessageCache, Messages, Parts, done_answers, tag_hash
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
@@ -46,29 +46,29 @@ from halfmoon.wire.headers.transaction import EndTransaction
 log = logging.getLogger("halfmoon.broker.transactions")
 
 NO_HALF = "Find prepared transaction message failed"
-Asked = tuple[int, int, int]
-"""connection, opaque, serialisation"""
+Caller = tuple[int, int, int]
+"""connection, opaque, serialization"""
 
 _DECISIONS = (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 _OP_TAG = tag_hash(b"d")
 OPS_AT_ONCE = 256
-"""Op records that are owed and written in one turn."""
+"""Owed op records that one turn writes."""
 _READABLE_MAX = 65_536
 
 
 class Answer(IntEnum):
-    """What came back on a check, as the transaction index keeps it."""
+    """The answer to a check, as the transaction index keeps it."""
 
     NONE = 0
     UNKNOWN = 1
     COMMIT = 2
     ROLLBACK = 3
     OPEN = 4
-    """The transaction is known to its producer and not over: the checks until now do not count."""
+    """The producer knows the transaction, and it is still open: the checks until now do not count."""
 
 
 class Counters(msgspec.Struct):
-    """What happened since the start."""
+    """Events since the start."""
 
     commits: int = 0
     rollbacks: int = 0
@@ -82,167 +82,170 @@ class Counters(msgspec.Struct):
     late_rollbacks: int = 0
 
 
-class Ending(msgspec.Struct, gc=False):
-    """What one producer, or an operator, decided. ``asked`` None: nobody waits for an answer."""
+class Completion(msgspec.Struct, gc=False):
+    """What one producer, or an operator, decided. ``caller`` None: nobody waits for a reply."""
 
-    asked: Asked | None
+    caller: Caller | None
     peer: int
     group: str
     index: int
     physical_offset: int
     committed: bool
     key: str = ""
-    """The message's id, as the request has it."""
+    """The message id in the request."""
 
 
 class Decisions:
     """The service of the second phase."""
 
     def __init__(
-        self, context: Context, index: TransactionIndex, recent: Recent, sends: Sends, late: Late, warn: Callable[..., None]
-    ) -> None:
+        self, context: Context, index: TransactionIndex, cache: HalfMessageCache, sends: Sends, late: Late,
+        warn: Callable[..., None],
+    ) -> None:  # fmt: skip
         self._store, self._topics, self._stats, self._peers = context.store, context.topics, context.stats, context.peers
         self._durable, self._host = context.durable, context.host
-        self._index, self._recent, self._sends, self._late, self._warn = index, recent, sends, late, warn
+        self._index, self._cache, self._sends, self._late, self._warn = index, cache, sends, late, warn
         self.counters = Counters()
         self._readable: set[tuple[str, int]] = set()
-        """Queues that consumers see, as long as topics are what they were."""
+        """Queues that consumers see; valid until topics change (`_epoch`)."""
         self._epoch = -1
         self.owed_ops: dict[int, int] = dict.fromkeys(index.unfinished, -1)
-        """Indexes of commits whose op record is not written yet and where their visible record lies; -1: a start found them."""
+        """Commits whose op record is not written yet: index, and physical offset of the visible record; -1: found by a start."""
 
     # ------------------------------------------------------------ a turn
 
-    def settle(self, endings: Endings, now: int) -> None:
+    def settle(self, completions: Completions, now: int) -> None:
         """Carry out what producers decided.
 
-        What is about half messages that are not in memory, or the second about one, is looked at after the others are decided.
+        Completions of half messages that are not in the cache, and second ones of the same, follow once the others are decided.
         """
-        for number in endings.checks:
-            ending = Ending(*endings.at(number))
-            self._checked(ending, Answer.COMMIT if ending.committed else Answer.ROLLBACK)
-        while len(endings):
-            again = Endings()
-            decided: dict[int, tuple[Ending, HalfMessage]] = {}
-            for number in self._decide(self._recent, endings, now):
-                ending = Ending(*endings.at(number))
-                judged = ending if ending.index in decided else self._judged(ending, now)
-                if isinstance(judged, Ending):
+        for number in completions.checks:
+            completion = Completion(*completions.at(number))
+            self._checked(completion, Answer.COMMIT if completion.committed else Answer.ROLLBACK)
+        while len(completions):
+            again = Completions()
+            decided: dict[int, tuple[Completion, HalfMessage]] = {}
+            for number in self._decide(self._cache, completions, now):
+                completion = Completion(*completions.at(number))
+                judged = completion if completion.index in decided else self._judged(completion, now)
+                if isinstance(judged, Completion):
                     again.add(*astuple(judged))
                 elif judged is not None:
-                    decided[ending.index] = ending, judged
+                    decided[completion.index] = completion, judged
             if decided:
                 self.decide(decided.values(), now)
-            endings = again
+            completions = again
 
     def end(self, request: Request) -> None:
-        """Take one request that was decoded by itself (37)."""
-        self._enter(request, request.header(EndTransaction))
-
-    def _enter(self, request: Request, header: EndTransaction) -> None:
-        command, group, index = request.command, header.producer_group, header.tran_state_table_offset
-        asked = None if command.is_oneway else (request.peer.number, command.opaque, command.serialization)
+        """Handle one request that was decoded by itself (37)."""
+        command, header = request.command, request.header(EndTransaction)
+        group, index = header.producer_group, header.tran_state_table_offset
+        caller = None if command.is_oneway else (request.peer.number, command.opaque, command.serialization)
         decision = header.commit_or_rollback
-        ending = Ending(
-            asked, request.peer.number, group, index, header.commit_log_offset, decision == TRANSACTION_COMMIT, header.msg_id
+        completion = Completion(
+            caller, request.peer.number, group, index, header.commit_log_offset, decision == TRANSACTION_COMMIT, header.msg_id
         )
         if header.from_transaction_check:
             undecided = Answer.OPEN if header.still_open else Answer.UNKNOWN
             self._checked(
-                ending, {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
+                completion, {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
             )
         if decision in _DECISIONS:
-            endings = Endings()
-            endings.add(*astuple(ending))
-            self.settle(endings, request.now)
+            completions = Completions()
+            completions.add(*astuple(completion))
+            self.settle(completions, request.now)
             return
         self.counters.unknown += 1
         if command.remark and not header.still_open:
             remote, remark = request.peer.remote, command.remark
             self._warn("%s does not know about half message %d of %.255r: %.500r", remote, index, group, remark)
-        self._succeed([] if asked is None else [asked])
+        self._succeed([] if caller is None else [caller])
 
-    def _checked(self, ending: Ending, answer: Answer) -> None:
-        """Note what was answered to the last check: the first answer to it, and from a producer of its group."""
-        half = self._index.half(ending.index)
-        if half is None or half.state != State.PREPARED or half.physical_offset != ending.physical_offset:
+    def _checked(self, completion: Completion, answer: Answer) -> None:
+        """Record the answer to the last check: only the first one, and only from a producer of its group."""
+        half = self._index.half(completion.index)
+        if half is None or half.state != State.PREPARED or half.physical_offset != completion.physical_offset:
             return
-        if half.group_hash != tag_hash(ending.group.encode()):
+        if half.group_hash != tag_hash(completion.group.encode()):
             return
-        history = self._index.checks(ending.index).history
+        history = self._index.checks(completion.index).history
         if history and history[-1].answer == Answer.NONE:
-            self._index.answered(ending.index, int(answer), pardons=answer is Answer.OPEN)
+            self._index.answered(completion.index, int(answer), pardons=answer is Answer.OPEN)
             self.counters.checks_answered += 1
             self.counters.still_open += answer is Answer.OPEN
 
     # ------------------------------------------------------------ judging
 
-    def _judged(self, ending: Ending, now: int) -> HalfMessage | Ending | None:
-        """Return the half message that an ending decides, or the ending as it is about the half message that this one was resumed
-        as; None when it was answered: refused, a repeat, or late."""
+    def _judged(self, completion: Completion, now: int) -> HalfMessage | Completion | None:
+        """Return the half message that a completion decides. Of one that was resumed: the same completion of its successor.
+
+        None: it was answered here, being refused, a repeat, or late.
+        """
         try:
-            if (gone := self._given_up(ending, now)) is not None:
-                return gone or None
-            found = half_message(self._half(ending))
-            half = self._index.half(ending.index)
-            state = State.NONE if half is None or half.physical_offset != ending.physical_offset else State(half.state)
+            if (outcome := self._expired(completion, now)) is not None:
+                return outcome or None
+            decided = half_message(self._half(completion))
+            half = self._index.half(completion.index)
+            state = State.NONE if half is None or half.physical_offset != completion.physical_offset else State(half.state)
             if state == State.PREPARED:
-                return found
+                return decided
             if state == State.NONE:
-                raise BrokerError(f"half message {ending.index} was settled by another broker")
-            if (state == State.COMMITTED) == ending.committed:
+                raise BrokerError(f"half message {completion.index} was settled by another broker")
+            if (state == State.COMMITTED) == completion.committed:
                 self.counters.repeats += 1
-                self._succeed([] if ending.asked is None else [ending.asked])
+                self._succeed([] if completion.caller is None else [completion.caller])
                 return None
-            self._contradicted(ending)
+            self._contradicted(completion)
         except BrokerError as exc:
             self.counters.refused += 1
-            self._warn("%s (%.255r) ends half message %d: %s", self._remote(ending), ending.group, ending.index, exc.remark)
-            self._refuse(ending.asked, exc)
+            remote, group = self._remote(completion), completion.group
+            self._warn("%s (%.255r) decides half message %d: refused: %s", remote, group, completion.index, exc.remark)
+            self._refuse(completion.caller, exc)
         except Exception as exc:
-            self._refuse(ending.asked, refusal_of(exc, f"the end of half message {ending.index}"))
+            self._refuse(completion.caller, refusal_of(exc, f"the decision about half message {completion.index}"))
         return None
 
-    def _contradicted(self, ending: Ending) -> None:
+    def _contradicted(self, completion: Completion) -> None:
         self.counters.contradictions += 1
-        said, was = ("commits", "rolled back") if ending.committed else ("rolls back", "committed")
-        self._warn("%s (%s) %s half message %d, which was %s: refused", self._remote(ending), ending.group, said, ending.index, was)
-        self._stats.add("TRANSACTION_CONTRADICTIONS", ending.group, 1)
-        self._refuse(ending.asked, BrokerError(f"the transaction was {was} already"))
+        verb, was = ("commits", "rolled back") if completion.committed else ("rolls back", "committed")
+        remote, group, index = self._remote(completion), completion.group, completion.index
+        self._warn("%s (%s) %s half message %d, which was %s: refused", remote, group, verb, index, was)
+        self._stats.add("TRANSACTION_CONTRADICTIONS", completion.group, 1)
+        self._refuse(completion.caller, BrokerError(f"the transaction was {was} already"))
 
-    def _given_up(self, ending: Ending, now: int) -> Ending | Literal[False] | None:
-        """Carry out an ending that came after its half message was given up, and answer it: False.
+    def _expired(self, completion: Completion, now: int) -> Completion | Literal[False] | None:
+        """Carry out a completion of an expired half message, and answer it: False.
 
-        Returns the ending about what the half message was resumed as, where it was; None: it was not given up, or nobody can tell.
+        Of one that was resumed: return the same completion of its successor. None: it did not expire, or nobody can tell.
         """
-        half = self._index.half(ending.index)
-        if half is not None and half.physical_offset == ending.physical_offset and half.state != State.ROLLED_BACK:
+        half = self._index.half(completion.index)
+        if half is not None and half.physical_offset == completion.physical_offset and half.state != State.ROLLED_BACK:
             return None
-        copy = self._late.copy_of(ending.key, ending.group, ending.physical_offset)
+        copy = self._late.copy_of(completion.key, completion.group, completion.physical_offset)
         if copy is None:
             return None
         if (successor := self._late.successor(copy)) is not None:
             index, place = successor
-            return structs.replace(ending, index=index, physical_offset=place)
+            return structs.replace(completion, index=index, physical_offset=place)
         was = self._late.committed(copy)
         if was is None:
-            self._end_late(ending, copy, now)
-        elif was == ending.committed:
+            self._end_late(completion, copy, now)
+        elif was == completion.committed:
             self.counters.repeats += 1
         else:
-            self._contradicted(ending)
+            self._contradicted(completion)
             return False
-        self._succeed([] if ending.asked is None else [ending.asked])
+        self._succeed([] if completion.caller is None else [completion.caller])
         return False
 
-    def _end_late(self, ending: Ending, copy: Copy, now: int) -> None:
-        """Store what a late ending asks for. Raises BrokerError when the store takes nothing."""
+    def _end_late(self, completion: Completion, copy: Copy, now: int) -> None:
+        """Store what a late completion decides. Raises BrokerError when the store takes nothing."""
         self._late.check_room()
-        if ending.committed:
+        if completion.committed:
             parts = self._late.half_of(copy)
             half = None if parts is None else half_message(parts)
             if half is None or not half.topic:
-                raise BrokerError("the half message was given up, and its copy is gone or does not say where it belongs")
+                raise BrokerError("the half message expired, and its copy is gone or names no topic and queue")
             self._make_readable(half.topic, half.queue_id, now)
             self._sends.append(half.topic, half.queue_id, committed([half]), now)
             self.counters.commits += 1
@@ -251,16 +254,17 @@ class Decisions:
             self._sends.append(OP_TOPIC, 0, [rollback_op(copy, self._host, now)], now)
             self.counters.rollbacks += 1
             self.counters.late_rollbacks += 1
-        self._late.ended(copy.half_place, committed=ending.committed)
-        self._stats.add("TRANSACTION_COMMITS" if ending.committed else "TRANSACTION_ROLLBACKS", ending.group, 1)
+        self._late.ended(copy.half_place, committed=completion.committed)
+        self._stats.add("TRANSACTION_COMMITS" if completion.committed else "TRANSACTION_ROLLBACKS", completion.group, 1)
+        outcome = "committed" if completion.committed else "rolled back"
         log.warning(
-            "half message %d (%s, group %s) was given up and is %s after all: %s says so",
-            ending.index, ending.key, ending.group, "committed" if ending.committed else "rolled back", self._remote(ending),
+            "half message %d (%s, group %s) had expired and is now %s by %s",
+            completion.index, completion.key, completion.group, outcome, self._remote(completion),
         )  # fmt: skip
 
-    def _half(self, ending: Ending) -> Parts:
-        """Return the record that an ending names. Raises BrokerError 1 with the original's texts when they do not fit."""
-        record = self._store.record(ending.physical_offset) if ending.physical_offset >= 0 else None
+    def _half(self, completion: Completion) -> Parts:
+        """Return the record that a completion names. Raises BrokerError 1 with the original's texts when they do not match."""
+        record = self._store.record(completion.physical_offset) if completion.physical_offset >= 0 else None
         if record is None:
             raise BrokerError(NO_HALF)
         try:
@@ -270,166 +274,167 @@ class Decisions:
         if parts.topic != HALF_TOPIC:
             raise BrokerError(NO_HALF)
         group = wire_properties.value_of(parts.properties, PRODUCER_GROUP.encode())
-        if group is None or group != ending.group.encode():
+        if group is None or group != completion.group.encode():
             raise BrokerError("The producer group wrong")
-        if parts.queue_offset != ending.index:
+        if parts.queue_offset != completion.index:
             raise BrokerError("The transaction state table offset wrong")
-        if parts.physical_offset != ending.physical_offset:
+        if parts.physical_offset != completion.physical_offset:
             raise BrokerError("The commit log offset wrong")
         return parts
 
     # ------------------------------------------------------------ deciding
 
-    def decide(self, decided: Iterable[tuple[Ending, HalfMessage]], now: int, *, by: bytes = b"") -> None:
-        """Carry out decisions about half messages that the log has, each named once; whoever asked is answered.
+    def decide(self, decided: Iterable[tuple[Completion, HalfMessage]], now: int, *, by: bytes = b"") -> None:
+        """Carry out decisions about half messages that the log has, each at most once, and answer the callers.
 
-        ``by`` is a property ``name 0x01 value`` for the op records: who decided, when it was not the producer.
+        ``by`` is a property ``name 0x01 value`` for the op records: who decided, if it was not the producer.
         """
         decided = list(decided)
-        endings, halves = Endings(), Recent(len(decided), 0)
-        for ending, half in decided:
-            endings.add(*astuple(ending))
+        completions, halves = Completions(), HalfMessageCache(len(decided), 0)
+        for completion, half in decided:
+            completions.add(*astuple(completion))
             entry = ENTRY.pack(half.physical_offset, 0, 0)
-            halves.add(ending.index, entry, half.topic, half.queue_id, half.group, half.message)
-        self._decide(halves, endings, now, by)
+            halves.add(completion.index, entry, half.topic, half.queue_id, half.group, half.message)
+        self._decide(halves, completions, now, by)
 
-    def give_up(self, index: int, now: int) -> None:
+    def expire(self, index: int, now: int) -> None:
         """Roll back a half message that nobody decided."""
-        endings = Endings()
-        endings.add(None, -1, "", index, -1, False, "")
-        self._write(Recent(0, 0), endings, ([], [], [0], [index], []), now, b"")
+        completions = Completions()
+        completions.add(None, -1, "", index, -1, False, "")
+        self._write(HalfMessageCache(0, 0), completions, ([], [], [0], [index], []), now, b"")
 
-    def _decide(self, halves: Recent, endings: Endings, now: int, by: bytes = b"") -> list[int]:
-        """Decide these half messages as endings say; return the endings about others."""
-        found = halves.decided(endings)
-        others = found[4]
+    def _decide(self, halves: HalfMessageCache, completions: Completions, now: int, by: bytes = b"") -> list[int]:
+        """Decide these half messages as completions say; return the completions of others."""
+        decided = halves.decide(completions)
+        others = decided[4]
         try:
-            while found[3]:
-                found = halves.decided(endings, self._write(halves, endings, found, now, by))
-        except Exception as exc:  # our own mistake: these stay as they are and are asked about, others do not feel it
-            log.exception("%d decisions failed", len(found[3]))
-            self._fail(endings, _numbers(found), BrokerError(f"{type(exc).__name__}: {exc}"))
+            while decided[3]:
+                decided = halves.decide(completions, self._write(halves, completions, decided, now, by))
+        except Exception as exc:  # our own mistake: these stay pending and will be checked, no others are affected
+            log.exception("%d decisions failed", len(decided[3]))
+            self._fail(completions, _numbers(decided), BrokerError(f"{type(exc).__name__}: {exc}"))
         return others
 
-    def _write(self, halves: Recent, endings: Endings, found: Found, now: int, by: bytes) -> list[int]:
-        """Store visible records a queue at a time, and behind them all op records, with one write to the log. Return what is to be
-        tried again, since something before it could not be stored.
+    def _write(self, halves: HalfMessageCache, completions: Completions, decided: Decided, now: int, by: bytes) -> list[int]:
+        """Store visible records a queue at a time, and behind them all op records, with one write to the log.
+
+        Return the completions to try again, because something before them could not be stored.
         """
-        groups, numbers, rolled_back, indexes, _ = found
-        if len(indexes) > self._index.room and not self._room(endings, found):
+        groups, numbers, rolled_back, indexes, _ = decided
+        if len(indexes) > self._index.room and not self._room(completions, decided):
             return []
         if self._epoch != self._topics.epoch or not self._readable.issuperset(map(_QUEUE, groups)):
-            readable = self._made_readable(endings, found, now)
+            readable = self._made_readable(completions, decided, now)
             if len(readable) < len(groups):
                 return [number for place in readable for number in numbers[place]] + rolled_back
+        # In order, so that no op record lies before its visible record: a crash between the two leaves a commit for the next start
+        # to finish, never a settled half message whose message is lost.
         ops: Group = (OP_TOPIC, 0, "", self._ops(indexes, now, by))
         stored = self._sends.append_all([*groups, ops], now, in_order=True)
         for place, appended in enumerate(stored[: len(groups)]):
             if isinstance(appended, Exception):
-                self._write_apart(halves, endings, found, stored[:place], appended, now, by)
+                self._write_apart(halves, completions, decided, stored[:place], appended, now, by)
                 return [number for later in numbers[place + 1 :] for number in later] + rolled_back
-        self._ended(endings, found, stored)
+        self._ended(completions, decided, stored)
         return []
 
     def _write_apart(
-        self,
-        halves: Recent,
-        endings: Endings,
-        found: Found,
-        stored: list[Appended | Exception],
-        exc: Exception,
-        now: int,
-        by: bytes,
-    ) -> None:
-        """See to the commits to a queue that could not be stored, and to those before it that were: these get their op records."""
-        groups, numbers, _, indexes, _ = found
+        self, halves: HalfMessageCache, completions: Completions, decided: Decided, stored: list[Appended | Exception],
+        exc: Exception, now: int, by: bytes,
+    ) -> None:  # fmt: skip
+        """Refuse or retry the commits to a queue that could not be stored; write the op records of those stored before it."""
+        groups, numbers, _, indexes, _ = decided
         place = len(stored)
         if stored:
             indexes = indexes[: sum(map(len, numbers[:place]))]
             ops = self._sends.append_all([(OP_TOPIC, 0, "", self._ops(indexes, now, by))], now)
-            self._ended(endings, (groups[:place], numbers[:place], [], indexes, []), stored + ops)
+            self._ended(completions, (groups[:place], numbers[:place], [], indexes, []), stored + ops)
         if isinstance(exc, MessageRefused) and len(numbers[place]) > 1:  # one of them cannot be stored, so none was
             for number in numbers[place]:
-                self._write(halves, endings, halves.decided(endings, [number]), now, by)
+                self._write(halves, completions, halves.decide(completions, [number]), now, by)
         else:
             topic, queue_id, _, _ = groups[place]
             refusal = refusal_of(exc, f"{len(numbers[place])} commits to queue {queue_id} of {topic}")
-            self._fail(endings, numbers[place], refusal)
+            self._fail(completions, numbers[place], refusal)
 
-    def _room(self, endings: Endings, found: Found) -> bool:
-        """Whether the index gets room for these decisions; if not, they are refused."""
+    def _room(self, completions: Completions, decided: Decided) -> bool:
+        """Whether the index has room for these decisions; if not, they are refused."""
         try:
-            self._index.make_room(0, len(found[3]))
+            self._index.make_room(0, len(decided[3]))
         except StoreNotWritable as exc:
-            self._fail(endings, _numbers(found), ServiceNotAvailable(f"service not available now: {exc}"))
+            self._fail(completions, _numbers(decided), ServiceNotAvailable(f"service not available now: {exc}"))
             return False
         return True
 
-    def _made_readable(self, endings: Endings, found: Found, now: int) -> list[int]:
-        """See to it that consumers see these queues; return the places of those that they do. Commits to others are refused."""
+    def _made_readable(self, completions: Completions, decided: Decided, now: int) -> list[int]:
+        """Let consumers see these queues; return the places of those that they do. Commits to others are refused."""
         if self._epoch != self._topics.epoch or len(self._readable) > _READABLE_MAX:
             self._readable.clear()
             self._epoch = self._topics.epoch
-        seen = []
-        for place, (topic, queue_id, _, _) in enumerate(found[0]):
+        readable = []
+        for place, (topic, queue_id, _, _) in enumerate(decided[0]):
             try:
                 if not topic:
-                    raise BrokerError("the half message does not say where it belongs")
+                    raise BrokerError("the half message names no topic and queue")
                 self._make_readable(topic, queue_id, now)
             except BrokerError as exc:
-                self._fail(endings, found[1][place], exc)
+                self._fail(completions, decided[1][place], exc)
             else:
                 self._readable.add((topic, queue_id))
-                seen.append(place)
-        return seen
+                readable.append(place)
+        return readable
 
     def _make_readable(self, topic: str, queue_id: int, now: int) -> None:
-        """See to it that consumers see the queue: the topic may have been deleted or made smaller since the first phase.
+        """Let consumers see the queue: the topic may have been deleted or shrunk since the first phase.
 
         Raises SystemBusy (2) when there are too many topics.
         """
         config = self._topics.get(topic)
         if config is None:
             self._topics.ensure(topic, queue_id + 1, now)
-            self._warn("topic %s is made anew: a transaction of it is committed", topic)
+            self._warn("topic %s is created again: a transaction to it is committed", topic)
         elif queue_id >= config.read_queue_nums:
             self._topics.put(structs.replace(config, read_queue_nums=queue_id + 1), now)
-            self._warn("topic %s has %d queues to read again: a transaction of the last is committed", topic, queue_id + 1)
+            self._warn("topic %s has %d read queues again: a transaction to the last one is committed", topic, queue_id + 1)
 
-    def _ended(self, endings: Endings, found: Found, stored: list[Appended | Exception]) -> None:
-        """Enter decisions whose records are stored, but for op records, the last, that could not be; answer those who asked."""
-        _, numbers, rolled_back, indexes, _ = found
+    def _ended(self, completions: Completions, decided: Decided, stored: list[Appended | Exception]) -> None:
+        """Enter decisions whose records are stored into the index and answer their callers.
+
+        The last of ``stored`` are the op records, which may have failed.
+        """
+
+        _, numbers, rolled_back, indexes, _ = decided
         committed = [number for of_queue in numbers for number in of_queue]
         count, ops = len(committed), stored[-1]
         entries = b"".join([appended.entries for appended in stored[:-1] if isinstance(appended, Appended)])
-        if isinstance(ops, Exception):  # what is visible stays decided, its op record follows later; nothing was rolled back
+        if isinstance(ops, Exception):  # what is visible stays committed, its op record follows later; nothing was rolled back
             self._owe(indexes[:count], entries)
-            self._fail(endings, rolled_back, refusal_of(ops, f"{len(rolled_back)} rollbacks"))
+            self._fail(completions, rolled_back, refusal_of(ops, f"{len(rolled_back)} rollbacks"))
             rolled_back, indexes = [], indexes[:count]
         else:
             entries += ops.entries[count * ENTRY_BYTES : len(indexes) * ENTRY_BYTES]
         try:
             self._index.decided(indexes, entries, count)
-        except StoreNotWritable as exc:  # the log has what is stored, and the next start enters it
-            self._fail(endings, committed + rolled_back, ServiceNotAvailable(f"service not available now: {exc}"))
+        except StoreNotWritable as exc:  # the records are in the log, and the next start enters them
+            self._fail(completions, committed + rolled_back, ServiceNotAvailable(f"service not available now: {exc}"))
             return
-        self._recent.drop(indexes)
+        self._cache.drop(indexes)
         self.counters.commits += count
         self.counters.rollbacks += len(rolled_back)
-        asked, groups = endings.told(committed, rolled_back)
+        callers, groups = completions.tally(committed, rolled_back)
         for group, commits, rollbacks in groups:
             if commits:
                 self._stats.add("TRANSACTION_COMMITS", group, commits)
-            if rollbacks and group:  # else the broker gave it up
+            if rollbacks and group:  # without a group it expired
                 self._stats.add("TRANSACTION_ROLLBACKS", group, rollbacks)
-        if asked:
-            self._succeed(asked)
+        if callers:
+            self._succeed(callers)
 
     def _owe(self, indexes: list[int], entries: bytes) -> None:
         """Remember commits whose op records could not be stored."""
         for index, (place, _, _) in zip(indexes, ENTRY.iter_unpack(entries)):
             self.owed_ops[index] = place
-        if (first := min(self.owed_ops.values(), default=-1)) >= 0:  # else the index holds a lower one by itself
+        if (first := min(self.owed_ops.values(), default=-1)) >= 0:  # -1: the index itself holds a lower offset
             self._index.hold(first)
 
     def _ops(self, indexes: Sequence[int], now: int, by: bytes = b"") -> Messages:
@@ -438,7 +443,7 @@ class Decisions:
         return Messages.numbers(indexes, properties, now, self._host, _OP_TAG)
 
     def pay(self, now: int) -> bool:
-        """Write op records that are owed, some of them: a crash or a full disk came between a visible record and its op record.
+        """Write some of the owed op records: a crash or a full disk came between a visible record and its op record.
 
         Return False when the store takes none.
         """
@@ -454,50 +459,50 @@ class Decisions:
                 self._index.hold(None)
         return True
 
-    def _fail(self, endings: Endings, numbers: Iterable[int], refusal: BrokerError) -> None:
+    def _fail(self, completions: Completions, numbers: Iterable[int], refusal: BrokerError) -> None:
         for number in numbers:
-            ending = Ending(*endings.at(number))
+            completion = Completion(*completions.at(number))
             self.counters.refused += 1
-            self._warn("half message %d stays undecided: %s", ending.index, refusal.remark)
-            self._refuse(ending.asked, refusal)
+            self._warn("half message %d stays undecided: %s", completion.index, refusal.remark)
+            self._refuse(completion.caller, refusal)
 
-    def _remote(self, ending: Ending) -> str:
-        peer = self._peers.get(ending.peer)
-        return "somebody" if peer is None else peer.remote
+    def _remote(self, completion: Completion) -> str:
+        peer = self._peers.get(completion.peer)
+        return "a lost connection" if peer is None else peer.remote
 
     # ------------------------------------------------------------ answers
 
-    def _succeed(self, asked: list[Asked]) -> None:
-        """Tell success, as soon as everything until now is as durable as the flush mode promises."""
-        if not asked:
+    def _succeed(self, callers: list[Caller]) -> None:
+        """Reply with success once everything until now is as durable as the flush mode promises."""
+        if not callers:
             return
 
         def then(refusal: BrokerError | None, now: int) -> None:
             if refusal is None:
-                self._peers.tell(done_answers(asked, VERSION))
+                self._peers.tell(done_answers(callers, VERSION))
             else:
-                for one in asked:
-                    self._refuse(one, refusal)
+                for caller in callers:
+                    self._refuse(caller, refusal)
 
         if self._durable.is_promised:
             then(None, now=0)
             return
-        try:  # repeats cost no bytes of the log, and so nothing else bounds them
+        try:  # repeats take no bytes of the log, so nothing else bounds how many wait
             self._durable.check_room()
         except BrokerError as exc:
             then(exc, now=0)
         else:
             self._durable.promised(then)
 
-    def _refuse(self, asked: Asked | None, refusal: BrokerError) -> None:
-        if asked is not None:
-            peer, opaque, serialization = asked
+    def _refuse(self, caller: Caller | None, refusal: BrokerError) -> None:
+        if caller is not None:
+            peer, opaque, serialization = caller
             self._peers.tell([(peer, encode(reply_to(opaque, serialization, refused(refusal))))])
 
 
 _QUEUE = itemgetter(0, 1)
 
 
-def _numbers(found: Found) -> list[int]:
-    """Return the endings that decide something."""
-    return [number for of_queue in found[1] for number in of_queue] + found[2]
+def _numbers(decided: Decided) -> list[int]:
+    """Return the completions that decide something."""
+    return [number for of_queue in decided[1] for number in of_queue] + decided[2]

@@ -85,7 +85,7 @@ class GivenUp:
                 self._warn("half message %d cannot be given up now: %s", half.index, exc)
                 return False
         group = "" if parts is None else wire_properties.decode(parts.properties).get(PRODUCER_GROUP, "")
-        self._decisions.give_up(half.index, now)
+        self._decisions.expire(half.index, now)
         settled = self._index.half(half.index)
         if settled is not None and settled.state == State.PREPARED:  # its copy is there, and it is settled in another round
             return False

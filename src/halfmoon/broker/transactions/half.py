@@ -19,7 +19,7 @@ from halfmoon.broker.names import HALF_TOPIC, check_group
 from halfmoon.broker.request import Request
 from halfmoon.broker.send.sends import SendHeaderOf, Sends, sender_of
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import Group, Messages, Parts, Recent, tag_hash
+from halfmoon.hot import Group, HalfMessageCache, Messages, Parts, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Appended
 from halfmoon.store.transactions.index import TransactionIndex
@@ -36,7 +36,7 @@ OURS = frozenset({
 })  # fmt: skip
 """Properties of a half message that only the broker gives."""
 DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
-RECENT_MAX, RECENT_BYTES_MAX = 8192, 8 * 1024 * 1024
+CACHED_MAX, CACHED_BYTES_MAX = 8192, 8 * 1024 * 1024
 """Half messages that are kept in memory, since most are decided within milliseconds of their send."""
 
 Prepared = tuple[bytes, int, bool, str]
@@ -51,7 +51,7 @@ class Halves:
 
     def __init__(self, sends: Sends, index: TransactionIndex, warn: Callable[..., None]) -> None:
         self._sends, self.index, self._warn = sends, index, warn
-        self.recent = Recent(RECENT_MAX, RECENT_BYTES_MAX)
+        self.cache = HalfMessageCache(CACHED_MAX, CACHED_BYTES_MAX)
         self._cluster_pair = sends.cluster_pair
         self.stored_count = 0
         self.immunity_seen = index.pending_count > 0
@@ -79,7 +79,7 @@ class Halves:
         topic, queue_id, group, messages = half
         index, entries = appended.queue_offset, appended.entries
         self.index.prepared(index, entries, now // 1000, tag_hash(group.encode()))
-        self.recent.add(index, entries, topic, queue_id, group, messages)
+        self.cache.add(index, entries, topic, queue_id, group, messages)
         self.stored_count += len(messages)
 
     def append(self, half: Group, now: int) -> Appended:

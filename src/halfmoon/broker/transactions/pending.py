@@ -14,7 +14,7 @@ from halfmoon.broker.lookup import FOR_EVER_MS
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.transactions.checks import Checks
-from halfmoon.broker.transactions.decisions import Answer, Decisions, Ending
+from halfmoon.broker.transactions.decisions import Answer, Completion, Decisions
 from halfmoon.broker.transactions.expired import GivenUp
 from halfmoon.broker.transactions.half import PRODUCER_GROUP, Halves
 from halfmoon.broker.transactions.half_record import half_message, real_queue
@@ -112,8 +112,8 @@ class Pending:
             raise BrokerError(f"the transaction is decided: {words}")
         parts = self._parts(half)
         group = _text(parts, PRODUCER_GROUP)
-        ending = Ending(None, request.peer.number, group, half.index, half.physical_offset, header.commit)
-        self._decisions.decide([(ending, half_message(parts))], request.now, by=DECIDED_BY + operator.encode())
+        completion = Completion(None, request.peer.number, group, half.index, half.physical_offset, header.commit)
+        self._decisions.decide([(completion, half_message(parts))], request.now, by=DECIDED_BY + operator.encode())
         decided = self._index.half(half.index)
         if decided is None or decided.state == State.PREPARED:
             raise BrokerError("the decision could not be stored; the broker's log says why")

@@ -54,7 +54,7 @@ class Transactions:
         self.halves = Halves(sends, index, warn)
         late = Late(store)
         self.repeats = Repeats(context, index, sends, late)
-        self.decisions = Decisions(context, index, self.halves.recent, sends, late, warn)
+        self.decisions = Decisions(context, index, self.halves.cache, sends, late, warn)
         self.given_up = GivenUp(context, index, sends, self.halves, self.decisions, late, warn)
         newest = index.half(index.end - 1) if index.end else None
         self.lifetime = Lifetime(context.tables, 0 if newest is None else newest.store_s * 1000, now, warn)

@@ -1,4 +1,4 @@
-//! `Endings`: what producers decided in one turn; `Recent`: half messages that came lately, and what endings make of them.
+//! `Completions`: what producers decided in one turn. `HalfMessageCache`: the newest half messages, and which of them are decided.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 use crate::messages::Messages;
 use crate::states::ENTRY_BYTES;
 
-/// Who waits for an answer: connection, opaque, serialisation.
-pub type Asked = (i64, i32, i64);
+/// Who waits for a reply: connection, opaque, serialisation.
+pub type Caller = (i64, i32, i64);
 
-/// Who waits, and producer groups with how many commits and rollbacks there are of each.
-pub type Told = (Vec<Asked>, Vec<(String, usize, usize)>);
+/// Who waits for a reply; the producer groups, each with its number of commits and of rollbacks.
+pub type Tally = (Vec<Caller>, Vec<(String, usize, usize)>);
 
 /// What a producer decided about a half message.
 #[derive(Clone, Debug)]
-pub struct Ending {
+pub struct Completion {
     /// Who waits.
-    pub asked: Option<Asked>,
+    pub caller: Option<Caller>,
     /// The connection.
     pub peer: i64,
     /// Queue offset of the half message.
@@ -30,21 +30,21 @@ pub struct Ending {
     key: Range<usize>,
 }
 
-/// The columns; an ending is meant by its number.
+/// The columns. A completion is addressed by its number.
 #[derive(Default)]
-pub struct Endings {
-    rows: Vec<Ending>,
+pub struct Completions {
+    rows: Vec<Completion>,
     texts: String,
-    /// Those that brokers had asked for.
+    /// Those that answer checks of brokers.
     pub checks: Vec<usize>,
 }
 
-impl Endings {
-    /// Add one; `check`: a broker had asked for it.
+impl Completions {
+    /// Add one; `check`: it answers a check of a broker's.
     #[allow(clippy::too_many_arguments)]
     pub fn add(
         &mut self,
-        asked: Option<Asked>,
+        caller: Option<Caller>,
         peer: i64,
         group: &str,
         index: i64,
@@ -61,7 +61,7 @@ impl Endings {
         let middle = self.texts.len();
         self.texts.push_str(key);
         let (group, key) = (begin..middle, middle..self.texts.len());
-        self.rows.push(Ending { asked, peer, index, place, committed, group, key });
+        self.rows.push(Completion { caller, peer, index, place, committed, group, key });
     }
 
     /// How many there are.
@@ -75,21 +75,20 @@ impl Endings {
     }
 
     /// One, with its producer group and the message's id.
-    pub fn at(&self, number: usize) -> Option<(&Ending, &str, &str)> {
-        let one = self.rows.get(number)?;
-        Some((one, self.texts.get(one.group.clone())?, self.texts.get(one.key.clone())?))
+    pub fn at(&self, number: usize) -> Option<(&Completion, &str, &str)> {
+        let completion = self.rows.get(number)?;
+        Some((completion, self.texts.get(completion.group.clone())?, self.texts.get(completion.key.clone())?))
     }
 
-    /// Who of these waits for an answer, and how many commits and rollbacks there are of which producer group. `None`: one is not
-    /// there.
-    pub fn told(&self, committed: &[usize], rolled_back: &[usize]) -> Option<Told> {
-        let mut asked = Vec::new();
+    /// Who of these waits for a reply, and the commits and rollbacks by producer group. `None`: one is not there.
+    pub fn tally(&self, committed: &[usize], rolled_back: &[usize]) -> Option<Tally> {
+        let mut callers = Vec::new();
         let mut counts: Vec<(String, usize, usize)> = Vec::new();
         let mut places: HashMap<&str, usize> = HashMap::new();
         for (numbers, commits) in [(committed, 1_usize), (rolled_back, 0)] {
             for number in numbers {
-                let (one, group, _) = self.at(*number)?;
-                asked.extend(one.asked);
+                let (completion, group, _) = self.at(*number)?;
+                callers.extend(completion.caller);
                 let place = *places.entry(group).or_insert_with(|| {
                     counts.push((group.to_owned(), 0, 0));
                     counts.len().saturating_sub(1)
@@ -99,7 +98,7 @@ impl Endings {
                 *rolled_back = rolled_back.saturating_add(1_usize.saturating_sub(commits));
             }
         }
-        Some((asked, counts))
+        Some((callers, counts))
     }
 }
 
@@ -111,33 +110,33 @@ struct Half {
     message: Messages,
 }
 
-/// What endings make of half messages.
+/// What completions decide of half messages.
 #[derive(Default)]
-pub struct Found {
+pub struct Decided {
     /// What commits store, by queue.
     pub queues: Vec<(Arc<(String, i64)>, Messages)>,
-    /// The endings of each queue.
+    /// The completions of each queue.
     pub numbers: Vec<Vec<usize>>,
-    /// Endings that roll back.
+    /// Completions that roll back.
     pub rolled_back: Vec<usize>,
     /// Indexes of the half messages of all these, in this order.
     pub indexes: Vec<i64>,
-    /// Endings about others.
+    /// Completions of half messages that are not in the cache.
     pub others: Vec<usize>,
 }
 
 /// Pending half messages by index, bounded by number and bytes.
-pub struct Recent {
+pub struct HalfMessageCache {
     count_max: usize,
     bytes_max: i64,
     bytes: i64,
     halves: BTreeMap<i64, Half>,
 }
 
-impl Recent {
+impl HalfMessageCache {
     /// Keep so many at most, and records of so many bytes.
     pub fn new(count_max: usize, bytes_max: i64) -> Self {
-        Recent { count_max, bytes_max, bytes: 0, halves: BTreeMap::new() }
+        HalfMessageCache { count_max, bytes_max, bytes: 0, halves: BTreeMap::new() }
     }
 
     /// How many there are.
@@ -150,7 +149,7 @@ impl Recent {
         self.halves.is_empty()
     }
 
-    /// Keep half messages for one queue, with their queue entries; the first go when there are too many.
+    /// Add half messages of one queue, with their queue entries; evict the oldest over a bound.
     pub fn add(&mut self, index: i64, entries: &[u8], topic: &str, queue_id: i64, group: &str, messages: &Messages) {
         let queue = Arc::new((topic.to_owned(), queue_id));
         let group: Arc<str> = Arc::from(group);
@@ -171,12 +170,12 @@ impl Recent {
         }
     }
 
-    /// One by itself, when it is here.
+    /// One by itself, if it is in the cache.
     pub fn get(&self, index: i64) -> Option<&Messages> {
         self.halves.get(&index).map(|half| &half.message)
     }
 
-    /// Let those go that are here.
+    /// Remove those that are in the cache.
     pub fn drop(&mut self, indexes: &[i64]) {
         for index in indexes {
             if let Some(half) = self.halves.remove(index) {
@@ -185,38 +184,38 @@ impl Recent {
         }
     }
 
-    /// What endings make of the half messages here; the second about one counts as about others. `None`: one is not there.
-    pub fn decided(&self, endings: &Endings, chosen: impl Iterator<Item = usize>) -> Option<Found> {
-        let mut found = Found::default();
+    /// What completions decide of the half messages in the cache; only the first of each counts. `None`: a number is out of range.
+    pub fn decide(&self, completions: &Completions, chosen: impl Iterator<Item = usize>) -> Option<Decided> {
+        let mut decided = Decided::default();
         let mut places: HashMap<&(String, i64), usize> = HashMap::new();
         let mut of_queues: Vec<Vec<i64>> = Vec::new();
         let mut rolled_back: Vec<i64> = Vec::new();
         let mut seen: HashSet<i64> = HashSet::new();
         for number in chosen {
-            let (ending, group, _) = endings.at(number)?;
-            let half = self.halves.get(&ending.index).filter(|half| half.place == ending.place && *half.group == *group);
-            let Some(half) = half.filter(|_| seen.insert(ending.index)) else {
-                found.others.push(number);
+            let (completion, group, _) = completions.at(number)?;
+            let half = self.halves.get(&completion.index).filter(|half| half.place == completion.place && *half.group == *group);
+            let Some(half) = half.filter(|_| seen.insert(completion.index)) else {
+                decided.others.push(number);
                 continue;
             };
-            if !ending.committed {
-                found.rolled_back.push(number);
-                rolled_back.push(ending.index);
+            if !completion.committed {
+                decided.rolled_back.push(number);
+                rolled_back.push(completion.index);
                 continue;
             }
             let place = *places.entry(&half.queue).or_insert_with(|| {
-                found.queues.push((Arc::clone(&half.queue), Messages::default()));
-                found.numbers.push(Vec::new());
+                decided.queues.push((Arc::clone(&half.queue), Messages::default()));
+                decided.numbers.push(Vec::new());
                 of_queues.push(Vec::new());
-                found.queues.len().saturating_sub(1)
+                decided.queues.len().saturating_sub(1)
             });
-            found.queues.get_mut(place)?.1.add_committed(&half.message, half.place);
-            found.numbers.get_mut(place)?.push(number);
-            of_queues.get_mut(place)?.push(ending.index);
+            decided.queues.get_mut(place)?.1.add_committed(&half.message, half.place);
+            decided.numbers.get_mut(place)?.push(number);
+            of_queues.get_mut(place)?.push(completion.index);
         }
         of_queues.push(rolled_back);
-        found.indexes = of_queues.concat();
-        Some(found)
+        decided.indexes = of_queues.concat();
+        Some(decided)
     }
 }
 
@@ -226,8 +225,8 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_said_to_be_missing() {
-        let endings = Endings::default();
-        assert!(endings.at(0).is_none() && endings.told(&[0], &[]).is_none() && endings.is_empty());
-        assert!(Recent::new(1, 1).decided(&endings, std::iter::once(7)).is_none());
+        let completions = Completions::default();
+        assert!(completions.at(0).is_none() && completions.tally(&[0], &[]).is_none() && completions.is_empty());
+        assert!(HalfMessageCache::new(1, 1).decide(&completions, std::iter::once(7)).is_none());
     }
 }
