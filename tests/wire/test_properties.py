@@ -78,3 +78,13 @@ def test_any_text_becomes_one_line_that_a_property_can_hold():
     assert one_line("x" * 9, 4) == "xxxx"
     assert one_line("abc  def", 4) == "abc"
     assert properties.decode(properties.encode({"why": one_line("\x01\x02z")})) == {"why": "z"}
+
+
+def test_pairs_are_put_in_or_left_out_where_there_is_no_room_and_nothing_else_changes():
+    odd = b"A\x01\xff\x02B\x01x\x01y\x02rest"
+    assert properties.with_pairs(odd, {"N": "1"}) == odd + b"\x02N\x011\x02"
+    assert properties.with_pairs(b"N\x015\x02" + odd + b"\x02N\x016", {"N": "7"}) == odd + b"\x02N\x017\x02"
+    assert properties.without(b"N\x015\x02M\x011", frozenset([b"N"])) == b"M\x011\x02"
+    full = b"A\x01" + b"v" * 32_760 + b"\x02"
+    assert properties.with_pairs(full, {"LONG": "1", "N": "1"}) == full + b"N\x011\x02"
+    assert properties.with_pairs(full[:-1] + b"vvvvv", {"N": "1"}) == full[:-1] + b"vvvvv"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from halfmoon import hot
+from halfmoon.limits import PROPERTIES_BYTES_MAX
 
 Buffer = bytes | bytearray | memoryview
 
@@ -40,3 +43,22 @@ def value_of(data: bytes, name: bytes) -> bytes | None:
                 return value
         end = at + len(mark) - 1
     return None
+
+
+def with_pairs(properties: bytes, pairs: Mapping[str, str]) -> bytes:
+    """Return stored properties with these pairs in place of those of the same names; what does not fit is left out, first the last.
+
+    All others stay as they are, byte for byte, whatever they hold.
+    """
+    stored = without(properties, frozenset(name.encode() for name in pairs))
+    for name, value in pairs.items():
+        pair = b"%s\x01%s\x02" % (name.encode(), value.encode())
+        if value and len(stored) + len(pair) <= PROPERTIES_BYTES_MAX:
+            stored += pair
+    return stored
+
+
+def without(properties: bytes, names: frozenset[bytes]) -> bytes:
+    """Return stored properties without the pairs of these names, ended by a separator where there is room for it."""
+    kept = b"".join([pair + b"\x02" for pair in properties.split(b"\x02") if pair and pair.partition(b"\x01")[0] not in names])
+    return kept if len(kept) <= PROPERTIES_BYTES_MAX else kept[:-1]

@@ -9,7 +9,6 @@ import pytest
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.send import pending_replies
 from halfmoon.broker.transactions import decisions
-from halfmoon.broker.transactions.half import with_pairs, without
 from halfmoon.hot import Messages
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
@@ -47,16 +46,6 @@ def test_properties_of_any_length_are_asked_about_given_up_and_resumed_and_block
     talk.wait(6000)
     [(header, message)] = checks(talk)
     assert (header.msg_id, message.properties["K"]) == ("long", "v" * length)
-
-
-def test_pairs_are_put_in_or_left_out_where_there_is_no_room_and_nothing_else_changes():
-    odd = b"A\x01\xff\x02B\x01x\x01y\x02rest"
-    assert with_pairs(odd, {"N": "1"}) == odd + b"\x02N\x011\x02"
-    assert with_pairs(b"N\x015\x02" + odd + b"\x02N\x016", {"N": "7"}) == odd + b"\x02N\x017\x02"
-    assert without(b"N\x015\x02M\x011", frozenset([b"N"])) == b"M\x011\x02"
-    full = b"A\x01" + b"v" * 32_760 + b"\x02"
-    assert with_pairs(full, {"LONG": "1", "N": "1"}) == full + b"N\x011\x02"
-    assert with_pairs(full[:-1] + b"vvvvv", {"N": "1"}) == full[:-1] + b"vvvvv"
 
 
 @pytest.mark.parametrize("flag", [0, 4])

@@ -33,7 +33,6 @@ from halfmoon.broker.names import (
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.sends import SendHeaderOf, Sends
 from halfmoon.broker.topics import UNIT_SUB
-from halfmoon.broker.transactions.half import with_pairs, without
 from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, GroupNotFound, MessageRefused, NoPermission
 from halfmoon.hot import Draft, Parts, tag_hash
 from halfmoon.limits import TOPIC_LENGTH_MAX
@@ -44,6 +43,7 @@ from halfmoon.wire.bodies import SubscriptionGroupConfig
 from halfmoon.wire.codes import VERSION_V3_4_9, Perm
 from halfmoon.wire.flags import TRANSACTION_MASK
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
+from halfmoon.wire.properties import with_pairs, without
 from halfmoon.wire.record import decode_record
 
 log = logging.getLogger("halfmoon.broker")

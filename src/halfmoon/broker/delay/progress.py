@@ -13,7 +13,6 @@ from halfmoon.broker.delay.delivery import Deliveries, Due
 from halfmoon.broker.delay.level_delivery import Lane
 from halfmoon.broker.delay.timer import Timer
 from halfmoon.broker.tables import Tables
-from halfmoon.broker.transactions.half import without
 from halfmoon.errors import CorruptRecord
 from halfmoon.ports import Disk
 from halfmoon.store.records import whole_record
@@ -21,6 +20,7 @@ from halfmoon.store.store import Store
 from halfmoon.store.timer.messages import LOOK_MS, SCHEDULE_TOPIC, TIMER_TOPIC, parked
 from halfmoon.store.timer.progress import TIMER, Progress, ProgressFile
 from halfmoon.wire.bodies import DelayOffsetTable, TimerOffset, from_json, to_json
+from halfmoon.wire.properties import without
 
 PATH, TIMER_PATH = "config/delayOffset.json", "config/timerOffset.json"
 _RECORDS_LOOKED_AT = 20_000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from halfmoon.broker.transactions.half import without
 from halfmoon.errors import MessageRefused
 from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.wire.properties import without
 
 ASKED = frozenset({b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"})
 """What asks for a point in time."""

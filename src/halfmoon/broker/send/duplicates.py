@@ -20,13 +20,14 @@ from halfmoon.broker.names import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX
 from halfmoon.broker.request import Handler, Request
 from halfmoon.broker.send.replies import Stored
 from halfmoon.broker.send.sends import SendHeaderOf, Sends, may_be_delayed, sender_of
-from halfmoon.broker.transactions.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC, without
+from halfmoon.broker.transactions.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
 from halfmoon.broker.transactions.late_decisions import Late
 from halfmoon.errors import BrokerError, SystemBusy, settled_already
 from halfmoon.hot import Messages
 from halfmoon.model import REPEAT, UNIQ_KEY, StoredMessage
 from halfmoon.store.transactions.index import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
+from halfmoon.wire.properties import without
 
 KNOWN_MAX = 10_000
 """Ids of repeats that are new and not durable; more repeats are refused with 2, and nothing of them is stored."""

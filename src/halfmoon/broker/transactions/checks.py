@@ -24,7 +24,7 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.transactions.check_rate import Bucket, Pursuits
 from halfmoon.broker.transactions.decisions import Answer
-from halfmoon.broker.transactions.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, Halves, checks_written, with_pairs
+from halfmoon.broker.transactions.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, Halves, checks_written
 from halfmoon.broker.transactions.half_record import real_queue
 from halfmoon.broker.uptime import Lifetime
 from halfmoon.errors import BrokerError, CorruptRecord
@@ -36,6 +36,7 @@ from halfmoon.wire.codes import Language
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.transaction import CheckTransactionState
 from halfmoon.wire.ids import offset_msg_id
+from halfmoon.wire.properties import with_pairs
 from halfmoon.wire.record import encode_record
 
 log = logging.getLogger("halfmoon.broker.transactions")

@@ -30,8 +30,6 @@ from halfmoon.broker.transactions.half import (
     REAL_TOPIC,
     Halves,
     checks_written,
-    with_pairs,
-    without,
 )
 from halfmoon.broker.transactions.half_record import real_queue
 from halfmoon.broker.transactions.late_decisions import HISTORY, REASON, Late, copy_from
@@ -43,6 +41,7 @@ from halfmoon.store.transactions.index import Check, Half, State, TransactionInd
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.headers.transaction import ResumeCheckHalfMessage
 from halfmoon.wire.ids import parse_offset_msg_id
+from halfmoon.wire.properties import with_pairs, without
 
 log = logging.getLogger("halfmoon.broker.transactions")
 

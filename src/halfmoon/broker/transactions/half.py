@@ -13,7 +13,7 @@ REAL_QID and counts of checks that a sender made up are dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from halfmoon.broker.names import HALF_TOPIC, check_group
 from halfmoon.broker.request import Request
@@ -126,22 +126,3 @@ def checks_written(parts: Parts) -> int:
     """Return how many checks the record itself counts: another broker copied it at each."""
     text = wire_properties.value_of(parts.properties, CHECK_TIMES.encode()) if CHECK_TIMES.encode() in parts.properties else None
     return int(text) if text is not None and text.isdigit() and len(text) < 6 else 0
-
-
-def with_pairs(properties: bytes, pairs: Mapping[str, str]) -> bytes:
-    """Return stored properties with these pairs in place of those of the same names; what does not fit is left out, first the last.
-
-    All others stay as they are, byte for byte, whatever they hold.
-    """
-    stored = without(properties, frozenset(name.encode() for name in pairs))
-    for name, value in pairs.items():
-        pair = b"%s\x01%s\x02" % (name.encode(), value.encode())
-        if value and len(stored) + len(pair) <= PROPERTIES_BYTES_MAX:
-            stored += pair
-    return stored
-
-
-def without(properties: bytes, names: frozenset[bytes]) -> bytes:
-    """Return stored properties without the pairs of these names, ended by a separator where there is room for it."""
-    kept = b"".join([pair + b"\x02" for pair in properties.split(b"\x02") if pair and pair.partition(b"\x01")[0] not in names])
-    return kept if len(kept) <= PROPERTIES_BYTES_MAX else kept[:-1]

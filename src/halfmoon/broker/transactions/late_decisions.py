@@ -21,7 +21,7 @@ import msgspec
 
 from halfmoon.broker.lookup import message_of, messages_with
 from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
-from halfmoon.broker.transactions.half import CHECK_TIMES, PRODUCER_GROUP, REAL_TOPIC, without
+from halfmoon.broker.transactions.half import CHECK_TIMES, PRODUCER_GROUP, REAL_TOPIC
 from halfmoon.errors import SystemBusy
 from halfmoon.hot import Draft, Parts, tag_hash
 from halfmoon.model import UNIQ_KEY, StoredMessage
@@ -29,6 +29,7 @@ from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
 from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
+from halfmoon.wire.properties import without
 
 REASON, HISTORY = "TRANSACTION_GIVEN_UP_REASON", "TRANSACTION_CHECK_HISTORY"
 """Properties of a copy, where there is room: why, and each check as ``seconds:answer:producer`` joined by blanks, oldest first."""
