@@ -89,7 +89,7 @@ mission: $(INSTALLED)  ## which lines of docs/mission.md had a passing test in t
 	@$(BIN)/python tools/mission.py
 
 simulate: $(INSTALLED)  ## one simulated history again: make simulate SEED=7
-	$(BIN)/python -m halfmoon.testing --seed $(SEED) --seeds $(SEEDS) $(ARGS)
+	$(BIN)/python -m simulation --seed $(SEED) --seeds $(SEEDS) $(ARGS)
 
 fuzz: $(INSTALLED) $(NATIVE)  ## hostile frames for a broker with each twin, then both twins compared: make fuzz BYTES=1000000000 SEED=7
 	$(BIN)/python -m tests.integration.hostile --bytes $(BYTES) --seed $(SEED)

@@ -25,12 +25,17 @@ FIRST = (
 )  # fmt: skip
 """Where tests take seconds, the slowest first."""
 SLOW = (
-    "tests/simulation/", "tests/spark/source/test_rows", "tests/spark/sink/test_encode", "tests/spark/sink/test_sink",
-    "tests/spark/source/test_stream", "tests/spark/source/test_files", "tests/spark/lake/test_bodies",
+    "tests/simulation/batches/", "tests/simulation/damage/test_fsck", "tests/simulation/damage/test_log",
+    "tests/simulation/delays/", "tests/simulation/messages/test_clocks", "tests/simulation/messages/test_descriptors",
+    "tests/simulation/messages/test_planted", "tests/simulation/order/", "tests/simulation/polls/", "tests/simulation/redelivery/",
+    "tests/simulation/test_clients", "tests/simulation/test_faults", "tests/simulation/test_rebalance",
+    "tests/simulation/test_seeds", "tests/simulation/topics/", "tests/simulation/transactions/", "tests/spark/source/test_rows",
+    "tests/spark/sink/test_encode", "tests/spark/sink/test_sink", "tests/spark/source/test_stream",
+    "tests/spark/source/test_files", "tests/spark/lake/test_bodies",
     "tests/spark/lake/test_files", "tests/spark/jobs/test_plots", "tests/cli/spark/test_commands", "tests/cli/demo/",
     "tests/store/queues/test_missing", "tests/store/log/test_recovery", "tests/store/test_opening", "tests/store/test_damage",
     "tests/store/test_crashes", "tests/store/transactions/test_rebuild", "tests/store/transactions/test_recovery",
-    "tests/testing/test_faults", "tests/testing/test_clients", "tests/events/test_relay", "tests/events/encoding/test_codec",
+    "tests/events/test_relay", "tests/events/encoding/test_codec",
     "tests/events/encoding/test_envelope", "tests/events/test_declarations", "tests/events/test_without_greenlet",
     "tests/events/test_dbapi", "tests/events/django/", "tests/events/test_consumers", "tests/events/test_belonging",
     "tests/events/test_sqlalchemy", "tests/events/test_publisher", "tests/events/test_outbox", "tests/events/test_dedup",

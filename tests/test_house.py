@@ -48,7 +48,7 @@ def tracked() -> list[Path]:
         names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
         return [ROOT / name for name in names if name and (ROOT / name).is_file()]
     except (OSError, subprocess.CalledProcessError):
-        parts = [ROOT / part for part in ("src", "tests", "docs", "tools", "benchmarks")]
+        parts = [ROOT / part for part in ("src", "simulation", "tests", "docs", "tools", "benchmarks")]
         return [path for part in parts for path in part.rglob("*") if path.is_file()]
 
 
@@ -107,7 +107,7 @@ def test_every_module_says_what_it_holds():
 
 
 def test_every_public_function_and_class_of_the_package_has_a_docstring():
-    package = [path for path in PYTHON if name_of(path).startswith("src/")]
+    package = [path for path in PYTHON if name_of(path).startswith(("src/", "simulation/"))]
     silent = [f"{name_of(path)}: {name}" for path in package for name in said(path).silent]
 
     assert silent == []

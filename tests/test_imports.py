@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parent.parent / "src"
-FILES = sorted((SOURCE / "halfmoon").rglob("*.py"))
+ROOT = Path(__file__).resolve().parent.parent
+FILES = sorted([*(ROOT / "src" / "halfmoon").rglob("*.py"), *(ROOT / "simulation").rglob("*.py")])
 
 LAYERS = {
     "halfmoon": "names",
@@ -53,6 +53,7 @@ LAYERS = {
     "halfmoon.cli": "cli",
     "halfmoon.__main__": "cli",
     "halfmoon.testing": "testing",
+    "simulation": "simulation",
 }
 
 MAY_IMPORT = {
@@ -69,9 +70,10 @@ MAY_IMPORT = {
     "events": {"ground", "names", "client", "events"},
     "spark": {"ground", "names", "client", "wire", "spark"},
     "cli": {"ground", "names", "client", "program", "cli", "events", "spark"},
-    "testing": {
+    "testing": {"ground", "names", "program", "events", "testing"},
+    "simulation": {
         *("ground", "wire", "store", "nameserver", "broker", "client.core", "client", "runtime", "program", "names", "events"),
-        "testing",
+        "simulation",
     },
 }
 
@@ -132,7 +134,8 @@ class Import(NamedTuple):
 
 def module_name(path: Path) -> str:
     """Return the dotted name of a file of the package."""
-    parts = path.relative_to(SOURCE).with_suffix("").parts
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts[1:] if parts[0] == "src" else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -142,10 +145,10 @@ MODULES = {module_name(path) for path in FILES}
 def layer_of(module: str) -> str:
     """Return the layer of the longest prefix that `LAYERS` knows. ``halfmoon`` stands for itself alone."""
     parts = module.split(".")
-    for end in range(len(parts), 1, -1):
+    for end in range(len(parts), 1 if parts[0] == "halfmoon" else 0, -1):
         if layer := LAYERS.get(".".join(parts[:end])):
             return layer
-    return LAYERS[module] if module == "halfmoon" else "unknown"
+    return LAYERS.get(module, "unknown")
 
 
 def imports_of(tree: ast.AST, module: str, *, package: bool = False) -> Iterator[Import]:
@@ -184,7 +187,8 @@ def faults(source: str, module: str, *, package: bool = False) -> list[str]:
         top = name.partition(".")[0]
         if inside and (module, name) not in LAZY:
             found.append(f"{module}:{line} imports {name} inside a function")
-        if top == "halfmoon" and layer_of(name) not in MAY_IMPORT.get(layer, ()) and (module, name) not in EXCEPTIONS:
+        ours = top in ("halfmoon", "simulation")
+        if ours and layer_of(name) not in MAY_IMPORT.get(layer, ()) and (module, name) not in EXCEPTIONS:
             found.append(f"{module}:{line} ({layer}) may not import {name} ({layer_of(name)})")
         if top in DANGEROUS_MODULES or (layer in PURE and top in IMPURE_MODULES and (module, name) not in EXCEPTIONS):
             found.append(f"{module}:{line} ({layer}) may not import {name}")
@@ -223,7 +227,7 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     return [sorted(left)] if left else []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_imports_only_what_stands_below_it(path: Path):
     assert faults(path.read_text(), module_name(path), package=path.name == "__init__.py") == []
 
@@ -255,6 +259,7 @@ def test_every_exception_is_still_needed():
         ("halfmoon.runtime.connections.asyncio_connections", "import pickle"),
         ("halfmoon.cli.main", "from halfmoon.store import Store"),
         ("halfmoon.cli.main", "import subprocess\nsubprocess.run('ls', shell=True)"),
+        ("halfmoon.testing.local", "from simulation.world import World"),
         ("halfmoon.novel.thing", "import json"),
     ],
 )

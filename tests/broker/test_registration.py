@@ -12,12 +12,12 @@ from halfmoon.effects import Call
 from halfmoon.errors import BrokerError, RequestTimeout
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
-from halfmoon.testing.drive import Calls, Driver, Task
-from halfmoon.testing.host import CoreHost
-from halfmoon.testing.network import Network
-from halfmoon.testing.world import World
 from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from halfmoon.wire.command import Command
+from simulation.drive import Calls, Driver, Task
+from simulation.host import CoreHost
+from simulation.network import Network
+from simulation.world import World
 
 ADDRESS = "10.0.0.1:10911"
 

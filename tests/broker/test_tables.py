@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import PeerError, StoreError
-from halfmoon.testing.disk import SimDisk
+from simulation.disk import SimDisk
 
 PATH = "config/consumerOffset.json"
 

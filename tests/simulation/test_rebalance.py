@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from halfmoon.model import ConsumeFrom, Message, StoredMessage
-from halfmoon.testing.clients import SimProducer, SimPushConsumer
-from halfmoon.testing.cluster import Cluster
+from simulation.clients import SimProducer, SimPushConsumer
+from simulation.cluster import Cluster
 
 TOPIC, QUEUES = "orders", 8
 SOON_MS = 1_000

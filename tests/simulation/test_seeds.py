@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.testing.history import simulate
+from simulation.messages.history import simulate
 
 SEEDS = range(1, 21)
-KEPT = [line.split() for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines() if line.strip() and line[0] != "#"]
-TOOL = Path(__file__).parents[2] / "tools" / "simulate.py"
+KEPT_FILE = Path(__file__).parent / "messages" / "seeds.txt"
+KEPT = [line.split() for line in KEPT_FILE.read_text().splitlines() if line.strip() and line[0] != "#"]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.mission("004-15")
@@ -46,8 +47,8 @@ def test_histories_are_worth_judging() -> None:
 def test_a_seed_is_one_history_in_every_process() -> None:
     def printed(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        command = [sys.executable, str(TOOL), "--seed", "7", "--kinds", "kill,lose,cut"]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120).stdout
+        command = [sys.executable, "-m", "simulation", "--seed", "7", "--kinds", "kill,lose,cut"]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120).stdout
 
     first, second = printed("1"), printed("2")
     assert "seed 7, messages:" in first

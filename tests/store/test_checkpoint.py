@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
-from halfmoon.testing.disk import SimDisk, Stopped
+from simulation.disk import SimDisk, Stopped
 
 SOME = Checkpoint(5000, 4000, 3000, 100, 200, 150, 7, 50)
 

@@ -10,7 +10,7 @@ from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import DiskUsage
 from halfmoon.store import FoundStatus, Store, StoreSettings
 from halfmoon.store.retention import is_cleaning_hour, space
-from halfmoon.testing.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store, read_all
 
 HOUR = 3_600_000

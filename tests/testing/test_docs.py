@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.testing.checkers import check
-from halfmoon.testing.faults import Faults
+from simulation.faults import Faults
+from simulation.messages.checkers import check
 
 from .test_plugin import run_pytest
 

@@ -1,1 +1,1 @@
-"""Simulated time, network and disk; histories, checkers and planted faults; brokers for users' tests. Used by tests only."""
+"""What users' tests get: the pytest plugin and a local broker."""

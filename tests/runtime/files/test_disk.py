@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.runtime.files.disk import RealDisk
-from tests.testing.disks import DiskRules
+from tests.simulation.disk_rules import DiskRules
 
 
 class TestRealDisk(DiskRules):

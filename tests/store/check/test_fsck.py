@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.store.check.fsck import Finding, fsck
-from halfmoon.testing.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, open_store, small
 
 LOG, QUEUE = "commitlog/00000000000000000000", "consumequeue/t/0/00000000000000000000"

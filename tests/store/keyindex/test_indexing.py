@@ -11,7 +11,7 @@ from halfmoon.store.check.fsck import fsck
 from halfmoon.store.keyindex import indexing
 from halfmoon.store.log.resync import next_record
 from halfmoon.store.queues.reading import Found, FoundStatus
-from halfmoon.testing.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, facts_of, open_store, run, small
 
 ALWAYS = (0, 2**62)

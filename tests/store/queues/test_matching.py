@@ -15,7 +15,7 @@ from halfmoon.store import FoundStatus, Store
 from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.queues import matching
 from halfmoon.store.queues.matching import by_properties, selector
-from halfmoon.testing.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.store.driving import BORN, NOW, draft, facts_of, open_store
 
 arrays.load()

@@ -10,7 +10,7 @@ from halfmoon.errors import CorruptRecord
 from halfmoon.sql92.sieve import EACH
 from halfmoon.store import FoundStatus, Store
 from halfmoon.store.queues import reading
-from halfmoon.testing.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.store.driving import NOW, draft, facts_of, open_store
 
 

@@ -10,7 +10,7 @@ import pytest
 from halfmoon.store.layout import RESERVE
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.reservations import STEP_MAX, STEP_MIN, Reserve
-from halfmoon.testing.disk import SimDisk, Stopped
+from simulation.disk import SimDisk, Stopped
 
 
 def loaded(disk: SimDisk) -> Reserve:

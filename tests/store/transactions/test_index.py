@@ -13,7 +13,7 @@ from halfmoon.model import java_hash
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.transactions.index import Check, Half, State
 from halfmoon.store.transactions.redo_log import RedoLog
-from halfmoon.testing.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.store.driving import NOW, draft, run
 from tests.store.transacting import (
     add_halves,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from halfmoon.store.transactions.watermark import Milestone, MilestoneFile
-from halfmoon.testing.disk import SimDisk, Stopped
+from simulation.disk import SimDisk, Stopped
 
 SOME = Milestone(1000, 20, 30, 5, 6, 2, 1500, clean=False, foreign=True, boot="boot-7")
 

@@ -14,10 +14,10 @@ from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import AdminSettings, settings_of
 from halfmoon.errors import BrokerError, MessageIllegal, NoPermission, QueryNotFound, UsageError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, DeadLetter, Message
-from halfmoon.testing.clients import SimProducer, SimPushConsumer, nameservers
-from halfmoon.testing.cluster import Cluster
 from halfmoon.wire.headers.offset import OffsetReply, SearchOffsetByTimestamp
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
+from simulation.clients import SimProducer, SimPushConsumer, nameservers
+from simulation.cluster import Cluster
 from tests.client.messages import message
 from tests.client.queue_of import Queues
 from tests.client.scripted import Reply, Scripted, route, routes

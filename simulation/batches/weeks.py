@@ -1,0 +1,203 @@
+"""A simulated history of weeks: jobs write batches, are idle for a week and more, and run again under their ids.
+
+verdict = simulate_weeks(seed=7)
+assert verdict.problems == []
+
+Meanwhile other ids need the room, log files go, brokers are killed, and clocks are set a week forward and back. What a job wrote is
+known for as long as its messages are in the log, or the run is refused: no message is there twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from halfmoon.broker.settings import BrokerSettings
+from simulation.asking import contents
+from simulation.batches.checkers import copies
+from simulation.batches.drivers import BatchDriver
+from simulation.batches.queries import LEVELS, QUEUES, TOPIC, Query
+from simulation.cluster import Cluster
+from simulation.ledger import Ledger, Place
+from simulation.verdict import Verdict, judging
+from simulation.workload import Plan
+
+WEEK_MS = BrokerSettings().batch_retention_ms
+SHORT_WEEK_MS = 60_000
+"""A week of brokers that live through it."""
+RUN_MS = 60_000
+"""So long a job may take."""
+KINDS = ("kill", "power", "crowded", "pass", "step", "set_right")
+"""What may happen in a week: a broker ends, log files of one go, time passes or is stepped over, clocks are set right."""
+FILLER, FILLER_BYTES = "filler", 1500
+STORE = {"clean_interval_ms": 400}
+
+
+@dataclass
+class WeeksVerdict(Verdict):
+    """What came of a history of weeks."""
+
+    workload = "weeks"
+    runs: int = 0
+    already: int = 0
+    """Batches of which a run was told that they are decided."""
+    anew: int = 0
+    """Messages that a run wrote again, of which none was left."""
+    refused: int = 0
+    """Runs that were refused."""
+
+    def counted(self) -> str:
+        """Return how much happened, in words."""
+        return (
+            f"{self.runs} runs again, {self.already} batches decided already, {self.refused} runs refused, {self.anew} messages"
+            " written anew"
+        )
+
+
+def simulate_weeks(
+    seed: int, *, weeks: int = 8, kinds: tuple[str, ...] | None = None, ids_max: int = 3, **options: Any
+) -> WeeksVerdict:
+    """Run the history of a seed and judge it; ``kinds`` (of `KINDS`) are drawn when not given; ``options`` go to `Cluster`."""
+    chance = Random(f"weeks {seed}")
+    flush = chance.choice(("sync", "async"))
+    kinds = kinds or tuple(kind for kind in KINDS if chance.random() < 0.6) or KINDS
+    messages, verdict = Ledger(flush), WeeksVerdict(seed, flush, sorted(kinds))
+    settings = {
+        "batch_ids_max": ids_max, "delay_levels": LEVELS, "batch_retention_ms": SHORT_WEEK_MS if "pass" in kinds else WEEK_MS
+    }  # fmt: skip
+    options = {"brokers": chance.choice((1, 1, 2)), "nameservers": 1, "store": STORE, **options}
+    with judging(verdict, messages) as judged:
+        cluster = judged.cluster = Cluster(seed, flush=flush, broker=settings, **options)
+        verdict.problems = _History(cluster, messages, chance, kinds, verdict).run(weeks)
+    return verdict
+
+
+class _History:
+    def __init__(
+        self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: tuple[str, ...], verdict: WeeksVerdict
+    ) -> None:  # fmt: skip
+        self.cluster, self.ledger, self.chance, self.kinds, self.verdict = cluster, ledger, chance, kinds, verdict
+        self.brokers = {broker.name: broker.address for broker in cluster.brokers}
+        self.plan = Plan(self.brokers, ledger, lambda: cluster.world.now)
+        self.jobs: list[Query] = []
+        self.problems: list[str] = []
+
+    def run(self, weeks: int) -> list[str]:
+        brokers = range(len(self.cluster.brokers))
+        made = [self.cluster.create_topic(topic, queues=QUEUES, broker=one) for one in brokers for topic in (TOPIC, FILLER)]
+        assert self.cluster.world.run_until(lambda: all(task.done for task in made), 30_000)
+        for _ in range(weeks):
+            for _ in range(self.chance.randint(0, 2)):
+                self._new_job()
+            self._fill()
+            for kind in self.kinds:
+                if self.chance.random() < 0.7:
+                    getattr(self, f"_{kind}")()
+            self.cluster.run(ms=2000)
+            for job in self.chance.sample(self.jobs, min(len(self.jobs), 2)):
+                self._again(job)
+        for job in self.jobs:
+            self._again(job)
+        return [*self.ledger.unexpected, *self.problems[:20]]
+
+    # ---------------------------------------------------------------- jobs
+
+    def _new_job(self) -> None:
+        chance, number = self.chance, len(self.jobs)
+        job = Query(
+            f"job-{number}", self.brokers, chance.randint(1, 2), chance.choice((2, 7)), chance.randint(1, 3), chance.random() < 0.5,
+            seed=self.cluster.world.seed,
+        )  # fmt: skip
+        self.jobs.append(job)
+        self._finish(job)
+
+    def _again(self, job: Query) -> None:
+        """Run a job again from its first batch, as somebody does who does not know that it is done; look for what it doubled."""
+        before, already = self._there(job), job.already
+        job.done = -1
+        self.verdict.runs += 1
+        self._finish(job)
+        after = self._there(job)
+        self.verdict.already += job.already - already
+        self.verdict.anew += sum(name not in before for name in after)
+        for name, count in after.items():
+            if count > 1:
+                self.problems.append(f"twice: {name} is there {count} times, {before[name]} before {job.id} ran again")
+        self.problems += [f"told: {problem}" for problem in job.problems if "knows nothing of it" not in problem]  # a refusal
+        self.problems += [f"lost: {name} is there no more since {job.id} ran again" for name in before if name not in after]
+
+    def _finish(self, job: Query) -> None:
+        """Run a job until it is done or fails; as who looks after it tries again, a few times."""
+        for _ in range(3):
+            if self._ran(job):
+                self.cluster.run(ms=500)
+                return
+            self.cluster.run(ms=1000)
+        self.verdict.refused += 1
+
+    def _ran(self, job: Query) -> bool:
+        driver = BatchDriver(self.cluster, job, tidy=True)
+        if not self.cluster.world.run_until(lambda: driver.ended, RUN_MS):
+            self.problems.append(f"hangs: {driver.name}")
+            driver.kill()
+            return False
+        if driver.task.error is not None:
+            self.cluster.world.note(driver.name, f"fails: {driver.task.error}")
+        return driver.task.error is None
+
+    def _there(self, job: Query) -> Counter[str]:
+        places = [Place(name, TOPIC, queue_id) for name in self.brokers for queue_id in range(QUEUES)]
+        found = copies(contents(self.cluster, self.plan, places))
+        return Counter({name: len(those) for name, those in found.items() if name.startswith(f"{job.id}/")})
+
+    def _fill(self) -> None:
+        """Others send, so that log files end and may go."""
+        count = self.chance.choice((10, 60, 100))
+        sent = [
+            self.cluster.send(FILLER, bytes(FILLER_BYTES), broker=number)
+            for number in range(len(self.brokers))
+            for _ in range(count)
+        ]
+        self.cluster.world.run_until(lambda: all(task.done for task in sent), 30_000)
+
+    # ---------------------------------------------------------------- a week
+
+    def _kill(self) -> None:
+        self._end(power=False)
+
+    def _power(self) -> None:
+        self._end(power=True)
+
+    def _end(self, *, power: bool) -> None:
+        broker = self.chance.choice(self.cluster.brokers)
+        self.cluster.crash(broker, power=power)
+        self.cluster.run(ms=self.chance.randint(10, 500))
+        self.cluster.restart(broker)
+        self.cluster.run(ms=31_000 if power else 2000)  # until name servers know it again
+
+    def _crowded(self) -> None:
+        broker = self.chance.choice(self.cluster.brokers)
+        broker.disk.used_bytes = broker.disk.total_bytes * 80 // 100
+        self.cluster.world.note(broker.name, "has a disk of which 80% is used")
+        self.cluster.run(ms=3000)
+        broker.disk.used_bytes = 0
+
+    def _pass(self) -> None:
+        self.cluster.run(ms=self.chance.randint(SHORT_WEEK_MS, 2 * SHORT_WEEK_MS))
+
+    def _step(self) -> None:
+        """All machines sleep for more than a week, or one's clock is set so."""
+        for broker in self.chance.choice((self.cluster.brokers, self.cluster.brokers[:1])):
+            broker.host.step_clock(WEEK_MS + 86_400_000)
+        self.cluster.run(ms=2000)
+
+    def _set_right(self) -> None:
+        """Set clocks that are ahead right; brokers start on them, or go on with them."""
+        for broker in self.cluster.brokers:
+            if broker.host.clock_ahead_ms and self.chance.random() < 0.5:
+                self.cluster.stop(broker)
+                broker.host.step_clock(-broker.host.clock_ahead_ms)
+                self.cluster.restart(broker)
+        self.cluster.run(ms=2000)

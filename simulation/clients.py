@@ -1,0 +1,167 @@
+"""Our own client in a simulated world: the cores of producers and consumers, driven in virtual time instead of on asyncio.
+
+What `halfmoon.client.aio` does around the cores is done here in the same way; nothing of the cores is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import isgenerator
+from typing import Any
+
+from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.consume.orderly import push_core
+from halfmoon.client.core.consume.pull_consumer import PollCore
+from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.produce.send import Sender
+from halfmoon.client.core.produce.transaction import Transactions
+from halfmoon.client.core.produce.transaction_check import Listener
+from halfmoon.client.settings import ClientSettings, ProducerSettings, PullSettings, PushSettings, TransactionSettings
+from halfmoon.model import Message, MessageQueue, SendResult
+from halfmoon.wire.command import Command
+from halfmoon.wire.ids import UniqueIds, pack_ip
+from simulation.cluster import Cluster
+from simulation.drive import Answer, Driver, Task
+
+
+class SimClient:
+    """What both clients share: a machine of their own, an instance, and what runs beside the work."""
+
+    def __init__(self, cluster: Cluster, settings: ClientSettings, name: str, *, clock: Callable[[], int] | None = None) -> None:
+        self.name = name
+        self.instance = Instance(settings, f"{name}@1", cluster.world.split(f"client {name}"))
+        self.ids = UniqueIds(pack_ip(f"10.0.2.{len(cluster.client_hosts) + 1}"), 1, cluster.world.split(f"ids {name}"))
+        self.driver: Driver = cluster.driver(
+            name, handler=self._asked, opened=self.instance.connected, lost=self.instance.disconnected, clock=clock
+        )
+        self.host = cluster.client_hosts[-1]
+
+    def kill(self) -> None:
+        """End the client's process: nothing of it goes on, nobody is told."""
+        self.driver.kill()
+
+    def _asked(self, address: str, command: Command, answer: Answer) -> None:
+        found = self.instance.asked(address, command)
+        if isgenerator(found):
+            task: Task[Any] = self.driver.start(found, f"{self.name} answers {command.code}")
+            task.then(lambda: self._answer(task.result() if task.error is None else None, answer))
+        else:
+            self._answer(found, answer)
+
+    def _answer(self, reply: Command | None, answer: Answer) -> None:
+        if reply is not None:
+            answer(reply)
+
+
+class SimProducer(SimClient):
+    """A producer in virtual time. ``values`` are `ProducerSettings`."""
+
+    def __init__(self, cluster: Cluster, name: str = "producer", **values: Any) -> None:
+        settings = ProducerSettings(**{"group": "P_test", "nameserver": nameservers(cluster), **values})
+        super().__init__(cluster, settings, name)
+        self.sender = Sender(settings, self.instance.routes, self.ids)
+        self.instance.producer_group = self.sender.group
+        self.sender.running = True
+        for operation in self.instance.tend():
+            self.driver.start(operation, name)
+
+    def send(self, message: Message, *, queue: MessageQueue | None = None, timeout_ms: int | None = None) -> Task[SendResult]:
+        """Send; the task's result is where the message went, or raises what `Producer.send` raises."""
+        return self.driver.start(self.sender.send(message, queue=queue, timeout_ms=timeout_ms), f"{self.name} sends")
+
+
+class SimTransactionProducer(SimClient):
+    """A transactional producer in virtual time; ``transactions`` has its operations. ``values`` are `TransactionSettings`."""
+
+    def __init__(
+        self, cluster: Cluster, name: str, listener: Listener, *, clock: Callable[[], int] | None = None, **values: Any
+    ) -> None:
+        settings = TransactionSettings(**{"group": "P_test", "nameserver": nameservers(cluster), **values})
+        super().__init__(cluster, settings, name, clock=clock)
+        self._network = cluster.network
+        self.sender = Sender(settings, self.instance.routes, self.ids)
+        self.instance.producer_group = self.sender.group
+        self.transactions = Transactions(settings, self.sender, self.instance, listener)
+        self.sender.running = True
+        for operation in (*self.instance.tend(), self.transactions.meet_brokers()):
+            self.driver.start(operation, name)
+
+    def kill(self) -> None:
+        """End the producer's process; its system closes the connections."""
+        super().kill()
+        self._network.kill(self.host)
+
+
+class SimPushConsumer(SimClient):
+    """A push consumer in virtual time that begins at once. ``listener(messages)`` is called as the messages come."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        listener: Callable[..., Any],
+        *,
+        expression: str = "*",
+        name: str = "consumer",
+        make_offsets: Callable[..., RemoteOffsets | LocalOffsets] = RemoteOffsets,
+        clock: Callable[[], int] | None = None,
+        **values: Any,
+    ) -> None:
+        settings = PushSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
+        super().__init__(cluster, settings, name, clock=clock)
+        offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
+        self.core = push_core(settings, self.instance, offsets, self.ids)
+        self.core.on_message(listener)
+        self.core.subscribe(topic, expression, version=cluster.world.now)
+        self.started = self.driver.start(self.core.start(), f"{name} starts")
+        self.started.then(self._tend)
+
+    def _tend(self) -> None:
+        if self.started.error is None:
+            for operation in self.core.tend():
+                self.driver.start(operation, self.name)
+
+    def assignment(self) -> list[MessageQueue]:
+        """Return the queues that are this consumer's now, sorted."""
+        return sorted(self.core.user_queue(queue) for queue in self.core.held)
+
+    def stop(self) -> Task[None]:
+        """Stop cleanly: finish what is in hand, keep the offsets, leave the group."""
+        return self.driver.start(self.core.stop(), f"{self.name} stops")
+
+
+class SimPullConsumer(SimClient):
+    """A pull consumer in virtual time that begins at once; ``core`` has its operations. ``values`` are `PullSettings`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        expression: str = "*",
+        name: str = "consumer",
+        make_core: Callable[..., PollCore] = PollCore,
+        make_offsets: Callable[..., RemoteOffsets | LocalOffsets] = RemoteOffsets,
+        **values: Any,
+    ) -> None:
+        settings = PullSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
+        super().__init__(cluster, settings, name)
+        offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
+        self.core = make_core(settings, self.instance, offsets)
+        self.core.subscribe(topic, expression, version=cluster.world.now)
+        self.started = self.driver.start(self.core.start(), f"{name} starts")
+        self.started.then(self._tend)
+
+    def _tend(self) -> None:
+        if self.started.error is None:
+            for operation in self.core.tend():
+                self.driver.start(operation, self.name)
+
+    def stop(self) -> Task[None]:
+        """Close: keep what was confirmed, leave the group."""
+        return self.driver.start(self.core.stop(), f"{self.name} closes")
+
+
+def nameservers(cluster: Cluster) -> str:
+    """Return the addresses of a cluster's name servers as clients are given them."""
+    return ";".join(node.address for node in cluster.nameservers)

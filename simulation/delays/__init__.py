@@ -1,0 +1,1 @@
+"""Delayed messages: levels, points in time, recalls, checkers."""

@@ -1,0 +1,174 @@
+"""One simulated history of delayed messages from a seed: levels, points in time, recalls, faults, and the verdict.
+
+verdict = simulate_delays(seed=7)
+assert verdict.problems == []
+
+With power failures the flush is sync, so that nothing acknowledged may be lost; with kills alone nothing comes twice either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from zlib import crc32
+
+from halfmoon.effects import Call, Now, Op, sleep
+from halfmoon.errors import NetworkError
+from halfmoon.model import UNIQ_KEY
+from halfmoon.store.check.fsck import fsck
+from halfmoon.store.settings import StoreSettings
+from halfmoon.wire import properties
+from halfmoon.wire.headers.delay import RecallMessage
+from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
+from halfmoon.wire.record import decode_record
+from simulation.asking import contents
+from simulation.cluster import SMALL, Cluster
+from simulation.damage.fsck import judge_fsck
+from simulation.delays.checkers import DelayLedger, Delivered, Wish, check_delays
+from simulation.faults import Faults
+from simulation.ledger import Ledger, Place
+from simulation.messages.history import BROKER, windows
+from simulation.verdict import Verdict, judging
+from simulation.workload import Plan
+
+TOPIC, QUEUES, SENDERS = "later", 3, 4
+LEVELS, LEVELS_MS = "1s 2s 4s", (1000, 2000, 4000)
+TIMED_MS_MAX = 8000
+STEPS = 8
+
+
+class DelayFaults(Faults):
+    """The faults of a history. Clocks do not step: when a message is due is judged by them."""
+
+    DRAWN = ("kill", "torn", "stop", "slow_disk", "cut", "lose")
+    KINDS = (*DRAWN, "power", "damage")
+
+
+@dataclass
+class DelayVerdict(Verdict):
+    """What came of a history of delays."""
+
+    workload = "delays"
+    acknowledged: int = 0
+    delivered: int = 0
+    recalled: int = 0
+    late_ms: int = 0
+    """How late the last one was."""
+
+    def counted(self) -> str:
+        """Return how much happened, in words."""
+        return f"{self.acknowledged} acknowledged, {self.delivered} delivered, {self.recalled} recalled"
+
+
+def simulate_delays(
+    seed: int, *, steps: int = STEPS, flush: str | None = None, kinds: tuple[str, ...] | None = None, **options: Any
+) -> DelayVerdict:
+    """Run the history of a seed and judge it; options as of `simulation.messages.history.simulate`."""
+    chance = Random(f"delays {seed}")
+    power = chance.random() < 0.3 if kinds is None else "power" in kinds
+    flush = flush or ("sync" if power else chance.choice(("sync", "async")))
+    if kinds is None and power and flush == "sync":
+        kinds = ("power", chance.choice(DelayFaults.DRAWN))
+    messages = Ledger(flush)
+    ledger = DelayLedger(messages, once=not {"power", "damage"}.intersection(kinds or ()))
+    verdict = DelayVerdict(seed, flush)
+    with judging(verdict, messages) as judged:
+        cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, "delay_levels": LEVELS}, **options)
+        history = _History(cluster, ledger, kinds)
+        verdict.kinds = history.faults.kinds
+        messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
+        verdict.problems = history.run(steps)
+    verdict.acknowledged = sum(wish.acked for wish in ledger.wishes.values())
+    verdict.recalled = sum(wish.recalled for wish in ledger.wishes.values())
+    verdict.delivered = len(ledger.delivered)
+    return verdict
+
+
+class _History:
+    def __init__(self, cluster: Cluster, ledger: DelayLedger, kinds: tuple[str, ...] | None) -> None:
+        self.cluster, self.ledger, self.closing = cluster, ledger, False
+        self.faults = DelayFaults(cluster, ledger.messages, cluster.world.split("faults"), kinds=kinds)
+        brokers = {broker.name: broker.address for broker in cluster.brokers}
+        self.plan = Plan(brokers, ledger.messages, lambda: cluster.world.now)
+
+    def run(self, steps: int) -> list[str]:
+        cluster = self.cluster
+        made = cluster.create_topic(TOPIC, queues=QUEUES)
+        cluster.world.run_until(lambda: made.done, 30_000)
+        for number in range(SENDERS):
+            cluster.driver(f"sender-{number}").start(self._send(f"s{number}"), f"s{number}")
+        cluster.run(ms=500)
+        self.faults.begin(steps, (20, 2500))
+        cluster.run(ms=steps * 1300)
+        self.faults.end()
+        cluster.run(ms=4000)
+        self.faults.end()
+        self.closing = True
+        cluster.run(ms=TIMED_MS_MAX + 12_000)
+        [name] = self.plan.brokers
+        places = [Place(name, TOPIC, queue_id) for queue_id in range(QUEUES)]
+        for place, queue in contents(cluster, self.plan, places).items():
+            for offset, seen in sorted(queue.messages.items()):
+                message = decode_record(memoryview(seen.record))
+                if (place, offset) in self.ledger.messages.spoilt and crc32(message.body) & 0x7FFFFFFF != message.body_crc:
+                    continue  # its receiver sees that, too
+                self.ledger.delivered.append(Delivered(bytes(message.body), place.queue_id, offset, message.store_ms))
+        problems = check_delays(self.ledger)
+        if "damage" in self.faults.kinds:
+            for broker in cluster.brokers:
+                cluster.stop(broker)
+                findings = fsck(broker.disk, StoreSettings(**SMALL))
+                problems += judge_fsck(broker.disk, findings, self.ledger.messages.damage_of(broker.name), transactions=False)
+        return problems
+
+    # ---------------------------------------------------------------- users
+
+    def _send(self, name: str) -> Op[None]:
+        """Send messages one after the other, each again until it is acknowledged; recall some of them."""
+        random, number = self.cluster.world.split(f"sends {name}"), 0
+        [address] = self.plan.brokers.values()
+        while not self.closing:
+            body, unique = f"{name}/{number}".encode(), f"{name}-{number}"
+            now: int = yield Now()
+            level = random.choice((0, 0, 1, 1, 2, 3))
+            due_ms = now + (LEVELS_MS[level - 1] if level else random.randint(1, TIMED_MS_MAX))
+            wish = self.ledger.wishes[body] = Wish(name, number, random.randrange(QUEUES), level, due_ms)
+            asked = {"DELAY": str(level)} if level else {"TIMER_DELIVER_MS": str(due_ms)}
+            handle = yield from self._send_until_acked(address, wish, body, {UNIQ_KEY: unique, **asked}, random)
+            if handle and random.random() < 0.3:
+                yield from self._recall(address, wish, handle)
+            number += 1
+            yield from sleep(random.randint(0, 120))
+
+    def _send_until_acked(self, address: str, wish: Wish, body: bytes, found: dict[str, str], random: Random) -> Op[str | None]:
+        now: int = yield Now()
+        header = SendMessageV2(
+            producer_group="senders", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=QUEUES, queue_id=wish.queue_id,
+            sys_flag=0, born_timestamp=now, flag=0, properties=properties.encode(found).decode(),
+        )  # fmt: skip
+        for _ in range(8):
+            wish.attempts += 1
+            try:
+                reply = yield Call(address, header, body, 3000)
+            except NetworkError:
+                yield from sleep(random.randint(5, 400))
+            else:
+                if reply.code == 0:
+                    wish.acked = True
+                    wish.acked_ms = self.cluster.world.now
+                    answer: SendMessageReply = reply.header(SendMessageReply)
+                    return answer.recall_handle
+                yield from sleep(random.randint(20, 600))
+        return None
+
+    def _recall(self, address: str, wish: Wish, handle: str) -> Op[None]:
+        wish.recall_tried = True
+        try:
+            reply = yield Call(address, RecallMessage(producer_group="senders", topic=TOPIC, recall_handle=handle), b"", 3000)
+        except NetworkError:
+            return
+        if reply.code == 0:
+            wish.recalled = True
+        elif reply.code not in (1, 2, 14, 604):
+            self.ledger.messages.unexpected.append(f"a recall was answered {reply.code}: {reply.remark}")

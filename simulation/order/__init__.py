@@ -1,0 +1,1 @@
+"""Ordered consumption while consumers join, leave and die, and its checkers."""

@@ -1,0 +1,1 @@
+"""Pull consumers whose applications poll, commit, seek, close and die, and their checkers."""

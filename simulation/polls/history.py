@@ -1,0 +1,347 @@
+"""One simulated history of pull consumers from a seed: applications poll, iterate, commit, seek, close and die; and the verdict.
+
+verdict = simulate_polls(seed=7)
+assert verdict.problems == []
+
+The consumers are our own client. ``join``, ``leave`` (a close in the middle of the work, as after a ``break`` or an exception) and
+``crash`` happen to them, ``seek`` to one of their queues, ``lose`` to a connection, ``interrupt`` (a Ctrl-C after which it goes on)
+to an application that is just being handed messages; ``broker`` kills a broker and starts it again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from halfmoon.client.core.consume.member import Held
+from halfmoon.client.core.consume.pull_consumer import PollCore
+from halfmoon.effects import Op, sleep
+from halfmoon.errors import HalfmoonError, NotRunning
+from halfmoon.model import ConsumeFrom, Message, MessageQueue
+from simulation.clients import SimProducer, SimPullConsumer
+from simulation.cluster import Cluster
+from simulation.ledger import Ledger
+from simulation.messages.history import BROKER
+from simulation.polls.checkers import PollLedger, Tenure, check_polls
+from simulation.verdict import Verdict, judging
+
+TOPIC, GROUP, QUEUES = "orders", "C_polls", 3
+KINDS = ("join", "leave", "crash", "seek", "lose", "broker", "interrupt")
+PEACEFUL = {"join", "leave", "seek", "interrupt"}
+"""With these alone every answer and every one-way request arrives."""
+
+STEPS = 10
+CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000, "persist_offsets_ms": 500}
+MEMBERS_MAX = 4
+LOOK_MS = 10
+"""How often the brokers' progress is looked at."""
+
+LATELY = 30
+"""So many looks back a member may have been told the progress at which it begins a queue."""
+
+SETTLE_MS = 120_000
+
+
+@dataclass
+class PollVerdict(Verdict):
+    """What came of a history of pull consumers."""
+
+    workload = "polls"
+    acknowledged: int = 0
+    given: int = 0
+    again: int = 0
+    """Messages that were given once more."""
+    sought: int = 0
+    tenures: int = 0
+
+    def counted(self) -> str:
+        """Return how much happened, in words."""
+        return (
+            f"{self.acknowledged} acknowledged, {self.given} given, {self.again} again, {self.sought} seeks,"
+            f" {self.tenures} tenures of queues"
+        )
+
+
+def simulate_polls(
+    seed: int,
+    *,
+    steps: int = STEPS,
+    flush: str | None = None,
+    kinds: tuple[str, ...] | None = None,
+    make_core: Callable[..., PollCore] = PollCore,
+    from_end: bool = False,
+    **options: Any,
+) -> PollVerdict:
+    """Run the history of a seed and judge it.
+
+    ``steps`` is the number of events; ``kinds`` (of `KINDS`) are drawn from the seed when not given; ``make_core`` makes the
+    consumers, ``options`` go to `Cluster`. ``from_end``: the group begins behind what is there by then, as consumers do by default,
+    and not at the first message. What a core raises becomes a problem, as do errors that it logs.
+    """
+    chance = Random(f"polls {seed}")
+    drawn = sorted({"join", "leave", chance.choice(KINDS), chance.choice(KINDS), chance.choice(("seek", "crash"))})
+    verdict = PollVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
+    errors_of, ledger = Ledger(verdict.flush), PollLedger()
+    with judging(verdict, errors_of) as judged:
+        # of a log that is longer than the memory: a queue's first message is not in it, or each group would begin there
+        options = {
+            "brokers": chance.choice((1, 2)),
+            "broker": BROKER,
+            "store": {"memory_bytes": 1000} if from_end else {},
+            **options,
+        }
+        cluster = judged.cluster = Cluster(seed, flush=verdict.flush, **options)
+        _History(cluster, ledger, chance, verdict.kinds, make_core, from_end=from_end).run(steps)
+        ledger.unexpected += errors_of.unexpected
+        verdict.problems = check_polls(ledger)
+    verdict.acknowledged, verdict.tenures = sum(map(len, ledger.wanted.values())), len(ledger.tenures)
+    verdict.given = sum(len(tenure.given) for tenure in ledger.tenures)
+    verdict.again = verdict.given - len({(one.queue, offset) for one in ledger.tenures for offset in one.given})
+    verdict.sought = sum(tenure.sought is not None for tenure in ledger.tenures)
+    return verdict
+
+
+class _History:
+    def __init__(
+        self, cluster: Cluster, ledger: PollLedger, chance: Random, kinds: list[str], make_core: Callable[..., PollCore],
+        *, from_end: bool,
+    ) -> None:  # fmt: skip
+        self.cluster, self.ledger, self.chance, self.kinds, self.make_core = cluster, ledger, chance, kinds, make_core
+        self.from_end = from_end
+        self.consume_from = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
+        self.peaceful = set(kinds) <= PEACEFUL
+        self.expression = chance.choice(("*", "*", "A"))
+        self.closing = self.quiet = False
+        self.members: list[_Member] = []
+        self.lately: defaultdict[MessageQueue, deque[int]] = defaultdict(lambda: deque(maxlen=LATELY))
+        self._number = 0
+        self._brokers = {broker.name: broker for broker in cluster.brokers}
+
+    def run(self, steps: int) -> None:
+        cluster = self.cluster
+        for i in range(len(cluster.brokers)):
+            cluster.create_topic(TOPIC, queues=QUEUES, broker=i)
+        cluster.run(ms=500)
+        for i in range(2):
+            producer = SimProducer(cluster, f"producer-{i}", **CLIENT)
+            producer.driver.start(self._send(producer, f"p{i}"), f"p{i}")
+        if self.from_end:
+            self._begin_at_the_end()
+        else:
+            for _ in range(self.chance.randint(1, 2)):
+                self._join()
+        cluster.world.after(LOOK_MS, self._look)
+        for _ in range(steps):
+            cluster.run(ms=self.chance.randint(50, 2_500))
+            self._happen(self.chance.choice(self.kinds) if self.kinds else "nothing")
+        cluster.run(ms=1_000)
+        self.closing = True
+        cluster.run(ms=1_500)
+        cluster.world.run_until(lambda: not self.ledger.unread(), SETTLE_MS)
+        cluster.run(ms=1_000)
+
+    def _begin_at_the_end(self) -> None:
+        """Have the group's first member begin while nothing is sent, so that everybody knows where that is."""
+        self.cluster.run(ms=3_000)
+        self.quiet = True
+        self.cluster.run(ms=1_000)
+        for queue, found in self.ledger.wanted.items():
+            self.ledger.passed[queue] = max(found) + 1
+        self._join()
+        self.cluster.run(ms=2_000)
+        self.quiet = False
+
+    def _send(self, producer: SimProducer, name: str) -> Op[None]:
+        random, number = self.cluster.world.split(f"sends {name}"), 0
+        while not self.closing:
+            if self.quiet:
+                yield from sleep(100)
+                continue
+            body, tag = f"{name}/{number}".encode(), random.choice("AAB")
+            try:
+                result = yield from producer.sender.send(Message(TOPIC, body, tag=tag))
+                if self.expression in ("*", tag):
+                    self.ledger.acknowledged(result.queue, result.queue_offset, body)
+            except HalfmoonError:
+                yield from sleep(random.randint(100, 500))
+            number += 1
+            yield from sleep(random.choice((1, 5, 20, 200)))
+
+    def stored(self, queue: MessageQueue) -> int | None:
+        """Return the group's progress in a queue, 0 for none; None while the broker does not run."""
+        core = self._brokers[queue.broker_name].core
+        return None if core is None else core.offsets.get(GROUP, queue.topic, queue.queue_id) or 0
+
+    def _look(self) -> None:
+        """Write down what brokers hold, and which queues have come to whom."""
+        for broker in self.cluster.brokers:
+            for queue in (MessageQueue(TOPIC, broker.name, i) for i in range(QUEUES)):
+                if (stored := self.stored(queue)) is not None:
+                    self.lately[queue].append(stored)
+                    self.ledger.seen(queue, stored, self.cluster.world.now)
+        for member in self.members:
+            member.look()
+        self.cluster.world.after(LOOK_MS, self._look)
+
+    def _happen(self, kind: str) -> None:
+        here = [member for member in self.members if not member.gone]
+        if kind == "join" and len(here) < MEMBERS_MAX:
+            self._join()
+        elif kind in ("leave", "crash") and here:
+            self.chance.choice(here).go(crash=kind == "crash")
+            if len(here) == 1:
+                self._join()
+        elif kind == "interrupt" and here:
+            self.chance.choice(here).interrupted = True
+        elif kind == "seek" and here:
+            self.chance.choice(here).wants_to_seek = True
+        elif kind == "lose" and here:
+            self.chance.choice(here).lose(self.chance)
+        elif kind == "broker":
+            broker = self.chance.choice(self.cluster.brokers)
+            self.cluster.crash(broker)
+            self.cluster.run(ms=self.chance.randint(1, 2_000))
+            self.cluster.restart(broker)
+
+    def _join(self) -> None:
+        self._number += 1
+        self.members.append(_Member(self, f"member-{self._number}"))
+
+
+class _Member:
+    """A pull consumer and its application, which polls or iterates, works, commits and seeks."""
+
+    def __init__(self, history: _History, name: str) -> None:
+        self.history, self.name, self.gone, self.wants_to_seek, self.interrupted = history, name, False, False, False
+        self._random = history.cluster.world.split(f"works {name}")
+        self._auto = self._random.random() < 0.7
+        self._slow_ms = self._random.choice((5, 50, 800))
+        self._in_hand: list[tuple[MessageQueue, int, Tenure]] = []
+        self._done: dict[Tenure, int] = {}
+        self._tenures: dict[Held, Tenure] = {}
+        history.cluster.world.note(name, f"joins, {'auto' if self._auto else 'own'} commit, {self._slow_ms} ms")
+        self.client = SimPullConsumer(
+            history.cluster, TOPIC, expression=history.expression, name=name, make_core=history.make_core, group=GROUP,
+            consume_from=history.consume_from, auto_commit=self._auto, auto_commit_ms=self._random.choice((1, 1_000)),
+            batch_max=self._random.choice((2, 10, 32)), **CLIENT,
+        )  # fmt: skip
+        self.client.driver.start(self._work(), name)
+
+    # ---------------------------------------------------------------- the application
+
+    def _work(self) -> Op[None]:
+        while not self.client.core.running:
+            yield from sleep(10)
+        try:
+            while not self.gone:
+                yield from self._round()
+        except NotRunning:
+            pass
+
+    def _round(self) -> Op[None]:
+        """Poll once, or take some steps of an iteration; do with what comes what applications do."""
+        random, core = self._random, self.client.core
+        count_max, steps = (1, random.randint(1, 8)) if random.random() < 0.6 else (None, 1)
+        for _ in range(steps):
+            if self._auto:
+                self._confirm()
+            handed = yield from core.hand_out(random.choice((0, 100, 400)), count_max=count_max)
+            if self.interrupted and handed.messages:
+                self.interrupted = False
+                core.take_back(handed)
+                continue
+            found = handed.messages
+            for message in found:
+                tenure = self._tenure(core.held[core.wire_queue(message.queue)])
+                tenure.given.append(message.queue_offset)
+                self._in_hand.append((message.queue, message.queue_offset, tenure))
+            if found:
+                yield from sleep(random.randint(0, self._slow_ms))
+            if self.gone:
+                return
+        if not self._auto or random.random() < 0.2:
+            self._confirm()
+            yield from core.commit(persist=random.random() < 0.7)
+        if self.wants_to_seek and not self.gone:
+            self.wants_to_seek = False
+            yield from self._seek()
+
+    def _confirm(self) -> None:
+        for queue, offset, tenure in self._in_hand:
+            self.history.ledger.confirm(queue, offset)
+            self._done[tenure] = offset + 1
+        self._in_hand.clear()
+
+    def _seek(self) -> Op[None]:
+        """Go elsewhere in a queue, some way back or on. What lies before may then stay unread: so the application says."""
+        core, ledger = self.client.core, self.history.ledger
+        if not (mine := core.assignment()):
+            return
+        queue = self._random.choice(mine)
+        offset = max(0, core.position(queue) + self._random.randint(-20, 8))
+        passed, ledger.passed[queue] = ledger.passed[queue], max(ledger.passed[queue], offset)
+        try:
+            yield from core.seek(queue, offset)
+        except NotRunning:
+            raise
+        except HalfmoonError as exc:
+            ledger.passed[queue] = passed
+            self.history.cluster.world.note(self.name, f"does not seek: {exc}")
+            return
+        self.history.cluster.world.note(self.name, f"seeks to {queue}@{offset}")
+        self._in_hand = [one for one in self._in_hand if one[0] != queue]
+        if (held := core.held.get(core.wire_queue(queue))) is not None:
+            self._tenure(held).sought = offset
+
+    # ---------------------------------------------------------------- what is noted of it
+
+    def look(self) -> None:
+        """Note the queues that it has now."""
+        if not self.gone:
+            for held in self.client.core.held.values():
+                self._tenure(held)
+
+    def _tenure(self, held: Held) -> Tenure:
+        tenure = self._tenures.get(held)
+        if tenure is None:
+            lately = self.history.lately[held.queue]
+            tenure = self._tenures[held] = Tenure(self.name, held.queue, min(lately) if lately else None)
+            self.history.ledger.tenures.append(tenure)
+        return tenure
+
+    def go(self, *, crash: bool) -> None:
+        """Leave, whatever the application does just now: by a close, or as a killed process."""
+        self.gone = True
+        self.history.cluster.world.note(self.name, "is killed" if crash else "closes")
+        if crash:
+            self._end()
+            return
+        mine = [self._tenures[held] for held in self.client.core.held.values() if held in self._tenures]
+
+        def later() -> None:
+            self.history.cluster.world.after(50, lambda: self._closed(mine))
+
+        self.client.stop().then(later)
+
+    def _closed(self, mine: list[Tenure]) -> None:
+        for tenure in mine:
+            if self.history.peaceful and self._auto and tenure in self._done:
+                stored = self.history.stored(tenure.queue)
+                assert stored is not None
+                self.history.ledger.closed.append((self.name, tenure.queue, self._done[tenure], stored))
+        self._end()
+
+    def _end(self) -> None:
+        self.client.kill()
+        self.history.cluster.network.kill(self.client.host)
+
+    def lose(self, chance: Random) -> None:
+        """Break one of its connections."""
+        cluster = self.history.cluster
+        if ends := cluster.network.connections(self.client.host):
+            end = chance.choice(ends)
+            cluster.world.note(self.name, f"loses its connection to {end.remote}")
+            cluster.network.lose(end)

@@ -1,0 +1,1 @@
+"""Messages whose listeners fail, their retries and dead letters, and their checkers."""

@@ -1,0 +1,196 @@
+"""One simulated history of redelivery from a seed: messages that fail so and so often, consumers that die, faults, and the verdict.
+
+verdict = simulate_redelivery(seed=7)
+assert verdict.problems == []
+
+Producers and consumers are our own client. Beside the faults of `Faults`, ``consumer`` kills a consumer and starts another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from halfmoon.client.core.consume.listener import ConsumeContext
+from halfmoon.effects import Op, sleep
+from halfmoon.errors import HalfmoonError
+from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, StoredMessage
+from halfmoon.wire.record import decode_record
+from simulation.asking import contents
+from simulation.clients import SimProducer, SimPushConsumer
+from simulation.cluster import Cluster
+from simulation.faults import Faults
+from simulation.ledger import Ledger, Place
+from simulation.messages.history import BROKER, windows
+from simulation.redelivery.checkers import FOR_EVER, Dead, Handed, RedeliveryLedger, check_redelivery
+from simulation.verdict import Verdict, judging
+from simulation.workload import Plan
+
+TOPIC, GROUP, QUEUES = "orders", "C_again", 2
+LEVELS, LEVELS_MS = "1s 2s 1s 2s 2s 3s", (1000, 2000, 1000, 2000, 2000, 3000)
+TIMES_MAX = 3
+STEPS = 5
+CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000, "persist_offsets_ms": 1000}
+SETTLE_MS = 120_000
+"""After the last fault everything is consumed or dead within this."""
+
+
+class RedeliveryFaults(Faults):
+    """The faults of a history; ``consumer`` is the history's own. Clocks do not step: how long a copy waited is judged by them."""
+
+    DRAWN = ("kill", "power", "torn", "stop", "slow_disk", "failed_sync", "cut", "lose", "half_open", "nameserver", "consumer")
+    KINDS = (*DRAWN, "stuck_disk", "full_disk")
+    replace_consumer: Callable[[], None]
+
+    def consumer(self) -> None:
+        """Kill a consumer; another one takes its place."""
+        self.replace_consumer()
+
+
+@dataclass
+class RedeliveryVerdict(Verdict):
+    """What came of a history of redelivery."""
+
+    workload = "redelivery"
+    acknowledged: int = 0
+    handed: int = 0
+    failed: int = 0
+    dead: int = 0
+
+    def counted(self) -> str:
+        """Return how much happened, in words."""
+        return f"{self.acknowledged} acknowledged, {self.handed} handed over, {self.failed} failed, {self.dead} dead"
+
+
+def simulate_redelivery(
+    seed: int, *, steps: int = STEPS, flush: str | None = None, kinds: tuple[str, ...] | None = None, **options: Any
+) -> RedeliveryVerdict:
+    """Run the history of a seed and judge it.
+
+    ``steps`` is the number of faults; ``flush`` and ``kinds`` (of `RedeliveryFaults.KINDS`) are drawn from the seed when not given;
+    ``options`` go to `Cluster`. What a core raises becomes a problem, as do errors that it logs.
+    """
+    chance = Random(f"redelivery {seed}")
+    flush = flush or chance.choice(("sync", "async"))
+    messages = Ledger(flush)
+    ledger = RedeliveryLedger(messages, TOPIC, TIMES_MAX, LEVELS_MS)
+    verdict = RedeliveryVerdict(seed, flush)
+    options = {"brokers": chance.choice((1, 1, 2)), **options}
+    with judging(verdict, messages) as judged:
+        cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, "delay_levels": LEVELS}, **options)
+        history = _History(cluster, ledger, chance, kinds)
+        verdict.kinds = history.faults.kinds
+        messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
+        verdict.problems = history.run(steps)
+    verdict.acknowledged, verdict.handed, verdict.dead = len(ledger.acked), len(ledger.handed), len(ledger.dead)
+    verdict.failed = sum(not one.good for one in ledger.handed)
+    return verdict
+
+
+class _History:
+    def __init__(self, cluster: Cluster, ledger: RedeliveryLedger, chance: Random, kinds: tuple[str, ...] | None) -> None:
+        self.cluster, self.ledger, self.chance = cluster, ledger, chance
+        self.faults = RedeliveryFaults(cluster, ledger.messages, cluster.world.split("faults"), kinds=kinds)
+        self.faults.replace_consumer = self._replace
+        brokers = {broker.name: broker.address for broker in cluster.brokers}
+        self.plan = Plan(brokers, ledger.messages, lambda: cluster.world.now)
+        self.consumers: list[SimPushConsumer] = []
+        self.closing = False
+        self._fails = cluster.world.split("fails")
+        self._number = 0
+
+    def run(self, steps: int) -> list[str]:
+        cluster = self.cluster
+        made = [cluster.create_topic(TOPIC, queues=QUEUES, broker=i) for i in range(len(cluster.brokers))]
+        cluster.world.run_until(lambda: all(task.done for task in made), 30_000)
+        for i in range(2):
+            producer = SimProducer(cluster, f"producer-{i}", **CLIENT)
+            producer.driver.start(self._send(producer, f"p{i}"), f"p{i}")
+        for _ in range(self.chance.randint(1, 2)):
+            self._join()
+        cluster.run(ms=500)
+        self.faults.begin(steps, (20, 2000))
+        cluster.run(ms=steps * 1200)
+        self.faults.end()
+        cluster.run(ms=4000)
+        self.faults.end()
+        self.closing = True
+        cluster.run(ms=3000)
+        if not cluster.world.run_until(self._settled, SETTLE_MS):
+            cluster.world.note("history", "not everything is settled")
+        cluster.run(ms=2000)
+        self.ledger.dead = self._dead()
+        return check_redelivery(self.ledger)
+
+    def _settled(self) -> bool:
+        """Whether every message was consumed or is dead; the dead are looked for now and then only, for it takes a while."""
+        good = {one.body for one in self.ledger.handed if one.good}
+        spent = {one.body for one in self.ledger.handed if not one.good and (one.times >= TIMES_MAX - 1 or one.level < 0)}
+        return self.ledger.acked.keys() <= good | spent and not self._waiting()
+
+    def _waiting(self) -> bool:
+        """Whether a message may still come again: the last failure of one is so recent that its copy may be on its way."""
+        last = max((one.at_ms for one in self.ledger.handed), default=0)
+        return self.cluster.world.now - last < max(LEVELS_MS) + 8_000
+
+    # ---------------------------------------------------------------- users
+
+    def _send(self, producer: SimProducer, name: str) -> Op[None]:
+        random, number = self.cluster.world.split(f"sends {name}"), 0
+        while not self.closing:
+            body = f"{name}/{number}".encode()
+            self.ledger.fates[body] = random.choice((0, 0, 1, TIMES_MAX - 1, FOR_EVER))
+            try:
+                result = yield from producer.sender.send(Message(TOPIC, body))
+                self.ledger.acked[body] = (self.cluster.world.now, result.queue.broker_name)
+            except HalfmoonError:
+                yield from sleep(random.randint(100, 500))
+            number += 1
+            yield from sleep(random.randint(50, 400))
+
+    def _join(self) -> None:
+        self._number += 1
+        name = f"consumer-{self._number}"
+        consumer = SimPushConsumer(
+            self.cluster, TOPIC, self._listen, name=name, group=GROUP, consume_from=ConsumeFrom.FIRST_OFFSET,
+            reconsume_max=TIMES_MAX, threads=3, **CLIENT,
+        )  # fmt: skip
+        self.consumers.append(consumer)
+
+    def _replace(self) -> None:
+        consumer = self.consumers.pop(self.chance.randrange(len(self.consumers)))
+        self.cluster.world.note(consumer.name, "is killed")
+        consumer.kill()
+        self.cluster.network.kill(consumer.host)
+        self._join()
+
+    def _listen(self, messages: list[StoredMessage], context: ConsumeContext) -> ConsumeStatus:
+        """Fail as often as the message's fate says, and say why; now and then with a level of its own, or with none left."""
+        [message] = messages
+        body = bytes(message.body)
+        good = message.reconsume_times >= self.ledger.fates.get(body, 0)
+        if not good:
+            context.delay_level = self._fails.choice((0, 0, 0, 0, 2)) if self._fails.random() > 0.05 else -1
+            context.reason = f"fails as {message.reconsume_times}"
+        self.ledger.handed.append(
+            Handed(
+                self.cluster.world.now, body, message.broker_name, message.offset_msg_id, "RETRY_TOPIC" in message.properties,
+                message.reconsume_times, message.store_ms, good, context.delay_level, context.reason or "",
+            )
+        )  # fmt: skip
+        return ConsumeStatus.CONSUME_SUCCESS if good else ConsumeStatus.RECONSUME_LATER
+
+    # ---------------------------------------------------------------- the end
+
+    def _dead(self) -> list[Dead]:
+        places = [Place(name, f"%DLQ%{GROUP}", 0) for name in sorted(self.plan.brokers)]
+        found = []
+        for queue in contents(self.cluster, self.plan, places).values():
+            for seen in queue.messages.values():
+                message = decode_record(memoryview(seen.record))
+                properties = message.properties
+                reason, origin = properties.get("RECONSUME_REASON", ""), properties.get("RETRY_TOPIC", "")
+                found.append(Dead(bytes(message.body), message.reconsume_times, origin, reason))
+        return found

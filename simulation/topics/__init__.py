@@ -1,0 +1,1 @@
+"""Consumers of a topic that is deleted and created again."""

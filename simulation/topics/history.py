@@ -1,0 +1,253 @@
+"""One simulated history of consumers that run while their topic is deleted, made anew and filled again; and the verdict.
+
+verdict = simulate_deleted(seed=7)
+assert verdict.problems == []
+
+The members are our own client: ``push``, ``orderly``, ``poll`` and ``broadcast``, or ``foreign`` and ``foreign poll``, which know
+nothing of births, as those of other makers. ``cut`` keeps them from the broker meanwhile; ``kill`` kills the broker between the
+deletion and the new topic, which only our own client survives without a loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from halfmoon.client.core.consume.offsets import UNKNOWN, LocalOffsets, RemoteOffsets
+from halfmoon.client.core.consume.push_consumer import PushCore
+from halfmoon.effects import Call, Op, sleep
+from halfmoon.errors import NetworkError
+from halfmoon.model import ConsumeFrom, MessageModel, MessageQueue, StoredMessage
+from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
+from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
+from simulation.asking import ask, call
+from simulation.clients import SimPullConsumer, SimPushConsumer
+from simulation.cluster import Cluster
+from simulation.ledger import Ledger
+from simulation.messages.history import BROKER
+from simulation.verdict import Verdict, judging
+
+TOPIC, GROUP, QUEUES = "orders", "C_deleted", 2
+MEMBERS = ("push", "orderly", "poll", "broadcast", "foreign", "foreign poll")
+FOREIGN = ("foreign", "foreign poll")
+KINDS = ("cut", "busy", "kill")
+STEPS = 2
+CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000, "persist_offsets_ms": 500}
+SETTLE_MS = 90_000
+LOOK_MS = 20
+
+
+@dataclass
+class DeletedVerdict(Verdict):
+    """What came of a history of deleted topics."""
+
+    workload = "deleted"
+    members: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+    given: int = 0
+
+    def counted(self) -> str:
+        """Return how much happened, in words."""
+        return f"{' and '.join(self.members)}, {self.acknowledged} acknowledged, {self.given} given"
+
+
+class ForeignOffsets(RemoteOffsets):
+    """Progress as clients keep it that do not know what the birth of a topic is."""
+
+    def birth(self, queue: MessageQueue) -> int | None:  # type: ignore[override]
+        """Say nothing."""
+        return None
+
+    def told_birth(self, queue: MessageQueue, birth_ms: int | None) -> None:
+        """Hear nothing."""
+
+    def fetch(self, queue: MessageQueue) -> Op[int]:
+        """Ask as they ask."""
+        found = self._routes.reader(queue.broker_name)
+        if found is None:
+            raise NetworkError(f"The broker[{queue.broker_name}] not exist")
+        request = QueryConsumerOffset(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
+        reply = yield Call(found[0], request, b"", self._timeout_ms)
+        if reply.code != 0:
+            return UNKNOWN
+        offset: int = reply.header(OffsetReply).offset
+        self.offsets[queue] = offset
+        return offset
+
+
+class MemoryFile:
+    """A member's offsets file."""
+
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+
+    def load(self) -> bytes | None:
+        """Return its content."""
+        return self.data
+
+    def save(self, data: bytes) -> None:
+        """Replace its content."""
+        self.data = data
+
+
+def simulate_deleted(
+    seed: int,
+    *,
+    steps: int = STEPS,
+    flush: str | None = None,
+    kinds: tuple[str, ...] | None = None,
+    members: tuple[str, ...] | None = None,
+    **options: Any,
+) -> DeletedVerdict:
+    """Run the history of a seed and judge it.
+
+    ``steps`` is how often the topic is deleted; ``kinds`` (of `KINDS`) and ``members`` (of `MEMBERS`) are drawn from the seed when
+    not given; ``options`` go to `Cluster`. What a core raises becomes a problem, as do errors that it logs.
+    """
+    chance = Random(f"deleted {seed}")
+    who = list(members or chance.sample(MEMBERS, 2))
+    allowed = KINDS[: 2 if any(member in FOREIGN for member in who) else 3]
+    drawn = [kind for kind in allowed if chance.random() < 0.5]
+    verdict = DeletedVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
+    verdict.members = who
+    ledger = Ledger(verdict.flush)
+    with judging(verdict, ledger) as judged:
+        cluster = judged.cluster = Cluster(seed, flush=verdict.flush, **{"broker": BROKER, **options})
+        history = _History(cluster, chance, verdict)
+        history.run(steps)
+        verdict.problems = [*history.problems, *ledger.unexpected]
+        verdict.given = sum(len(member.given) for member in history.members)
+    return verdict
+
+
+class _Member:
+    """A consumer in a group of its own, and what its application was given, by body."""
+
+    def __init__(self, cluster: Cluster, kind: str) -> None:
+        self.kind, self.group, self.given = kind, f"{GROUP}_{kind.replace(' ', '_')}", set[bytes]()
+        values: dict[str, Any] = {"group": self.group, "consume_from": ConsumeFrom.FIRST_OFFSET, "name": kind, **CLIENT}
+        if kind in FOREIGN:
+            values["make_offsets"] = ForeignOffsets
+        if kind == "broadcast":
+            values |= {"make_offsets": lambda *_: LocalOffsets(MemoryFile()), "model": MessageModel.BROADCASTING}
+        self.client: SimPushConsumer | SimPullConsumer
+        if kind.endswith("poll"):
+            self.client = SimPullConsumer(cluster, TOPIC, auto_commit_ms=1, **values)
+            self.client.driver.start(self._poll(self.client), kind)
+        else:
+            self.client = SimPushConsumer(cluster, TOPIC, self._take, orderly=kind == "orderly", **values)
+
+    def pause(self, paused: bool) -> None:
+        """Pull nothing, or go on."""
+        core = self.client.core
+        if isinstance(core, PushCore):
+            core.paused = paused
+        elif paused:
+            core.pause([core.user_queue(queue) for queue in core.held])
+        else:
+            core.resume([core.user_queue(queue) for queue in core.paused])
+
+    def _take(self, messages: list[StoredMessage]) -> None:
+        self.given.update(message.body for message in messages)
+
+    def _poll(self, client: SimPullConsumer) -> Op[None]:
+        while not client.core.running:
+            yield from sleep(10)
+        while True:
+            self._take((yield from client.core.poll(200)))
+
+
+class _History:
+    def __init__(self, cluster: Cluster, chance: Random, verdict: DeletedVerdict) -> None:
+        self.cluster, self.chance, self.verdict = cluster, chance, verdict
+        self.problems: list[str] = []
+        self.members: list[_Member] = []
+        self.queues: dict[int, dict[int, bytes]] = {}  # acknowledged since the topic was made last: by queue and offset
+        self._node = cluster.brokers[0]
+        self._deletions = 0
+
+    def run(self, steps: int) -> None:
+        self._make()
+        self.members = [_Member(self.cluster, kind) for kind in self.verdict.members]
+        self.cluster.world.after(LOOK_MS, self._look)
+        count = self.chance.randint(3, 8)
+        self._fill(count)
+        self._settle()
+        self.cluster.run(ms=self.chance.randint(1, 2_000))
+        for _ in range(steps):
+            if self.problems:
+                return
+            self._delete()
+            self._make()
+            count += self.chance.randint(1, 6)  # more than before: no offset of the old topic lies behind the end
+            self._fill(count)
+            self._count_messages()
+            self.cluster.run(ms=self.chance.randint(1, 3_000))
+            self.cluster.network.heal()
+            for member in self.members:
+                member.pause(False)
+            self._settle()
+            self.cluster.run(ms=2_000)
+
+    def _delete(self) -> None:
+        cluster, node = self.cluster, self._node
+        if "busy" in self.verdict.kinds:
+            for member in self.members:
+                member.pause(True)
+            self._fill(1)  # pulls that wait for a message are answered, and the next ones are not made
+            cluster.run(ms=100)
+        if "cut" in self.verdict.kinds:
+            for member in self.members:
+                cluster.network.cut(member.client.host, node.host.host)
+        self.queues.clear()
+        self._deletions += 1
+        assert ask(cluster, call(node.address, DeleteTopicInBroker(topic=TOPIC))).code == 0
+        if "kill" in self.verdict.kinds:
+            cluster.crash(node, power=self.chance.random() < 0.5)
+            cluster.restart(node)
+        cluster.run(ms=self.chance.choice((0, 0, 5, 100, 2_000)))
+
+    def _make(self) -> None:
+        made = UpdateAndCreateTopic(
+            topic=TOPIC, default_topic="TBW102", read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6,
+            topic_filter_type="SINGLE_TAG", order=False,
+        )  # fmt: skip
+        assert ask(self.cluster, call(self._node.address, made)).code == 0
+
+    def _fill(self, count: int) -> None:
+        for number in range(count):
+            for queue_id in range(QUEUES):
+                body = b"%d/%d/%d" % (self._deletions, queue_id, number)
+                sent = self.cluster.send(TOPIC, body, queue_id=queue_id)
+                self.cluster.world.run_until(lambda sent=sent: sent.done, 10_000)  # type: ignore[misc]
+                self.queues.setdefault(queue_id, {})[sent.result().queue_offset] = body
+                self.verdict.acknowledged += 1
+
+    def _missing(self) -> list[tuple[str, bytes]]:
+        bodies = [body for queue in self.queues.values() for body in queue.values()]
+        return [(member.kind, body) for member in self.members for body in bodies if body not in member.given]
+
+    def _settle(self) -> None:
+        self.cluster.world.run_until(lambda: not self._missing(), SETTLE_MS)
+        for kind, body in self._missing()[:10]:
+            self.problems.append(f"lost: {body.decode()} was not given to {kind}")
+
+    def _count_messages(self) -> None:
+        """A topic made anew holds what was sent to it, and nothing of the old one."""
+        store = self._node.core.store
+        for queue_id, bodies in self.queues.items():
+            held = store.queue_max(TOPIC, queue_id) - store.queue_min(TOPIC, queue_id)
+            if held != len(bodies):
+                self.problems.append(f"back: queue {queue_id} of the topic made anew holds {held} messages of {len(bodies)}")
+
+    def _look(self) -> None:
+        """What the broker holds of a group's progress speaks of messages that the group was given."""
+        core = self._node.core
+        for member in self.members if core is not None else ():
+            for queue_id, bodies in self.queues.items():
+                stored = core.offsets.get(member.group, TOPIC, queue_id) or 0
+                ahead = [body for offset, body in bodies.items() if offset < stored and body not in member.given]
+                if ahead and len(self.problems) < 20:
+                    self.problems.append(f"ahead: {ahead[0].decode()} was not given to {member.kind} when {stored} was stored")
+        self.cluster.world.after(LOOK_MS, self._look)

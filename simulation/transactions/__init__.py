@@ -1,0 +1,1 @@
+"""Transactional producers, their databases and operators under faults, and their checkers."""

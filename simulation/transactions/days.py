@@ -1,0 +1,205 @@
+"""A simulated history of days: transactions stay open for about the 72 hours that a broker waits, hours being shorter.
+
+verdict = simulate_days(seed=7)
+assert verdict.problems == []
+
+Each is asked about each minute and answered with *it is open*; broker and producers are killed meanwhile. Some commit an hour
+before the time is over, some are decided three hours after it, some never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.effects import Call, Op
+from halfmoon.errors import HalfmoonError
+from halfmoon.model import LocalTransactionState, Message, StoredMessage
+from halfmoon.store.settings import StoreSettings
+from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from halfmoon.wire.headers.transaction import EndTransaction
+from halfmoon.wire.ids import parse_offset_msg_id
+from simulation.clients import SimTransactionProducer
+from simulation.cluster import Cluster
+from simulation.ledger import Ledger
+from simulation.transactions.log import COMMITTED, GIVEN_UP, ROLLED_BACK, TxLog, read_log
+from simulation.verdict import Verdict, judging
+
+HOUR_MS = 180_000
+"""An hour is three minutes here, so that a run is short: of the 72 remain 216 rounds of checks, many times the budget."""
+HOURS = StoreSettings().file_reserved_hours
+"""For how long a broker waits by default: as long as messages are kept."""
+INTERVAL_MS, TIMEOUT_MS = BrokerSettings().transaction_check_interval_ms, BrokerSettings().transaction_timeout_ms
+GROUP, TOPIC = "P_days", "orders"
+
+FATES: dict[str, tuple[float | None, bool]] = {
+    "before": (HOURS - 1, True), "after": (HOURS + 3, True), "turned": (HOURS + 3, False), "never": (None, False),
+}  # fmt: skip
+"""When a transaction is decided, hours after its half message, and whether it commits; None: nobody decides it."""
+OUTCOMES = {"before": COMMITTED, "after": COMMITTED, "turned": ROLLED_BACK, "never": GIVEN_UP}
+AWAY_MS = (500, 20_000)
+"""How long who was killed is away."""
+
+
+@dataclass
+class DaysVerdict(Verdict):
+    """What came of a history of days."""
+
+    workload = "days"
+    halves: int = 0
+    checks: int = 0
+    kills: int = 0
+    given_up: int = 0
+
+    def counted(self) -> str:
+        """Return how much happened, in words."""
+        return f"{self.halves} half, {self.checks} checks, {self.kills} kills, {self.given_up} given up"
+
+
+@dataclass
+class DaysLedger:
+    """All facts of one history; times are the world's."""
+
+    stored_ms: dict[str, int] = field(default_factory=dict)
+    """Every transaction whose half message was acknowledged."""
+    fates: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, int] = field(default_factory=dict)
+    """The code of the answer to each decision; a second one repeats the first."""
+    away_ms: int = 0
+    """For how long the broker was down in all."""
+
+
+def simulate_days(seed: int, *, each: int = 1, kills: int = 8, **options: Any) -> DaysVerdict:
+    """Run the history of a seed, ``each`` transactions of each fate, and judge it; ``options`` go to `Cluster`."""
+    messages = Ledger("async")
+    verdict = DaysVerdict(seed, "async", kills=kills)
+    with judging(verdict, messages) as judged:
+        cluster = judged.cluster = Cluster(seed, broker={"transaction_undecided_max_ms": HOURS * HOUR_MS}, **options)
+        history = _History(cluster, Random(f"days {seed}"))
+        history.run(each, kills)
+        cluster.stop(cluster.brokers[0])
+        log = read_log(cluster.brokers[0].disk)
+        verdict.problems = check_days(history.ledger, log) + messages.unexpected
+        verdict.halves, verdict.checks, verdict.given_up = len(log.halves), history.checks, len(log.given_up)
+    return verdict
+
+
+def check_days(ledger: DaysLedger, log: TxLog) -> list[str]:
+    """Return what was given up too early or too late, decided twice or otherwise than asked for, refused, or lost."""
+    problems = []
+    halves = {half.key: half for half in log.halves.values()}
+    copies = {one.half_offset: one for one in log.given_up}
+    outcomes = log.outcomes()
+    for key, fate in ledger.fates.items():
+        if key not in halves:
+            problems.append(f"lost: {key} was acknowledged and is not in the log")
+            continue
+        half, due_ms = halves[key], ledger.stored_ms[key] + HOURS * HOUR_MS
+        copy = copies.get(half.physical_offset)
+        latest_ms = due_ms + 2 * INTERVAL_MS + ledger.away_ms
+        if copy is not None and copy.store_ms < due_ms - 1000:  # its time of storing may be a second older than its answer
+            problems.append(f"early: {key} was given up {(due_ms - copy.store_ms) / HOUR_MS:.2f} h too early: {copy.reason}")
+        if fate != "before" and (copy is None or copy.store_ms > latest_ms):
+            problems.append(f"late: {key} was to be given up by {latest_ms}, and was so {copy and copy.store_ms}")
+        visible = sum(one.key == key for one in log.visible)
+        if visible > 1 or sum(one.half_offset == half.physical_offset for one in log.given_up) > 1:
+            problems.append(f"twice: {key} is visible {visible} times")
+        if outcomes[half.index] != OUTCOMES[fate] or (visible > 0) != (OUTCOMES[fate] == COMMITTED):
+            problems.append(f"outcome: {key} ({fate}) has {outcomes[half.index]} and is visible {visible} times")
+        if fate != "never" and ledger.answers.get(key) != 0:
+            problems.append(f"refused: the decision of {key} ({fate}) was answered with {ledger.answers.get(key)}")
+    return problems
+
+
+class _History:
+    def __init__(self, cluster: Cluster, chance: Random) -> None:
+        self.cluster, self.chance, self.ledger, self.checks = cluster, chance, DaysLedger(), 0
+        self._lives = 0
+        self._requests: dict[str, EndTransaction] = {}
+        self._producer = self._begin()
+
+    def _begin(self) -> SimTransactionProducer:
+        self._lives += 1
+        return SimTransactionProducer(self.cluster, f"producer-{self._lives}", self, group=GROUP)
+
+    def execute(self, message: Message, arg: Any) -> LocalTransactionState:
+        """Not called here: each transaction is decided by hand."""
+        raise AssertionError("the producer runs no local transaction")
+
+    def check(self, message: StoredMessage) -> LocalTransactionState:
+        """Whatever is asked about is open: decisions come by themselves."""
+        self.checks += 1
+        return LocalTransactionState.OPEN
+
+    def run(self, each: int, kills: int) -> None:
+        """Run from the first half message to an hour and more after the last was given up."""
+        made = self.cluster.create_topic(TOPIC, queues=1)
+        assert self.cluster.world.run_until(lambda: made.done, 30_000)
+        self.cluster.run(ms=2000)
+        steps: list[tuple[int, Callable[[], None]]] = []
+        for number in range(each):
+            for fate, (hour, committed) in FATES.items():
+                key = f"{fate}-{number}"
+                self._store(key, fate)
+                if hour is not None:
+                    at_ms = self.cluster.world.now + int(hour * HOUR_MS)
+                    steps.append((at_ms, lambda key=key, committed=committed: self._decide(key, committed)))  # type: ignore[misc]
+        begin_ms = self.cluster.world.now
+        for number in range(kills):
+            at_ms = begin_ms + self.chance.randint(1, (HOURS - 2) * HOUR_MS)
+            steps.append((at_ms, self._kill_broker if number % 2 else self._kill_producer))
+        for at_ms, step in sorted(steps, key=lambda one: one[0]):
+            self.cluster.run(ms=max(0, at_ms - self.cluster.world.now))
+            step()
+        self.cluster.run(ms=5 * INTERVAL_MS)
+
+    def _store(self, key: str, fate: str) -> None:
+        stored = self.cluster.driver(key).start(self._storing(key), key)
+        assert self.cluster.world.run_until(lambda: stored.done, 10_000), f"{key} is not stored"
+        if stored.error is not None:
+            raise stored.error
+        self.ledger.fates[key], self.ledger.stored_ms[key] = fate, self.cluster.world.now
+
+    def _storing(self, key: str) -> Op[None]:
+        core = self._producer.transactions
+        stored = yield from core.store(Message(TOPIC, f"{key}|".encode(), keys=(key,)))
+        core.leave(stored)
+        result = stored.result
+        self._requests[key] = EndTransaction(
+            producer_group=GROUP, tran_state_table_offset=result.queue_offset,
+            commit_log_offset=parse_offset_msg_id(result.offset_msg_id).physical_offset,
+            commit_or_rollback=TRANSACTION_COMMIT, msg_id=result.msg_id, from_transaction_check=False,
+            transaction_id=result.msg_id,
+        )  # fmt: skip
+
+    def _decide(self, key: str, committed: bool) -> None:
+        """Send a decision twice, as one whose answer was lost: it counts once."""
+        request = self._requests[key]
+        request.commit_or_rollback = TRANSACTION_COMMIT if committed else TRANSACTION_ROLLBACK
+        for _ in range(2):
+            ended = self.cluster.driver(f"{key} ends").start(self._ending(request), key)
+            self.cluster.world.run_until(lambda ended=ended: ended.done, 10_000)  # type: ignore[misc]
+            self.ledger.answers[key] = ended.result() if ended.done and ended.error is None else -1
+
+    def _ending(self, request: EndTransaction) -> Op[int]:
+        try:
+            reply = yield Call(self.cluster.brokers[0].address, request, b"", 3000)
+        except HalfmoonError:
+            return -1
+        return int(reply.code)
+
+    def _kill_broker(self) -> None:
+        broker, away_ms = self.cluster.brokers[0], self.chance.randint(*AWAY_MS)
+        self.cluster.crash(broker)
+        self.cluster.run(ms=away_ms)
+        self.cluster.restart(broker)
+        self.cluster.run(ms=5000)
+        self.ledger.away_ms += away_ms
+
+    def _kill_producer(self) -> None:
+        self._producer.kill()
+        self.cluster.run(ms=self.chance.randint(*AWAY_MS))
+        self._producer = self._begin()

@@ -1,0 +1,223 @@
+"""What a broker's log says about transactions, and what its state table must therefore hold. Reads a `ports.Disk`, writes nothing.
+
+Written from the formats alone, without the code of store and broker, as `simulation.damage.rebuild`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, NamedTuple, cast
+
+from halfmoon.model import java_hash
+from halfmoon.ports import Disk
+from halfmoon.wire.record import decode_record
+from simulation.damage.rebuild import walk_log
+from simulation.disk import SimDisk, SimFile
+from simulation.transactions.producers import key_of
+
+HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12
+"""States of the table."""
+GIVEN_UP = -1
+"""An outcome: nobody has decided it, and it is settled. The table has it as rolled back."""
+
+_STATE = Struct(">qiIii")  # | physical offset | size | store time, seconds | group hash | state |
+_TABLE = "transaction/statetable"
+
+
+class HalfRecord(NamedTuple):
+    """A half message as the log has it; ``index`` is its half queue offset."""
+
+    physical_offset: int
+    size: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    key: str
+    group: str
+    topic: str
+    queue_id: int
+    body: bytes
+    store_ms: int
+    resumed: bool
+    """It was made of a given-up copy."""
+
+
+class VisibleRecord(NamedTuple):
+    """What a commit stored; ``half_offset`` is the physical offset of its half message."""
+
+    physical_offset: int
+    half_offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    key: str
+    body: bytes
+    store_ms: int
+
+
+class GivenUpRecord(NamedTuple):
+    """A half message that was given up; ``history`` has a second and an answer for each of its last checks."""
+
+    physical_offset: int
+    half_offset: int
+    key: str
+    group: str
+    reason: str
+    checks: int
+    history: list[tuple[int, str]]
+    store_ms: int
+
+
+@dataclass
+class TxLog:
+    """All records of one log that concern transactions, in its order. ``first`` is where the log begins."""
+
+    first: int = 0
+    halves: dict[int, HalfRecord] = field(default_factory=dict)  # by index
+    visible: list[VisibleRecord] = field(default_factory=list)
+    ops: list[tuple[int, int]] = field(default_factory=list)  # physical offset, index
+    deciders: dict[int, str] = field(default_factory=dict)
+    """Who decided by hand, by index, as op records say."""
+    given_up: list[GivenUpRecord] = field(default_factory=list)
+    late_rollbacks: set[int] = field(default_factory=set)
+    """Places of half messages that were rolled back after they were given up."""
+
+    def by_place(self) -> dict[int, HalfRecord]:
+        """Return the half messages by physical offset."""
+        return {half.physical_offset: half for half in self.halves.values()}
+
+    def states(self) -> dict[int, int]:
+        """Return what the table says of each half message that the log has: the first record about it decides."""
+        places = self.by_place()
+        decided: dict[int, int] = {}
+        steps = [
+            (one.physical_offset, places[one.half_offset].index, COMMITTED) for one in self.visible if one.half_offset in places
+        ]
+        steps += [(place, index, ROLLED_BACK) for place, index in self.ops]
+        for _, index, state in sorted(steps):
+            decided.setdefault(index, state)
+        return {index: decided.get(index, PREPARED) for index in self.halves}
+
+    def newest(self) -> dict[int, int]:
+        """Return for each half message the one that speaks for it: what it was resumed as the last time, or itself."""
+        resumed = {half.key: half for half in sorted(self.halves.values()) if half.resumed}
+        copies = {one.half_offset: one.physical_offset for one in self.given_up}
+        return {
+            index: later.index
+            if (later := resumed.get(half.key)) is not None
+            and later.physical_offset > copies.get(half.physical_offset, later.physical_offset)
+            else index
+            for index, half in self.halves.items()
+        }
+
+    def outcomes(self) -> dict[int, int]:
+        """Return what became of each half message in the end, over giving up, late decisions and resumes."""
+        states, newest = self.states(), self.newest()
+        copies, visible = {one.half_offset for one in self.given_up}, {one.half_offset for one in self.visible}
+        last: dict[int, int] = {}
+        for index, half in self.halves.items():
+            place, last[index] = half.physical_offset, states[index]
+            if place in copies and states[index] == ROLLED_BACK:
+                last[index] = COMMITTED if place in visible else ROLLED_BACK if place in self.late_rollbacks else GIVEN_UP
+        return {index: last[newest[index]] for index in self.halves}
+
+
+def read_log(disk: Disk | Device) -> TxLog:
+    """Read what the log of a store says about transactions."""
+    names = disk.list("commitlog")
+    found = TxLog(int(names[0]) if names else 0)
+    for view in walk_log(cast(Disk, disk)):
+        message = decode_record(view)
+        of = message.properties
+        if message.topic == HALF_TOPIC:
+            found.halves[message.queue_offset] = HalfRecord(
+                message.physical_offset, len(view), message.queue_offset, key_of(message.body), of.get("PGROUP", ""),
+                of.get("REAL_TOPIC", ""), int(of.get("REAL_QID", "-1")), message.body, message.store_ms,
+                "TRANSACTION_CHECK_TIMES" in of,
+            )  # fmt: skip
+        elif message.topic == OP_TOPIC:
+            indexes = [int(part) for part in message.body.split(b",") if part]
+            if indexes == [-1]:
+                found.late_rollbacks.add(message.prepared_transaction_offset)
+                continue
+            found.ops += [(message.physical_offset, index) for index in indexes]
+            if "DECIDED_BY" in of:
+                found.deciders |= dict.fromkeys(indexes, of["DECIDED_BY"])
+        elif message.topic == GIVEN_UP_TOPIC:
+            history = [part.split(":") for part in of.get("TRANSACTION_CHECK_HISTORY", "").split()]
+            found.given_up.append(
+                GivenUpRecord(
+                    message.physical_offset,
+                    message.prepared_transaction_offset,
+                    key_of(message.body),
+                    of.get("PGROUP", ""),
+                    of.get("TRANSACTION_GIVEN_UP_REASON", ""),
+                    int(of.get("TRANSACTION_CHECK_TIMES", "0")),
+                    [(int(part[0]), part[1]) for part in history],
+                    message.store_ms,
+                )
+            )
+        elif message.sys_flag & 12 == 8:
+            found.visible.append(
+                VisibleRecord(
+                    message.physical_offset,
+                    message.prepared_transaction_offset,
+                    message.topic,
+                    message.queue_id,
+                    message.queue_offset,
+                    key_of(message.body),
+                    message.body,
+                    message.store_ms,
+                )
+            )
+    return found
+
+
+class Device:
+    """What of a simulated disk lies on the device: what would be left when the power went now."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def open(self, path: str) -> _OnDevice:
+        """Open a file as the device has it."""
+        return _OnDevice(self._disk.open(path))
+
+
+class _OnDevice:
+    def __init__(self, file: SimFile) -> None:
+        self._file = file
+
+    def view(self, at: int, size: int) -> memoryview:
+        """Return bytes without copying."""
+        return memoryview(self._file.durable)[at : at + size]
+
+
+def table_differs(disk: Disk, log: TxLog) -> list[str]:
+    """Return how the state table of a cleanly stopped store differs from what its log says."""
+    table, states = dict(_table(disk)), log.states()
+    problems = []
+    for index, half in log.halves.items():
+        expected = (half.physical_offset, half.size, half.store_ms // 1000, java_hash(half.group), states[index])
+        if table.get(index) != expected:
+            problems.append(f"half message {index} ({half.key}) is {table.get(index)} and should be {expected}")
+    problems += [
+        f"half message {index} is {record}, which the log does not say"
+        for index, record in table.items()
+        if index not in log.halves and record[0] >= log.first
+    ]
+    return problems
+
+
+def _table(disk: Disk) -> Iterator[tuple[int, tuple[int, int, int, int, int]]]:
+    for name in disk.list(_TABLE):
+        size = disk.file_size(f"{_TABLE}/{name}")
+        view = disk.open(f"{_TABLE}/{name}").view(0, size)
+        for place in range(size // _STATE.size):
+            record = _STATE.unpack_from(view, place * _STATE.size)
+            if record[1]:
+                yield int(name) // _STATE.size + place, record

@@ -1,0 +1,87 @@
+"""What came of a simulated history, and the block in which one is judged. Each workload counts what is its own."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from simulation.cluster import Cluster
+from simulation.ledger import Ledger
+
+
+@dataclass
+class Verdict(ABC):
+    """What came of a history: ``problems`` is empty when everything held."""
+
+    workload: ClassVar[str]
+    """What the users did, in a word."""
+
+    seed: int
+    flush: str
+    kinds: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    virtual_ms: int = 0
+    events: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    @abstractmethod
+    def counted(self) -> str:
+        """Return how much happened, in words."""
+
+    def summary(self) -> str:
+        """Return one line about it."""
+        said = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
+        return (
+            f"seed {self.seed}, {self.workload}: {said}; {self.flush} flush, {self.counted()},"
+            f" {self.virtual_ms / 1000:.1f} s, {self.events} events; {', '.join(self.kinds)}"
+        )
+
+
+ABOUT_DISKS = ("halfmoon.store.damaged", "halfmoon.store.health", "halfmoon.broker.tables")
+"""Loggers whose errors say what a disk did: in a history that is what was asked of it, and what comes of it is judged."""
+
+NO_ROOM = ("the store is open for reading only: the disk is full", "the disk is full; the ")
+"""How the errors begin that a start logs on a disk without room: that, too, was asked of the disk."""
+
+
+class ErrorsLogged(logging.Handler):
+    """Makes problems of a history of the errors that servers log. ``cluster`` is the history's, once there is one."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(logging.ERROR)
+        self.cluster: Cluster | None = None
+        self._ledger = ledger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write down what was logged."""
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            text += f" ({record.exc_info[1]!r})"
+        if self.cluster is not None:
+            self.cluster.world.note("log", text)
+        if record.name not in ABOUT_DISKS and not text.startswith(NO_ROOM):
+            self._ledger.unexpected.append(f"logged: {text}")
+
+
+@contextmanager
+def judging(verdict: Verdict, ledger: Ledger) -> Iterator[ErrorsLogged]:
+    """Run a history inside the block: what it raises and what servers log as an error become problems of ``verdict``.
+
+    The block sets ``cluster`` of what it is given as soon as it has one; the verdict is told how long that one lived.
+    """
+    errors = ErrorsLogged(ledger)
+    logging.getLogger("halfmoon").addHandler(errors)
+    try:
+        yield errors
+    except Exception as exc:
+        verdict.problems = [*ledger.unexpected, f"raised: {type(exc).__name__}: {exc}"]
+        logging.getLogger("halfmoon.simulation").info("seed %d", verdict.seed, exc_info=True)
+    finally:
+        logging.getLogger("halfmoon").removeHandler(errors)
+    if errors.cluster is not None:
+        world = errors.cluster.world
+        verdict.virtual_ms, verdict.events, verdict.lines = world.elapsed_ms, world.steps, list(world.history)

@@ -1,0 +1,31 @@
+"""Jobs that run again under their ids after weeks: what they wrote is known while it is there, or the run is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simulation.batches.weeks import simulate_weeks
+from tests.simulation.batches.planted import by_dates, weekly
+
+SEEDS = (2, 6, 10, 16, 33)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_job_that_runs_again_after_weeks_doubles_nothing(seed: int) -> None:
+    verdict = simulate_weeks(seed)
+    assert verdict.problems == [], verdict.summary()
+
+
+def test_histories_of_weeks_are_worth_judging() -> None:
+    verdict = simulate_weeks(33)
+    assert verdict.already > 20
+    assert verdict.refused > 5
+    assert verdict.anew > 5
+
+
+@pytest.mark.parametrize(("planted", "seed"), [(weekly, 3), (by_dates, 6)])
+def test_a_broker_that_forgets_an_id_whose_messages_are_there_is_found(planted: Any, seed: int) -> None:
+    problems = simulate_weeks(seed, make_broker=planted).problems
+    assert any(problem.startswith("twice:") for problem in problems), problems

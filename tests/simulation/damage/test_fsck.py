@@ -1,0 +1,71 @@
+"""Damaged logs under transactions and delays: what is whole is kept and decided once; fsck names what is damaged, and only that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from halfmoon.store.check import fsck as checked
+from halfmoon.store.check.fsck import Finding, fsck
+from simulation.delays.history import simulate_delays
+from simulation.messages.history import simulate
+from simulation.transactions.history import simulate_transactions
+from tests.simulation.transactions.planted import eager, repeating
+
+DAMAGE: dict[str, Any] = {"kinds": ("damage",), "steps": 8}
+
+
+@pytest.mark.parametrize("seed", [1, 11, 13, 23, 30, 47])
+def test_transactions_that_no_damage_concerns_keep_every_promise(seed: int) -> None:
+    verdict = simulate_transactions(seed, **DAMAGE)
+    assert verdict.problems == [], verdict.summary()
+    assert any("finds its log damaged" in line for line in verdict.lines)
+    assert verdict.committed > 20
+
+
+@pytest.mark.parametrize("seed", [1, 2, 18, 22, 26])
+def test_delayed_messages_that_are_whole_come_in_time_and_recalled_ones_never(seed: int) -> None:
+    verdict = simulate_delays(seed, **DAMAGE)
+    assert verdict.problems == [], verdict.summary()
+    assert any("finds its log damaged" in line for line in verdict.lines)
+
+
+def silent(*arguments: Any) -> Iterator[Finding]:
+    """A check that says nothing of the log."""
+    return (finding for finding in fsck(*arguments) if not finding.place.startswith("commitlog/"))
+
+
+@pytest.mark.parametrize(
+    ("history", "where"), [(simulate, "messages"), (simulate_delays, "delays"), (simulate_transactions, "transactions")]
+)
+def test_damage_that_fsck_does_not_name_is_found(monkeypatch: pytest.MonkeyPatch, history: Callable[..., Any], where: str) -> None:
+    monkeypatch.setattr(f"simulation.{where}.history.fsck", silent)
+    assert any("nothing is said of bytes" in problem for problem in history(2, **DAMAGE).problems)
+
+
+@pytest.mark.parametrize("history", [simulate, simulate_delays, simulate_transactions])
+def test_a_whole_record_that_fsck_calls_damaged_is_found(monkeypatch: pytest.MonkeyPatch, history: Callable[..., Any]) -> None:
+    hashes = checked._hashes
+    monkeypatch.setattr(checked, "_hashes", lambda record: {7} | hashes(record))
+    assert any("is about a record that is whole" in problem for problem in history(2, **DAMAGE).problems)
+
+
+def log_ends_at_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halfmoon.store.log.commit_log.CommitLog._behind_damage", lambda *arguments: None)
+
+
+def test_delayed_messages_that_a_start_gives_up_behind_damage_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_ends_at_damage(monkeypatch)
+    assert any(problem.startswith("lost:") for problem in simulate_delays(1, **DAMAGE).problems)
+
+
+def test_transactions_that_a_start_gives_up_behind_damage_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_ends_at_damage(monkeypatch)
+    assert any(problem.startswith("ends:") for problem in simulate_transactions(10, **DAMAGE).problems)
+
+
+@pytest.mark.parametrize(("planted", "checker"), [(eager, "leaked:"), (repeating, "twice:")])
+def test_what_no_damage_excuses_is_found(planted: Any, checker: str) -> None:
+    assert any(problem.startswith(checker) for problem in simulate_transactions(1, make_broker=planted, **DAMAGE).problems)

@@ -1,0 +1,123 @@
+"""Delayed messages under faults: none early, none lost, none twice after a kill; and the checkers bite."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from halfmoon.broker.broker import Broker
+from simulation.delays.history import DelayVerdict, simulate_delays
+
+SEEDS = range(1, 9)
+BITE = range(1, 5)
+
+
+@cache
+def history(seed: int) -> DelayVerdict:
+    """Return the verdict on a seed's own history."""
+    return simulate_delays(seed)
+
+
+@pytest.mark.mission("001-32")
+@pytest.mark.mission("001-40")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_early_and_nothing_is_lost_whatever_happens(seed: int) -> None:
+    verdict = history(seed)
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize("seed", range(31, 34))
+@pytest.mark.parametrize("kinds", [("torn",), ("kill",)], ids="-".join)
+def test_a_process_that_dies_repeats_nothing(seed: int, kinds: tuple[str, ...]) -> None:
+    verdict = simulate_delays(seed, kinds=kinds, steps=12)
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize("seed", [110, 154])
+def test_several_deliveries_that_wait_for_new_queues_repeat_nothing_after_a_kill(seed: int) -> None:
+    verdict = simulate_delays(seed, kinds=("torn", "slow_disk"))
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize("seed", range(41, 45))
+def test_a_loss_of_power_loses_nothing(seed: int) -> None:
+    verdict = simulate_delays(seed, kinds=("power",), flush="sync")
+    assert verdict.problems == [], verdict.summary()
+
+
+def test_histories_of_delays_are_worth_judging() -> None:
+    verdicts = [history(seed) for seed in SEEDS]
+    assert sum(verdict.acknowledged for verdict in verdicts) > 1_000
+    assert sum(verdict.recalled for verdict in verdicts) > 50
+    assert sum(verdict.delivered for verdict in verdicts) > 1_000
+
+
+# ---------------------------------------------------------------- planted faults
+
+
+def found(checker: str, **planted: Any) -> bool:
+    """Whether some seed's history makes a checker speak."""
+    return any(
+        problem.startswith(checker)
+        for seed in BITE
+        for problem in simulate_delays(seed, **{"kinds": ("kill",), **planted}).problems
+    )
+
+
+class Hasty(Broker):
+    """Counts each level shorter than it is."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.delays.levels.delays_ms = [delay_ms - 60 for delay_ms in self.delays.levels.delays_ms]
+
+
+class Forgetful(Broker):
+    """Believes after a start that everything that was parked is delivered."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        for level, lane in self.delays.lanes.items():
+            lane.offset = self.store.queue_max("SCHEDULE_TOPIC_XXXX", level - 1)
+
+
+class Deaf(Broker):
+    """Answers a recall and does nothing."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        timer = self.delays.timer
+        cancel = timer.cancel
+
+        def heard(topic: str, key: str, entry: Any, *rest: Any) -> Any:
+            found = cancel(topic, key, entry, *rest)
+            timer.index.insert(entry.code, entry.queue_offset)
+            return found
+
+        timer.cancel = heard  # type: ignore[method-assign,assignment]
+
+
+class Unsure(Broker):
+    """Writes down what it delivered only in the saved tables."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.delays._keeping._write = lambda progress: None  # type: ignore[method-assign]
+
+
+def test_a_message_that_comes_early_is_found() -> None:
+    assert found("early", make_broker=Hasty)
+
+
+def test_a_message_that_is_lost_is_found() -> None:
+    assert found("lost", make_broker=Forgetful)
+
+
+def test_a_message_that_comes_twice_is_found() -> None:
+    assert found("twice", make_broker=Unsure)
+
+
+def test_a_recalled_message_that_comes_is_found() -> None:
+    assert found("recalled", make_broker=Deaf)

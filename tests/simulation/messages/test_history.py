@@ -1,0 +1,44 @@
+"""A history's verdict: what it counts, and that nothing which goes wrong is passed over."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from halfmoon.broker.broker import Broker
+from simulation.messages.history import simulate
+
+
+def test_a_verdict_says_what_happened_in_one_line() -> None:
+    verdict = simulate(4, kinds=("lose",), flush="sync")
+    assert verdict.summary().startswith("seed 4, messages: held; sync flush, ")
+    assert verdict.summary().endswith("; lose")
+    assert min(verdict.acknowledged, verdict.read, verdict.events) > 50
+    assert verdict.virtual_ms > 5_000
+
+
+def test_what_a_core_raises_is_a_problem() -> None:
+    class Broken(Broker):
+        def commit(self, now: int) -> None:
+            raise ZeroDivisionError("of all things")
+
+    verdict = simulate(4, kinds=(), make_broker=Broken)
+    assert verdict.problems == ["raised: ZeroDivisionError: of all things"]
+
+
+def test_an_error_that_is_logged_is_a_problem() -> None:
+    def make(*arguments: Any) -> Broker:
+        logging.getLogger("halfmoon.broker").error("something is %s", "wrong")
+        return Broker(*arguments)
+
+    assert any("logged: something is wrong" in problem for problem in simulate(4, kinds=(), make_broker=make).problems)
+
+
+def test_a_user_who_hangs_is_a_problem() -> None:
+    class Silent(Broker):
+        def effects(self) -> list[Any]:
+            super().effects()
+            return []
+
+    verdict = simulate(4, kinds=(), make_broker=Silent)
+    assert verdict.problems

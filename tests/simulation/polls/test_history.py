@@ -1,0 +1,261 @@
+"""Pull consumers that poll, iterate, commit, seek, close and die: nothing is lost or skipped; and the checkers bite."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import cache
+from typing import Any
+
+import pytest
+
+from halfmoon.client.core.consume.member import GroupMember, Held
+from halfmoon.client.core.consume.pull import max_offset
+from halfmoon.client.core.consume.pull_consumer import HandedOut, PollCore
+from halfmoon.effects import Op
+from halfmoon.model import MessageQueue, StoredMessage
+from simulation.polls.history import PollVerdict, simulate_polls
+from tests.client.queue_of import Taking
+
+SEEDS = range(1, 13)
+BITE = range(1, 9)
+
+
+@cache
+def history(seed: int) -> PollVerdict:
+    """Return the verdict on a seed's own history."""
+    return simulate_polls(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_an_application_has_not_confirmed_is_given_again_and_nothing_else_whatever_happens(seed: int) -> None:
+    verdict = history(seed)
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_so_it_is_where_polls_take_what_is_there(seed: int) -> None:
+    verdict = simulate_polls(seed, make_core=Taking)
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize("seed", range(21, 25))
+def test_members_that_come_go_and_seek_lose_nothing_and_keep_what_was_confirmed(seed: int) -> None:
+    verdict = simulate_polls(seed, kinds=("join", "leave", "seek"), steps=15)
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize("seed", [31, 32])
+def test_a_group_that_begins_at_the_end_loses_nothing_of_what_comes_from_then_on(seed: int) -> None:
+    verdict = simulate_polls(seed, kinds=("join", "leave", "crash", "interrupt"), from_end=True, steps=6)
+    assert verdict.problems == [], verdict.summary()
+
+
+def test_histories_of_pull_consumers_are_worth_judging() -> None:
+    verdicts = [history(seed) for seed in SEEDS]
+    assert sum(verdict.given for verdict in verdicts) > 3_000
+    assert sum(verdict.again for verdict in verdicts) > 50
+    assert sum(verdict.sought for verdict in verdicts) > 5
+    assert sum(verdict.tenures for verdict in verdicts) > 150
+
+
+# ---------------------------------------------------------------- planted faults
+
+
+def found(checker: str, core: type[PollCore], **options: Any) -> bool:
+    """Whether some seed's history makes a checker speak."""
+    for seed in BITE:
+        problems = simulate_polls(seed, make_core=core, **{"kinds": ("join", "leave"), **options}).problems
+        if any(problem.startswith(checker) for problem in problems):
+            return True
+    return False
+
+
+class GivesIsDone(PollCore):
+    """Takes what it hands out for consumed."""
+
+    def _next_ready(self, count_max: int | None) -> HandedOut:
+        handed = super()._next_ready(count_max)
+        self._confirm()
+        return handed
+
+
+class FetchedIsGiven(PollCore):
+    """Takes a whole poll out for an iteration that is given one message of it after the other."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._giver: Held | None = None
+        self._rest: deque[StoredMessage] = deque()
+
+    def _next_ready(self, count_max: int | None) -> HandedOut:
+        if not self._rest:
+            self._giver, messages = super()._next_ready(None)
+            self._rest.extend(messages)
+        return HandedOut(self._giver, [self._rest.popleft() for _ in range(min(len(self._rest), count_max or len(self._rest)))])
+
+
+class ConfirmsAtTheClose(PollCore):
+    """Takes what was handed out last for consumed when it closes."""
+
+    def stop(self) -> Op[None]:
+        self._confirm()
+        yield from super().stop()
+
+
+class ConfirmsAtARebalance(PollCore):
+    """Takes what was handed out of a queue for consumed when the queue goes to another."""
+
+    def _remove(self, held: Held) -> Op[None]:
+        self._confirm()
+        yield from super()._remove(held)
+
+
+class CommitsWithoutBeingAsked(PollCore):
+    """Knows no difference between auto commit and commits of the application's own."""
+
+    def hand_out(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[HandedOut]:
+        self._confirm()
+        self._note_consumed()
+        return (yield from super().hand_out(timeout_ms, count_max=count_max))
+
+
+class ForgetsAtTheClose(PollCore):
+    """Leaves to the next tick what was confirmed, and has none when it closes."""
+
+    def stop(self) -> Op[None]:
+        self.running = False
+        for held in list(self.held.values()):
+            self._let_go(held)
+        self.held.clear()
+        yield from self._leave()
+
+
+class KeepsWhatWasFetched(PollCore):
+    """Seeks, and hands out what it had fetched before."""
+
+    def _let_go(self, held: Held) -> None:
+        GroupMember._let_go(self, held)
+        self._ready = deque((Heir(one, self) if one is held else one, messages) for one, messages in self._ready)
+
+
+class Heir(Held):
+    """Stands for what was held before a seek, as if it were held still."""
+
+    def __init__(self, old: Held, core: PollCore) -> None:
+        super().__init__(old.queue, old.next_offset)
+
+
+class TakenIsDone(Taking):
+    """Takes for consumed what was taken."""
+
+    def _settle(self) -> None:
+        super()._settle()
+        self._confirm()
+
+
+class GivesTwice(PollCore):
+    """Hands out the last message of what it hands out once more, now and then."""
+
+    count = 0
+
+    def _next_ready(self, count_max: int | None) -> HandedOut:
+        held, messages = super()._next_ready(count_max)
+        self.count += 1
+        return HandedOut(held, messages + messages[-1:] if self.count % 5 == 0 else messages)
+
+
+class Drops(PollCore):
+    """Loses a message of what a pull brought, now and then."""
+
+    count = 0
+
+    def _next_ready(self, count_max: int | None) -> HandedOut:
+        held, messages = super()._next_ready(count_max)
+        self.count += 1
+        return HandedOut(held, messages[1:] if self.count % 10 == 0 else messages)
+
+
+class ForgetsInterrupts(PollCore):
+    """Takes for given what an interrupt kept from the application."""
+
+    def take_back(self, handed: HandedOut) -> None:
+        pass
+
+
+class BeginsAnewAtTheEnd(PollCore):
+    """Stores nothing before something is confirmed, so that whoever comes next begins behind what was given."""
+
+    def start_offset(self, queue: MessageQueue) -> Op[int]:
+        stored = yield from self.offsets.fetch(queue)
+        return stored if stored >= 0 else (yield from max_offset(self.routes, queue))
+
+
+class BeginsAtTheBegin(PollCore):
+    """Does not ask where a queue was left."""
+
+    def start_offset(self, queue: MessageQueue) -> Op[int]:
+        yield from ()
+        return 0
+
+
+class SkipsTheFirst(PollCore):
+    """Begins one message behind where a queue was left."""
+
+    def start_offset(self, queue: MessageQueue) -> Op[int]:
+        return (yield from super().start_offset(queue)) + 1
+
+
+def test_a_consumer_that_takes_what_it_gives_for_consumed_is_found() -> None:
+    assert found("ahead", GivesIsDone)
+
+
+def test_a_consumer_that_takes_what_is_taken_for_consumed_is_found() -> None:
+    assert found("ahead", TakenIsDone)
+
+
+def test_an_iteration_that_takes_a_whole_poll_is_found() -> None:
+    assert found("ahead", FetchedIsGiven)
+
+
+def test_a_message_that_an_interrupt_keeps_from_the_application_and_is_taken_for_given_is_found() -> None:
+    assert found("ahead", ForgetsInterrupts, kinds=("interrupt",))
+
+
+def test_a_group_whose_begin_is_not_kept_is_found() -> None:
+    assert found("lost", BeginsAnewAtTheEnd, kinds=("join", "leave", "crash"), from_end=True)
+
+
+def test_a_close_that_commits_what_is_worked_on_is_found() -> None:
+    assert found("ahead", ConfirmsAtTheClose)
+
+
+def test_a_rebalance_that_commits_what_is_worked_on_is_found() -> None:
+    assert found("ahead", ConfirmsAtARebalance)
+
+
+def test_a_poll_that_commits_although_the_application_does_so_itself_is_found() -> None:
+    assert found("ahead", CommitsWithoutBeingAsked)
+
+
+def test_a_close_that_forgets_what_was_confirmed_is_found() -> None:
+    assert found("kept", ForgetsAtTheClose)
+
+
+def test_a_seek_that_keeps_what_was_fetched_is_found() -> None:
+    assert found("again", KeepsWhatWasFetched, kinds=("seek",), steps=20)
+
+
+def test_a_message_that_is_given_twice_is_found() -> None:
+    assert found("again", GivesTwice, kinds=())
+
+
+def test_a_message_that_is_left_out_is_found() -> None:
+    assert found("skipped", Drops, kinds=())
+
+
+def test_a_consumer_that_begins_again_from_the_begin_is_found() -> None:
+    assert found("begun", BeginsAtTheBegin)
+
+
+def test_a_message_that_nobody_is_given_is_found() -> None:
+    assert found("lost", SkipsTheFirst)

@@ -1,0 +1,123 @@
+"""A topic that is deleted, made anew and filled again, with kills in between: no group begins behind its new messages, nor goes on
+behind them when it ran all the time; and the checkers bite.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from halfmoon.broker.broker import Broker
+from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
+from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
+from simulation.asking import ask, call
+from simulation.cluster import Cluster
+from simulation.topics.history import FOREIGN, MEMBERS, DeletedVerdict, simulate_deleted
+
+TOPIC = "orders"
+MADE = UpdateAndCreateTopic(
+    topic=TOPIC, default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=6, topic_filter_type="SINGLE_TAG", order=False
+)
+
+
+def progress_after_a_deletion(seed: int, flush: str, **options: Any) -> int:
+    """Where the group begins in the topic made anew, after a kill right behind the answer to its deletion."""
+    cluster = Cluster(seed, flush=flush, broker={"save_offsets_ms": 1000}, **options)
+    node = cluster.brokers[0]
+    cluster.run(ms=200)
+    assert ask(cluster, call(node.address, MADE)).code == 0
+    for number in range(10):
+        cluster.send(TOPIC, b"%d" % number)
+    cluster.run(ms=500)
+    update = UpdateConsumerOffset(consumer_group="G", topic=TOPIC, queue_id=0, commit_offset=10)
+    assert ask(cluster, call(node.address, update)).code == 0
+    cluster.run(ms=3000)
+    assert ask(cluster, call(node.address, DeleteTopicInBroker(topic=TOPIC))).code == 0
+    cluster.crash(node, power=seed % 2 == 1)
+    cluster.restart(node)
+    cluster.run(ms=500)
+    assert ask(cluster, call(node.address, MADE)).code == 0
+    for number in range(3):
+        cluster.send(TOPIC, b"new %d" % number)
+    cluster.run(ms=1000)
+    reply = ask(cluster, call(node.address, QueryConsumerOffset(consumer_group="G", topic=TOPIC, queue_id=0)))
+    return int(reply.header(OffsetReply).offset) if reply.code == 0 else 0
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_group_begins_a_topic_made_anew_at_its_first_message(seed: int, flush: str) -> None:
+    assert progress_after_a_deletion(seed, flush) == 0
+
+
+def hasty(*arguments: Any) -> Broker:
+    """A broker that answers a deletion before it is saved."""
+    broker = Broker(*arguments)
+    broker._handlers[215] = broker.admin.delete_topic
+    return broker
+
+
+def test_a_broker_that_answers_a_deletion_before_it_is_saved_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halfmoon.broker.consumers.offsets.Offsets.drop_unknown", lambda self, topics: None)
+    monkeypatch.setattr("halfmoon.broker.consumers.offsets.Offsets.clamp", lambda self, bounds: None)
+    assert any(progress_after_a_deletion(seed, "async", make_broker=hasty) for seed in range(6))
+
+
+# ---------------------------------------------------------------- consumers that run all the time
+
+SEEDS, BITE = range(1, 13), range(1, 4)
+
+
+@cache
+def history(seed: int) -> DeletedVerdict:
+    """Return the verdict on a seed's own history."""
+    return simulate_deleted(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_runs_while_its_topic_is_deleted_and_made_anew_is_given_every_new_message(seed: int) -> None:
+    verdict = history(seed)
+    assert verdict.problems == [], verdict.summary()
+
+
+def test_histories_of_deleted_topics_have_every_kind_of_member() -> None:
+    verdicts = [history(seed) for seed in SEEDS]
+    assert {member for verdict in verdicts for member in verdict.members} == set(MEMBERS)
+
+
+def never(*arguments: Any) -> bool:
+    """No."""
+    return False
+
+
+def anything(*arguments: Any) -> bool:
+    """Whatever is asked for may be so."""
+    return True
+
+
+def says_nothing(*arguments: Any) -> None:
+    """No birth is another's."""
+
+
+@pytest.mark.parametrize("seed", BITE)
+@pytest.mark.parametrize(
+    ("fault", "planted", "members", "kinds"),
+    [
+        ("halfmoon.broker.pull.pulls.check_birth", says_nothing, ("push", "orderly"), ()),
+        ("halfmoon.broker.pull.pulls.check_birth", says_nothing, ("poll", "broadcast"), ("kill",)),
+        ("halfmoon.broker.consumers.progress.check_birth", says_nothing, ("push", "poll"), ("cut",)),
+        ("halfmoon.client.core.consume.offsets.OffsetTable.birth", lambda *_: -1, ("orderly", "broadcast"), ()),
+        ("halfmoon.client.core.consume.orderly.same_topic", anything, ("orderly",), ("kill",)),
+        ("halfmoon.broker.pull.deleted_topics.StaleOffsets.elsewhere", never, FOREIGN, ("busy",)),
+        ("halfmoon.broker.pull.deleted_topics.StaleOffsets.ignores", never, FOREIGN, ("busy",)),
+    ],
+)
+def test_offsets_that_are_taken_for_those_of_the_new_topic_are_found_in_every_seed(
+    monkeypatch: pytest.MonkeyPatch, seed: int, fault: str, planted: Any, members: tuple[str, ...], kinds: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(fault, planted)
+    for member in members:
+        problems = simulate_deleted(seed, members=(member,), kinds=kinds).problems
+        assert any(problem.startswith(("lost", "ahead")) for problem in problems), member

@@ -1,0 +1,258 @@
+"""Brokers and disks with a fault planted into their transactions. Each breaks one promise, as a real mistake would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import msgspec
+
+from halfmoon.broker.broker import Broker
+from halfmoon.broker.send.replies import Stored
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.transactions.half_record import committed, half_message
+from halfmoon.hot import ENTRY, Group, Messages
+from halfmoon.ports import Buffer
+from halfmoon.store.records import whole_record
+from halfmoon.store.store import Appended
+from halfmoon.store.transactions.state_table import State
+from tests.simulation.messages.planted import FaultyDisk, FaultyFile, SimFile
+
+
+def eager(*arguments: Any) -> Any:
+    """A broker that takes a producer's *I do not know* for a commit."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    enter = decisions._enter
+
+    def entered(request: Any, header: Any) -> None:
+        decision = header.commit_or_rollback if header.commit_or_rollback in (8, 12) else 8
+        enter(request, msgspec.structs.replace(header, commit_or_rollback=decision))
+
+    decisions._enter = entered  # type: ignore[method-assign]
+    return broker
+
+
+def repeating(*arguments: Any) -> Any:
+    """A broker without a memory of its commits: a repeated one writes a second visible record, as the original does."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    judged = decisions._judged
+
+    def judge(completion: Any, now: int) -> Any:
+        half = broker.transactions.index.half(completion.index)
+        if half is not None and half.state is State.COMMITTED and completion.committed:
+            message = half_message(whole_record(broker.store.record(half.physical_offset)))
+            broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._now)
+        return judged(completion, now)
+
+    decisions._judged = judge  # type: ignore[method-assign]
+    return broker
+
+
+def turning(*arguments: Any) -> Any:
+    """A broker that lets a commit follow a rollback: the message becomes visible after all."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    judged = decisions._judged
+
+    def judge(completion: Any, now: int) -> Any:
+        half = broker.transactions.index.half(completion.index)
+        if half is not None and half.state is State.ROLLED_BACK and completion.committed:
+            message = half_message(whole_record(broker.store.record(half.physical_offset)))
+            broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._now)
+        return judged(completion, now)
+
+    decisions._judged = judge  # type: ignore[method-assign]
+    return broker
+
+
+def polite(*arguments: Any) -> Any:
+    """A broker that agrees to everything, also to what it refuses."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    decisions._refuse = lambda asked, refusal: decisions._succeed([asked] if asked else [])  # type: ignore[method-assign]
+    return broker
+
+
+def hasty(*arguments: Any) -> Any:
+    """A broker that agrees to a decision, with sync flush, before it is durable."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+
+    class AtOnce:
+        is_promised = True
+
+    decisions._durable = AtOnce()  # type: ignore[assignment]
+    return broker
+
+
+def forgetful(*arguments: Any) -> Any:
+    """A broker that acknowledges half messages, now and then, and never stores them."""
+    broker = Broker(*arguments)
+    sends, gate, chance = broker.sends, broker.gate, Random(1)
+    store = gate.store_groups
+
+    def stored(groups: list[Group], now: int) -> None:
+        kept = []
+        for half in groups:
+            _, queue_id, _, messages = half
+            if half[2] and chance.random() < 0.03:
+                nowhere = Messages.lying_at([10**9 + number for number in range(len(messages))])
+                for sender in messages.senders:
+                    nowhere.sent(*sender)
+                sends.acknowledge([Stored(nowhere, queue_id, 10**6 + chance.randrange(10**6))], now)
+            else:
+                kept.append(half)
+        if kept:
+            store(kept, now)
+
+    gate.store_groups = stored  # type: ignore[method-assign]
+    return broker
+
+
+def incurious(*arguments: Any) -> Any:
+    """A broker that never asks a producer anything."""
+    broker = Broker(*arguments)
+    broker.transactions.checks._send = lambda *given: None  # type: ignore[method-assign]
+    return broker
+
+
+class _Everybody(frozenset[int]):
+    def __contains__(self, group: object) -> bool:
+        return True
+
+
+def lonely(*arguments: Any) -> Any:
+    """A broker that counts a check also when there was nobody to send it to, as the original does."""
+    broker = Broker(*arguments)
+    checks, index = broker.transactions.checks, broker.transactions.index
+    ask, learn = checks._ask_in_turn, checks._learn_live
+
+    def learned(now: int) -> None:
+        learn(now)
+        checks._live = _Everybody()
+
+    def asked(half: Any, parts: Any, sent: int, now: int) -> Any:
+        if checks._member(parts) is None:
+            index.checked(half.index, now // 1000, 0)
+        return ask(half, parts, sent, now)
+
+    checks._learn_live, checks._ask_in_turn = learned, asked  # type: ignore[method-assign]
+    return broker
+
+
+def impatient(settings: BrokerSettings, *arguments: Any) -> Any:
+    """A broker that gives up after two checks, whatever it is told."""
+    return Broker(replace(settings, transaction_check_max=2), *arguments)
+
+
+def silent(*arguments: Any) -> Any:
+    """A broker that gives up without a copy: dropped in silence."""
+    broker = Broker(*arguments)
+    checks, give_up = broker.transactions.checks, broker.transactions.given_up.give_up
+    checks._give_up = lambda half, parts, reason, now: give_up(half, None, reason, now)
+    return broker
+
+
+def hurried(*arguments: Any) -> Any:
+    """A broker that takes a half message that is not durable yet for one whose record is lost."""
+    broker = Broker(*arguments)
+    checks, store = broker.transactions.checks, broker.store
+    checks._store = _NeverWaiting(store)  # type: ignore[assignment]
+    return broker
+
+
+class _NeverWaiting:
+    sync_flush = False
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def lazy(settings: BrokerSettings, *arguments: Any) -> Any:
+    """A broker that looks at what is pending only every fourth time."""
+    return Broker(replace(settings, transaction_check_interval_ms=4 * settings.transaction_check_interval_ms), *arguments)
+
+
+def doubling(*arguments: Any) -> Any:
+    """A broker that writes some op records twice."""
+    broker = Broker(*arguments)
+    decisions = broker.transactions.decisions
+    ops = decisions._ops
+
+    def doubled(indexes: Iterable[int], now: int, by: bytes = b"") -> Messages:
+        indexes = list(indexes)
+        return ops([*indexes, *(index for index in indexes[:1] if index % 5 == 0)], now, by)
+
+    decisions._ops = doubled  # type: ignore[method-assign]
+    return broker
+
+
+def opless(*arguments: Any) -> Any:
+    """A broker that writes no op records for what was committed."""
+    broker = Broker(*arguments)
+    append_all = broker.sends.append_all
+
+    def appended(groups: list[Group], now: int, *, in_order: bool = False) -> list[Appended | Exception]:
+        if not in_order:
+            return append_all(groups, now)
+        *visible, (topic, queue_id, _, ops) = groups
+        committed = sum(len(messages) for *_, messages in visible)
+        left = Messages(ops.drafts[committed:])
+        stored = append_all([*visible, *([(topic, queue_id, "", left)] if len(left) else [])], now, in_order=True)
+        if all(isinstance(one, Appended) for one in stored):
+            last = stored.pop() if len(left) else Appended(0, [], broker.store.end_offset, b"")
+            assert isinstance(last, Appended)
+            entries = ENTRY.pack(0, 0, 0) * committed + last.entries
+            stored.append(Appended(0, [0] * committed + last.physical_offsets, last.end_offset, entries))
+        return stored
+
+    broker.sends.append_all = appended  # type: ignore[method-assign]
+    return broker
+
+
+def opfirst(*arguments: Any) -> Any:
+    """A broker that writes the op record before the visible one: a crash in between loses the message."""
+    broker = Broker(*arguments)
+    append_all = broker.sends.append_all
+
+    def appended(groups: list[Group], now: int, *, in_order: bool = False) -> list[Appended | Exception]:
+        if not in_order:
+            return append_all(groups, now)
+        ops = append_all(groups[-1:], now)
+        return append_all(groups[:-1], now, in_order=True) + ops
+
+    broker.sends.append_all = appended  # type: ignore[method-assign]
+    return broker
+
+
+class WrongGroupsDisk(FaultyDisk):
+    """Changes some records of the state table: another producer group."""
+
+    class _File(FaultyFile):
+        def write(self, at: int, data: Buffer) -> None:
+            changed = bytearray(data)
+            if len(data) >= 24 and at % 240 == 0:
+                changed[19] ^= 1
+            self._file.write(at, changed)
+
+    def faulty(self, file: SimFile) -> Any:
+        return self._File(file) if file.path.startswith("transaction/statetable/") else file
+
+
+class ForgettingUnitsDisk(FaultyDisk):
+    """Loses some writes to the redo log."""
+
+    class _File(FaultyFile):
+        def write(self, at: int, data: Buffer) -> None:
+            if at % 300 != 0:
+                self._file.write(at, data)
+
+    def faulty(self, file: SimFile) -> Any:
+        return self._File(file) if file.path.startswith("transaction/redolog/") else file
