@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from halfmoon.store.check.fsck import Finding
+from halfmoon.store.check.fsck import Problem
 from halfmoon.wire.record import decode_record
 from simulation.damage.rebuild import walk_log
 from simulation.disk import SimDisk
@@ -29,35 +29,35 @@ class Damage(NamedTuple):
     queues: frozenset[tuple[str, int]]
 
 
-def judge_fsck(disk: SimDisk, findings: Iterable[Finding], damage: Damage, *, transactions: bool = True) -> list[str]:
+def judge_fsck(disk: SimDisk, problems: Iterable[Problem], damage: Damage, *, transactions: bool = True) -> list[str]:
     """Return what `fsck` did not name, and what it called damaged without a reason, of a store that was stopped cleanly.
 
     ``transactions``: something of a transaction was hit, so that the index of transactions may differ from the log.
     """
     records, gaps = _records_and_gaps(disk)
-    problems, named = [], set[tuple[int, int]]()
-    for finding in findings:
-        if found := _IN_LOG.fullmatch(finding.place):
+    complaints, named = [], set[tuple[int, int]]()
+    for problem in problems:
+        if found := _IN_LOG.fullmatch(problem.place):
             at = int(found[1]) + int(found[2])
             gap = next((gap for gap in gaps if gap[0] <= at < gap[1]), None)
             if gap is None:
-                problems.append(f"{finding} is not in a damaged part of the log")
+                complaints.append(f"{problem} is not in a damaged part of the log")
             else:
                 named.add(gap)
-        elif found := _IN_INDEX.fullmatch(finding.place):
+        elif found := _IN_INDEX.fullmatch(problem.place):
             if int(found[1]) in records and int(found[1]) not in damage.places:
-                problems.append(f"{finding} is about a record that is whole")
-        elif found := _IN_QUEUE.fullmatch(finding.place):
+                complaints.append(f"{problem} is about a record that is whole")
+        elif found := _IN_QUEUE.fullmatch(problem.place):
             if (found[1], int(found[2])) not in damage.queues:
-                problems.append(f"{finding} is about a queue of which nothing was damaged")
-        elif not (transactions and finding.place.startswith(TRANSACTIONS)):
-            problems.append(f"{finding} is about nothing that was damaged")
-    problems += [
+                complaints.append(f"{problem} is about a queue of which nothing was damaged")
+        elif not (transactions and problem.place.startswith(TRANSACTIONS)):
+            complaints.append(f"{problem} is about nothing that was damaged")
+    complaints += [
         f"nothing is said of bytes {begin} to {end} of the log, where no record is"
         for begin, end in gaps
         if (begin, end) not in named
     ]
-    return [f"fsck: {problem}" for problem in problems[:PROBLEMS_MAX]]
+    return [f"fsck: {complaint}" for complaint in complaints[:PROBLEMS_MAX]]
 
 
 def _records_and_gaps(disk: SimDisk) -> tuple[set[int], list[tuple[int, int]]]:

@@ -19,7 +19,7 @@ from halfmoon.wire.record import decode_record
 from simulation.damage.rebuild import walk_log
 from simulation.disk import SimDisk
 
-LOG, KEPT = "commitlog", "aside"
+LOG, KEPT = "commitlog", "quarantine"
 TRIES = 50
 """Draws until a damage hits a record; a bit outside of what a record's checksum covers leaves it whole."""
 PROBLEMS_MAX = 5

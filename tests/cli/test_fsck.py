@@ -28,7 +28,7 @@ def store(tmp_path):
 def test_a_sound_store_is_said_to_be_sound(run_alone, store):
     ran = run_alone("fsck", store, *SIZES, "--json")
 
-    assert (ran.code, ran.json()) == (0, {"sound": True, "findings": [], "unknown": [], "more": False})
+    assert (ran.code, ran.json()) == (0, {"sound": True, "problems": [], "unknown": [], "more": False})
 
 
 def test_a_damaged_record_is_found_with_its_place(run_alone, store):
@@ -42,7 +42,7 @@ def test_a_damaged_record_is_found_with_its_place(run_alone, store):
 
     assert ran.code == 1
     assert not ran.json()["sound"]
-    assert any("commitlog" in each["place"] for each in ran.json()["findings"])
+    assert any("commitlog" in each["place"] for each in ran.json()["problems"])
     assert run_alone("fsck", store, *SIZES, "--max", "1").out.count("\n") == 2
 
 

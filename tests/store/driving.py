@@ -5,7 +5,7 @@ from __future__ import annotations
 from halfmoon.effects import Work
 from halfmoon.hot import ENTRY
 from halfmoon.ports import Disk
-from halfmoon.store import Draft, Found, FoundStatus, Store, StoreSettings
+from halfmoon.store import Draft, ReadResult, ReadStatus, Store, StoreSettings
 from halfmoon.store.records import RecordFacts, check_at
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -54,7 +54,7 @@ def close(store: Store, now: int = NOW) -> None:
     store.close(now)
 
 
-def facts_of(found: Found) -> list[tuple[int, RecordFacts, bytes]]:
+def facts_of(found: ReadResult) -> list[tuple[int, RecordFacts, bytes]]:
     """The records of a read: (physical offset, facts, body)."""
     records = []
     for piece in found.pieces:
@@ -77,6 +77,6 @@ def read_all(store: Store, topic: str, queue_id: int) -> dict[int, tuple[bytes, 
         for physical_offset, facts, body in facts_of(found):
             assert (facts.topic, facts.queue_id) == (topic, queue_id)
             bodies[facts.queue_offset] = (body, physical_offset + facts.size_bytes)
-        if found.status not in (FoundStatus.FOUND, FoundStatus.NO_MATCHED_MESSAGE, FoundStatus.MESSAGE_WAS_REMOVING):
+        if found.status not in (ReadStatus.FOUND, ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING):
             return bodies
         offset = found.next_offset

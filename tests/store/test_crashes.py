@@ -110,7 +110,7 @@ class History:
                 assert known == body or (known is None and body in self.in_doubt), f"{queue} has something else at offset {offset}"
                 self.sent[queue][offset] = body  # readers have seen it now
             self.kept[queue] = found
-        assert [finding for finding in fsck(self.disk, self.settings) if finding.what != "record"] == []
+        assert [problem for problem in fsck(self.disk, self.settings) if problem.what != "record"] == []
         self.in_doubt = set()
 
     def stop(self) -> None:

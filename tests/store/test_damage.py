@@ -9,7 +9,7 @@ import pytest
 from halfmoon.errors import StoreError
 from halfmoon.store import Store
 from halfmoon.store.layout import file_name
-from halfmoon.store.log.set_aside import KEPT_MAX
+from halfmoon.store.log.quarantine import KEPT_MAX
 from simulation.damage.rebuild import scan_log
 from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, open_store, read_all
@@ -92,7 +92,7 @@ def test_names_that_a_power_loss_took_leave_a_log_that_ends_before_them_and_the_
         for number in behind:
             lost += 1
             assert not disk.exists(path_of(number)) or int(disk.list("commitlog")[-1]) < number * FILE + FILE
-            assert f"aside/commitlog-{file_name(number * FILE)}" in caplog.text
+            assert f"quarantine/commitlog-{file_name(number * FILE)}" in caplog.text
     assert lost > 5
 
 
@@ -150,7 +150,7 @@ def test_what_is_cut_at_the_end_is_kept_and_logged_with_bytes_and_offsets(caplog
     caplog.clear()
     store = open_store(disk)
     assert len(bodies_of(store)) == COUNT
-    kept = f"aside/commitlog-{file_name(3 * FILE)}-{at}"
+    kept = f"quarantine/commitlog-{file_name(3 * FILE)}-{at}"
     assert disk.read(kept)[88:93] == b"cuXcu"
     assert f"(physical offsets {at} to {at + len(disk.read(kept))})" in caplog.text
     assert kept in caplog.text
@@ -165,7 +165,7 @@ def test_what_is_kept_is_bounded(caplog):
         disk.crash(power=False)
         damage(disk, at + 88, b"X")
     open_store(disk)
-    assert len(disk.list("aside")) == KEPT_MAX
+    assert len(disk.list("quarantine")) == KEPT_MAX
     assert "is removed: no more than" in caplog.text
 
 
@@ -178,7 +178,7 @@ def test_a_full_disk_that_cannot_keep_what_is_cut_says_so(caplog):
     create = disk.create
 
     def full(path: str, size: int):
-        if path.startswith("aside/"):
+        if path.startswith("quarantine/"):
             raise OSError(28, "no space left on device", path)
         return create(path, size)
 

@@ -8,8 +8,8 @@ import pytest
 
 from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import DiskUsage
-from halfmoon.store import FoundStatus, Store, StoreSettings
-from halfmoon.store.retention import is_cleaning_hour, space
+from halfmoon.store import ReadStatus, Store, StoreSettings
+from halfmoon.store.retention import disk_space, is_cleaning_hour
 from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store, read_all
 
@@ -56,7 +56,7 @@ def test_queues_follow_the_log():
     disk, store = filled(file_reserved_hours=1)
     tick(store, FOUR)
     assert (store.queue_min("t", 0), store.queue_max("t", 0)) == (9, 10)
-    assert store.read("t", 0, 0, 32)[:2] == (FoundStatus.OFFSET_TOO_SMALL, 9)
+    assert store.read("t", 0, 0, 32)[:2] == (ReadStatus.OFFSET_TOO_SMALL, 9)
     assert list(read_all(store, "t", 1)) == [9]
     disk.crash(power=False)
     again = open_store(disk)
@@ -115,7 +115,7 @@ def test_files_that_are_not_durable_are_not_deleted():
 
 def test_files_wait_for_what_is_undecided_in_them_and_then_until_its_decision_is_durable():
     disk, store = filled(file_reserved_hours=1)
-    upkeep, undecided = store._upkeep, [3 * 65536 + 5]
+    upkeep, undecided = store.maintenance, [3 * 65536 + 5]
     upkeep.undecided_from = lambda: undecided[0]
     tick(store, FOUR)
     tick(store, FOUR + 10_000)
@@ -136,7 +136,7 @@ def test_files_wait_for_what_is_undecided_in_them_and_then_until_its_decision_is
 
 def test_where_the_disk_needs_room_it_says_what_is_in_the_way():
     disk, store = filled()
-    upkeep = store._upkeep
+    upkeep = store.maintenance
     upkeep.undecided_from = lambda: 3 * 65536 + 5
     disk.used_bytes = disk.total_bytes * 95 // 100
     for later in (60_000, 70_000):
@@ -155,7 +155,7 @@ def test_where_the_disk_needs_room_it_says_what_is_in_the_way():
 @pytest.mark.parametrize(("percent", "clean", "forcibly", "full"), [(75, False, False, False), (76, True, False, False),
                                                                   (86, True, True, False), (91, True, True, True)])  # fmt: skip
 def test_the_ratios_are_those_of_the_original(percent: int, clean: bool, forcibly: bool, full: bool):
-    found = space(DiskUsage(1000, 1000 - 10 * percent), StoreSettings())
+    found = disk_space(DiskUsage(1000, 1000 - 10 * percent), StoreSettings())
     assert (found.clean, found.forcibly, found.refusal is not None) == (clean, forcibly, full)
 
 

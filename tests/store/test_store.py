@@ -9,7 +9,7 @@ import pytest
 from halfmoon.errors import MessageIllegal, StoreLocked, StoreNotWritable, UsageError
 from halfmoon.hot import DURABLE, Draft, Messages
 from halfmoon.runtime.files.disk import RealDisk
-from halfmoon.store import FoundStatus, Store, StoreSettings
+from halfmoon.store import ReadStatus, Store, StoreSettings
 from simulation.disk import SimDisk
 from tests.store.driving import BORN, HOST, NOW, carry_out, close, draft, facts_of, open_store, read_all, run
 
@@ -31,7 +31,7 @@ def test_what_is_appended_is_read_back_with_its_numbers(disk: SimDisk):
     assert (first.queue_offset, second.queue_offset) == (0, 2)
     assert second.physical_offsets == [first.end_offset]
     found = store.read("orders", 3, 0, 32)
-    assert (found.status, found.next_offset, found.min_offset, found.max_offset, found.count) == (FoundStatus.FOUND, 3, 0, 3, 3)
+    assert (found.status, found.next_offset, found.min_offset, found.max_offset, found.count) == (ReadStatus.FOUND, 3, 0, 3, 3)
     records = facts_of(found)
     assert [body for _, _, body in records] == [b"one", b"two", b"three"]
     assert [facts.queue_offset for _, facts, _ in records] == [0, 1, 2]
@@ -150,14 +150,14 @@ def test_in_sync_flush_a_message_is_visible_once_it_is_durable(disk: SimDisk):
     store.flush(1)
     [work] = store.work()
     assert work.inline
-    assert store.read("t", 0, 0, 32).status is FoundStatus.NO_MESSAGE_IN_QUEUE
+    assert store.read("t", 0, 0, 32).status is ReadStatus.NO_MESSAGE_IN_QUEUE
     assert store.record(appended.physical_offsets[0]) is None
     assert store.arrivals() == []
     assert store.durable_offset < appended.end_offset
     run(work)
     assert store.durable_offset == appended.end_offset
     assert [(*arrival[:3], arrival.tag_codes) for arrival in store.arrivals()] == [("t", 0, 1, [0])]
-    assert store.read("t", 0, 0, 32).status is FoundStatus.FOUND
+    assert store.read("t", 0, 0, 32).status is ReadStatus.FOUND
 
 
 def test_what_is_appended_during_a_sync_waits_together_for_the_next(disk: SimDisk):

@@ -52,7 +52,7 @@ def close_both(store: Store, index: TransactionIndex, now: int = NOW) -> None:
 
 
 def save_all(store: Store, index: TransactionIndex, now: int) -> int:
-    """Let time pass until everything is synced and the milestone says so; return the time."""
+    """Let time pass until everything is synced and the watermark says so; return the time."""
     for _ in range(3):
         now += 2000
         store.tick(now)

@@ -12,7 +12,7 @@ from halfmoon.cli.shared.options import Json
 from halfmoon.cli.shared.output import show_json
 from halfmoon.errors import StoreError
 from halfmoon.programs.configuration import BROKER, configuration
-from halfmoon.programs.verify import Finding, findings
+from halfmoon.programs.verify import Problem, problems
 
 app = typer.Typer(add_completion=False)
 
@@ -22,7 +22,7 @@ def fsck(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="The data directory of a stopped broker, Halfmoon's or Apache's.")
     ],
-    most: Annotated[int, typer.Option("--max", min=1, max=1_000_000, help="Stop after N findings.")] = 1000,
+    most: Annotated[int, typer.Option("--max", min=1, max=1_000_000, help="Stop after N problems.")] = 1000,
     config: Annotated[
         list[Path] | None, typer.Option("--config", metavar="FILE", help="The broker's settings: TOML or broker.conf.")
     ] = None,
@@ -33,34 +33,39 @@ def fsck(
 ) -> None:
     """Check every record of the log, and compare every index with it.
 
-    Writes nothing. Exit code 1 when something is wrong, with the places; 2 when the store could not be read to its end. What its
-    files do not tell is said, and not counted. A broker whose index files have other sizes than usual
-    (maxHashSlotNum, maxIndexNum) is read with its own settings: --config or --set.
+    Writes nothing. Exits with 1 and lists the problems if it finds any; with 2 if it cannot read the store to its end. What the
+    files alone cannot decide is listed as unknown and not counted. If the broker uses its own sizes of index files
+    (maxHashSlotNum, maxIndexNum), pass its settings: --config or --set.
 
     Example: halfmoon fsck ./data
     """
     settings = configuration(BROKER, files=config or (), assignments=assignments or ()).store
-    found: list[Finding] = []
-    unknown: list[Finding] = []
+    certain: list[Problem] = []
+    unknown: list[Problem] = []
     try:
-        for each in findings(directory, settings):
-            (found if each.certain else unknown).append(each)
-            if not as_json and len(found if each.certain else unknown) <= most:
-                say(f"{'' if each.certain else 'not known: '}{each.place}: {each.what}: {each.reason}")
-            if len(found) > most:
+        for problem in problems(directory, settings):
+            listed = certain if problem.certain else unknown
+            listed.append(problem)
+            if not as_json and len(listed) <= most:
+                say(f"{'' if problem.certain else 'unknown: '}{problem.place}: {problem.what}: {problem.reason}")
+            if len(certain) > most:
                 break
     except (OSError, StoreError) as exc:
         say(f"{directory} could not be checked to its end: {exc}", error=True)
         raise typer.Exit(2) from None
-    more = len(found) > most
+    more = len(certain) > most
     if as_json:
-        shown, said = [[_shown(each) for each in part[:most]] for part in (found, unknown)]
-        show_json({"sound": not found, "findings": shown, "unknown": said, "more": more})
+        show_json({
+            "sound": not certain, "problems": [*map(_shown, certain[:most])], "unknown": [*map(_shown, unknown[:most])],
+            "more": more,
+        })  # fmt: skip
+    elif certain:
+        say(f"{'at least ' if more else ''}{min(len(certain), most):,} problems")
     else:
-        say(f"{'at least ' if more else ''}{min(len(found), most):,} findings" if found else f"{directory} is sound")
-    if found:
+        say(f"{directory} is sound")
+    if certain:
         raise typer.Exit(1)
 
 
-def _shown(each: Finding) -> dict[str, str]:
-    return {"place": each.place, "what": each.what, "reason": each.reason}
+def _shown(problem: Problem) -> dict[str, str]:
+    return {"place": problem.place, "what": problem.what, "reason": problem.reason}

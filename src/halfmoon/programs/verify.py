@@ -9,14 +9,14 @@ from pathlib import Path
 
 from halfmoon.errors import UsageError
 from halfmoon.runtime.files.disk import RealDisk
-from halfmoon.store.check.fsck import Finding, fsck
+from halfmoon.store.check.fsck import Problem, fsck
 from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, LOCK
 from halfmoon.store.settings import StoreSettings
 
-__all__ = ["Finding", "findings"]
+__all__ = ["Problem", "problems"]
 
 
-def findings(directory: Path, settings: StoreSettings | None = None) -> Iterator[Finding]:
+def problems(directory: Path, settings: StoreSettings | None = None) -> Iterator[Problem]:
     """Yield what is wrong with the store in a directory, as it is found.
 
     Raises:

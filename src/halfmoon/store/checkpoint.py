@@ -1,4 +1,6 @@
-"""The checkpoint: from where recovery has to look. The first 24 bytes are RocketMQ's, two slots at 1 and 2 KiB are our own.
+"""The checkpoint: from where recovery has to look, and how the last run ended.
+
+The first 24 bytes of the file are RocketMQ's, two slots at 1 and 2 KiB are our own.
 
 Layout of the original's part: physicMsgTimestamp i64 | logicsMsgTimestamp i64 | indexMsgTimestamp i64 (store times, ms).
 A slot holds a copy of those 24 bytes, so that a run of another broker, which moves only them, makes it void. The slots are
@@ -13,7 +15,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from halfmoon.ports import Disk, File
-from halfmoon.store.layout import CHECKPOINT
+from halfmoon.store.layout import ABORT, CHECKPOINT
 
 _ORIGINAL = Struct(">qqq")
 _SLOT = Struct(">8sIIQqqqqq24s")  # | magic | version | flags | sequence | five offsets | copy of the original's part | then crc u32
@@ -49,6 +51,41 @@ class Checkpoint(NamedTuple):
     def usable_ms(self) -> int:
         """The original's start of recovery: three seconds before what was surely flushed."""
         return max(0, min(self.log_ms, self.queue_ms) - 3000)
+
+
+class LastRun(NamedTuple):
+    """How the last run of a broker on the directory ended, and what its checkpoint promises."""
+
+    checkpoint: Checkpoint
+    ours: bool
+    """The checkpoint is Halfmoon's; of another broker's only the three times are known."""
+    clean: bool
+    lost: bool
+    """Writes that were not synced may be gone: the machine restarted, or nobody knows."""
+
+    @property
+    def durable_offset(self) -> int:
+        """Physical offset below which log and queues are on the device, as far as is known."""
+        return self.checkpoint.durable_offset if self.ours else 0
+
+    @property
+    def written_offset(self) -> int:
+        """Physical offset below which log and queues were written and cannot have been lost."""
+        published = self.checkpoint.published_offset if self.ours and not self.lost else 0
+        return max(self.durable_offset, published)
+
+    @property
+    def lost_from(self) -> int | None:
+        """Physical offset from which on names of files may be lost; None: no name can be."""
+        return self.checkpoint.durable_offset if self.ours and self.lost else None
+
+
+def read_last_run(disk: Disk, file: CheckpointFile) -> LastRun:
+    """Return how the last run ended; nothing is changed."""
+    checkpoint, mark = file.read(), disk.read(ABORT)
+    boot_id = disk.boot_id()
+    lost = mark is not None and (boot_id is None or mark != boot_id.encode())
+    return LastRun(checkpoint, file.ours, mark is None, lost)
 
 
 class CheckpointFile:

@@ -80,10 +80,10 @@ def sync_now(store: Store) -> None:
 
 def pin(store: Store, from_: Callable[[], int]) -> None:
     """Keep log files from a physical offset on that ``from_`` gives, beside those that are kept already."""
-    before = store._upkeep.undecided_from
-    store._upkeep.undecided_from = from_ if before is None else lambda: min(before(), from_())
+    before = store.maintenance.undecided_from
+    store.maintenance.undecided_from = from_ if before is None else lambda: min(before(), from_())
 
 
 def room_wanted_below(store: Store) -> int:
     """Return the physical offset below which files would go if nothing kept them, because the disk needs room; 0: it does not."""
-    return store._upkeep.wanted_below
+    return store.maintenance.wanted_below

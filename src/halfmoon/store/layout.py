@@ -1,7 +1,8 @@
 """Where things lie in a store's directory, and the numbers of its formats. Holds names, layouts and checks of names.
 
-Follows the layout of RocketMQ 4.9.7, byte for byte; ``config/queueReserve``, ``config/inventory``, ``aside`` and what follows 1 KiB
-in ``checkpoint`` are ours, and so is ``transaction``, whose state table and redo log follow 3.x (TransactionStateService, 3.1.4).
+Follows the layout of RocketMQ 4.9.7, byte for byte. ``config/queueReserve``, ``config/inventory``, ``quarantine`` and the
+``checkpoint`` from 1 KiB on are ours; so is ``transaction``, whose state table and redo log follow 3.x (TransactionStateService,
+3.1.4).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ TRANSACTION = "transaction"
 STATE_TABLE, REDO_LOG, CHECKS = f"{TRANSACTION}/statetable", f"{TRANSACTION}/redolog", f"{TRANSACTION}/checks"
 TRANSACTION_CHECKPOINT = f"{TRANSACTION}/checkpoint"
 CHECKPOINT, ABORT, LOCK = "checkpoint", "abort", "lock"
-RESERVE, INVENTORY, SPARE = "config/queueReserve", "config/inventory", "config/spare"
-ASIDE = "aside"
-"""What a start cut off the log is kept here; nothing reads it."""
-DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, TRANSACTION, ASIDE, "config", "delay")
+RESERVATIONS, INVENTORY, SPARE = "config/queueReserve", "config/inventory", "config/spare"
+QUARANTINE = "quarantine"
+"""Keeps what recovery cut off the log; nothing reads it."""
+DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, TRANSACTION, QUARANTINE, "config", "delay")
 
 BLANK_MAGIC: Final = -875286124
 """The closed rest of a log file (0xCBD43194)."""

@@ -1,4 +1,4 @@
-"""`Upkeep`: what a store does beside its messages, a slice at a time: key indexing, retention, lowest offsets, removed files.
+"""`Maintenance`: what a store does beside its messages, a slice at a time: key indexing, retention, lowest offsets, removed files.
 
 Told the time by the store; leaves syncs and removals as `Work`. Touches no message.
 """
@@ -24,9 +24,9 @@ from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues
-from halfmoon.store.retention import expired_before, space
+from halfmoon.store.retention import disk_space, expired_before
 from halfmoon.store.settings import StoreSettings
-from halfmoon.store.spare_space import Spare
+from halfmoon.store.spare_space import SpareSpace
 
 log = logging.getLogger("halfmoon.store")
 
@@ -37,7 +37,7 @@ sends one at a time meets each of them."""
 _QUEUES_A_TICK = 50
 
 
-class Upkeep:
+class Maintenance:
     """The slices, and when the next is due. ``disk_full`` says why nothing may be written, None: it may.
 
     ``undecided_from`` gives the physical offset from which on log files hold something undecided: these stay. ``wanted_below`` is
@@ -51,7 +51,7 @@ class Upkeep:
         self._disk, self._log, self._queues, self._flush, self._indexing = disk, log, queues, flush, indexing
         self._inventory = inventory
         self._settings, self._leave, self._health = settings, leave, health
-        self._spare = Spare(disk)
+        self._spare_space = SpareSpace(disk)
         self.disk_full: str | None = None
         self.index_fault: str | None = None
         """Why the key index does not follow the log, which takes nothing meanwhile: what looks for repeats would walk it all."""
@@ -70,7 +70,7 @@ class Upkeep:
 
     def start(self, now: int, refusal: str | None = None) -> None:
         """Begin: indexing at once, cleaning a minute later. ``refusal`` says why nothing may be written until then."""
-        self.disk_full = refusal or space(self._disk.usage(), self._settings).refusal or self._spare.take()
+        self.disk_full = refusal or disk_space(self._disk.usage(), self._settings).refusal or self._spare_space.take()
         if self.disk_full is not None:
             log.error("the store is open for reading only: %s", self.disk_full)
         self._index_due = now
@@ -148,8 +148,8 @@ class Upkeep:
 
     def _clean(self, now: int, published: int) -> None:
         """Look at the disk's space, and let files go that may."""
-        wanted = space(self._disk.usage(), self._settings)
-        self.disk_full = wanted.refusal or self._spare.take()
+        wanted = disk_space(self._disk.usage(), self._settings)
+        self.disk_full = wanted.refusal or self._spare_space.take()
         needed = min(self._flush.durable_offset, self._flush.queues_offset, published)
         first = expired = expired_before(self._disk, self._log, self._settings, now, wanted, keep_from=needed)
         if self.undecided_from is not None:

@@ -1,11 +1,10 @@
-"""`Opening`: from a directory in any state to a store that may go on. Runs once, waits for the disk, leaves no work.
+"""`Opening`: from a directory in any state to a store that can take messages. Runs once, waits for the disk, leaves no work.
 
-Recovery finds out what is there; here it is made *durable* before anything is built on it. After an unclean stop nobody knows which
-pages the device has: a process may have seen a sync fail and died of it, and the kernel counts those pages as clean ever after.
-So everything behind the checkpoint is written again in place, which is bounded by what was recovered, and then synced like any
-other write: at once in sync flush, after a loss, and where a start wrote entries anew that the checkpoint calls durable; else with
-the next sync. Where the checkpoint is another broker's that can be whole files: what the device has of them is compared, not
-written.
+Recovery finds out what is there; here it becomes *durable* before anything is built on it. After an unclean stop nobody knows which
+pages the device has: a process may have died because a sync failed, and the kernel counts those pages as clean ever after. So
+everything behind the checkpoint is written again in place, which is bounded by what was recovered, and then synced like any other
+write: at once in sync flush, after a loss, and where recovery wrote entries again that the checkpoint calls durable; otherwise with
+the next sync. If the checkpoint is another broker's, that can be whole files: those are compared with the device, not written.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from typing import Any, NamedTuple
 from halfmoon.effects import Work
 from halfmoon.hot import ENTRY_BYTES
 from halfmoon.ports import Disk
-from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
+from halfmoon.store.checkpoint import Checkpoint, CheckpointFile, LastRun, read_last_run
 from halfmoon.store.flush import Flush
 from halfmoon.store.keyindex.indexing import Indexing
 from halfmoon.store.layout import COMMIT_LOG
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.log.files import load_log
-from halfmoon.store.log.recovery import Recovered, recover, stop_kind
-from halfmoon.store.log.set_aside import Aside
+from halfmoon.store.log.quarantine import Quarantine
+from halfmoon.store.log.recovery import Recovery, RecoveryResult
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.inventory import Inventory
-from halfmoon.store.queues.missing import Queues, born_at, clear, drop_deleted, find_queues, missing, warn_of_lost_start
-from halfmoon.store.queues.reservations import Reserve
+from halfmoon.store.queues.missing import Queues, Rebuild, born_at, clear, drop_deleted, find_queues, missing, warn_of_lost_start
+from halfmoon.store.queues.reservations import Reservations
 from halfmoon.store.records import TagCode
 from halfmoon.store.settings import StoreSettings
 
@@ -34,7 +33,7 @@ from halfmoon.store.settings import StoreSettings
 class Opened(NamedTuple):
     """What an opening came to. ``changed`` are the queues that wait for the next sync of queues."""
 
-    recovered: Recovered
+    recovered: RecoveryResult
     checkpoint: Checkpoint
     changed: list[ConsumeQueue]
 
@@ -43,66 +42,80 @@ class Opening:
     """The parts of a store, which it fills and brings into agreement."""
 
     def __init__(
-        self, disk: Disk, settings: StoreSettings, log: CommitLog, queues: Queues, reserve: Reserve, flush: Flush,
+        self, disk: Disk, settings: StoreSettings, log: CommitLog, queues: Queues, reservations: Reservations, flush: Flush,
         checkpoint_file: CheckpointFile, indexing: Indexing, inventory: Inventory,
     ) -> None:  # fmt: skip
         self._disk, self._settings, self._log, self._queues = disk, settings, log, queues
-        self._reserve, self._flush, self._checkpoint_file, self._indexing = reserve, flush, checkpoint_file, indexing
+        self._reservations, self._flush, self._checkpoint_file, self._indexing = reservations, flush, checkpoint_file, indexing
         self._inventory = inventory
 
     def run(self, tag_code: TagCode, now: int) -> Opened:
         """Recover the directory. Raises StoreError for files that do not fit, OSError when the disk fails."""
-        disk, log, flush = self._disk, self._log, self._flush
-        clean, lost = stop_kind(disk)
-        checkpoint = self._checkpoint_file.read()
-        ours = self._checkpoint_file.ours
-        aside = Aside(disk)
-        durable, published = (checkpoint.durable_offset, checkpoint.published_offset) if ours else (0, 0)
-        known_to, lost_from = durable if lost else max(durable, published), durable if ours and lost else None
-        inventory, settings = self._inventory, self._settings
+        log, inventory = self._log, self._inventory
+        last_run, quarantine = read_last_run(self._disk, self._checkpoint_file), Quarantine(self._disk)
         inventory.load()
-        sizes = (settings.commit_log_file_bytes, settings.queue_file_bytes, self._indexing.index.file_bytes)
+        sizes = (self._settings.commit_log_file_bytes, self._settings.queue_file_bytes, self._indexing.index.file_bytes)
         log_noted, queues_noted, index_noted = inventory.knows(*sizes)
-        doubtful_from = load_log(disk, log.segments, aside, known_to=known_to, lost_from=lost_from, noted=log_noted)
-        found = find_queues(disk, settings.queue_file_bytes, noted=queues_noted)
-        drop_deleted(disk, found, inventory)
-        rebuild = missing(found, inventory, log, lost_from=lost_from)
-        warn_of_lost_start(inventory, log)
-        inventory.note_sizes(*sizes, log.first)
-        if rebuild.rows or rebuild.everything:
-            clear(disk, found, inventory, rebuild)
-        self._queues.update(found.queues)
-        self._reserve.load()
-        if lost:
-            self._reserve.raise_all_floors()
-        elif not clean:
-            self._reserve.secure()
-        log.last_store_ms = checkpoint.log_ms
-        facts = recover(
-            log, self._queues, checkpoint, aside, ours=ours, clean=clean, lost=lost, known_to=known_to,
-            doubtful_from=doubtful_from, rebuild=rebuild, deleted=inventory.deleted, reserve=self._reserve,
-            new_queue=self._new_queue, tag_code=tag_code,
+        cut_short = load_log(
+            self._disk, log.segments, quarantine,
+            written_offset=last_run.written_offset, lost_from=last_run.lost_from, noted=log_noted,
         )  # fmt: skip
-        self._indexing.recover(disk, checkpoint, inventory, ours=ours, clean=clean, lost=lost, noted=index_noted)
-        flush.durable_ms, flush.queues_ms = checkpoint.log_ms, checkpoint.queue_ms
-        if clean and not facts.rolled and facts.records == 0:
-            flush.durable_offset = flush.queues_offset = log.end
-        else:
-            flush.durable_offset = flush.queues_offset = min(checkpoint.durable_offset if ours else log.first, log.end)
-            self._distrust(facts, from_offset=flush.durable_offset if ours else facts.start, ours=ours)
+        rebuild = self._load_queues(last_run, sizes, noted=queues_noted)
+        self._load_reservations(last_run)
+        log.last_store_ms = last_run.checkpoint.log_ms
+        recovered = Recovery(
+            log, self._queues, last_run, quarantine, self._reservations, cut_short=cut_short, rebuild=rebuild,
+            deleted=inventory.deleted, new_queue=self._new_queue, tag_code=tag_code,
+        ).run()  # fmt: skip
+        self._indexing.recover(self._disk, last_run, inventory, noted=index_noted)
+        self._set_durable(last_run, recovered)
         changed = [queue for queue in self._queues.values() if queue.changed]
         rebuilt = bool(rebuild.rows) or rebuild.everything
-        again = facts.start < flush.durable_offset  # as a file of the log was cut short; the checkpoint calls those entries durable
-        synced = lost or facts.rolled or rebuilt or again or (self._settings.sync_flush and flush.durable_offset < log.end)
-        if synced:
+        durable_offset = self._flush.durable_offset
+        must_sync = (
+            recovered.lost or recovered.rolled or rebuilt
+            or recovered.start < durable_offset  # entries that the checkpoint calls durable were written again
+            or (self._settings.sync_flush and durable_offset < log.end)
+        )  # fmt: skip
+        if must_sync:
             self._sync(changed, now)
             changed = []
-        self._take_stock(rebuilt=rebuilt, made=log.first if synced else max(0, log.end - 1))
-        if synced:
+        self._take_stock(rebuilt=rebuilt, made=log.first if must_sync else max(0, log.end - 1))
+        if must_sync:
             for queue in self._queues.values():
                 inventory.note_durable(queue, queue.written, log.end)
-            inventory.sync()  # else the next sync of queues does it, before the checkpoint speaks of them
-        return Opened(facts, checkpoint, changed)
+            inventory.sync()  # otherwise the next sync of queues does it, before the checkpoint speaks of them
+        return Opened(recovered, last_run.checkpoint, changed)
+
+    def _load_queues(self, last_run: LastRun, sizes: tuple[int, int, int], *, noted: bool) -> Rebuild:
+        """Find the queues on the disk; return those that must be rebuilt, of which nothing is left then."""
+        disk, inventory = self._disk, self._inventory
+        on_disk = find_queues(disk, self._settings.queue_file_bytes, noted=noted)
+        drop_deleted(disk, on_disk, inventory)
+        rebuild = missing(on_disk, inventory, self._log, lost_from=last_run.lost_from)
+        warn_of_lost_start(inventory, self._log)
+        inventory.note_sizes(*sizes, self._log.first)
+        if rebuild.rows or rebuild.everything:
+            clear(disk, on_disk, inventory, rebuild)
+        self._queues.update(on_disk.queues)
+        return rebuild
+
+    def _load_reservations(self, last_run: LastRun) -> None:
+        self._reservations.load()
+        if last_run.lost:
+            self._reservations.raise_all_floors()
+        elif not last_run.clean:
+            self._reservations.secure()
+
+    def _set_durable(self, last_run: LastRun, recovered: RecoveryResult) -> None:
+        """Tell the flush what is on the device already; everything behind it is written again, or marked for the next sync."""
+        log, flush, checkpoint = self._log, self._flush, last_run.checkpoint
+        flush.durable_ms, flush.queues_ms = checkpoint.log_ms, checkpoint.queue_ms
+        if recovered.clean and not recovered.rolled and recovered.records == 0:
+            flush.durable_offset = flush.queues_offset = log.end
+            return
+        flush.durable_offset = flush.queues_offset = min(last_run.durable_offset if last_run.ours else log.first, log.end)
+        self._distrust(recovered, from_offset=flush.durable_offset if last_run.ours else recovered.start, ours=last_run.ours)
 
     def _take_stock(self, *, rebuilt: bool, made: int) -> None:
         """Bring the inventory into agreement with what is there now.
@@ -135,14 +148,14 @@ class Opening:
         self._queues[topic, queue_id] = queue
         return queue
 
-    def _distrust(self, facts: Recovered, *, from_offset: int, ours: bool) -> None:
+    def _distrust(self, recovered: RecoveryResult, *, from_offset: int, ours: bool) -> None:
         """Count what lies behind the durable offset as unsynced, and after an unclean stop write again what was recovered.
 
         What another broker left is large and mostly durable, and is waited for: what the device has of it is only read.
         """
         log, durable = self._log, self._flush.durable_offset
         log.segments.mark_dirty(durable)
-        if not facts.clean:
+        if not recovered.clean:
             log.segments.write_again(from_offset, log.end, only_missing=not ours)
         for queue in self._queues.values():
             segments = queue.segments
@@ -150,11 +163,11 @@ class Opening:
                 continue  # it was made anew and the log has nothing of it: `written` is where its offsets go on
             if queue.written > queue.first and queue.entry(queue.written - 1)[0] >= durable:
                 segments.mark_dirty(queue.end_below(durable) * ENTRY_BYTES)
-                if not facts.clean:
+                if not recovered.clean:
                     start = queue.end_below(from_offset) * ENTRY_BYTES
                     segments.write_again(start, queue.written * ENTRY_BYTES, only_missing=not ours)
                 queue.changed = True
-            elif facts.lost:
+            elif recovered.lost:
                 # What was cut may come back, even when this is the second start since the loss and finds it cut already.
                 segments.mark_dirty(queue.written * ENTRY_BYTES)
                 queue.changed = True

@@ -15,7 +15,7 @@ from halfmoon.store.settings import StoreSettings
 _HOUR_MS = 3_600_000
 
 
-class Space(NamedTuple):
+class DiskSpace(NamedTuple):
     """What the use of the disk asks for."""
 
     clean: bool
@@ -26,11 +26,11 @@ class Space(NamedTuple):
     """Why nothing may be written."""
 
 
-def space(usage: DiskUsage, settings: StoreSettings) -> Space:
+def disk_space(usage: DiskUsage, settings: StoreSettings) -> DiskSpace:
     """Return what follows from the use of the disk."""
     ratio = 100.0 * (usage.total_bytes - usage.free_bytes) / usage.total_bytes if usage.total_bytes else 0.0
     full = ratio > settings.disk_warning_ratio
-    return Space(
+    return DiskSpace(
         ratio > settings.disk_used_ratio_max,
         settings.clean_forcibly_enable and ratio > settings.disk_clean_forcibly_ratio,
         f"the disk is full: {ratio:.1f} % used, more than {settings.disk_warning_ratio} %" if full else None,
@@ -43,7 +43,7 @@ def is_cleaning_hour(delete_when: str, now: int) -> bool:
     return any(part.strip().isdigit() and int(part) == hour for part in delete_when.split(";"))
 
 
-def expired_before(disk: Disk, log: CommitLog, settings: StoreSettings, now: int, wanted: Space, *, keep_from: int) -> int:
+def expired_before(disk: Disk, log: CommitLog, settings: StoreSettings, now: int, wanted: DiskSpace, *, keep_from: int) -> int:
     """Return the physical offset below which log files may go now; the log's first when none may.
 
     ``keep_from`` is the lowest offset that is still needed (not durable, not visible yet).

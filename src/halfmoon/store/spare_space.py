@@ -1,4 +1,4 @@
-"""`Spare`: room that is held for a start on a full disk. Given up then, so that the store opens, for reading; taken again later."""
+"""`SpareSpace`: disk space kept for a start on a full disk: given up so that the store opens for reading, and taken again later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_full(error: OSError) -> bool:
     return error.errno in (ENOSPC, EDQUOT)
 
 
-class Spare:
+class SpareSpace:
     """The file that holds the room."""
 
     def __init__(self, disk: Disk) -> None:

@@ -18,28 +18,28 @@ from halfmoon.ports import Disk, Lock
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
-from halfmoon.store.keyindex.indexing import Indexing, KeyFound
+from halfmoon.store.keyindex.indexing import Indexing, KeyQueryResult
 from halfmoon.store.keyindex.key_index import KeyIndex
 from halfmoon.store.layout import ABORT, INDEX, LOCK
 from halfmoon.store.log.appending import Appended, Appending
 from halfmoon.store.log.commit_log import CommitLog
-from halfmoon.store.log.recovery import Recovered
-from halfmoon.store.maintenance import Upkeep
+from halfmoon.store.log.recovery import RecoveryResult
+from halfmoon.store.maintenance import Maintenance
 from halfmoon.store.opening import Opening, carry_out
 from halfmoon.store.queues.consume_queue import ConsumeQueue
-from halfmoon.store.queues.creation import Made, Making
+from halfmoon.store.queues.creation import OnCreated, QueueCreation
 from halfmoon.store.queues.damaged import DamagedRecords
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues
 from halfmoon.store.queues.ranges import RangeReader
-from halfmoon.store.queues.reading import NO_QUEUE, Found, FoundStatus, Reader, Wanted, bound_at, offset_at
-from halfmoon.store.queues.reservations import Reserve
-from halfmoon.store.queues.visible_offsets import Arrival, Visible
+from halfmoon.store.queues.reading import NO_QUEUE, Reader, ReadResult, ReadStatus, Wanted, bound_at, offset_at
+from halfmoon.store.queues.reservations import Reservations
+from halfmoon.store.queues.visible_offsets import Arrival, VisibleOffsets
 from halfmoon.store.records import RecordFacts, TagCode, tag_hash_of
 from halfmoon.store.settings import StoreSettings
-from halfmoon.store.spare_space import Spare
+from halfmoon.store.spare_space import SpareSpace
 
-__all__ = ["Appended", "Arrival", "Draft", "Found", "FoundStatus", "Store"]
+__all__ = ["Appended", "Arrival", "Draft", "ReadResult", "ReadStatus", "Store"]
 
 
 def _tag_code(topic: str, properties: bytes, store_ms: int) -> int:
@@ -57,13 +57,13 @@ class Store:
 
     def __init__(self, disk: Disk, settings: StoreSettings, host: bytes, lock: Lock, tag_code: TagCode) -> None:
         self.settings = settings
-        self.recovered = Recovered(True, False)
+        self.recovered = RecoveryResult(True, False)
         self._disk, self._lock, self._tag_code = disk, lock, tag_code
         self._sync_flush = settings.sync_flush
         self._log = CommitLog(disk, settings.commit_log_file_bytes, host, settings.message_bytes_max)
         self._queues: Queues = {}
         self.health = Health(self._failed_for_good)
-        self._reserve = Reserve(disk, self.health)
+        self._reservations = Reservations(disk, self.health)
         self._inventory = Inventory(disk)
         self._damaged = DamagedRecords(self._log.segments).found
         self._reader = Reader(self._log, settings, self._inventory.distrust, self._damaged)
@@ -71,7 +71,7 @@ class Store:
         self._flush = Flush(disk, self._log, self._inventory, self.health)
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()
-        self._visible = Visible(self._log, self.health)
+        self._visible = VisibleOffsets(self._log, self.health)
         self.arrivals = self._visible.take_arrivals
         """Takes out what became visible since the last call."""
         self._work: list[Work[Any]] = []
@@ -80,17 +80,17 @@ class Store:
         self._indexing = Indexing(
             self._log, KeyIndex(disk, settings.hash_slots, settings.index_entries_max), enabled=settings.message_index_enable
         )
-        self._upkeep = Upkeep(
+        self.maintenance = Maintenance(
             disk, self._log, self._queues, self._flush, self._indexing, self._inventory, settings,
             lambda work: self._work.append(work), self.health,
         )  # fmt: skip
-        self._making = Making(
-            disk, self._log, self._queues, self._reserve, self._inventory, settings.queue_file_bytes,
-            health=self.health, remove=self._upkeep.remove_queues,
+        self._creation = QueueCreation(
+            disk, self._log, self._queues, self._reservations, self._inventory, settings.queue_file_bytes,
+            health=self.health, remove=self.maintenance.remove_queues,
         )  # fmt: skip
         self._appending = Appending(
-            self._log, self._queues, self._making, self._reserve, self._visible, self._inventory, self._indexing, self.health,
-            sync_flush=settings.sync_flush,
+            self._log, self._queues, self._creation, self._reservations, self._visible, self._inventory, self._indexing,
+            self.health, sync_flush=settings.sync_flush,
         )  # fmt: skip
         self._grown: dict[ConsumeQueue, None] = {}
         """Queues that were written since the inventory was told how far they go."""
@@ -117,7 +117,7 @@ class Store:
             try:
                 store._open(now)
             except OSError as exc:
-                if not Spare(disk).give_up(exc):
+                if not SpareSpace(disk).give_up(exc):
                     raise
                 store = cls(disk, settings, host, lock, tag_code)
                 store._open(now, refusal=f"the disk was full at the start: {exc}")
@@ -129,12 +129,12 @@ class Store:
     def _open(self, now: int, refusal: str | None = None) -> None:
         disk, log = self._disk, self._log
         opening = Opening(
-            disk, self.settings, log, self._queues, self._reserve, self._flush, self._checkpoint_file, self._indexing,
+            disk, self.settings, log, self._queues, self._reservations, self._flush, self._checkpoint_file, self._indexing,
             self._inventory,
         )  # fmt: skip
         self.recovered, checkpoint, self._visible.changed = opening.run(self._tag_code, now)
         for queue in self._queues.values():
-            self._making.adopt(queue)
+            self._creation.adopt(queue)
         self._visible.end, self._visible.end_ms = log.end, log.last_store_ms
         self._checkpoint = checkpoint._replace(clean=False)
         # The checkpoint first: until the mark names this boot, nothing in it is believed that a loss may have taken.
@@ -144,7 +144,7 @@ class Store:
         disk.save(ABORT, boot_id.encode() if boot_id else b"", keep_previous=False)
         disk.sync_directory("")
         self._now = now
-        self._upkeep.start(now, refusal)
+        self.maintenance.start(now, refusal)
         self._log_due = now + self.settings.flush_log_interval_ms
         self._queues_due = now + self.settings.flush_queue_interval_ms
 
@@ -168,7 +168,7 @@ class Store:
     @property
     def refusal(self) -> str | None:
         """Why the store takes no writes now; None: it does."""
-        return self.health.failure or ("the store is closed" if self._stopping else self._upkeep.refusal)
+        return self.health.failure or ("the store is closed" if self._stopping else self.maintenance.refusal)
 
     @property
     def sync_flush(self) -> bool:
@@ -224,17 +224,17 @@ class Store:
         stored behind one that is not, and the result ends with that one.
         """
         self._now = self.health.now = now
-        if self.health.failure or self._stopping or self._upkeep.disk_full:
+        if self.health.failure or self._stopping or self.maintenance.disk_full:
             return [StoreNotWritable(str(self.refusal))] * len(groups)
         return self._appending.all(groups, now, in_order=in_order)
 
     def ready(self, topic: str, queue_id: int) -> bool:
         """Whether an append to the queue waits for nothing; else `make_ready` has it made in the background."""
-        return self._making.ready(topic, queue_id)
+        return self._creation.ready(topic, queue_id)
 
-    def make_ready(self, topic: str, queue_id: int, made: Made) -> None:
+    def make_ready(self, topic: str, queue_id: int, made: OnCreated) -> None:
         """Have a queue made as `Work`; ``made(None or why not, now)`` looks again, as the topic may be gone. See `store.making`."""
-        self._making.later(topic, queue_id, made)
+        self._creation.later(topic, queue_id, made)
 
     def hold(self, topic: str, queue_id: int, from_offset: int | None = None) -> None:
         """Let nobody see what comes to a queue until `release`; with ``from_offset``, nor what is there from an offset on.
@@ -242,7 +242,7 @@ class Store:
         Raises StoreNotWritable when the queue is not there and cannot be made.
         """
         try:
-            queue = self._queues.get((topic, queue_id)) or self._making.now(topic, queue_id)
+            queue = self._queues.get((topic, queue_id)) or self._creation.now(topic, queue_id)
         except OSError as exc:
             raise StoreNotWritable(self.health.write_failed("a queue", exc)) from exc
         queue.held = True
@@ -259,7 +259,7 @@ class Store:
 
     def read(
         self, topic: str, queue_id: int, offset: int, max_count: int, wanted: Wanted = None, max_bytes: int = 1 << 30
-    ) -> Found:
+    ) -> ReadResult:
         """Return records of a queue from an offset on, with status and next offset. See `halfmoon.store.queues.reading`."""
         self._reads += 1
         queue = self._queues.get((topic, queue_id))
@@ -307,7 +307,7 @@ class Store:
             return None
         return self._log.record(physical_offset, size)
 
-    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyFound:
+    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
         """Return the newest records of a topic with a key (UNIQ_KEY or one of KEYS), stored in a span of time."""
         count = min(max_count, self.settings.query_count_max)
         return self._indexing.query(topic, key, count, begin_ms, end_ms, self._visible.end, self._now)
@@ -340,7 +340,7 @@ class Store:
 
     def _failed_for_good(self, failure: str) -> None:
         self._visible.give_up()
-        self._making.give_up(StoreNotWritable(failure))
+        self._creation.give_up(StoreNotWritable(failure))
 
     def _sync_queues_work(self) -> Work[None] | None:
         if self._flush.queues_syncing or self.failure:
@@ -389,7 +389,7 @@ class Store:
         """When `tick` wants to be called, ms since the epoch."""
         if self._closed:
             return None
-        times = [self._upkeep.due(self._visible.end)]
+        times = [self.maintenance.due(self._visible.end)]
         if self.failure:
             return None
         if self._checkpoint_behind:
@@ -412,7 +412,7 @@ class Store:
         self._log_due += by_ms
         self._queues_due += by_ms
         self._linger_due = None if self._linger_due is None else self._linger_due + by_ms
-        self._upkeep.stepped(by_ms)
+        self.maintenance.stepped(by_ms)
         self.health.stepped(by_ms)
 
     def tick(self, now: int) -> None:
@@ -436,32 +436,32 @@ class Store:
                 work = self._sync_queues_work()
                 if work is not None:
                     self._work.append(work)
-        if not self.failure and self._upkeep.tick(now, self._visible.end, self._reads):
+        if not self.failure and self.maintenance.tick(now, self._visible.end, self._reads):
             self._move_checkpoint()
 
     def delete_topic(self, topic: str, now: int) -> None:
         """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""
         queues = [self._queues.pop((topic, queue_id)) for queue_id in self.queue_ids(topic)]
         self._visible.forget(topic)
-        self._reserve.forget(topic)
-        self._making.forget(topic)
+        self._reservations.forget(topic)
+        self._creation.forget(topic)
         if queues:
             try:
-                self._reserve.sync()  # first: a reservation that comes back without a row would make the queue anew
+                self._reservations.sync()  # first: a reservation that comes back without a row would make the queue anew
                 self._inventory.forget(topic, self._log.end)
             except OSError as exc:
                 self.health.sync_failed(exc)
-            self._upkeep.remove_queues(queues)
+            self.maintenance.remove_queues(queues)
             self._queues_due = now
 
     # ------------------------------------------------------------ work
 
     def work(self) -> list[Work[Any]]:
         """Take out what is to be run where waiting is allowed."""
-        if self._reserve.wanted and not self.failure:
-            self._reserve.start(self._work.append)
-        if self._making.asked:
-            self._making.start(self._work.append)
+        if self._reservations.wanted and not self.failure:
+            self._reservations.start(self._work.append)
+        if self._creation.asked:
+            self._creation.start(self._work.append)
         taken, self._work = self._work, []
         return taken
 
@@ -470,7 +470,7 @@ class Store:
     def stop(self, now: int) -> None:
         """Take no more appends; the last syncs come out of `work`."""
         self._stopping = True
-        self._making.give_up(StoreNotWritable(str(self.refusal)))
+        self._creation.give_up(StoreNotWritable(str(self.refusal)))
         if self.failure:
             return
         self._start_log_sync(inline=False)
@@ -488,7 +488,7 @@ class Store:
                 self._finish(now)
         finally:
             self._checkpoint_file.close()
-            self._reserve.close()
+            self._reservations.close()
             self._inventory.close()
             self._lock.release()
 
@@ -502,7 +502,7 @@ class Store:
         durable = min(flush.durable_offset, flush.queues_offset)
         if self.failure or flush.log_syncing or flush.queues_syncing or durable < self._log.end:
             return
-        self._reserve.sync()
+        self._reservations.sync()
         for queue in self._queues.values():
             self._inventory.note_durable(queue, queue.written, self._log.end)
         self._inventory.sync()

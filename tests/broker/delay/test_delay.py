@@ -316,11 +316,11 @@ def test_the_levels_of_the_original_are_not_warned_of(make_talk, caplog):
 def test_what_is_due_waits_for_a_store_that_takes_nothing_and_is_delivered_once(talk):
     for body in (b"1", b"2"):
         send(talk, 1, body)
-    talk.broker.store._upkeep.disk_full = "the disk is full"
+    talk.broker.store.maintenance.disk_full = "the disk is full"
     talk.wait(3000)
     assert bodies(talk) == []
 
-    talk.broker.store._upkeep.disk_full = None
+    talk.broker.store.maintenance.disk_full = None
     talk.wait(100)
 
     assert bodies(talk) == [b"1", b"2"]

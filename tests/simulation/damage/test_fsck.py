@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halfmoon.store.check import fsck as checked
-from halfmoon.store.check.fsck import Finding, fsck
+from halfmoon.store.check.fsck import Problem, fsck
 from simulation.delays.history import simulate_delays
 from simulation.messages.history import simulate
 from simulation.transactions.history import simulate_transactions
@@ -32,9 +32,9 @@ def test_delayed_messages_that_are_whole_come_in_time_and_recalled_ones_never(se
     assert any("finds its log damaged" in line for line in verdict.lines)
 
 
-def silent(*arguments: Any) -> Iterator[Finding]:
+def silent(*arguments: Any) -> Iterator[Problem]:
     """A check that says nothing of the log."""
-    return (finding for finding in fsck(*arguments) if not finding.place.startswith("commitlog/"))
+    return (problem for problem in fsck(*arguments) if not problem.place.startswith("commitlog/"))
 
 
 @pytest.mark.parametrize(

@@ -108,14 +108,14 @@ def test_progress_that_is_acknowledged_and_cannot_be_saved_is_found_in_every_see
 @pytest.mark.parametrize(
     ("fault", "problem", "seed"),
     [
-        ("reserve.Reserve.raise_floors", "offsets", 6),  # an offset is given out again
-        ("reserve.Reserve.raise_floors", "offsets", 7),
-        ("commitlog.CommitLog._behind_damage", "lost", 11),  # the log ends at the first damage
-        ("commitlog.CommitLog._behind_damage", "lost", 2),
-        ("aside.Aside.rest", "kept nowhere", 14),
-        ("aside.Aside.rest", "kept nowhere", 17),
-        ("recovery._report", "nothing is said", 6),
-        ("recovery._report", "nothing is said", 1),
+        ("queues.reservations.Reservations.raise_floors", "offsets", 6),  # an offset is given out again
+        ("queues.reservations.Reservations.raise_floors", "offsets", 7),
+        ("log.commit_log.CommitLog._behind_damage", "lost", 11),  # the log ends at the first damage
+        ("log.commit_log.CommitLog._behind_damage", "lost", 2),
+        ("log.quarantine.Quarantine.rest", "kept nowhere", 14),
+        ("log.quarantine.Quarantine.rest", "kept nowhere", 17),
+        ("log.recovery._report", "nothing is said", 6),
+        ("log.recovery._report", "nothing is said", 1),
     ],
 )
 def test_a_start_on_a_damaged_log_that_breaks_a_rule_is_found(
@@ -128,10 +128,10 @@ def test_a_start_on_a_damaged_log_that_breaks_a_rule_is_found(
 @pytest.mark.parametrize(
     ("fault", "kinds", "problem", "seed"),
     [
-        ("reserve.Reserve.raise_all_floors", "damage,power", "offsets", 6),  # sync flush without reservations
-        ("reserve.Reserve.raise_all_floors", "damage,power", "offsets", 7),
-        ("inventory.Inventory.note_durable", "vanish,power", "lost", 13),
-        ("inventory.Inventory.note_durable", "vanish,power", "lost", 29),
+        ("queues.reservations.Reservations.raise_all_floors", "damage,power", "offsets", 6),  # sync flush without reservations
+        ("queues.reservations.Reservations.raise_all_floors", "damage,power", "offsets", 7),
+        ("queues.inventory.Inventory.note_durable", "vanish,power", "lost", 13),
+        ("queues.inventory.Inventory.note_durable", "vanish,power", "lost", 29),
     ],
 )
 def test_a_start_after_a_loss_of_power_that_breaks_a_rule_is_found(

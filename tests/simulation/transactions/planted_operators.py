@@ -101,14 +101,14 @@ def copying(*arguments: Any) -> Any:
 def careless(*arguments: Any) -> Any:
     """A broker that lets log files go with what is pending in them."""
     broker = Broker(*arguments)
-    broker.store._upkeep.undecided_from = None
+    broker.store.maintenance.undecided_from = None
     return broker
 
 
 def rash(*arguments: Any) -> Any:
     """A broker that lets log files go before the decisions about what is in them are durable."""
     broker = Broker(*arguments)
-    upkeep, file_bytes = broker.store._upkeep, broker.store.settings.commit_log_file_bytes
+    upkeep, file_bytes = broker.store.maintenance, broker.store.settings.commit_log_file_bytes
     upkeep._without_undecided = lambda expired, undecided: min(  # type: ignore[method-assign]
         expired, undecided // file_bytes * file_bytes
     )

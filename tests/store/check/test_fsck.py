@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from halfmoon.store.check.fsck import Finding, fsck
+from halfmoon.store.check.fsck import Problem, fsck
 from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, open_store, small
 
@@ -25,12 +25,12 @@ def disk() -> SimDisk:
     return disk
 
 
-def findings(disk: SimDisk) -> list[Finding]:
+def problems(disk: SimDisk) -> list[Problem]:
     """What is certainly wrong."""
-    return [finding for finding in everything(disk) if finding.certain]
+    return [problem for problem in everything(disk) if problem.certain]
 
 
-def everything(disk: SimDisk) -> list[Finding]:
+def everything(disk: SimDisk) -> list[Problem]:
     before = {path: bytes(file.data) for path, file in disk._files.items()}
     found = list(fsck(disk, small()))
     assert {path: bytes(file.data) for path, file in disk._files.items()} == before, "fsck wrote"
@@ -42,45 +42,45 @@ def damage(disk: SimDisk, path: str, at: int, data: bytes) -> None:
 
 
 def test_a_sound_store_has_no_findings(disk: SimDisk):
-    assert findings(disk) == []
+    assert problems(disk) == []
 
 
 def test_an_empty_directory_has_no_findings():
-    assert findings(SimDisk(Random(1))) == []
+    assert problems(SimDisk(Random(1))) == []
 
 
 def test_a_damaged_body_is_named_with_its_place(disk: SimDisk):
     damage(disk, LOG, 88, b"X")
-    [first, *_] = findings(disk)
-    assert first == Finding(f"{LOG}, byte 0", "record", "the body's CRC is wrong")
+    [first, *_] = problems(disk)
+    assert first == Problem(f"{LOG}, byte 0", "record", "the body's CRC is wrong")
 
 
 @pytest.mark.parametrize(("at", "reason"), [(0, "says"), (8, "says"), (12, "has tag hash")])
 def test_a_wrong_entry_is_found(disk: SimDisk, at: int, reason: str):
     damage(disk, QUEUE, 20 * 7 + at, b"\0\0\1\1")
-    assert [(finding.place, reason in finding.reason) for finding in findings(disk)][:1] == [("t, queue 0, offset 7", True)]
+    assert [(problem.place, reason in problem.reason) for problem in problems(disk)][:1] == [("t, queue 0, offset 7", True)]
 
 
 def test_an_entry_that_no_record_has_is_found(disk: SimDisk):
     damage(disk, QUEUE, 20 * 50, (60_000).to_bytes(8, "big") + (100).to_bytes(4, "big"))
-    assert [finding.place for finding in findings(disk)] == ["t, queue 0, offset 50", "t, queue 0"]
+    assert [problem.place for problem in problems(disk)] == ["t, queue 0, offset 50", "t, queue 0"]
 
 
 def test_a_lost_entry_is_found(disk: SimDisk):
     damage(disk, QUEUE, 20 * 49, bytes(20))
-    assert "t, queue 0, offset 49" in [finding.place for finding in findings(disk)]
+    assert "t, queue 0, offset 49" in [problem.place for problem in problems(disk)]
 
 
 def test_a_wrong_key_entry_is_found(disk: SimDisk):
     name = disk.list("index")[0]
     damage(disk, f"index/{name}", 40 + 4 * 64 + 20 * 5, b"\0\1\2\3")
-    assert any(finding.what == "key entry" for finding in findings(disk))
+    assert any(problem.what == "key entry" for problem in problems(disk))
 
 
 def test_a_broken_chain_is_found(disk: SimDisk):
     name = disk.list("index")[0]
     damage(disk, f"index/{name}", 40, bytes(4 * 64))
-    assert [finding.what for finding in findings(disk)] == ["chain"]
+    assert [problem.what for problem in problems(disk)] == ["chain"]
 
 
 def test_a_missing_log_file_is_found():
@@ -90,7 +90,7 @@ def test_a_missing_log_file_is_found():
         store.append("t", 0, [draft(bytes(60_000))], NOW)
     close(store)
     disk.remove("commitlog/00000000000000065536")
-    assert findings(disk)[0].what == "files"
+    assert problems(disk)[0].what == "files"
 
 
 # ---------------------------------------------------------------- what is missing
@@ -111,7 +111,7 @@ def test_nothing_that_is_missing_is_called_sound(disk: SimDisk, gone: str, inven
     found = everything(disk)
     assert found
     if inventory or gone in ("consumequeue/", "index/"):
-        assert any(finding.certain for finding in found), found
+        assert any(problem.certain for problem in found), found
 
 
 @pytest.mark.parametrize("which", [0, 1, -1])
@@ -122,11 +122,11 @@ def test_a_missing_key_index_file_is_found(which: int):
         store.append("t", 0, [draft(b"%03d" % number, b"UNIQ_KEY\x01U%03d\x02" % number)], NOW)
     store.query("t", "x", 1, 0, 1)
     close(store)
-    assert findings(disk) == []
+    assert problems(disk) == []
     name = disk.list("index")[which]
     disk.remove(f"index/{name}")
-    assert Finding(f"index/{name}", "file", "is missing") in findings(disk)
-    assert any("the keys of" in finding.reason for finding in findings(disk))
+    assert Problem(f"index/{name}", "file", "is missing") in problems(disk)
+    assert any("the keys of" in problem.reason for problem in problems(disk))
 
 
 @pytest.mark.parametrize("inventory", [True, False], ids=["", "no inventory"])
@@ -145,14 +145,14 @@ def test_a_topic_that_was_deleted_and_made_again_is_sound(inventory: bool):
     if not inventory:
         for path in [path for path in disk._files if path.startswith("config/")]:
             disk.remove(path)
-    assert findings(disk) == []
+    assert problems(disk) == []
     assert bool(everything(disk)) is not inventory, "without an inventory nobody knows that it was deleted, and that is said"
 
 
 def test_damage_in_the_middle_hides_nothing_behind_it(disk: SimDisk):
     damage(disk, LOG, 0, b"\x7f")
     damage(disk, QUEUE, 20 * 40 + 8, b"\1")
-    assert {finding.place for finding in findings(disk)} >= {f"{LOG}, byte 0", "t, queue 0, offset 40"}
+    assert {problem.place for problem in problems(disk)} >= {f"{LOG}, byte 0", "t, queue 0, offset 40"}
 
 
 # ---------------------------------------------------------------- tables
@@ -177,16 +177,16 @@ def test_a_table_that_does_not_agree_is_found(disk: SimDisk, path: str, data: by
         store.append("SCHEDULE_TOPIC_XXXX", 0, [draft()], NOW)
         close(store)
     disk.save(path, data)
-    [found] = findings(disk)
+    [found] = problems(disk)
     assert found.place == path
     assert reason in found.reason
 
 
 def test_tables_that_agree_are_sound(disk: SimDisk):
     disk.save("config/consumerOffset.json", b'{"offsetTable":{"t@g":{0:50,1:3},"gone@g":{0:99}}}')
-    assert findings(disk) == []
+    assert problems(disk) == []
 
 
 def test_a_table_of_which_only_the_older_copy_is_there_is_found(disk: SimDisk):
     disk.save("config/topics.json.bak", b"{}")
-    assert [(finding.place, "is missing" in finding.reason) for finding in findings(disk)] == [("config/topics.json", True)]
+    assert [(problem.place, "is missing" in problem.reason) for problem in problems(disk)] == [("config/topics.json", True)]

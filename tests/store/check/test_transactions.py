@@ -7,9 +7,9 @@ from struct import Struct
 
 import pytest
 
-from halfmoon.store.check.fsck import Finding, fsck
+from halfmoon.store.check.fsck import Problem, fsck
 from halfmoon.store.transactions.index import State
-from halfmoon.store.transactions.watermark import MilestoneFile
+from halfmoon.store.transactions.watermark import WatermarkFile
 from simulation.disk import SimDisk
 from tests.store.driving import NOW
 from tests.store.transacting import close_both, commit, open_both, roll_back, save_all, settings, some_work
@@ -30,7 +30,7 @@ def disk() -> SimDisk:
     return disk
 
 
-def findings(disk: SimDisk) -> list[Finding]:
+def problems(disk: SimDisk) -> list[Problem]:
     before = {path: bytes(file.data) for path, file in disk._files.items()}
     found = list(fsck(disk, settings()))
     assert {path: bytes(file.data) for path, file in disk._files.items()} == before, "fsck wrote"
@@ -44,7 +44,7 @@ def first_with(disk: SimDisk, state: State) -> int:
 
 @pytest.mark.mission("004-25")
 def test_a_sound_index_has_no_findings(disk: SimDisk):
-    assert findings(disk) == []
+    assert problems(disk) == []
 
 
 @pytest.mark.parametrize("was", [State.PREPARED, State.COMMITTED, State.ROLLED_BACK])
@@ -53,24 +53,24 @@ def test_a_wrong_state_is_found(disk: SimDisk, was: State, now: State):
     at = first_with(disk, was)
     disk.open(TABLE).data[24 * at + 23] = now
     expected = [(f"transaction/statetable, record {at}", f"is {now.name}, the log says {was.name}")] if was is not now else []
-    assert [(finding.place, finding.reason) for finding in findings(disk)] == expected
+    assert [(problem.place, problem.reason) for problem in problems(disk)] == expected
 
 
 @pytest.mark.parametrize("at", [0, 8, 12, 16])
 def test_a_wrong_record_is_found(disk: SimDisk, at: int):
     disk.open(TABLE).data[24 * 50 + at + 3] ^= 1
-    assert [(finding.place, finding.what) for finding in findings(disk)] == [("transaction/statetable, record 50", "record")]
+    assert [(problem.place, problem.what) for problem in problems(disk)] == [("transaction/statetable, record 50", "record")]
 
 
 def test_a_record_of_no_half_message_is_found(disk: SimDisk):
-    mark = MilestoneFile(disk)
+    mark = WatermarkFile(disk)
     was = mark.read()
     assert was is not None
     mark.write(was._replace(records=91))
     disk.open(TABLE).data[24 * 90 : 24 * 91] = disk.open(TABLE).data[:24]
-    [finding] = findings(disk)
-    assert finding.place == "transaction/statetable, record 90"
-    assert "no half message of its index" in finding.reason
+    [problem] = problems(disk)
+    assert problem.place == "transaction/statetable, record 90"
+    assert "no half message of its index" in problem.reason
 
 
 def test_a_wrong_unit_is_found(disk: SimDisk):
@@ -79,41 +79,41 @@ def test_a_wrong_unit_is_found(disk: SimDisk):
     place, size, tag = UNIT.unpack_from(data, 20 * unit)
     for changed in ((place, size, -2 - tag), (0, size, tag), (place, size, tag + 1), (place, 0, tag), (1, size, -1)):
         data[20 * unit : 20 * unit + 20] = UNIT.pack(*changed)
-        assert f"transaction/redolog, unit {unit}" in [finding.place for finding in findings(disk)], changed
+        assert f"transaction/redolog, unit {unit}" in [problem.place for problem in problems(disk)], changed
     data[20 * unit : 20 * unit + 20] = UNIT.pack(place, size, tag)
-    assert findings(disk) == []
+    assert problems(disk) == []
 
 
 def test_a_missing_unit_is_found(disk: SimDisk):
     data = disk.open(REDO).data
     unit = next(number for number in range(100, 150) if UNIT.unpack_from(data, 20 * number)[2] >= 0)
     data[20 * unit : 20 * unit + 20] = data[20 * (unit - 1) : 20 * unit]  # the one before, twice
-    [finding] = findings(disk)
-    assert (finding.what, finding.reason) == ("unit", "is missing")
+    [problem] = problems(disk)
+    assert (problem.what, problem.reason) == ("unit", "is missing")
 
 
 @pytest.mark.parametrize("path", [TABLE, REDO])
 def test_a_missing_file_is_found(disk: SimDisk, path: str):
     disk.remove(path)
-    assert [(finding.place, finding.what) for finding in findings(disk)] == [(path.rpartition("/")[0], "files")]
+    assert [(problem.place, problem.what) for problem in problems(disk)] == [(path.rpartition("/")[0], "files")]
 
 
-def test_a_milestone_behind_the_end_is_found(disk: SimDisk):
-    mark = MilestoneFile(disk)
+def test_a_watermark_behind_the_end_is_found(disk: SimDisk):
+    mark = WatermarkFile(disk)
     was = mark.read()
     assert was is not None
     mark.write(was._replace(position=10**9))
-    assert [finding.place for finding in findings(disk)] == ["transaction/checkpoint"]
+    assert [problem.place for problem in problems(disk)] == ["transaction/checkpoint"]
 
 
 def test_a_directory_without_an_index_has_no_findings(disk: SimDisk):
     for path in (TABLE, REDO, "transaction/checkpoint"):
         disk.remove(path)
-    assert findings(disk) == []
+    assert problems(disk) == []
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
-def test_what_the_milestone_has_not_reached_is_no_finding(power: bool):
+def test_what_the_watermark_has_not_reached_is_no_finding(power: bool):
     for seed in range(10):
         disk = SimDisk(Random(seed))
         store, index = open_both(disk)
@@ -123,5 +123,5 @@ def test_what_the_milestone_has_not_reached_is_no_finding(power: bool):
         for half in index.pending(0, 10)[0]:
             (commit if half.index % 2 else roll_back)(store, index, half.index)
         disk.crash(power=power)
-        found = [finding for finding in findings(disk) if finding.place.startswith("transaction")]
+        found = [problem for problem in problems(disk) if problem.place.startswith("transaction")]
         assert found == [], seed

@@ -10,7 +10,7 @@ from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.keyindex import indexing
 from halfmoon.store.log.resync import next_record
-from halfmoon.store.queues.reading import Found, FoundStatus
+from halfmoon.store.queues.reading import ReadResult, ReadStatus
 from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, facts_of, open_store, run, small
 
@@ -18,7 +18,7 @@ ALWAYS = (0, 2**62)
 
 
 def bodies(records: list[memoryview]) -> list[bytes]:
-    found = Found(FoundStatus.FOUND, 0, 0, 0, records, len(records), 0)
+    found = ReadResult(ReadStatus.FOUND, 0, 0, 0, records, len(records), 0)
     return [body for _, _, body in facts_of(found)]
 
 
@@ -276,7 +276,7 @@ def test_an_index_file_whose_last_record_is_lost_is_not_trusted():
         survived = store.queue_max("t", 0)
         store.append("t", 0, [keyed(b"new", keys="new")], NOW)
         close(store)
-        assert [finding for finding in fsck(disk, small()) if finding.what != "record"] == []
+        assert [problem for problem in fsck(disk, small()) if problem.what != "record"] == []
         lost += survived == 98
     assert lost > 3
 

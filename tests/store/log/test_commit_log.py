@@ -9,7 +9,7 @@ import pytest
 
 from halfmoon.errors import MessageIllegal
 from halfmoon.hot import BORN_V6, DURABLE, ENTRY, MAGIC_V2, Draft, Messages
-from halfmoon.store.log.commit_log import CommitLog, Damaged
+from halfmoon.store.log.commit_log import CommitLog, DamagedRange
 from halfmoon.store.records import RecordFacts
 from simulation.disk import SimDisk
 from tests.store.driving import BORN, HOST, NOW, draft, entries_of
@@ -95,10 +95,10 @@ def test_a_walk_steps_over_one_damaged_record_and_ends_at_two_behind_what_is_kno
     log.segments.write(offsets[1] + 88, b"X")
     found = list(log.scan(0))
     assert [isinstance(facts, RecordFacts) for _, facts in found] == [True, False, True, True, True, True]
-    assert found[1][1] == Damaged(offsets[1], offsets[2] - offsets[1], "the body's CRC is wrong")
+    assert found[1][1] == DamagedRange(offsets[1], offsets[2] - offsets[1], "the body's CRC is wrong")
     log.segments.write(offsets[2] + 88, b"X")
     assert len(list(log.scan(0))) == 1
-    behind = [Damaged(offsets[1], offsets[3] - offsets[1], "the body's CRC is wrong")]
+    behind = [DamagedRange(offsets[1], offsets[3] - offsets[1], "the body's CRC is wrong")]
     assert [found for _, found in log.scan(0, known_to=offsets[2])][1:2] == behind
 
 
@@ -160,7 +160,7 @@ def test_a_walk_over_damage_ends_at_the_blank_tail_and_not_in_an_older_life_behi
     found = [found for _, found in log.scan(0, known_to=log.end)]
 
     assert [each.queue_offset for each in found if isinstance(each, RecordFacts)] == [0, 2]
-    assert [each.physical_offset for each in found if isinstance(each, Damaged)] == [places[1]]
+    assert [each.physical_offset for each in found if isinstance(each, DamagedRange)] == [places[1]]
 
 
 def test_a_record_with_a_topic_length_of_two_bytes_can_be_viewed():

@@ -10,7 +10,7 @@ from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable, UsageError
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
-from halfmoon.store.layout import RESERVE
+from halfmoon.store.layout import RESERVATIONS
 from simulation.disk import SimDisk, Stopped
 from tests.store.driving import NOW, carry_out, close, draft, open_store, run, small
 
@@ -81,7 +81,7 @@ def test_a_queue_without_a_reservation_gets_one_in_the_background():
     store = open_store(disk)
     store.append("t", 0, [draft()], NOW)
     close(store)
-    disk.remove(RESERVE)  # as it is where another broker wrote the store
+    disk.remove(RESERVATIONS)  # as it is where another broker wrote the store
     store = open_store(disk)
     assert not store.ready("t", 0)
     waiting = Waiting(store)

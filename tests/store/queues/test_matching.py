@@ -11,7 +11,7 @@ from halfmoon import arrays
 from halfmoon.columns import filtering
 from halfmoon.hot import ENTRY, gather
 from halfmoon.sql92 import sieve
-from halfmoon.store import FoundStatus, Store
+from halfmoon.store import ReadStatus, Store
 from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.queues import matching
 from halfmoon.store.queues.matching import by_properties, selector
@@ -71,11 +71,11 @@ def properties(store: Store, entries: bytes) -> tuple[list[int], list[bytes]]:
 
 def read_all(store: Store, wanted) -> list[int]:
     offset, seen = 0, []
-    while (found := store.read("t", 0, offset, 32, wanted)).status in (FoundStatus.FOUND, FoundStatus.NO_MATCHED_MESSAGE):
+    while (found := store.read("t", 0, offset, 32, wanted)).status in (ReadStatus.FOUND, ReadStatus.NO_MATCHED_MESSAGE):
         assert found.next_offset > offset
         seen += [facts.queue_offset for _, facts, _ in facts_of(found)]
         offset = found.next_offset
-    assert found.status is FoundStatus.OFFSET_OVERFLOW_ONE
+    assert found.status is ReadStatus.OFFSET_OVERFLOW_ONE
     return seen
 
 
@@ -145,7 +145,7 @@ def test_records_that_are_gone_are_told_apart_from_those_that_do_not_match(store
     for offset in range(20):
         queue.segments.write(offset * 20, ENTRY.pack(10**9, 91, 1))
     for wanted in (frozenset([1]), Holding(b"a")):
-        assert store.read("t", 0, 0, 32, wanted)[:2] == (FoundStatus.MESSAGE_WAS_REMOVING, 20)
+        assert store.read("t", 0, 0, 32, wanted)[:2] == (ReadStatus.MESSAGE_WAS_REMOVING, 20)
 
 
 # ---------------------------------------------------------------- properties
@@ -196,7 +196,7 @@ def test_bodies_are_not_looked_at(store: Store, way: str):
 def test_a_pull_ends_where_the_test_has_looked_at_enough_for_now(store: Store, way: str):
     store.append("t", 0, [draft(properties=b"a\x01b\x02")] * 900, NOW)
     wanted = Holding(b"nothing", at_most=170)
-    assert store.read("t", 0, 0, 32, wanted)[:2] == (FoundStatus.NO_MATCHED_MESSAGE, 170)
+    assert store.read("t", 0, 0, 32, wanted)[:2] == (ReadStatus.NO_MATCHED_MESSAGE, 170)
     assert len(wanted.seen) == 170
     assert store.read("t", 0, 170, 32, wanted).next_offset == 171  # it always gets on
 
@@ -217,7 +217,7 @@ def test_what_is_not_worth_a_look_is_skipped_without_one(store: Store, way: str,
     wanted = Holding(b"2\x02", worth=worth)
     assert read_all(store, wanted) == [number for number in worth if number % 10 == 2]
     assert wanted.seen == [b"n\x01%d\x02" % number for number in worth]
-    assert store.read("t", 0, 0, 32, Holding(b"", worth=[]))[:2] == (FoundStatus.NO_MATCHED_MESSAGE, 900)
+    assert store.read("t", 0, 0, 32, Holding(b"", worth=[]))[:2] == (ReadStatus.NO_MATCHED_MESSAGE, 900)
     few = Holding(b"nothing", at_most=4, worth=worth)
     assert store.read("t", 0, 0, 32, few).next_offset == 202
 

@@ -149,9 +149,9 @@ def test_lowest_offsets_after_retention_are_as_they_were():
     disk, _ = used_disk(stop="clean")
     store = open_store(disk)
     low = store._log.first + FILE
-    store._upkeep.remove_now(store._log.segments.drop_before(low))
-    store._upkeep._to_correct.extend(store._queues.values())
-    store._upkeep._correct_queues()
+    store.maintenance.remove_now(store._log.segments.drop_before(low))
+    store.maintenance._to_correct.extend(store._queues.values())
+    store.maintenance._correct_queues()
     carry_out(store)
     state = state_of(store)
     assert state["t", 0][0] > 0
@@ -169,9 +169,9 @@ def test_a_queue_whose_messages_are_all_gone_goes_on_where_it_was():
     for _ in range(5):
         store.append("old", 0, [draft(b"old")], NOW)
     fill(store, 400)
-    store._upkeep.remove_now(store._log.segments.drop_before(store._log.first + FILE))
-    store._upkeep._to_correct.extend(store._queues.values())
-    store._upkeep._correct_queues()
+    store.maintenance.remove_now(store._log.segments.drop_before(store._log.first + FILE))
+    store.maintenance._to_correct.extend(store._queues.values())
+    store.maintenance._correct_queues()
     close(store)
     remove(disk, CONSUME_QUEUE)
     store = open_store(disk)

@@ -6,7 +6,7 @@ import pytest
 
 from halfmoon import arrays
 from halfmoon.sql92.sieve import EACH
-from halfmoon.store import FoundStatus, Store
+from halfmoon.store import ReadStatus, Store
 from halfmoon.store.queues import ranges as ranges_module
 from halfmoon.wire.record import decode_records
 from simulation.disk import SimDisk
@@ -41,7 +41,7 @@ def test_a_read_brings_the_bytes_of_all_pulls_of_the_range_whatever_lies_between
 
     assert found is not None
     assert (found.status, found.next_offset, found.count, found.min_offset, found.max_offset) == (
-        FoundStatus.FOUND,
+        ReadStatus.FOUND,
         300,
         300,
         0,
@@ -96,7 +96,7 @@ def test_a_record_that_is_gone_ends_a_read_and_the_next_leads_over_it(store: Sto
     before, hole, behind = (store.ranges.read("t", 0, at, 9, 1 << 20) for at in (0, 4, 6))
 
     assert (offsets(before), before.next_offset) == ([0, 1, 2, 3], 4)
-    assert (hole.status, hole.count, hole.next_offset) == (FoundStatus.MESSAGE_WAS_REMOVING, 0, 6)
+    assert (hole.status, hole.count, hole.next_offset) == (ReadStatus.MESSAGE_WAS_REMOVING, 0, 6)
     assert (offsets(behind), behind.next_offset) == ([6, 7, 8], 9)
 
 
@@ -145,7 +145,7 @@ def test_a_filter_by_tags_leaves_out_the_others_and_says_how_far_it_has_looked(s
 
     assert offsets(found) == [k for k in range(3, 200) if k % 5 in (1, 4)]
     assert (found.status, found.next_offset, found.count, found.size_bytes) == (
-        FoundStatus.FOUND,
+        ReadStatus.FOUND,
         200,
         len(offsets(found)),
         len(joined(found)),
@@ -168,7 +168,7 @@ def test_a_filter_that_nothing_passes_leads_on_without_a_record(store: Store):
 
     found = store.ranges.read("t", 0, 0, 50, 1 << 20, frozenset({77}))
 
-    assert (found.status, found.next_offset, found.count, found.pieces) == (FoundStatus.FOUND, 50, 0, [])
+    assert (found.status, found.next_offset, found.count, found.pieces) == (ReadStatus.FOUND, 50, 0, [])
 
 
 def test_a_record_that_is_gone_ends_a_filtered_read_as_well(store: Store):
@@ -178,7 +178,7 @@ def test_a_record_that_is_gone_ends_a_filtered_read_as_well(store: Store):
     before, hole = (store.ranges.read("t", 0, at, 9, 1 << 20, frozenset({77})) for at in (0, 4))
 
     assert (before.next_offset, before.count) == (4, 0)
-    assert (hole.status, hole.next_offset) == (FoundStatus.MESSAGE_WAS_REMOVING, 5)
+    assert (hole.status, hole.next_offset) == (ReadStatus.MESSAGE_WAS_REMOVING, 5)
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1_000])

@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.errors import CorruptRecord
 from halfmoon.sql92.sieve import EACH
-from halfmoon.store import FoundStatus, Store
+from halfmoon.store import ReadStatus, Store
 from halfmoon.store.queues import reading
 from simulation.disk import SimDisk
 from tests.store.driving import NOW, draft, facts_of, open_store
@@ -24,16 +24,16 @@ def numbers(found) -> list[int]:
 
 
 def test_an_unknown_queue_and_an_empty_one_say_so(store: Store):
-    assert store.read("t", 0, 5, 32)[:4] == (FoundStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-    store._making.now("t", 0)
-    assert store.read("t", 0, 5, 32)[:4] == (FoundStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+    assert store.read("t", 0, 5, 32)[:4] == (ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+    store._creation.now("t", 0)
+    assert store.read("t", 0, 5, 32)[:4] == (ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
 
 
 def test_offsets_outside_the_queue_are_corrected_as_the_original_does(store: Store):
     store.append("t", 0, [draft()] * 5, NOW)
-    assert store.read("t", 0, -1, 32)[:2] == (FoundStatus.OFFSET_TOO_SMALL, 0)
-    assert store.read("t", 0, 5, 32)[:2] == (FoundStatus.OFFSET_OVERFLOW_ONE, 5)
-    assert store.read("t", 0, 6, 32)[:2] == (FoundStatus.OFFSET_OVERFLOW_BADLY, 5)
+    assert store.read("t", 0, -1, 32)[:2] == (ReadStatus.OFFSET_TOO_SMALL, 0)
+    assert store.read("t", 0, 5, 32)[:2] == (ReadStatus.OFFSET_OVERFLOW_ONE, 5)
+    assert store.read("t", 0, 6, 32)[:2] == (ReadStatus.OFFSET_OVERFLOW_BADLY, 5)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -72,7 +72,7 @@ def test_tags_are_tested_by_the_hash_in_the_entry_and_the_log_is_not_read(store:
     for number in range(30):
         if number % 3 != 1:  # with what does not match destroyed, the answer is the same
             store._log.segments.write(queue.entry(number)[0], b"\xff" * 91)
-    assert store.read("t", 0, 0, 32, frozenset([7]))[:2] == (FoundStatus.NO_MATCHED_MESSAGE, 30)
+    assert store.read("t", 0, 0, 32, frozenset([7]))[:2] == (ReadStatus.NO_MATCHED_MESSAGE, 30)
     again = store.read("t", 0, 0, 32, frozenset([1]))
     assert (again.count, again.next_offset, again.size_bytes) == (10, 30, found.size_bytes)
 
@@ -87,7 +87,7 @@ def test_a_pull_with_a_filter_walks_far_but_not_without_end():
     store = open_store(SimDisk(Random(1)), scan_entries_max=1000)
     store.append("t", 0, [draft(tag=1)] * 1500 + [draft(b"x", tag=2)], NOW)
     first = store.read("t", 0, 0, 32, frozenset([2]))
-    assert first[:2] == (FoundStatus.NO_MATCHED_MESSAGE, 1000)
+    assert first[:2] == (ReadStatus.NO_MATCHED_MESSAGE, 1000)
     assert numbers(store.read("t", 0, first.next_offset, 32, frozenset([2]))) == [1500]
 
 
@@ -101,7 +101,7 @@ def test_a_walk_over_queue_files_gives_every_message_once(store: Store):
         store.append("t", 0, [draft(b"%d" % number)], NOW)
         store.append("u", 0, [draft()], NOW)
     offset, seen = 0, []
-    while (found := store.read("t", 0, offset, 32)).status is FoundStatus.FOUND:
+    while (found := store.read("t", 0, offset, 32)).status is ReadStatus.FOUND:
         seen += [int(body) for _, _, body in facts_of(found)]
         offset = found.next_offset
     assert seen == list(range(700))
@@ -122,7 +122,7 @@ def test_a_search_by_time_finds_the_nearest_message(store: Store, times: list[in
 
 def test_a_search_by_time_in_nothing_gives_zero(store: Store):
     assert store.offset_at("t", 0, NOW) == 0
-    store._making.now("t", 0)
+    store._creation.now("t", 0)
     assert store.offset_at("t", 0, NOW) == 0
 
 

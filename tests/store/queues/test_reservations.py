@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from halfmoon.store.layout import RESERVE
+from halfmoon.store.layout import RESERVATIONS
 from halfmoon.store.queues.consume_queue import ConsumeQueue
-from halfmoon.store.queues.reservations import STEP_MAX, STEP_MIN, Reserve
+from halfmoon.store.queues.reservations import STEP_MAX, STEP_MIN, Reservations
 from simulation.disk import SimDisk, Stopped
 
 
-def loaded(disk: SimDisk) -> Reserve:
-    reserve = Reserve(disk)
+def loaded(disk: SimDisk) -> Reservations:
+    reserve = Reservations(disk)
     reserve.load()
     return reserve
 
@@ -222,10 +222,10 @@ def test_a_bit_that_turns_over_takes_no_reservation_and_no_floor_away(times: int
             queue.next_offset = extension.reserved
         reserve.raise_floors({("t", 0): 77})
         disk.crash(power=False)
-        disk.flip(RESERVE)
+        disk.flip(RESERVATIONS)
         again = loaded(disk)
         assert (again.reserved("t", 0), again.floor("t", 0)) == (queue.next_offset, 77)
         again.secure()
         disk.crash(power=True)
-        disk.flip(RESERVE)
+        disk.flip(RESERVATIONS)
         assert loaded(disk).reserved("t", 0) == queue.next_offset

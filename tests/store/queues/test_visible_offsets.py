@@ -11,14 +11,14 @@ from halfmoon.errors import StoreNotWritable
 from halfmoon.store.health import Health
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
-from halfmoon.store.queues.visible_offsets import Arrival, Visible
+from halfmoon.store.queues.visible_offsets import Arrival, VisibleOffsets
 from simulation.disk import SimDisk
 from tests.store.driving import HOST, NOW, carry_out, draft, entries_of, open_store, read_all
 
 
-def visible_on(disk: SimDisk) -> tuple[Visible, list[str]]:
+def visible_on(disk: SimDisk) -> tuple[VisibleOffsets, list[str]]:
     reasons: list[str] = []
-    return Visible(CommitLog(disk, 65536, HOST, 1 << 20), Health(reasons.append)), reasons
+    return VisibleOffsets(CommitLog(disk, 65536, HOST, 1 << 20), Health(reasons.append)), reasons
 
 
 def test_entries_wait_until_the_log_is_durable_and_come_a_queue_at_a_time():

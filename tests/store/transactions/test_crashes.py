@@ -127,8 +127,8 @@ class History:
         self.open()
         if not power and not torn:
             assert {at: self.index.checks(at) for at in before} == before
-        findings = [finding for finding in fsck(self.disk, settings(**self.options)) if finding.what != "record"]
-        assert findings == []
+        problems = [finding for finding in fsck(self.disk, settings(**self.options)) if finding.what != "record"]
+        assert problems == []
 
     def stop(self) -> None:
         self.store.stop(self.now)

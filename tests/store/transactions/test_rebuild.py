@@ -40,8 +40,8 @@ def disk_of(seed: int = 1) -> SimDisk:
 # ---------------------------------------------------------------- made anew
 
 
-def _move_milestone(disk: SimDisk) -> None:
-    file = TransactionFiles(disk, settings()).milestone
+def _move_watermark(disk: SimDisk) -> None:
+    file = TransactionFiles(disk, settings()).watermark
     was = file.read()
     assert was is not None
     file.write(was._replace(position=10**9))
@@ -55,8 +55,8 @@ def _remove_all(disk: SimDisk, *kinds: str) -> None:
 
 
 DAMAGES: dict[str, Callable[[SimDisk], None]] = {
-    "neither files nor milestone": lambda disk: (_remove_all(disk, "statetable", "redolog"), disk.remove(MARK))[1],
-    "no milestone": lambda disk: disk.remove(MARK),
+    "neither files nor watermark": lambda disk: (_remove_all(disk, "statetable", "redolog"), disk.remove(MARK))[1],
+    "no watermark": lambda disk: disk.remove(MARK),
     "no table": lambda disk: _remove_all(disk, "statetable"),
     "no redo log": lambda disk: _remove_all(disk, "redolog"),
     "the first table file is missing": lambda disk: disk.remove(TABLE),
@@ -67,7 +67,7 @@ DAMAGES: dict[str, Callable[[SimDisk], None]] = {
     "zeros for the last records": lambda disk: zero(disk, f"transaction/statetable/{4800:020d}", 24 * 40, 24 * 20),
     "the last record is of another message": lambda disk: zero(disk, f"transaction/statetable/{4800:020d}", 24 * 49, 8),
     "a state that is none": lambda disk: zero(disk, f"transaction/statetable/{4800:020d}", 24 * 20 + 23, 1, b"\x05"),
-    "a milestone behind the end": _move_milestone,
+    "a watermark behind the end": _move_watermark,
 }
 
 

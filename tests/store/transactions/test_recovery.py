@@ -90,7 +90,7 @@ def test_a_load_maps_the_files(tmp_path: Path):
 
 
 @pytest.mark.mission("004-38")
-def test_after_a_kill_the_log_is_read_from_the_milestone(walked: list[int]):
+def test_after_a_kill_the_log_is_read_from_the_watermark(walked: list[int]):
     disk = disk_of()
     store, index = open_both(disk)
     some_work(store, index, 100)
@@ -266,7 +266,7 @@ def test_a_commit_without_an_op_record_is_found_again_until_it_has_one():
         add_op(store, at)
     index.hold(None)
     save_all(store, index, now)
-    assert index._files.milestone.last.position == store.end_offset
+    assert index._files.watermark.last.position == store.end_offset
     disk.crash(power=False)
     assert open_both(disk)[1].unfinished == []
 

@@ -41,7 +41,7 @@ def test_units_go_over_files_and_come_back_in_order():
     redo.append(units(10))
     redo.append(units(50)[10:])
     assert redo.dirty
-    assert disk.list("transaction/redolog") == []  # units wait in memory for the sync that a milestone counts
+    assert disk.list("transaction/redolog") == []  # units wait in memory for the sync that a watermark counts
     assert list(redo.units(0, 50)) == units(50)
     assert list(redo.units(15, 17)) == units(50)[15:17]
     assert (redo.first, redo.end, len(disk.list("transaction/redolog"))) == (0, 50, 4)

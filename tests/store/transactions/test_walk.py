@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from halfmoon.model import java_hash
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
-from halfmoon.store.transactions.walk import Entered, Kind, group_hash_of, indexes_of, steps, walk
+from halfmoon.store.transactions.walk import EntryLookup, RecordKind, group_hash_of, indexes_of, steps, walk
 from simulation.disk import SimDisk
 from tests.store.driving import NOW, draft, open_store
 
@@ -29,10 +29,12 @@ def test_the_three_kinds_are_found_among_others_over_files(born: bytes):
         op = store.append(OP_TOPIC, 0, [draft(b"%d" % number, TAG, born=born)], NOW).physical_offsets[0]
         store.append("t", 0, [draft(b"rollback of 3.x", sys_flag=12, prepared=half), draft(b"prepared", sys_flag=4)], NOW)
         store.append(OP_TOPIC, 0, [draft(b"77", b"TAGS\x01dd\x02")], NOW)
-        expected += [(Kind.HALF, half, number), (Kind.COMMIT, visible, half), (Kind.OP, op, number)]
+        expected += [(RecordKind.HALF, half, number), (RecordKind.COMMIT, visible, half), (RecordKind.OP, op, number)]
     found = []
     for step in steps(store, 0):
-        number = {Kind.HALF: step.queue_offset, Kind.COMMIT: step.half_offset, Kind.OP: step.queue_offset // 2}[step.kind]
+        number = {RecordKind.HALF: step.queue_offset, RecordKind.COMMIT: step.half_offset, RecordKind.OP: step.queue_offset // 2}[
+            step.kind
+        ]
         found.append((step.kind, step.physical_offset, number))
     assert found == expected
     middle = expected[90][1]
@@ -67,7 +69,7 @@ def test_behind_a_damaged_size_the_walk_goes_on_with_the_next_record_that_proves
 def test_only_records_of_their_queue_are_entered():
     store = open_store(SimDisk(Random(1)))
     first, second = (store.append("t", 0, [draft()], NOW).physical_offsets[0] for _ in range(2))
-    entered = Entered(store._queues)
+    entered = EntryLookup(store._queues)
     assert entered("t", 0, 0, first)
     assert entered("t", 0, 1, second)
     assert not entered("t", 0, 0, second)

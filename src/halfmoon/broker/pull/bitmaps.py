@@ -20,7 +20,7 @@ from typing import NamedTuple
 from halfmoon.hot import ENTRY_BYTES
 from halfmoon.sql92 import Bloom, Filter, Marks
 from halfmoon.sql92.sieve import EACH
-from halfmoon.store.store import Arrival, FoundStatus, Store
+from halfmoon.store.store import Arrival, ReadStatus, Store
 
 RUN_MESSAGES, RUNS_OF_QUEUE_MAX = 1_024, 16
 """Messages of one run, more only when they came at once; and runs of one queue: what is older may match."""
@@ -66,7 +66,7 @@ class BitMaps:
         found = store.read(topic, queue_id, first, 1, making)
         self.room -= making.spent
         passed = found.next_offset - first
-        if found.status is FoundStatus.NO_MATCHED_MESSAGE and passed * self._size == len(making.bits):
+        if found.status is ReadStatus.NO_MATCHED_MESSAGE and passed * self._size == len(making.bits):
             self._add((topic, queue_id), first, wishes, making.bits)  # else an entry has no record, and nobody knows which
 
     def _add(self, key: tuple[str, int], first: int, wishes: Wishes, bits: bytearray) -> None:

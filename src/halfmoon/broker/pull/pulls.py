@@ -27,7 +27,7 @@ from halfmoon.errors import (
 )
 from halfmoon.hot import PullHeader, pull_head
 from halfmoon.model import MessageModel
-from halfmoon.store.store import Found, FoundStatus
+from halfmoon.store.store import ReadResult, ReadStatus
 from halfmoon.wire.bodies import TopicConfig
 from halfmoon.wire.codes import VERSION, Perm
 from halfmoon.wire.headers.pull import LitePullMessage, PullMessage
@@ -37,17 +37,17 @@ COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 """Bits of a pull's sysFlag."""
 
 CODES = {
-    FoundStatus.FOUND: 0,
-    FoundStatus.NO_MATCHED_MESSAGE: 20,
-    FoundStatus.MESSAGE_WAS_REMOVING: 20,
-    FoundStatus.OFFSET_FOUND_NULL: 19,
-    FoundStatus.OFFSET_OVERFLOW_BADLY: 21,
-    FoundStatus.OFFSET_OVERFLOW_ONE: 19,
-    FoundStatus.OFFSET_TOO_SMALL: 21,
+    ReadStatus.FOUND: 0,
+    ReadStatus.NO_MATCHED_MESSAGE: 20,
+    ReadStatus.MESSAGE_WAS_REMOVING: 20,
+    ReadStatus.OFFSET_FOUND_NULL: 19,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: 21,
+    ReadStatus.OFFSET_OVERFLOW_ONE: 19,
+    ReadStatus.OFFSET_TOO_SMALL: 21,
 }
 """Response code by what the store found; the status of an empty queue depends on the offset asked for."""
 
-EMPTY_QUEUE = Found(FoundStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0)
+EMPTY_QUEUE = ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0)
 """A queue of an existing topic that never had a message: the store does not know it, the original makes it when it is asked."""
 
 _PLANS_MAX, _PLANS_CHARACTERS_MAX = 16_384, 1_000_000
@@ -153,7 +153,7 @@ class Pulls:
         begin = lowest if begin is None else begin
         if not self._stale.elsewhere(peer, topic, queue_id, group, header.queueOffset, begin):
             return False
-        found = Found(FoundStatus.OFFSET_OVERFLOW_BADLY, begin, lowest, end, [], 0, 0)
+        found = ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, begin, lowest, end, [], 0, 0)
         self._answer(Waiting(peer, opaque, serialization, header, plan, header.queueOffset, 0), found)
         return True
 
@@ -206,22 +206,22 @@ class Pulls:
         if found.pieces:
             self._answer(waiting, found)
             return
-        if found.status is FoundStatus.NO_MATCHED_LOGIC_QUEUE:
+        if found.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
             found = EMPTY_QUEUE
         if waiting.until_ms > self._now and self._waits(waiting, plan, found) and self._hold(waiting, waiting.until_ms):
             waiting.held = True
             return
-        if waiting.held and found.status is FoundStatus.OFFSET_OVERFLOW_ONE and waiting.offset != waiting.header.queueOffset:
-            found = found._replace(status=FoundStatus.NO_MATCHED_MESSAGE)  # it was moved on while it waited
+        if waiting.held and found.status is ReadStatus.OFFSET_OVERFLOW_ONE and waiting.offset != waiting.header.queueOffset:
+            found = found._replace(status=ReadStatus.NO_MATCHED_MESSAGE)  # it was moved on while it waited
         self._answer(waiting, found)
 
-    def _waits(self, waiting: Waiting, plan: Plan, found: Found) -> bool:
+    def _waits(self, waiting: Waiting, plan: Plan, found: ReadResult) -> bool:
         """Whether a pull that found this may wait: for the first time when there is nothing new, and again when what woke it is not
         what it wants, which only reading can tell; it is moved on over that.
         """
         if not waiting.held:
             return _code(found, waiting.header) == 19
-        all_seen = found.status is FoundStatus.NO_MATCHED_MESSAGE and found.next_offset == found.max_offset
+        all_seen = found.status is ReadStatus.NO_MATCHED_MESSAGE and found.next_offset == found.max_offset
         if plan.by_properties and all_seen:
             waiting.offset = found.next_offset
             return True
@@ -303,7 +303,7 @@ class Pulls:
 
     # ------------------------------------------------------------ answers
 
-    def _answer(self, waiting: Waiting, found: Found) -> None:
+    def _answer(self, waiting: Waiting, found: ReadResult) -> None:
         header, code = waiting.header, _code(found, waiting.header)
         if self._stale.anew:
             self._stale.told(waiting.peer, header.topic, header.queueId, found.next_offset, header.consumerGroup)
@@ -335,7 +335,7 @@ def fields_used(sent: PullMessage) -> PullHeader:
     )  # fmt: skip
 
 
-def _code(found: Found, header: PullHeader) -> int:
+def _code(found: ReadResult, header: PullHeader) -> int:
     if found.pieces:
         return 0
     code = CODES.get(found.status)

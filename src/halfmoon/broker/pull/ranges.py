@@ -16,7 +16,7 @@ from halfmoon.broker.pull.filters import Wanted
 from halfmoon.broker.pull.pulls import ANSWER_BYTES_MAX, CODES, EMPTY_QUEUE, Pulls
 from halfmoon.broker.request import Handlers, Reply, Request, reply_to
 from halfmoon.errors import BrokerError, InvalidParameter
-from halfmoon.store.store import Found, FoundStatus
+from halfmoon.store.store import ReadResult, ReadStatus
 from halfmoon.wire.bodies.weights import STRETCHES_MAX, Stretches, Weights
 from halfmoon.wire.command import encode_header
 from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply, WeighRanges
@@ -55,7 +55,7 @@ class RangeReads:
         wanted = self._wanted(header)
         found = self._found(header, request.peer.out_bytes, wanted)
         passed_over = None
-        if wanted is not None and found.status is FoundStatus.FOUND and arrays.np is not None:
+        if wanted is not None and found.status is ReadStatus.FOUND and arrays.np is not None:
             passed_over = found.next_offset - header.begin - found.count
         self._answer(request, found, passed_over)
 
@@ -78,15 +78,15 @@ class RangeReads:
         wanted = self._pulls.filters.of_expression(header.topic, header.subscription, header.expression_type)
         return None if isinstance(wanted, frozenset) and header.topic in TAGS_ARE_OTHERS else wanted
 
-    def _found(self, header: ReadRange, out_bytes: int, wanted: Wanted) -> Found:
+    def _found(self, header: ReadRange, out_bytes: int, wanted: Wanted) -> ReadResult:
         room = min(header.max_bytes, RANGE_BYTES_MAX) if out_bytes < ANSWER_BYTES_MAX else 1
         found = self._store.ranges.read(header.topic, header.queue_id, header.begin, header.end, room, wanted)
         if found is None:
             count = min(header.end - header.begin, 1024) if room > 1 else 1
             found = self._store.read(header.topic, header.queue_id, header.begin, count, None, room)
-        return EMPTY_QUEUE if found.status is FoundStatus.NO_MATCHED_LOGIC_QUEUE else found
+        return EMPTY_QUEUE if found.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE else found
 
-    def _answer(self, request: Request, found: Found, passed_over: int | None) -> None:
+    def _answer(self, request: Request, found: ReadResult, passed_over: int | None) -> None:
         command, peer = request.command, request.peer
         if command.is_oneway or peer.closing:
             return

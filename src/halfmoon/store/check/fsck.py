@@ -1,8 +1,8 @@
 """`fsck`: read a stopped store, whoever wrote it, check every record and compare every index with what the log says.
 
 Works through the log once, with memory for one counter a queue and 18 bytes a half message; index entries come in the order of the
-log and are compared on the way. Never writes. What an index has not reached yet at its end is no finding: a start goes on from
-there. What the directory does not tell is said as a finding that is not certain.
+log and are compared on the way. Never writes. What an index has not reached yet at its end is no problem: a start goes on from
+there. What the directory does not tell is said as a problem that is not certain.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from halfmoon.errors import StoreError
 from halfmoon.hot import ENTRY_BYTES, index_hash, keys_of
 from halfmoon.ports import Disk
 from halfmoon.store.check.tables import TableCheck
-from halfmoon.store.check.transactions import Finding, TransactionCheck
+from halfmoon.store.check.transactions import Problem, TransactionCheck
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.keyindex.key_index import HEADER_BYTES, SLOT, SLOT_BYTES, IndexFile, KeyIndex
 from halfmoon.store.layout import (
@@ -36,22 +36,22 @@ from halfmoon.store.layout import (
     file_offset,
     queue_directory,
 )
-from halfmoon.store.log.commit_log import CommitLog, Damaged
+from halfmoon.store.log.commit_log import CommitLog, DamagedRange
 from halfmoon.store.queues.inventory import Inventory, Key
-from halfmoon.store.queues.missing import FoundQueues, find_queues
+from halfmoon.store.queues.missing import QueuesOnDisk, find_queues
 from halfmoon.store.records import RecordFacts, tag_hash_of
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.timer.messages import SCHEDULE_TOPIC, TIMER_TOPIC
 
-__all__ = ["Finding", "fsck"]
+__all__ = ["Problem", "fsck"]
 
 _NEVER_DELETED = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC))
 """Entries of the first two hold delivery times in place of tag hashes."""
 _PROBLEMS_MAX = 100
-"""Findings about single entries of one queue."""
+"""Problems of single entries of one queue."""
 
 
-def fsck(disk: Disk, settings: StoreSettings | None = None) -> Iterator[Finding]:
+def fsck(disk: Disk, settings: StoreSettings | None = None) -> Iterator[Problem]:
     """Yield what is wrong with a store directory, as it is found; nothing when all is well.
 
     ``settings`` give the sizes of index files; those of the log and of queues are taken from the directory.
@@ -62,20 +62,20 @@ def fsck(disk: Disk, settings: StoreSettings | None = None) -> Iterator[Finding]
     try:
         log.segments.load()
     except StoreError as error:
-        yield Finding(COMMIT_LOG, "files", str(error))
+        yield Problem(COMMIT_LOG, "files", str(error))
         return
     found = find_queues(disk, _queue_file_bytes(disk, settings.queue_file_bytes), noted=True)
     for key, reason in found.broken.items():
-        yield Finding(queue_directory(*key), "files", reason)
+        yield Problem(queue_directory(*key), "files", reason)
     index = KeyIndex(disk, settings.hash_slots, settings.index_entries_max)
     for path in index.load():
-        yield Finding(path, "files", f"has {disk.file_size(path)} bytes, but the settings say {index.file_bytes}")
+        yield Problem(path, "files", f"has {disk.file_size(path)} bytes, but the settings say {index.file_bytes}")
     records = _file_bytes(disk, REDO_LOG, settings.transaction_file_records * UNIT_BYTES) // UNIT_BYTES
     records = _file_bytes(disk, STATE_TABLE, records * STATE_BYTES) // STATE_BYTES
-    yield from _Check(disk, log, found, index, TransactionCheck(disk, found.queues, records), settings).findings()
+    yield from _StoreCheck(disk, log, found, index, TransactionCheck(disk, found.queues, records), settings).problems()
 
 
-class _Life:
+class _QueueRecords:
     """What the log says of one queue. ``seen`` counts the records that their entries point at. Where offsets go back a topic was
     made again, or a write that was cut short was followed by another: what comes later counts.
     """
@@ -85,7 +85,7 @@ class _Life:
     def __init__(self) -> None:
         self.count = self.seen = self.more = 0
         self.first, self.last = 0, -1
-        self.problems: list[tuple[int, Finding]] = []
+        self.problems: list[tuple[int, Problem]] = []
 
     def take(self, queue_offset: int) -> None:
         """A record has this offset."""
@@ -95,24 +95,24 @@ class _Life:
             self.first, self.count, self.more = queue_offset, 0, 0
         self.last, self.count = queue_offset, self.count + 1
 
-    def add(self, queue_offset: int, problem: Finding) -> None:
-        """Keep a finding, as long as there are not too many."""
+    def add(self, queue_offset: int, problem: Problem) -> None:
+        """Keep a problem, as long as there are not too many."""
         if len(self.problems) < _PROBLEMS_MAX:
             self.problems.append((queue_offset, problem))
         else:
             self.more += 1
 
 
-class _Check:
+class _StoreCheck:
     def __init__(
-        self, disk: Disk, log: CommitLog, found: FoundQueues, index: KeyIndex, transactions: TransactionCheck,
+        self, disk: Disk, log: CommitLog, found: QueuesOnDisk, index: KeyIndex, transactions: TransactionCheck,
         settings: StoreSettings,
     ) -> None:  # fmt: skip
         self._disk, self._log, self._queues, self._index, self._transactions = disk, log, found.queues, index, transactions
         self._broken = found.broken
         self._inventory = Inventory(disk)
         self._inventory.load()
-        self._lives: dict[Key, _Life] = {}
+        self._records: dict[Key, _QueueRecords] = {}
         self._end = 0
         checkpoint_file = CheckpointFile(disk)
         checkpoint = checkpoint_file.read()
@@ -123,23 +123,23 @@ class _Check:
         self._unindexed: tuple[int, int, int] | None = None
         """Records in a row whose keys are in no index file: how many, the first and the last."""
 
-    def findings(self) -> Iterator[Finding]:
+    def problems(self) -> Iterator[Problem]:
         indexed = _indexed(self._index, self._log.first)
         upcoming = next(indexed, None)
         for position, found in self._walk():
-            if isinstance(found, Finding):
+            if isinstance(found, Problem):
                 yield found
                 continue
             self._entry(position, found)
             yield from self._transactions.take(position, found, self._log.segments.view(position, found.size_bytes))
             expected = _hashes(found)
             while upcoming is not None and upcoming[0] < position:
-                yield Finding(f"index, physical offset {upcoming[0]}", "key entry", "points at no record")
+                yield Problem(f"index, physical offset {upcoming[0]}", "key entry", "points at no record")
                 upcoming = next(indexed, None)
             if upcoming is not None and upcoming[0] == position:
                 yield from self._end_of_unindexed()
                 if expected != upcoming[1]:
-                    yield Finding(f"index, physical offset {position}", "key entry", "does not hold the keys of its record")
+                    yield Problem(f"index, physical offset {position}", "key entry", "does not hold the keys of its record")
                 upcoming = next(indexed, None)
             elif expected and self._wants_index and (position < self._indexed_to or not self._index.files):
                 count, first, _ = self._unindexed or (0, position, 0)
@@ -148,13 +148,13 @@ class _Check:
         for file in self._index.files:
             yield from _chains(file)
         yield from self._files()
-        for key in sorted(self._queues.keys() | self._lives.keys()):
+        for key in sorted(self._queues.keys() | self._records.keys()):
             yield from self._queue(key)
-        yield from self._transactions.findings(self._log.first, self._end)
+        yield from self._transactions.problems(self._log.first, self._end)
         ends = {key: queue.end_below(self._end) for key, queue in self._queues.items()}
-        yield from TableCheck(self._disk, self._end, ends).findings()
+        yield from TableCheck(self._disk, self._end, ends).problems()
 
-    def _end_of_unindexed(self) -> Iterator[Finding]:
+    def _end_of_unindexed(self) -> Iterator[Problem]:
         """Say that the keys of records are missing. Behind the end of the index that is for the next start to do."""
         if self._unindexed is None:
             return
@@ -167,36 +167,36 @@ class _Check:
         reason = f"the keys of {count} records, up to physical offset {last}, are missing"
         if not certain:
             reason += ", as when messageIndexEnable was off"
-        yield Finding(f"index, physical offset {first}", "record", reason, certain)
+        yield Problem(f"index, physical offset {first}", "record", reason, certain)
 
-    def _files(self) -> Iterator[Finding]:
+    def _files(self) -> Iterator[Problem]:
         """Compare the files with the list of those that there must be."""
         sizes, segments = self._inventory.sizes, self._log.segments
         if sizes is not None and segments.last is not None and segments.first > sizes.made:
             reason = f"begin at {file_name(segments.first)}, and began at {file_name(sizes.made)}: the oldest were removed"
-            yield Finding(COMMIT_LOG, "files", reason)
+            yield Problem(COMMIT_LOG, "files", reason)
         for key, row in sorted(self._inventory.queues.items()):
             queue = self._queues.get(key)
             if row.last < 0 or key in self._broken:
                 continue
             if queue is None:
-                yield Finding(queue_directory(*key), "files", "all are missing")
+                yield Problem(queue_directory(*key), "files", "all are missing")
             elif queue.segments.first > row.first:
-                yield Finding(queue.segments.path(row.first), "file", "is missing")
+                yield Problem(queue.segments.path(row.first), "file", "is missing")
             elif queue.segments.end <= row.last:
-                yield Finding(queue.segments.path(row.last), "file", "is missing")
+                yield Problem(queue.segments.path(row.last), "file", "is missing")
         there = {name for name, _ in self._index.names()}
         for name in sorted(self._inventory.index.keys() - there):
-            yield Finding(f"{INDEX}/{name}", "file", "is missing")
+            yield Problem(f"{INDEX}/{name}", "file", "is missing")
 
-    def _walk(self) -> Iterator[tuple[int, RecordFacts | Finding]]:
+    def _walk(self) -> Iterator[tuple[int, RecordFacts | Problem]]:
         """Walk all records of all files; behind damage go on with the next record that proves itself."""
         segments = self._log.segments
         if segments.last is None:
             return
         self._end = segments.first
         for position, found in self._log.scan(segments.first, known_to=sys.maxsize):
-            if isinstance(found, Damaged):
+            if isinstance(found, DamagedRange):
                 yield position, self._damaged(position, found.reason)
                 self._end = position + found.size_bytes
             else:
@@ -215,9 +215,9 @@ class _Check:
                 return position + len(rest)
         return position
 
-    def _damaged(self, position: int, reason: str) -> Finding:
+    def _damaged(self, position: int, reason: str) -> Problem:
         base = self._log.segments.base(position)
-        return Finding(f"{self._log.segments.path(base)}, byte {position - base}", "record", reason)
+        return Problem(f"{self._log.segments.path(base)}, byte {position - base}", "record", reason)
 
     def _entry(self, position: int, record: RecordFacts) -> None:
         """Compare a record with its entry."""
@@ -227,41 +227,41 @@ class _Check:
         row = self._inventory.queues.get(key)
         if row is not None and position < row.born:
             return  # of an older topic of this name
-        life = self._lives.setdefault(key, _Life())
-        life.take(record.queue_offset)
+        records = self._records.setdefault(key, _QueueRecords())
+        records.take(record.queue_offset)
         queue = self._queues.get(key)
         offset, place = record.queue_offset, f"{record.topic}, queue {record.queue_id}, offset {record.queue_offset}"
         if queue is None or offset < queue.first:
             return
         if offset >= queue.segments.end // ENTRY_BYTES:
-            life.add(offset, Finding(place, "entry", "is missing"))
+            records.add(offset, Problem(place, "entry", "is missing"))
             return
         physical_offset, size, tag_hash = queue.entry(offset)
-        life.seen += physical_offset == position
+        records.seen += physical_offset == position
         if (physical_offset, size) != (position, record.size_bytes):
             if physical_offset <= position or not self._is_later(physical_offset, record):
                 reason = f"says {physical_offset} and {size} bytes, its record {position} and {record.size_bytes}"
-                life.add(offset, Finding(place, "entry", reason))
+                records.add(offset, Problem(place, "entry", reason))
         elif record.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC) and tag_hash != tag_hash_of(record.properties):
-            life.add(offset, Finding(place, "entry", f"has tag hash {tag_hash}, its record {tag_hash_of(record.properties)}"))
+            records.add(offset, Problem(place, "entry", f"has tag hash {tag_hash}, its record {tag_hash_of(record.properties)}"))
 
     def _is_later(self, physical_offset: int, record: RecordFacts) -> bool:
         """Whether another record of the same queue and offset lies at a place."""
         found = self._log.facts_at(physical_offset) if physical_offset < self._log.segments.end else None
         return found is not None and found[1:4] == record[1:4]
 
-    def _queue(self, key: Key) -> Iterator[Finding]:
+    def _queue(self, key: Key) -> Iterator[Problem]:
         """Yield what is wrong with a queue, and look for entries that no record has."""
-        queue, life, name = self._queues.get(key), self._lives.get(key), f"{key[0]}, queue {key[1]}"
+        queue, records, name = self._queues.get(key), self._records.get(key), f"{key[0]}, queue {key[1]}"
         if queue is None:
-            yield from self._gone(key, life)
+            yield from self._gone(key, records)
             return
-        if life is not None:
-            yield from (problem for _, problem in life.problems)
-            if life.more:
-                yield Finding(name, "entries", f"and {life.more} more like that")
-            if life.first < queue.first:
-                yield Finding(name, "entries", f"begin at offset {queue.first}, the log has records from {life.first} on")
+        if records is not None:
+            yield from (problem for _, problem in records.problems)
+            if records.more:
+                yield Problem(name, "entries", f"and {records.more} more like that")
+            if records.first < queue.first:
+                yield Problem(name, "entries", f"begin at offset {queue.first}, the log has records from {records.first} on")
         segments, real = queue.segments, 0
         for offset in range(queue.first, segments.end // ENTRY_BYTES):
             physical_offset, size, _ = queue.entry(offset)
@@ -272,21 +272,21 @@ class _Check:
             real += 1
             if not size > 0 or not physical_offset + size <= self._end:
                 reason = f"points at {physical_offset}, where the log has no record"
-                yield Finding(f"{name}, offset {offset}", "entry", reason)
-        seen = life.seen if life is not None else 0
+                yield Problem(f"{name}, offset {offset}", "entry", reason)
+        seen = records.seen if records is not None else 0
         if real != seen:
-            yield Finding(name, "entries", f"{real} point into the log, which has {seen} records of it")
+            yield Problem(name, "entries", f"{real} point into the log, which has {seen} records of it")
 
-    def _gone(self, key: Key, life: _Life | None) -> Iterator[Finding]:
+    def _gone(self, key: Key, records: _QueueRecords | None) -> Iterator[Problem]:
         """The log has records of a queue that has no files: it is missing, or its topic was deleted."""
-        if life is None or key in self._broken or (self._inventory.there and key not in self._inventory.queues):
+        if records is None or key in self._broken or (self._inventory.there and key not in self._inventory.queues):
             return
-        reason = f"has no files, the log has {life.count} records of it, offsets {life.first} to {life.last}"
+        reason = f"has no files, the log has {records.count} records of it, offsets {records.first} to {records.last}"
         if self._inventory.there or not self._queues or key[0] in _NEVER_DELETED:
-            yield Finding(f"{key[0]}, queue {key[1]}", "queue", reason)
+            yield Problem(f"{key[0]}, queue {key[1]}", "queue", reason)
         else:
             reason += "; the directory does not tell whether its topic was deleted"
-            yield Finding(f"{key[0]}, queue {key[1]}", "queue", reason, certain=False)
+            yield Problem(f"{key[0]}, queue {key[1]}", "queue", reason, certain=False)
 
 
 def _hashes(record: RecordFacts) -> set[int]:
@@ -311,7 +311,7 @@ def _indexed(index: KeyIndex, log_first: int) -> Iterator[tuple[int, set[int]]]:
         yield physical_offset, {key_hash for _, key_hash in group}
 
 
-def _chains(file: IndexFile) -> Iterator[Finding]:
+def _chains(file: IndexFile) -> Iterator[Problem]:
     """Check that every entry of an index file is reached from its slot."""
     count = file.header.count
     reached = bytearray(count)
@@ -319,13 +319,13 @@ def _chains(file: IndexFile) -> Iterator[Finding]:
         number = head
         while 0 < number < count:
             if reached[number]:
-                yield Finding(file.file.path, "chain", f"slot {slot} comes to entry {number} twice")
+                yield Problem(file.file.path, "chain", f"slot {slot} comes to entry {number} twice")
                 break
             reached[number] = 1
             number = file.entry(number)[3]
     missed = count - 1 - sum(reached[1:])
     if missed > 0:
-        yield Finding(file.file.path, "chain", f"{missed} entries are in no chain, the first is {reached.index(0, 1)}")
+        yield Problem(file.file.path, "chain", f"{missed} entries are in no chain, the first is {reached.index(0, 1)}")
 
 
 def _file_bytes(disk: Disk, directory: str, default: int) -> int:

@@ -1,7 +1,7 @@
 """The part of `fsck` about the broker's saved tables: topics, progress of groups, of delay levels and of the timer, and when it
 lived. Never writes.
 
-A table that is ahead of its queue speaks of messages that are not there; a start takes it back. What cannot be read is a finding.
+A table that is ahead of its queue speaks of messages that are not there; a start takes it back. What cannot be read is a problem.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from halfmoon.errors import PeerError
 from halfmoon.ports import Disk
-from halfmoon.store.check.transactions import Finding
+from halfmoon.store.check.transactions import Problem
 from halfmoon.store.queues.inventory import Key
 from halfmoon.store.timer.messages import SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.store.timer.progress import PROGRESS, ProgressFile
@@ -38,14 +38,14 @@ class TableCheck:
     def __init__(self, disk: Disk, log_end: int, ends: Mapping[Key, int]) -> None:
         self._disk, self._log_end, self._ends = disk, log_end, ends
 
-    def findings(self) -> Iterator[Finding]:
+    def problems(self) -> Iterator[Problem]:
         """Yield what tables say that queues do not."""
         topics = yield from self._read(TOPICS, TopicConfigTable)
         yield from self._read(GROUPS, SubscriptionGroupTable)
         if topics is not None:
             for topic in sorted({topic for topic, _ in self._ends} - topics.topic_config_table.keys()):
                 if not topic.startswith(("RMQ_SYS_", "rmq_sys_", "SCHEDULE_TOPIC_", "%", "BATCH", "TBW102")):
-                    yield Finding(TOPICS, "topic", f"{topic} is not in it, and has queues: a start enters it", certain=False)
+                    yield Problem(TOPICS, "topic", f"{topic} is not in it, and has queues: a start enters it", certain=False)
         offsets = yield from self._read(OFFSETS, ConsumerOffsetTable)
         for name, queues in (offsets.offset_table if offsets is not None else {}).items():
             topic, _, group = name.rpartition("@")
@@ -61,30 +61,30 @@ class TableCheck:
         for gap in lived.gaps:
             if not gap.begin_ms < gap.end_ms <= lived.seen_ms:
                 said = f"is from {gap.begin_ms} to {gap.end_ms}, and the broker was last seen at {lived.seen_ms}"
-                yield Finding(LIFETIME, "gap", said)
+                yield Problem(LIFETIME, "gap", said)
         progress = ProgressFile(self._disk).read()
         if progress is not None and progress.position <= self._log_end:  # else it speaks of what is lost, and a start forgets it
             for level, offset in progress.levels.items():
                 yield from self._ahead(PROGRESS, f"level {level}", (SCHEDULE_TOPIC, level - 1), offset)
             yield from self._ahead(PROGRESS, "the timer", (TIMER_TOPIC, 0), progress.low)
 
-    def _ahead(self, path: str, who: str, key: Key, offset: int) -> Iterator[Finding]:
+    def _ahead(self, path: str, who: str, key: Key, offset: int) -> Iterator[Problem]:
         end = self._ends.get(key)
         if end is not None and offset > end:
-            yield Finding(path, "progress", f"of {who} in queue {key[1]} of {key[0]} is {offset}, the queue ends at {end}")
+            yield Problem(path, "progress", f"of {who} in queue {key[1]} of {key[0]} is {offset}, the queue ends at {end}")
 
-    def _read(self, path: str, cls: type[T]) -> Generator[Finding, None, T | None]:
+    def _read(self, path: str, cls: type[T]) -> Generator[Problem, None, T | None]:
         """Yield what is wrong with a table; return what it holds, None: nothing."""
         data = self._disk.read(path)
         if data is None:
             if self._disk.exists(path + ".bak"):
-                yield Finding(path, "table", f"is missing; a start takes {path}.bak, which is older")
+                yield Problem(path, "table", f"is missing; a start takes {path}.bak, which is older")
             return None
         if not data.strip():
-            yield Finding(path, "table", "is empty; a start takes the one saved before, or begins with none")
+            yield Problem(path, "table", "is empty; a start takes the one saved before, or begins with none")
             return None
         try:
             return from_json(cls, data, bounds=None)
         except PeerError as error:
-            yield Finding(path, "table", f"cannot be read: {error}")
+            yield Problem(path, "table", f"cannot be read: {error}")
         return None

@@ -1,7 +1,7 @@
 """The part of `fsck` about transactions: makes states anew from the records of the log and compares table and redo log with them.
 
-Takes 18 bytes of memory for each half message. What the index has not reached at its milestone is no finding: a start goes on from
-there. A directory without a milestone has no index yet, and none of it is compared. Never writes.
+Takes 18 bytes of memory for each half message. What the index has not reached at its watermark is no problem: a start goes on from
+there. A directory without a watermark has no index yet, and none of it is compared. Never writes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from halfmoon.store.queues.missing import Queues
 from halfmoon.store.records import RecordFacts, is_torn
 from halfmoon.store.transactions.redo_log import PREPARED_TAG, RedoLog, half_of
 from halfmoon.store.transactions.state_table import Half, State, StateTable
-from halfmoon.store.transactions.walk import Entered, Kind, Step, group_hash_of, indexes_of, step_of
-from halfmoon.store.transactions.watermark import Milestone, MilestoneFile
+from halfmoon.store.transactions.walk import EntryLookup, RecordKind, TransactionRecord, group_hash_of, indexes_of, step_of
+from halfmoon.store.transactions.watermark import Watermark, WatermarkFile
 
 
-class Finding(NamedTuple):
+class Problem(NamedTuple):
     """Something that does not agree."""
 
     place: str
@@ -46,49 +46,49 @@ class TransactionCheck:
     """Told of every whole record in the order of the log, then asked what does not agree."""
 
     def __init__(self, disk: Disk, queues: Queues, file_records: int) -> None:
-        self._entered = Entered(queues)
-        milestone = MilestoneFile(disk).read()
-        self._is_there = milestone is not None and not milestone.foreign
-        self._milestone = milestone or Milestone()
-        self._lost = not self._milestone.clean and self._milestone.boot != (disk.boot_id() or "")
+        self._has_entry = EntryLookup(queues)
+        watermark = WatermarkFile(disk).read()
+        self._is_there = watermark is not None and not watermark.foreign
+        self._watermark = watermark or Watermark()
+        self._lost = not self._watermark.clean and self._watermark.boot != (disk.boot_id() or "")
         self._table = StateTable(disk, file_records)
         self._redo = RedoLog(disk, file_records)
         self._offsets = array("q")  # of half records, in the order of the log
         self._indexes = array("q")  # their indexes
         self._deciders = array("q")  # physical offset of the record that decided each, 0: none
         self._states = bytearray()
-        self._problems: list[Finding] = []
+        self._problems: list[Problem] = []
         if self._is_there:
             self._load()
 
     def _load(self) -> None:
-        was = self._milestone
+        was = self._watermark
         for entries, end, size in ((self._table, was.records, STATE_BYTES), (self._redo, was.units, UNIT_BYTES)):
             segments = entries.segments
             try:
                 segments.load()
                 if end and (segments.last is None or not segments.first < end * size <= segments.end):
-                    raise StoreError(f"does not hold the {end} entries that the milestone tells of")
+                    raise StoreError(f"does not hold the {end} entries that the watermark tells of")
             except StoreError as error:
-                self._problems.append(Finding(segments.directory, "files", str(error)))
+                self._problems.append(Problem(segments.directory, "files", str(error)))
                 self._is_there = False
             entries.end = end
 
     # ------------------------------------------------------------ records
 
-    def take(self, position: int, facts: RecordFacts, record: memoryview) -> Iterator[Finding]:
+    def take(self, position: int, facts: RecordFacts, record: memoryview) -> Iterator[Problem]:
         """Take the next record of the log."""
         if not self._is_there or (facts.topic not in (HALF_TOPIC, OP_TOPIC) and facts.transaction != COMMIT):
             return
         step = step_of(position, facts, record)
         if step is None:
             return
-        entered = self._entered(step.topic, step.queue_id, step.queue_offset, position)
-        if (is_torn(facts) and not entered) or (step.kind is not Kind.COMMIT and step.queue_id != 0):
+        entered = self._has_entry(step.topic, step.queue_id, step.queue_offset, position)
+        if (is_torn(facts) and not entered) or (step.kind is not RecordKind.COMMIT and step.queue_id != 0):
             return
-        if step.kind is Kind.HALF:
+        if step.kind is RecordKind.HALF:
             yield from self._half(step)
-        elif step.kind is Kind.COMMIT:
+        elif step.kind is RecordKind.COMMIT:
             place = self._place_of(step.half_offset)
             if place is not None:
                 self._decide(place, State.COMMITTED, position)
@@ -98,7 +98,7 @@ class TransactionCheck:
                 if place < len(self._indexes) and self._indexes[place] == index:
                     self._decide(place, State.ROLLED_BACK, position)
 
-    def _half(self, step: Step) -> Iterator[Finding]:
+    def _half(self, step: TransactionRecord) -> Iterator[Problem]:
         index = step.queue_offset
         if self._indexes and index <= self._indexes[-1]:
             return  # the queue began anew, and the later ones count: a start makes the index anew then
@@ -106,13 +106,13 @@ class TransactionCheck:
         self._indexes.append(index)
         self._deciders.append(0)
         self._states.append(State.PREPARED)
-        if not self._table.first <= index < self._milestone.records:
+        if not self._table.first <= index < self._watermark.records:
             return
         half = self._table.half(index)
         expected = (step.physical_offset, step.size, step.store_s & 0xFFFFFFFF, group_hash_of(step.properties))
         if half is None or half[1:5] != expected:
             reason = f"says {half[1:5] if half else None}, its record {expected} (place, size, store second, group hash)"
-            yield Finding(f"{STATE_TABLE}, record {index}", "record", reason)
+            yield Problem(f"{STATE_TABLE}, record {index}", "record", reason)
 
     def _place_of(self, half_offset: int) -> int | None:
         place = bisect_left(self._offsets, half_offset)
@@ -122,21 +122,21 @@ class TransactionCheck:
         if not self._deciders[place]:
             self._deciders[place], self._states[place] = position, state
 
-    # ------------------------------------------------------------ findings
+    # ------------------------------------------------------------ problems
 
-    def findings(self, log_first: int, log_end: int) -> Iterator[Finding]:
+    def problems(self, log_first: int, log_end: int) -> Iterator[Problem]:
         """Yield what table and redo log say that the records do not."""
         yield from self._problems
         if not self._is_there:
             return
-        if self._milestone.position > log_end:
-            yield Finding(TRANSACTION_CHECKPOINT, "position", f"is {self._milestone.position}, the log ends at {log_end}")
+        if self._watermark.position > log_end:
+            yield Problem(TRANSACTION_CHECKPOINT, "position", f"is {self._watermark.position}, the log ends at {log_end}")
         yield from self._states_differ(log_first)
         yield from self._units_differ(log_first)
 
-    def _states_differ(self, log_first: int) -> Iterator[Finding]:
+    def _states_differ(self, log_first: int) -> Iterator[Problem]:
         place = 0
-        for index in range(self._table.first, self._milestone.records):
+        for index in range(self._table.first, self._watermark.records):
             while place < len(self._indexes) and self._indexes[place] < index:
                 place += 1
             half = self._table.half(index)
@@ -144,26 +144,26 @@ class TransactionCheck:
             if place == len(self._indexes) or self._indexes[place] != index:
                 if half.size and half.physical_offset >= log_first:
                     reason = f"points at {half.physical_offset}, where the log has no half message of its index"
-                    yield Finding(f"{STATE_TABLE}, record {index}", "record", reason)
+                    yield Problem(f"{STATE_TABLE}, record {index}", "record", reason)
             elif not self._may_be(half, place):
-                yield Finding(
+                yield Problem(
                     f"{STATE_TABLE}, record {index}",
                     "state",
                     f"is {half.state.name}, the log says {State(self._states[place]).name}",
                 )
 
     def _may_be(self, half: Half, place: int) -> bool:
-        """Whether a state agrees with the log up to the milestone, or up to any later place."""
+        """Whether a state agrees with the log up to the watermark, or up to any later place."""
         expected = self._states[place]
         if half.state == expected:
             return True
         if half.state is State.NONE:
-            return expected == State.PREPARED and half.index < self._milestone.none_below
+            return expected == State.PREPARED and half.index < self._watermark.none_below
         if half.state is State.PREPARED:
-            return self._deciders[place] >= self._milestone.position
-        return self._lost and expected == State.PREPARED and half.index >= self._milestone.settled
+            return self._deciders[place] >= self._watermark.position
+        return self._lost and expected == State.PREPARED and half.index >= self._watermark.settled
 
-    def _units_differ(self, log_first: int) -> Iterator[Finding]:
+    def _units_differ(self, log_first: int) -> Iterator[Problem]:
         prepared, decided = bytearray(len(self._offsets)), bytearray(len(self._offsets))
         for number, (offset, size, tag) in enumerate(self._redo.units(self._redo.first, self._redo.end), self._redo.first):
             half_offset = offset if tag == PREPARED_TAG else half_of(tag)
@@ -171,19 +171,19 @@ class TransactionCheck:
                 continue
             place = self._place_of(half_offset)
             if place is None or size <= 0:
-                yield Finding(f"{REDO_LOG}, unit {number}", "unit", f"is about {half_offset}, where the log has no half message")
+                yield Problem(f"{REDO_LOG}, unit {number}", "unit", f"is about {half_offset}, where the log has no half message")
             elif tag == PREPARED_TAG:
                 prepared[place] = 1
             elif self._states[place] != (State.COMMITTED if tag >= 0 else State.ROLLED_BACK) or offset < self._deciders[place]:
                 reason = f"says that {offset} decided {half_offset}, the log {self._deciders[place]}"
-                yield Finding(f"{REDO_LOG}, unit {number}", "unit", reason)
+                yield Problem(f"{REDO_LOG}, unit {number}", "unit", reason)
             else:
                 decided[place] = 1
-        was = self._milestone
+        was = self._watermark
         if self._redo.first > was.redo_from:
-            yield Finding(REDO_LOG, "files", f"the units from {was.redo_from} to {self._redo.first} are missing")
+            yield Problem(REDO_LOG, "files", f"the units from {was.redo_from} to {self._redo.first} are missing")
         for place, index in enumerate(self._indexes):
             if max(was.settled, self._table.first) <= index < was.records:
                 wanted = 0 < self._deciders[place] < was.position
                 if not prepared[place] or (wanted and not decided[place]):
-                    yield Finding(f"{REDO_LOG}, half message {index}", "unit", "is missing")
+                    yield Problem(f"{REDO_LOG}, half message {index}", "unit", "is missing")

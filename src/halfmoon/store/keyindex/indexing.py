@@ -1,8 +1,8 @@
 """`Indexing`: brings the key index up to the log's visible end, a slice at a time in the background, and answers queries by key.
 
-Under load a slice has a small share of the time and the index lags; a query searches what the index has not reached as bytes,
-a window of about a megabyte at a time, and looks into the records of those windows only in which the key occurs. Reads records
-of the log, writes index files; knows nothing of queues.
+Under load a slice gets a small share of the time and the index lags. A query then searches the bytes of the log that the index has
+not reached, in windows of about a megabyte, and looks at records only in windows in which the key occurs. Reads records of the log,
+writes index files; knows nothing of queues.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import NamedTuple
 from halfmoon.errors import BadMessage, CorruptRecord, StoreError
 from halfmoon.hot import KEY, index_hash, keys_of, parts_at, record_keys
 from halfmoon.ports import Disk
-from halfmoon.store.checkpoint import Checkpoint
+from halfmoon.store.checkpoint import Checkpoint, LastRun
 from halfmoon.store.keyindex.key_index import Header, IndexFile, KeyIndex
-from halfmoon.store.layout import BLANK_MAGIC, INDEX
+from halfmoon.store.layout import BLANK_MAGIC, INDEX, ROLLBACK
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.log.resync import next_record
 from halfmoon.store.queues.damaged import DamagedRecords
@@ -40,7 +40,7 @@ _SEARCH_BYTES = 512 * 1024 * 1024
 _SIZE = Struct(">ii")  # size, magic
 
 
-class KeyFound(NamedTuple):
+class KeyQueryResult(NamedTuple):
     """Records that a query found, in the order of the log, and how far the index reaches."""
 
     records: list[memoryview]
@@ -62,7 +62,7 @@ class Indexing:
         """Files that became full and wait for a sync."""
         self._synced: deque[IndexFile] = deque()
         """Files whose sync is done and that wait for that of their records."""
-        self._entered = 0
+        self._keys_entered = 0
         """How many keys of the record at ``position`` are in the index already."""
         self._marks: deque[int] = deque(maxlen=_MARKS_MAX)
         """Where some record begins, about each megabyte, behind ``position``."""
@@ -70,80 +70,73 @@ class Indexing:
 
     # ------------------------------------------------------------ start
 
-    def recover(
-        self, disk: Disk, checkpoint: Checkpoint, inventory: Inventory, *, ours: bool, clean: bool, lost: bool, noted: bool
-    ) -> None:
-        """Find out how far the index files can be trusted; what cannot be is removed and made anew in the background: all of it
-        when a file is missing. ``noted``: files were made here with the size of the settings. Raises StoreError when the settings
-        may be others.
+    def recover(self, disk: Disk, last_run: LastRun, inventory: Inventory, *, noted: bool) -> None:
+        """Find out how far the index files can be trusted. The others are removed and rebuilt in the background: all of them when
+        one is missing. ``noted``: files were made here with the sizes in the settings.
+
+        Raises StoreError when the settings may have changed.
 
         Follows IndexService.load (RocketMQ 4.9.8) for a directory whose checkpoint is another broker's and that was not stopped
         cleanly: files newer than indexMsgTimestamp go.
         """
-        index, log = self.index, self._log
-        odd = index.load()
-        if odd and not index.files and not noted:
+        index = self.index
+        wrong_size = index.load()
+        if wrong_size and not index.files and not noted:
             raise StoreError(
-                f"{odd[0]} has {disk.file_size(odd[0])} bytes, but the settings say {index.file_bytes} (maxHashSlotNum,"
-                f" maxIndexNum): set them as they were; or remove {INDEX}, which is made anew then"
+                f"{wrong_size[0]} has {disk.file_size(wrong_size[0])} bytes, but the settings say {index.file_bytes}"
+                f" (maxHashSlotNum, maxIndexNum): set them as they were, or remove {INDEX}, which is then rebuilt"
             )
-        reason = self._missing(odd, checkpoint, inventory, ours=ours, lost=lost)
+        reason = self._missing(wrong_size, last_run, inventory)
         if reason is not None:
-            lines.warning("%s is made anew from the log in the background: %s", INDEX, reason)
-            for path in odd:
+            lines.warning("%s is rebuilt from the log in the background: %s", INDEX, reason)
+            for path in wrong_size:
                 disk.remove(path)
             while index.files:
                 index.drop_last()
-            checkpoint, ours = Checkpoint(), False
-        self.safe_offset = checkpoint.index_safe_offset if ours else 0
-        self.safe_ms = checkpoint.index_ms
-        if not clean:
-            sure = checkpoint.indexed_offset if ours and not lost else 0
-            while index.files and not self._trusted(index.files[-1].header, checkpoint, ours=ours, lost=lost):
-                index.drop_last()
-            if sure and index.files and checkpoint.index_entries > 0:
-                index.files[-1].undo(min(checkpoint.index_entries, index.count))
-            for file in index.files:
-                file.doubtful = file.header.end_offset > self.safe_offset
-            self.sealed = [file for file in index.files[:-1] if file.doubtful]
-        if not ours:
-            self.position = self._last_record()
-        elif lost:
-            self.position = max(log.first, self.safe_offset)
-        else:
-            self.position = max(log.first, checkpoint.indexed_offset)
-        self.position = min(self.position, log.end)
-        if lost or not ours:
-            self._entered = sum(takewhile(bool, (file.tail(self.position) for file in reversed(index.files))))
-        disk.sync_directory(INDEX)  # a file that was removed must not come back beside the one that replaces it
+            last_run = last_run._replace(checkpoint=Checkpoint(), ours=False)
+        self.safe_offset = last_run.checkpoint.index_safe_offset if last_run.ours else 0
+        self.safe_ms = last_run.checkpoint.index_ms
+        if not last_run.clean:
+            self._drop_doubtful(last_run)
+        self.position = self._recovered_position(last_run)
+        if last_run.lost or not last_run.ours:
+            self._keys_entered = sum(takewhile(bool, (file.tail(self.position) for file in reversed(index.files))))
+        disk.sync_directory(INDEX)  # a removed file must not come back beside the one that replaces it
 
-    def _missing(self, odd: list[str], checkpoint: Checkpoint, inventory: Inventory, *, ours: bool, lost: bool) -> str | None:
-        """Return why the index files are not all there; None: they are, or nobody knows better."""
-        if odd:
-            return f"{odd[0]} has another size"
-        there = {name for name, _ in self.index.names()}
+    def _missing(self, wrong_size: list[str], last_run: LastRun, inventory: Inventory) -> str | None:
+        """Return why the index files are incomplete; None: they are complete, as far as is known."""
+        if wrong_size:
+            return f"{wrong_size[0]} has another size"
+        checkpoint, names = last_run.checkpoint, {name for name, _ in self.index.names()}
         for name, row in inventory.index.items():
-            if name not in there and not (lost and row.first >= checkpoint.index_safe_offset):
+            if name not in names and not (last_run.lost and row.first >= checkpoint.index_safe_offset):
                 return f"{INDEX}/{name} is missing"
-        if ours and not lost and not there and checkpoint.index_entries:
-            return "no file of it is there"
+        if last_run.ours and not last_run.lost and not names and checkpoint.index_entries:
+            return "it has no files"
         return None
 
-    @staticmethod
-    def _trusted(header: Header, checkpoint: Checkpoint, *, ours: bool, lost: bool) -> bool:
-        """Whether an index file can be kept after an unclean stop; only the last one is undone to what is sure."""
-        if header.count <= 1:
-            return False
-        if not ours:
-            return header.end_ms <= checkpoint.index_ms
-        if lost:
-            return 0 < header.end_offset <= checkpoint.index_safe_offset
-        return header.begin_offset < checkpoint.indexed_offset
+    def _drop_doubtful(self, last_run: LastRun) -> None:
+        """After an unclean stop: remove files that cannot be trusted, and undo what the last one has beyond the checkpoint."""
+        index, checkpoint = self.index, last_run.checkpoint
+        while index.files and not _trusted(index.files[-1].header, last_run):
+            index.drop_last()
+        sure = last_run.ours and not last_run.lost and checkpoint.indexed_offset
+        if sure and index.files and checkpoint.index_entries > 0:
+            index.files[-1].undo(min(checkpoint.index_entries, index.count))
+        for file in index.files:
+            file.doubtful = file.header.end_offset > self.safe_offset
+        self.sealed = [file for file in index.files[:-1] if file.doubtful]
+
+    def _recovered_position(self, last_run: LastRun) -> int:
+        """Return the offset of the first record whose keys are to be entered."""
+        if not last_run.ours:
+            position = self._last_record()
+        else:
+            position = max(self._log.first, self.safe_offset if last_run.lost else last_run.checkpoint.indexed_offset)
+        return min(position, self._log.end)
 
     def _last_record(self) -> int:
-        """Return the offset of the last record in the files, whose other keys may have been in a file that is gone; or the log's
-        first.
-        """
+        """Return the offset of the last record in the files, whose other keys may have been in a lost file; or the log's first."""
         log = self._log
         if not self.index.files:
             return log.first
@@ -164,11 +157,11 @@ class Indexing:
         if not self.enabled:
             self.position = visible
             return 0
-        found: list[bytes] = []
+        gathered: list[bytes] = []
         count, start = 0, self.position
         while count < records_max and self.position < visible:
-            count += self._gather(visible, records_max - count, found)
-        keys = b"".join(found)[KEY.size * self._entered :]
+            count += self._gather(visible, records_max - count, gathered)
+        keys = b"".join(gathered)[KEY.size * self._keys_entered :]
         if keys:
             try:
                 self.index.add(keys, now)
@@ -178,16 +171,16 @@ class Indexing:
             self.sealed += self.index.sealed
             self.index.sealed.clear()
         if count:
-            self._entered = 0
+            self._keys_entered = 0
         return count
 
-    def _gather(self, visible: int, records_max: int, found: list[bytes]) -> int:
+    def _gather(self, visible: int, records_max: int, gathered: list[bytes]) -> int:
         """Collect the keys of records of one file; return how many records, and have ``position`` be behind them."""
         log, position = self._log, max(self.position, self._log.first)
         base = log.segments.base(position)
         view = log.segments.view(base, min(log.file_bytes, visible - base))
         count, at, keys = record_keys(view, position - base, base, records_max)
-        found.append(keys)
+        gathered.append(keys)
         if count < records_max and at < len(view):
             self.position = self._behind_odd(base, at, visible)
         else:
@@ -219,30 +212,30 @@ class Indexing:
 
     # ------------------------------------------------------------ query
 
-    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, visible: int, now: int) -> KeyFound:
+    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, visible: int, now: int) -> KeyQueryResult:
         """Return the newest records of a topic with a key, stored in [begin_ms, end_ms].
 
-        What the index has not reached yet is searched as well, the newest 512 MB of it: it is further behind only while files lost
-        in a power failure are made anew.
+        The newest 512 MB of the log behind the index are searched as well: the index is further behind only while files lost in a
+        power failure are rebuilt.
 
         Follows DefaultMessageStore.queryMessage (RocketMQ 4.9.8).
-        Differs: topic and key are compared, not their hash alone, and times to the millisecond; messages are found at once and
-        not only when they are indexed.
+        Differs: compares topic and key, not only their hash, and times to the millisecond; finds messages at once, not only when
+        they are indexed.
         """
-        name, wanted = topic.encode(), key.encode()
-        found: dict[int, memoryview] = {}
+        query = _Query(self._log, topic, key.encode(), begin_ms, end_ms, visible)
+        records: dict[int, memoryview] = {}
         if self.enabled:
             self._catch_up(visible, now)
-            self._search_tail(topic, wanted, count_max, begin_ms, end_ms, visible, found)
-        for physical_offset in self.index.find(index_hash(name + b"#" + wanted), begin_ms, end_ms):
-            if len(found) >= count_max:
+            self._search_tail(query, count_max, records)
+        for physical_offset in self.index.find(index_hash(topic.encode() + b"#" + query.key), begin_ms, end_ms):
+            if len(records) >= count_max:
                 break
-            record = self._matching(physical_offset, topic, wanted, begin_ms, end_ms, visible)
+            record = query.match(physical_offset)
             if record is not None:
-                found[physical_offset] = record
+                records[physical_offset] = record
         last = self.index.files[-1].header if self.index.files else None
-        records = [found[offset] for offset in sorted(found)]
-        return KeyFound(records, last.end_ms if last else 0, last.end_offset if last else 0)
+        in_order = [records[offset] for offset in sorted(records)]
+        return KeyQueryResult(in_order, last.end_ms if last else 0, last.end_offset if last else 0)
 
     def _catch_up(self, visible: int, now: int) -> None:
         try:
@@ -250,23 +243,21 @@ class Indexing:
                 if self.position < visible:
                     self.slice(visible, now)
         except OSError:
-            pass  # no room for a file: what is not in the index is searched
+            pass  # no room for a file: the tail of the log is searched instead
 
-    def _search_tail(
-        self, topic: str, key: bytes, count_max: int, begin_ms: int, end_ms: int, visible: int, found: dict[int, memoryview]
-    ) -> None:  # fmt: skip
+    def _search_tail(self, query: _Query, count_max: int, records: dict[int, memoryview]) -> None:
         """Add the newest matching records that the index has not reached."""
         start = max(self.position, self._log.first)
         searched = 0
-        self._mark_from(start, visible)
-        for begin, end in self._windows(start, visible):
+        self._mark_from(start, query.visible)
+        for begin, end in self._windows(start, query.visible):
             searched += end - begin
-            if len(found) >= count_max or searched > _SEARCH_BYTES:
+            if len(records) >= count_max or searched > _SEARCH_BYTES:
                 return
-            for place in reversed(_records_with(self._log, begin, end, key)):
-                record = self._matching(place, topic, key, begin_ms, end_ms, visible)
-                if record is not None and len(found) < count_max:
-                    found[place] = record
+            for physical_offset in reversed(_records_with(self._log, begin, end, query.key)):
+                record = query.match(physical_offset)
+                if record is not None and len(records) < count_max:
+                    records[physical_offset] = record
 
     def _mark_from(self, start: int, end: int) -> None:
         """Find a record about each megabyte between an offset and the first mark, of what one query searches; after a start of the
@@ -276,8 +267,8 @@ class Indexing:
         if stop - start <= 4 * _WINDOW_BYTES:
             return
         marks = [start]
-        while (found := next_record(self._log.segments, max(marks[-1] + _WINDOW_BYTES, end - _SEARCH_BYTES), stop)) is not None:
-            marks.append(found)
+        while (mark := next_record(self._log.segments, max(marks[-1] + _WINDOW_BYTES, end - _SEARCH_BYTES), stop)) is not None:
+            marks.append(mark)
         self._marks = deque([*marks, *(mark for mark in self._marks if mark >= stop)], maxlen=_MARKS_MAX)
 
     def _windows(self, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -288,44 +279,61 @@ class Indexing:
         ordered = sorted(points)
         yield from zip(reversed(ordered[:-1]), reversed(ordered[1:]))
 
-    def _matching(
-        self, physical_offset: int, topic: str, key: bytes, begin_ms: int, end_ms: int, visible: int
-    ) -> memoryview | None:
-        record = self._log.record(physical_offset) if physical_offset < visible else None
+
+class _Query(NamedTuple):
+    """What a query asks for. Only records below ``visible`` count."""
+
+    log: CommitLog
+    topic: str
+    key: bytes
+    begin_ms: int
+    end_ms: int
+    visible: int
+
+    def match(self, physical_offset: int) -> memoryview | None:
+        """Return the record at an offset if it is what the query asks for: an index entry tells the hash of its key alone."""
+        record = self.log.record(physical_offset) if physical_offset < self.visible else None
         if record is None:
             return None
         try:
             facts = check_at(record, 0, physical_offset)
         except CorruptRecord:
             return None
-        if (
-            not isinstance(facts, RecordFacts)
-            or facts.transaction == 0xC
-            or facts.topic != topic
-            or not begin_ms <= facts.store_ms <= end_ms
-        ):
+        if not isinstance(facts, RecordFacts) or facts.transaction == ROLLBACK or facts.topic != self.topic:
             return None
-        return record if key in keys_of(facts.properties) else None
+        in_time = self.begin_ms <= facts.store_ms <= self.end_ms
+        return record if in_time and self.key in keys_of(facts.properties) else None
+
+
+def _trusted(header: Header, last_run: LastRun) -> bool:
+    """Whether an index file can be kept after an unclean stop. Entries are undone in the last one only."""
+    if header.count <= 1:
+        return False
+    if not last_run.ours:
+        return header.end_ms <= last_run.checkpoint.index_ms
+    if last_run.lost:
+        return 0 < header.end_offset <= last_run.checkpoint.index_safe_offset
+    return header.begin_offset < last_run.checkpoint.indexed_offset
 
 
 def _records_with(log: CommitLog, begin: int, end: int, key: bytes) -> list[int]:
-    """Return where the records of a window, inside one file, begin in which a text occurs; damaged ones are stepped over."""
+    """Return the offsets of the records of a window, inside one file, in which a text occurs. Damaged ones are stepped over."""
     data = bytes(log.segments.view(begin, end - begin))
-    places: list[int] = []
+    offsets: list[int] = []
     at, hit = 0, data.find(key)
     while hit >= 0 and at + 8 <= len(data):
         try:
             stop = parts_at(data, at)[4]
         except BadMessage:
             blank = _SIZE.unpack_from(data, at)[1] == BLANK_MAGIC
-            found = None if blank else next_record(log.segments, begin + at + 1, end)
-            if found is None:
+            behind = None if blank else next_record(log.segments, begin + at + 1, end)
+            if behind is None:
                 break
-            at = found - begin
+            at = behind - begin
             hit = data.find(key, at)
             continue
         if at <= hit < stop:
-            places.append(begin + at)
+            offsets.append(begin + at)
             hit = data.find(key, stop)
         at = stop
-    return places
+    return offsets

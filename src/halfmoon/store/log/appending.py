@@ -1,8 +1,8 @@
-"""`Appending`: gives messages their places, and has all that one turn brought written to the log at once.
+"""`Appending`: gives messages their offsets, and writes everything that one turn brought to the log at once.
 
-Each group of messages is stored or refused as if it had come by itself. Publishes what was written, or leaves it with `Visible`
-until it is durable. Decides nothing about what may be stored; waits for the device only where a queue is made or a reservation of
-offsets is outrun.
+Each group of messages is stored or refused as if it had come alone. What is written is published at once (async flush), or
+handed to `VisibleOffsets` until it is durable (sync flush). Does not decide what may be stored. Waits for the device only to create
+a queue or when a queue outruns its reserved offsets.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from halfmoon.store.health import Health
 from halfmoon.store.keyindex.indexing import Indexing
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
-from halfmoon.store.queues.creation import Making
+from halfmoon.store.queues.creation import QueueCreation
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues
-from halfmoon.store.queues.reservations import Reserve
-from halfmoon.store.queues.visible_offsets import Visible
+from halfmoon.store.queues.reservations import Reservations
+from halfmoon.store.queues.visible_offsets import VisibleOffsets
 
 
 class Appended(NamedTuple):
@@ -42,10 +42,10 @@ class Appending:
     """The append of a store."""
 
     def __init__(
-        self, log: CommitLog, queues: Queues, making: Making, reserve: Reserve, visible: Visible, inventory: Inventory,
-        indexing: Indexing, health: Health, *, sync_flush: bool,
+        self, log: CommitLog, queues: Queues, creation: QueueCreation, reservations: Reservations, visible: VisibleOffsets,
+        inventory: Inventory, indexing: Indexing, health: Health, *, sync_flush: bool,
     ) -> None:  # fmt: skip
-        self._log, self._queues, self._making, self._reserve = log, queues, making, reserve
+        self._log, self._queues, self._creation, self._reservations = log, queues, creation, reservations
         self._visible, self._inventory, self._indexing, self._health = visible, inventory, indexing, health
         self._sync_flush = sync_flush
 
@@ -79,10 +79,10 @@ class Appending:
 
     def _gather(self, topic: str, queue_id: int, messages: Messages, now: int) -> tuple[ConsumeQueue, Appended]:
         """Give messages their places, and the log their records to write. Raises what `Store.append` does."""
-        queue = self._queues.get((topic, queue_id)) or self._making.now(topic, queue_id)
+        queue = self._queues.get((topic, queue_id)) or self._creation.now(topic, queue_id)
         first, count = queue.next_offset, len(messages)
         if first + count > queue.low_water:
-            self._reserve.more(queue, first + count)
+            self._reservations.more(queue, first + count)
         if first + count > queue.room:
             self._visible.make_room(queue, first, count)
             self._inventory.note([queue], self._log.end)

@@ -16,10 +16,10 @@ from halfmoon.ports import Disk
 from halfmoon.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC, COMMIT_LOG
 from halfmoon.store.log.resync import next_record
 from halfmoon.store.log.segments import Segments
-from halfmoon.store.records import BLANK_TAIL, RecordFacts, check_at, is_torn, store_time_at
+from halfmoon.store.records import RecordFacts, check_at, is_torn, store_time_at
 
 
-class Damaged(NamedTuple):
+class DamagedRange(NamedTuple):
     """Bytes of the log that are no record, with something behind them that is."""
 
     physical_offset: int
@@ -200,54 +200,51 @@ class CommitLog:
 
     def scan(
         self, start: int, stop: int | None = None, *, doubtful: bool = False, known_to: int = 0, rising: bool = False
-    ) -> Iterator[tuple[int, RecordFacts | Damaged]]:
-        """Walk the records from a record's offset, each checked whole, to ``stop`` or to where no record is.
+    ) -> Iterator[tuple[int, RecordFacts | DamagedRange]]:
+        """Walk the records from a record's offset, each checked whole, to ``stop`` or to the first place without a record.
 
-        What is no record is yielded as `Damaged` and stepped over: below ``known_to``, where records are known to have been, up to
-        the next one that proves itself, wherever that is; behind it, where a loss may have left anything, only one record whose
-        size is plausible, with a good record (or a blank tail, or ``stop``) right behind it. The walk ends at anything else.
-        ``doubtful``: writes may have been cut short, and a record that shows it is a damaged one. ``rising``: bytes of an older
-        life may lie behind the end, so what is stepped to was not stored before what was read last.
+        Bytes that are no record are yielded as `DamagedRange` and stepped over. Below ``known_to``, where records are known to have
+        been, the walk continues with the next record that proves itself, however far away. Behind it, where a loss may have left
+        anything, it steps over a single record whose size is plausible, if a good record (or a blank tail, or ``stop``) follows
+        right behind. It ends at anything else.
+        ``doubtful``: writes may have been cut short, so a record that shows it counts as damaged. ``rising``: bytes of an older
+        life may lie behind the end, so records stored before the last one read do not count.
         """
         position, last_ms = start, 0
         segments = self.segments
-        while position < segments.end and (stop is None or position < stop):
+        limit = segments.end if stop is None else min(stop, segments.end)
+        while position < limit:
             base = segments.base(position)
-            view = segments.view(base, self.file_bytes)
-            written = self.file_bytes if stop is not None else segments.data_end(base)
-            while position < base + self.file_bytes and (stop is None or position < stop):
+            view, file_end = segments.view(base, self.file_bytes), base + self.file_bytes
+            written_end = file_end if stop is not None else base + segments.data_end(base)
+            while position < min(file_end, limit):
                 try:
-                    if position - base >= written:
-                        raise CorruptRecord(position, "nothing was written there")
-                    found = check_at(view, position - base, position)
-                    if doubtful and isinstance(found, RecordFacts) and is_torn(found):
-                        raise CorruptRecord(position, "its topic or properties are cut short")
+                    record = _checked(view, base, position, written_end, doubtful=doubtful)
                 except CorruptRecord as error:
                     end = self._behind_damage(view, base, position, stop, known_to, last_ms if rising else 0)
                     if end is None:
                         return
-                    yield position, Damaged(position, end - position, error.reason)
+                    yield position, DamagedRange(position, end - position, error.reason)
                     position = end
                     continue
-                if found is BLANK_TAIL:
-                    position = base + self.file_bytes
+                if record is None:
+                    position = file_end
                     break
-                assert isinstance(found, RecordFacts)
-                yield position, found
-                position += found.size_bytes
-                last_ms = found.store_ms
+                yield position, record
+                position += record.size_bytes
+                last_ms = record.store_ms
 
     def _behind_damage(
         self, view: memoryview, base: int, position: int, stop: int | None, known_to: int, least_ms: int
     ) -> int | None:
-        """Return where to go on behind what is no record; None: nowhere."""
+        """Return where to continue behind bytes that are no record; None: nowhere."""
         size = self.damaged_size(view, position - base, position, stop)
         if size:
             return position + size
         if position >= known_to:
             return None
-        found = next_record(self.segments, position + 1, self.segments.end if stop is None else stop, least_ms=least_ms)
-        return stop if found is None else found
+        behind = next_record(self.segments, position + 1, self.segments.end if stop is None else stop, least_ms=least_ms)
+        return stop if behind is None else behind
 
     def damaged_size(self, view: memoryview, at: int, position: int, stop: int | None) -> int:
         """Return the size of a damaged record that can be stepped over, else 0."""
@@ -263,6 +260,18 @@ class CommitLog:
         except CorruptRecord:
             return 0
         return size
+
+
+def _checked(view: memoryview, base: int, position: int, written_end: int, *, doubtful: bool) -> RecordFacts | None:
+    """Return the record at a position of the file that begins at ``base``; None: its blank tail. Raises CorruptRecord."""
+    if position >= written_end:
+        raise CorruptRecord(position, "nothing was written there")
+    record = check_at(view, position - base, position)
+    if not isinstance(record, RecordFacts):
+        return None
+    if doubtful and is_torn(record):
+        raise CorruptRecord(position, "its topic or properties are cut short")
+    return record
 
 
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC, MAGIC_V2))

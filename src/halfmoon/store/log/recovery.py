@@ -1,15 +1,15 @@
-"""Recovery: from files in any state to a log with an end and queues that agree with it. Runs once, when a store is opened.
+"""`Recovery`: from files in any state to a log with an end and queues that agree with it. Runs once, when a store is opened.
 
-The checkpoint says up to where log and queues are whole; from there each record is checked and put into its queue anew. What
-lies behind the end must never come back:
+The checkpoint says up to where log and queues are whole; from there on each record is checked and entered into its queue again.
+Nothing behind the end may ever come back:
 
-* The machine did not restart (same boot id) and zeros follow the end: the page cache kept everything, the log goes on in place.
-* Else the rest of the file is closed with a blank tail, durably, and the log goes on in a new file. Stale bytes cannot line up
-  behind the blank, however often the machine stops in between and in whatever order pages reached the device.
+* If the machine did not restart (same boot id) and zeros follow the end, the page cache kept everything: the log goes on in place.
+* Otherwise the rest of the file is closed with a blank tail, durably, and the log continues in a new file. Stale bytes cannot line
+  up behind the blank, however often the machine stops in between and in whatever order pages reach the device.
 
 Follows CommitLog.recoverNormally / recoverAbnormally (RocketMQ 4.9.8) where the checkpoint is another broker's.
-Differs: starts at the checkpoint's offset where it is ours; goes on behind one damaged record; never reuses queue
-offsets, nor those of records that are damaged or gone, as `halfmoon.store.queues.reservations` and the queues' entries tell them.
+Differs: starts at the checkpoint's offset where it is ours; continues behind damaged records; never reuses a queue offset, not
+even that of a record that is damaged or gone: `halfmoon.store.queues.reservations` and the queues' entries tell them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from dataclasses import dataclass, field
 
 from halfmoon.errors import CorruptRecord, UsageError
 from halfmoon.hot import ENTRY, ENTRY_BYTES, MAGIC, RECORD_BYTES_MIN
-from halfmoon.ports import Disk
-from halfmoon.store.checkpoint import Checkpoint
-from halfmoon.store.layout import ABORT, FILLER_SIZE
-from halfmoon.store.log.commit_log import CommitLog, Damaged
-from halfmoon.store.log.set_aside import Aside
+from halfmoon.store.checkpoint import LastRun
+from halfmoon.store.layout import FILLER_SIZE, PREPARED
+from halfmoon.store.log.commit_log import CommitLog, DamagedRange
+from halfmoon.store.log.quarantine import Quarantine
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.inventory import Key, Row
 from halfmoon.store.queues.missing import Queues, Rebuild
-from halfmoon.store.queues.reservations import STEP_MAX, Reserve
+from halfmoon.store.queues.reservations import STEP_MAX, Reservations
 from halfmoon.store.records import RecordFacts, TagCode, check_at
 
 log_lines = logging.getLogger("halfmoon.store")
@@ -37,120 +36,265 @@ log_lines = logging.getLogger("halfmoon.store")
 NewQueue = Callable[[str, int], ConsumeQueue]
 _ENTRIES_AT_ONCE = 1024
 _GAP_MAX = 2 * STEP_MAX
-"""Offsets that a record may be ahead of its queue: what a reservation can leave out, beside what lay in damaged bytes. More is a
-damaged number."""
-_LINES_MAX = 50
-"""Damaged places that a start writes into the log, one a line; of more only the sum is said."""
+"""Offsets that a record may be ahead of its queue: what a reservation can leave out, besides the records in damaged bytes. A larger
+gap means a damaged number."""
+_WARNINGS_MAX = 50
+"""Damaged ranges that a start logs one by one; the rest is only counted."""
 _OFFSET_MAX = 1 << 55
 
 
 @dataclass
-class Recovered:
+class RecoveryResult:
     """What recovery found."""
 
     clean: bool
     lost: bool
-    """Writes may have been lost: the machine restarted, or nobody knows."""
+    """As in `LastRun`."""
     start: int = 0
     """Where the scan began."""
     end: int = 0
     found_end: int = 0
-    """Behind the last record that was found; ``end`` lies behind it when the rest of its file was left blank."""
+    """Behind the last record; ``end`` is behind it when the rest of its file was left blank."""
     records: int = 0
-    damaged: list[Damaged] = field(default_factory=list)
-    """Places of the log that are no record, or one that its queue cannot have; what lies behind them was found."""
+    damaged: list[DamagedRange] = field(default_factory=list)
+    """Ranges of the log that hold no record, or one that its queue cannot have. What lies behind them was found."""
     rolled: bool = False
 
 
-def stop_kind(disk: Disk) -> tuple[bool, bool]:
-    """Return (clean, lost): whether the last run ended cleanly, and whether its unsynced writes may be gone."""
-    mark = disk.read(ABORT)
-    if mark is None:
-        return True, False
-    boot_id = disk.boot_id()
-    return False, boot_id is None or mark != boot_id.encode()
+class Recovery:
+    """One recovery.
 
-
-def recover(
-    log: CommitLog, queues: Queues, checkpoint: Checkpoint, aside: Aside, *, ours: bool, clean: bool, lost: bool,
-    known_to: int, doubtful_from: int | None, rebuild: Rebuild, deleted: Mapping[str, Row], reserve: Reserve, new_queue: NewQueue,
-    tag_code: TagCode,
-) -> Recovered:  # fmt: skip
-    """Find the log's end, put what the queues lack into them, and cut what they have too much.
-
-    ``known_to``: there were records up to this offset. ``doubtful_from``: the file that begins here was cut short, and is checked
-    again. ``rebuild``: these queues have no files, and get their entries from the whole log. ``deleted``: what lies before the
-    birth of these rows is of topics that were deleted. ``new_queue`` makes and enters a queue for (topic, queue_id). What is
-    damaged is logged, what is cut is kept as well. Raises OSError when the disk fails.
+    ``cut_short``: the offset of a log file that was cut short, so that all of it is checked again; None: there is none.
+    ``rebuild``: queues that get all their entries from the log. ``deleted``: what lies before the birth of these rows belongs to
+    deleted topics.
+    ``new_queue`` creates and enters a queue for (topic, queue_id).
     """
-    facts = Recovered(clean, lost)
-    facts.start = _start(log, checkpoint, ours=ours, clean=clean, lost=lost)
-    cut_short = doubtful_from is not None and doubtful_from < facts.start
-    if doubtful_from is not None and cut_short:
-        facts.start = doubtful_from
-    ends: dict[Key, int] = {key: max(row.end, row.durable) for key, row in rebuild.rows.items()}
-    if cut_short or not (lost or (clean and ours)):
-        ends |= {key: queue.end_below(log.segments.end) for key, queue in queues.items()}
-    whole = {key: _queue_end(queue, log, facts.start) for key, queue in queues.items()}
-    # Durably, before anything is cut that tells it: no offset is given out again, whatever became of the records.
-    reserve.raise_floors({key: end for key, end in ends.items() if end > whole.get(key, 0)})
-    for key, queue in queues.items():
-        queue.cut(whole[key], thorough=lost or not ours)
-    facts.end = _scan(log, queues, facts, checkpoint, rebuild, deleted, new_queue, tag_code, ours=ours)
-    if facts.end < known_to:
-        facts.damaged.append(Damaged(facts.end, known_to - facts.end, "the records that were here are gone"))
-        facts.end = known_to
-    facts.found_end = facts.end
-    shorter = any(end > queues[key].written for key, end in ends.items() if key in whole)
-    if shorter or cut_short or facts.damaged or not ours or _something_behind(log, facts):
-        # The last messages of a queue that was made anew may be what is damaged, or gone.
-        rebuilt = reserve.queues() if rebuild.everything else rebuild.rows
-        reserve.raise_floors({key: reserve.reserved(*key) for key in rebuilt})
-    _settle_end(log, facts, aside, ours=ours)
-    _report(log, facts)
-    for key in reserve.queues():
-        if reserve.floor(*key) and key not in queues:
-            new_queue(*key)  # all of its messages are gone: it goes on where it was
-    for key, queue in queues.items():
-        queue.next_offset = max(queue.written, reserve.floor(*key))
-        if ends.get(key, 0) > queue.written:
+
+    def __init__(
+        self, log: CommitLog, queues: Queues, last_run: LastRun, quarantine: Quarantine, reservations: Reservations, *,
+        cut_short: int | None, rebuild: Rebuild, deleted: Mapping[str, Row], new_queue: NewQueue, tag_code: TagCode,
+    ) -> None:  # fmt: skip
+        self._log, self._queues, self._last_run, self._quarantine = log, queues, last_run, quarantine
+        self._reservations, self._cut_short, self._rebuild, self._deleted = reservations, cut_short, rebuild, deleted
+        self._new_queue, self._tag_code = new_queue, tag_code
+        self._result = RecoveryResult(last_run.clean, last_run.lost)
+        self._ends: dict[Key, int] = {key: max(row.end, row.durable) for key, row in rebuild.rows.items()}
+        """Behind the last entry that each queue once had, as far as is known."""
+        self._unwritten: dict[Key, tuple[int, bytearray]] = {}
+        """Entries that are not written yet: the queue offset of the first, and their bytes."""
+        self._skipped = 0
+        """How many records may have been in the damaged ranges."""
+
+    def run(self) -> RecoveryResult:
+        """Find the end of the log, add what the queues lack, and cut what they have too much.
+
+        Damage is logged; what is cut is kept in quarantine. Raises OSError when the disk fails.
+        """
+        result, written_offset = self._result, self._last_run.written_offset
+        result.start = _scan_start(self._log, self._last_run)
+        if self._cut_short is not None and self._cut_short < result.start:
+            result.start = self._cut_short
+        else:
+            self._cut_short = None
+        kept = self._cut_queues()
+        result.end = self._enter_records()
+        if result.end < written_offset:
+            result.damaged.append(DamagedRange(result.end, written_offset - result.end, "the records that were here are gone"))
+            result.end = written_offset
+        result.found_end = result.end
+        if self._may_lack_messages(kept):
+            # The last messages of a rebuilt queue may be the damaged or missing ones: it continues behind its reservation.
+            rebuilt = self._reservations.queues() if self._rebuild.everything else self._rebuild.rows
+            self._reservations.raise_floors({key: self._reservations.reserved(*key) for key in rebuilt})
+        self._settle_end()
+        self._report()
+        self._continue_queues()
+        return result
+
+    def _cut_queues(self) -> dict[Key, int]:
+        """Cut from each queue the entries that are not to be trusted; return the end of those that are kept."""
+        last_run = self._last_run
+        if self._cut_short is not None or not (last_run.lost or (last_run.clean and last_run.ours)):
+            self._ends |= {key: queue.end_below(self._log.segments.end) for key, queue in self._queues.items()}
+        kept = {key: _trusted_end(queue, self._log, self._result.start) for key, queue in self._queues.items()}
+        # Durably, and before the entries that tell it are cut: no offset is given out again, whatever became of the records.
+        self._reservations.raise_floors({key: end for key, end in self._ends.items() if end > kept.get(key, 0)})
+        for key, queue in self._queues.items():
+            queue.cut(kept[key], thorough=last_run.lost or not last_run.ours)
+        return kept
+
+    def _may_lack_messages(self, kept: Mapping[Key, int]) -> bool:
+        """Whether messages that were stored once may be damaged or gone."""
+        if self._cut_short is not None or self._result.damaged or not self._last_run.ours:
+            return True
+        shorter = any(end > self._queues[key].written for key, end in self._ends.items() if key in kept)
+        return shorter or self._something_behind()
+
+    # ------------------------------------------------------------ records
+
+    def _enter_records(self) -> int:
+        """Check every record from the start on and enter it into its queue; return the end of the last.
+
+        Records before the start are read for queues that are rebuilt only.
+        """
+        result, end = self._result, self._result.start
+        for position, record in self._records():
+            if isinstance(record, DamagedRange):
+                result.damaged.append(record)
+                end = max(end, position + record.size_bytes)
+                self._skipped += record.size_bytes // RECORD_BYTES_MIN
+                continue
+            if position >= result.start:
+                end = position + record.size_bytes
+                result.records += 1
+                self._log.last_store_ms = record.store_ms
+            if self._wants_entry(position, record) and (queue := self._queue_of(position, record)) is not None:
+                self._enter(queue, position, record)
+        for key in list(self._unwritten):
+            self._write_entries(key)
+        return end
+
+    def _records(self) -> Iterator[tuple[int, RecordFacts | DamagedRange]]:
+        """Walk the log from where it is needed."""
+        start, last_run = self._result.start, self._last_run
+        if self._rebuild.rows or self._rebuild.everything:
+            yield from self._log.scan(self._log.first, start, known_to=start)
+        # A loss may have left anything behind the durable offset, such as pages of it: nothing is looked for behind damage there.
+        # Everything else was written, so damage costs only what it hit. Another broker's durable offset is unknown.
+        known_to = last_run.durable_offset if last_run.ours and last_run.lost else sys.maxsize
+        rising = last_run.lost and not last_run.ours
+        yield from self._log.scan(start, doubtful=not last_run.clean, known_to=known_to, rising=rising)
+
+    def _wants_entry(self, position: int, record: RecordFacts) -> bool:
+        if record.sys_flag & PREPARED:  # the bit that PREPARED and ROLLBACK share: neither is in a queue
+            return False
+        if position < self._result.start and not self._rebuild.wants((record.topic, record.queue_id), position):
+            return False
+        row = self._deleted.get(record.topic)
+        return row is None or position >= row.born
+
+    def _queue_of(self, position: int, record: RecordFacts) -> ConsumeQueue | None:
+        """Return the queue of a record, created if necessary; None: its topic cannot be a directory, so only the log has it."""
+        key = (record.topic, record.queue_id)
+        queue = self._queues.get(key)
+        if queue is None:
+            try:
+                queue = self._new_queue(*key)
+            except UsageError:
+                return None
+            row = self._rebuild.rows.get(key)
+            queue.born = position if row is None else max(0, row.born)
+        return queue
+
+    def _enter(self, queue: ConsumeQueue, position: int, record: RecordFacts) -> None:
+        """Add the entry of a record, unless the queue has it."""
+        key, queue_offset = (record.topic, record.queue_id), record.queue_offset
+        entry = ENTRY.pack(position, record.size_bytes, self._tag_code(record.topic, record.properties, record.store_ms))
+        if key in self._unwritten:
+            first, entries = self._unwritten[key]
+            if queue_offset == first + len(entries) // ENTRY_BYTES and len(entries) < _ENTRIES_AT_ONCE * ENTRY_BYTES:
+                entries += entry
+                return
+            self._write_entries(key)
+        has_files = queue.segments.last is not None
+        if queue_offset < queue.written and has_files:
+            if queue_offset < queue.first or queue.entry(queue_offset)[0] == position:
+                return
+            queue.cut(queue_offset, thorough=False)  # the queue was deleted in between and started again: the later one counts
+            has_files = queue.segments.last is not None
+        if queue_offset > (queue.written + _GAP_MAX + self._skipped if has_files else _OFFSET_MAX):
+            reason = f"queue offset {queue_offset} where queue {record.queue_id} of {record.topic} ends at {queue.written}"
+            self._result.damaged.append(DamagedRange(position, record.size_bytes, reason))
+            return
+        self._unwritten[key] = (queue_offset, bytearray(entry))
+
+    def _write_entries(self, key: Key) -> None:
+        first, entries = self._unwritten.pop(key)
+        self._queues[key].publish(first, bytes(entries), self._log.file_bytes)
+
+    # ------------------------------------------------------------ end
+
+    def _something_behind(self) -> bool:
+        """Whether bytes other than zeros stand behind the end."""
+        segments, end = self._log.segments, self._result.end
+        return segments.last is not None and (segments.last > end or not segments.is_clear(end, 64 * 1024))
+
+    def _settle_end(self) -> None:
+        """Make sure that nothing behind the end can be read as a record later."""
+        segments, result, end = self._log.segments, self._result, self._result.end
+        if segments.last is not None and end < segments.end:
+            reason = f"the log ends at {end}"
+            for base in range(segments.last, max(end, segments.first - 1), -segments.file_bytes):
+                keep = segments.data_end(base) > 0
+                segments.remove_after(base - 1, remove=(lambda path: self._quarantine.file(path, reason)) if keep else None)
+            stopped_cleanly = result.clean and self._last_run.ours and result.records == 0
+            if not stopped_cleanly and (result.lost or self._something_behind()):
+                self._quarantine.rest(segments, end, reason)
+                if end == segments.base(end):
+                    segments.remove_after(end - 1)
+                    segments.extend(end)
+                result.rolled = True
+        self._log.set_end(end)
+        if result.rolled:
+            self._log.roll()
+            result.end = self._log.end
+
+    def _report(self) -> None:
+        """Log the damaged ranges with files, bytes and offsets."""
+        segments, damaged = self._log.segments, self._result.damaged
+        for physical_offset, size_bytes, reason in damaged[:_WARNINGS_MAX]:
+            base = segments.base(physical_offset)
             log_lines.warning(
-                "%s: the records of its offsets %d to %d are damaged or gone, it goes on at %d",
-                queue.segments.directory, queue.written, ends[key], queue.next_offset,
+                "%s, bytes %d to %d (physical offset %d) hold no message; recovery continues behind them: %s",
+                segments.path(base), physical_offset - base, physical_offset - base + size_bytes, physical_offset, reason,
             )  # fmt: skip
-        if queue.segments.last is None:
-            queue.cut(queue.next_offset, thorough=False)
-        queue.correct_min(log.first)
-    return facts
+        if damaged:
+            total = sum(size_bytes for _, size_bytes, _ in damaged)
+            log_lines.warning(
+                "the log is damaged in %d places, %d bytes, from offset %d on", len(damaged), total, self._result.start
+            )
+
+    def _continue_queues(self) -> None:
+        """Let every queue continue behind all offsets that it ever gave out."""
+        for key in self._reservations.queues():
+            if self._reservations.floor(*key) and key not in self._queues:
+                self._new_queue(*key)  # all of its messages are gone
+        for key, queue in self._queues.items():
+            queue.next_offset = max(queue.written, self._reservations.floor(*key))
+            if self._ends.get(key, 0) > queue.written:
+                log_lines.warning(
+                    "%s: the records of offsets %d to %d are damaged or gone; the queue continues at %d",
+                    queue.segments.directory, queue.written, self._ends[key], queue.next_offset,
+                )  # fmt: skip
+            if queue.segments.last is None:
+                queue.cut(queue.next_offset, thorough=False)
+            queue.correct_min(self._log.first)
 
 
-def _start(log: CommitLog, checkpoint: Checkpoint, *, ours: bool, clean: bool, lost: bool) -> int:
+def _scan_start(log: CommitLog, last_run: LastRun) -> int:
     """Return the offset of a record (or of the end) from which on everything is checked."""
     segments = log.segments
     if segments.last is None:
-        segments.first = checkpoint.durable_offset if ours else 0
+        segments.first = last_run.durable_offset
         return segments.first
-    if ours:
-        start = checkpoint.durable_offset if lost else max(checkpoint.durable_offset, checkpoint.published_offset)
-        if log.first <= start <= segments.end:
-            return start
-    if clean:
+    if last_run.ours and log.first <= last_run.written_offset <= segments.end:
+        return last_run.written_offset
+    if last_run.clean:
         return max(segments.first, segments.last - 2 * log.file_bytes)
     for base in range(segments.last, segments.first - 1, -log.file_bytes):
-        head = segments.view(base, 88)
-        if int.from_bytes(head[4:8], "big", signed=True) == MAGIC:
-            found = log.facts_at(base)
-            if found is not None and found.store_ms <= checkpoint.usable_ms:
+        if int.from_bytes(segments.view(base, 8)[4:8], "big", signed=True) == MAGIC:
+            record = log.facts_at(base)
+            if record is not None and record.store_ms <= last_run.checkpoint.usable_ms:
                 return base
     return segments.first
 
 
-def _queue_end(queue: ConsumeQueue, log: CommitLog, start: int) -> int:
+def _trusted_end(queue: ConsumeQueue, log: CommitLog, start: int) -> int:
     """Return the end of a queue's entries that point below ``start``; the last of them must point at a record of the queue."""
     end = queue.end_below(start)
-    if end <= queue.first or _points_right(queue, log, end - 1):
+    if end <= queue.first or _points_at_its_record(queue, log, end - 1):
         return end
-    # Fall back to walking: entries are good while they point at rising offsets below the start.
+    # Halving went astray, so walk: entries are good as long as they point at rising offsets below the start.
     at, position, end = queue.first, -1, queue.first
     while at * ENTRY_BYTES < queue.segments.end:
         physical_offset, size, _ = queue.entry(at)
@@ -160,12 +304,12 @@ def _queue_end(queue: ConsumeQueue, log: CommitLog, start: int) -> int:
         if size <= 0 or not 0 <= physical_offset < start or physical_offset < position:
             break
         position, end = physical_offset, at
-    while end > queue.first and (queue.entry(end - 1)[1] == FILLER_SIZE or not _points_right(queue, log, end - 1)):
+    while end > queue.first and (queue.entry(end - 1)[1] == FILLER_SIZE or not _points_at_its_record(queue, log, end - 1)):
         end -= 1
     return end
 
 
-def _points_right(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> bool:
+def _points_at_its_record(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> bool:
     physical_offset, size, _ = queue.entry(queue_offset)
     if physical_offset < log.first:
         return True  # its record was deleted
@@ -173,125 +317,9 @@ def _points_right(queue: ConsumeQueue, log: CommitLog, queue_offset: int) -> boo
     if log.segments.last is None or base > log.segments.last:
         return False
     try:
-        found = check_at(log.segments.view(base, log.file_bytes), physical_offset - base, physical_offset)
+        record = check_at(log.segments.view(base, log.file_bytes), physical_offset - base, physical_offset)
     except CorruptRecord:
-        return size > 0  # damaged in the middle of what is trusted: that record's loss only
-    return isinstance(found, RecordFacts) and (found.topic, found.queue_id, found.queue_offset, found.size_bytes) == (
+        return size > 0  # damaged in the middle of what is trusted: only that record is lost
+    return isinstance(record, RecordFacts) and (record.topic, record.queue_id, record.queue_offset, record.size_bytes) == (
         queue.topic, queue.queue_id, queue_offset, size,
     )  # fmt: skip
-
-
-def _scan(
-    log: CommitLog, queues: Queues, facts: Recovered, checkpoint: Checkpoint, rebuild: Rebuild, deleted: Mapping[str, Row],
-    new_queue: NewQueue, tag_code: TagCode, *, ours: bool,
-) -> int:  # fmt: skip
-    """Check every record from the start on and give it its entry; return the end of the last. What is before the start is only for
-    queues that are made anew.
-    """
-    waiting: dict[tuple[str, int], tuple[int, bytearray]] = {}
-
-    def publish(key: tuple[str, int]) -> None:
-        first, entries = waiting.pop(key)
-        queues[key].publish(first, bytes(entries), log.file_bytes)
-
-    end, skipped = facts.start, 0
-    for position, found in _records(log, facts, checkpoint, rebuild, ours=ours):
-        is_old = position < facts.start
-        if isinstance(found, Damaged):
-            facts.damaged.append(found)
-            end = max(end, position + found.size_bytes)
-            skipped += found.size_bytes // RECORD_BYTES_MIN
-            continue
-        if not is_old:
-            end = position + found.size_bytes
-            facts.records += 1
-            log.last_store_ms = found.store_ms
-        key = (found.topic, found.queue_id)
-        if found.sys_flag & 0x4 or (is_old and not rebuild.wants(key, position)):
-            continue
-        if (gone := deleted.get(found.topic)) is not None and position < gone.born:
-            continue
-        queue = queues.get(key)
-        if queue is None:
-            try:
-                queue = new_queue(*key)
-            except UsageError:
-                continue  # a topic that cannot be a directory: the record stays in the log and nowhere else
-            queue.born = position if key not in rebuild.rows else max(0, rebuild.rows[key].born)
-        entry = ENTRY.pack(position, found.size_bytes, tag_code(found.topic, found.properties, found.store_ms))
-        if key in waiting:
-            first, entries = waiting[key]
-            if found.queue_offset == first + len(entries) // ENTRY_BYTES and len(entries) < _ENTRIES_AT_ONCE * ENTRY_BYTES:
-                entries += entry
-                continue
-            publish(key)
-        if found.queue_offset < queue.written and queue.segments.last is not None:
-            if found.queue_offset < queue.first or queue.entry(found.queue_offset)[0] == position:
-                continue  # has its entry already
-            queue.cut(found.queue_offset, thorough=False)  # the queue was deleted in between and began anew: the later one counts
-        if found.queue_offset > (_OFFSET_MAX if queue.segments.last is None else queue.written + _GAP_MAX + skipped):
-            reason = f"queue offset {found.queue_offset} where queue {found.queue_id} of {found.topic} ends at {queue.written}"
-            facts.damaged.append(Damaged(position, found.size_bytes, reason))
-            continue
-        waiting[key] = (found.queue_offset, bytearray(entry))
-    for key in list(waiting):
-        publish(key)
-    return end
-
-
-def _records(
-    log: CommitLog, facts: Recovered, checkpoint: Checkpoint, rebuild: Rebuild, *, ours: bool
-) -> Iterator[tuple[int, RecordFacts | Damaged]]:
-    """Walk the log from where it is needed.
-
-    A loss may have left anything behind what was durable, pages of it included, so nothing there is looked for behind damage; all
-    else was written, and damage costs what it hit. Of another broker nobody knows what was durable.
-    """
-    if rebuild.rows or rebuild.everything:
-        yield from log.scan(log.first, facts.start, known_to=facts.start)
-    known_to = checkpoint.durable_offset if ours and facts.lost else sys.maxsize
-    yield from log.scan(facts.start, doubtful=not facts.clean, known_to=known_to, rising=facts.lost and not ours)
-
-
-def _something_behind(log: CommitLog, facts: Recovered) -> bool:
-    """Whether bytes that are not 0 stand behind the end."""
-    segments, end = log.segments, facts.end
-    return segments.last is not None and (segments.last > end or not segments.is_clear(end, 64 * 1024))
-
-
-def _settle_end(log: CommitLog, facts: Recovered, aside: Aside, *, ours: bool) -> None:
-    """Make sure that nothing behind the end can be read as a record later."""
-    segments, end = log.segments, facts.end
-    if segments.last is not None and end < segments.end:
-        for base in range(segments.last, max(end, segments.first - 1), -segments.file_bytes):
-            if segments.data_end(base):
-                segments.remove_after(base - 1, remove=lambda path: aside.file(path, f"the log ends at {end}"))
-            else:
-                segments.remove_after(base - 1)
-        stopped_cleanly = facts.clean and ours and facts.records == 0
-        cleared = not (facts.lost or _something_behind(log, facts))
-        if not stopped_cleanly and not cleared:
-            aside.rest(segments, end, f"the log ends at {end}")
-            if end == segments.base(end):
-                segments.remove_after(end - 1)
-                segments.extend(end)
-            facts.rolled = True
-    log.set_end(end)
-    if facts.rolled:
-        log.roll()
-        facts.end = log.end
-
-
-def _report(log: CommitLog, facts: Recovered) -> None:
-    """Say what is damaged, with names of files, bytes and offsets."""
-    segments = log.segments
-    for damaged in facts.damaged[:_LINES_MAX]:
-        at = damaged.physical_offset - segments.base(damaged.physical_offset)
-        log_lines.warning(
-            "%s, bytes %d to %d (physical offset %d): no message is here, the start goes on behind: %s",
-            segments.path(segments.base(damaged.physical_offset)), at, at + damaged.size_bytes, damaged.physical_offset,
-            damaged.reason,
-        )  # fmt: skip
-    if facts.damaged:
-        size = sum(damaged.size_bytes for damaged in facts.damaged)
-        log_lines.warning("the log is damaged in %d places, %d bytes, found from %d on", len(facts.damaged), size, facts.start)

@@ -1,4 +1,4 @@
-"""`Making`: a queue's directory, file, first space and reservation of offsets, made before its first message is stored.
+"""`QueueCreation`: a queue's directory, file, first space and reservation of offsets, made before its first message is stored.
 
 All of that waits for the file system or the device, so it is left as `Work`, many queues in one: one sync covers the reservations
 of a whole batch. Whoever has a message for such a queue asks `ready` and, when it is not, waits for `later`. Stores no message.
@@ -17,9 +17,9 @@ from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues
-from halfmoon.store.queues.reservations import Extension, Reserve
+from halfmoon.store.queues.reservations import Extension, Reservations
 
-Made = Callable[[Exception | None, int], None]
+OnCreated = Callable[[Exception | None, int], None]
 """Called with None or why there is no queue, and the time."""
 
 BATCH_MAX = 64
@@ -33,25 +33,25 @@ class _Job(NamedTuple):
     is_new: bool
     extension: Extension | None
     """None: its offsets need no reservation."""
-    waiting: list[Made]
+    waiting: list[OnCreated]
 
 
-class Making:
+class QueueCreation:
     """Queues that are wanted and those that are being made.
 
     ``health`` is told what cannot be written, ``remove`` removes what was made of queues that nobody wants now.
     """
 
     def __init__(
-        self, disk: Disk, log: CommitLog, queues: Queues, reserve: Reserve, inventory: Inventory, queue_file_bytes: int, *,
-        health: Health, remove: Callable[[list[ConsumeQueue]], None],
+        self, disk: Disk, log: CommitLog, queues: Queues, reservations: Reservations, inventory: Inventory,
+        queue_file_bytes: int, *, health: Health, remove: Callable[[list[ConsumeQueue]], None],
     ) -> None:  # fmt: skip
-        self._disk, self._log, self._queues, self._reserve, self._inventory = disk, log, queues, reserve, inventory
+        self._disk, self._log, self._queues, self._reservations, self._inventory = disk, log, queues, reservations, inventory
         self._queue_file_bytes, self._health, self._remove = queue_file_bytes, health, remove
-        self._wanted: dict[_Key, list[Made]] = {}
-        self._running: dict[_Key, list[Made]] = {}
+        self._wanted: dict[_Key, list[OnCreated]] = {}
+        self._running: dict[_Key, list[OnCreated]] = {}
         self._forgotten: set[_Key] = set()
-        self._to_tell: list[Made] = []
+        self._to_tell: list[OnCreated] = []
         """Those whose queue is not to be made any more: they look again."""
         self.asked = False
         """Whether `start` has something to do, once what runs has ended."""
@@ -64,7 +64,7 @@ class Making:
 
     def adopt(self, queue: ConsumeQueue) -> None:
         """Take in a queue that was there at the start."""
-        self._reserve.adopt(queue)
+        self._reservations.adopt(queue)
 
     def now(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Enter a new queue at once; its first append waits for the disk.
@@ -78,7 +78,7 @@ class Making:
         queue = self._queues[topic, queue_id] = self._new(topic, queue_id)
         return queue
 
-    def later(self, topic: str, queue_id: int, made: Made) -> None:
+    def later(self, topic: str, queue_id: int, made: OnCreated) -> None:
         """Have a queue made ready in the background; ``made`` is called in the order of the calls. Raises UsageError as `now`."""
         key = (topic, queue_id)
         running = self._running.get(key)
@@ -129,18 +129,18 @@ class Making:
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = ConsumeQueue(self._disk, topic, queue_id, self._queue_file_bytes)
-        queue.next_offset = self._reserve.floor(topic, queue_id)
+        queue.next_offset = self._reservations.floor(topic, queue_id)
         queue.born = self._log.end
         self.adopt(queue)
         return queue
 
-    def _job(self, key: _Key, waiting: list[Made]) -> _Job:
+    def _job(self, key: _Key, waiting: list[OnCreated]) -> _Job:
         queue = self._queues.get(key)
         is_new = queue is None
         if queue is None:
             queue = self._new(*key)
         reserved = queue.next_offset < queue.reserved
-        return _Job(queue, is_new, None if reserved else self._reserve.extend(queue, queue.next_offset + 1), waiting)
+        return _Job(queue, is_new, None if reserved else self._reservations.extend(queue, queue.next_offset + 1), waiting)
 
     def _run_of(self, jobs: list[_Job]) -> Callable[[], list[OSError | None]]:
         """Return what makes queues and waits for their reservations; its result says what went wrong with each."""
@@ -149,7 +149,7 @@ class Making:
         def run() -> list[OSError | None]:
             results = [_make(job, log_end, log_file_bytes) for job in jobs]
             if any(job.extension is not None for job in jobs):
-                self._reserve.sync()
+                self._reservations.sync()
             return results
 
         return run
@@ -170,7 +170,7 @@ class Making:
                     self._remove([job.queue])
             elif error is None:
                 if job.extension is not None:
-                    self._reserve.granted(job.extension)
+                    self._reservations.granted(job.extension)
                 self._queues[key] = job.queue
                 self._inventory.note([job.queue], self._log.end)
         for key, error in zip(jobs, result):
@@ -186,6 +186,6 @@ def _make(job: _Job, log_end: int, log_file_bytes: int) -> OSError | None:
     return None
 
 
-def _tell(waiting: list[Made], error: Exception | None, now: int) -> None:
+def _tell(waiting: list[OnCreated], error: Exception | None, now: int) -> None:
     for made in waiting:
         made(error, now)

@@ -42,14 +42,14 @@ class Rebuild(NamedTuple):
         return self.everything if row is None else physical_offset >= row.born
 
 
-class FoundQueues(NamedTuple):
+class QueuesOnDisk(NamedTuple):
     """Queues with all their files in a row, and those whose files cannot be used, with the reason."""
 
     queues: Queues
     broken: dict[Key, str]
 
 
-def find_queues(disk: Disk, file_bytes: int, *, noted: bool) -> FoundQueues:
+def find_queues(disk: Disk, file_bytes: int, *, noted: bool) -> QueuesOnDisk:
     """Return every queue that has a directory, its files found but not read. Names that cannot be queues are passed over.
 
     ``noted``: files of this size were made here before, so that another size is damage. Raises StoreError when it may be another
@@ -71,7 +71,7 @@ def find_queues(disk: Disk, file_bytes: int, *, noted: bool) -> FoundQueues:
                     broken[key] = str(error)
     if broken and not queues and not noted and not _some_file_of(disk, broken, file_bytes):
         raise StoreError(next(iter(broken.values())))
-    return FoundQueues(queues, broken)
+    return QueuesOnDisk(queues, broken)
 
 
 def _some_file_of(disk: Disk, keys: dict[Key, str], file_bytes: int) -> bool:
@@ -80,7 +80,7 @@ def _some_file_of(disk: Disk, keys: dict[Key, str], file_bytes: int) -> bool:
     return any(disk.file_size(path) == file_bytes for path in paths)
 
 
-def drop_deleted(disk: Disk, found: FoundQueues, inventory: Inventory) -> None:
+def drop_deleted(disk: Disk, found: QueuesOnDisk, inventory: Inventory) -> None:
     """Remove queues of deleted topics whose files a loss has brought back: their removal was not on the device. Raises OSError."""
     for key, queue in list(found.queues.items()):
         row = inventory.deleted.get(key[0])
@@ -92,7 +92,7 @@ def drop_deleted(disk: Disk, found: FoundQueues, inventory: Inventory) -> None:
             disk.sync_directory(queue.segments.directory)
 
 
-def missing(found: FoundQueues, inventory: Inventory, commit_log: CommitLog, *, lost_from: int | None) -> Rebuild:
+def missing(found: QueuesOnDisk, inventory: Inventory, commit_log: CommitLog, *, lost_from: int | None) -> Rebuild:
     """Return what is to be made anew, with a warning for each queue.
 
     ``lost_from``: a loss may have taken names of files that were made when the log was so long; what they held is behind it.
@@ -155,7 +155,7 @@ def warn_of_lost_start(inventory: Inventory, commit_log: CommitLog) -> None:
         )  # fmt: skip
 
 
-def clear(disk: Disk, found: FoundQueues, inventory: Inventory, rebuild: Rebuild) -> None:
+def clear(disk: Disk, found: QueuesOnDisk, inventory: Inventory, rebuild: Rebuild) -> None:
     """Note durably what is made anew, then remove what is left of it. Raises OSError."""
     inventory.begin([EVERYTHING] if rebuild.everything else rebuild.rows)
     for key in [*found.queues] if rebuild.everything else rebuild.rows:

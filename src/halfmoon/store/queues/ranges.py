@@ -16,7 +16,7 @@ from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.matching import PropertyTest, by_properties
 from halfmoon.store.queues.missing import Queues
-from halfmoon.store.queues.reading import NO_QUEUE, Doubt, Found, FoundStatus, Wanted, outside
+from halfmoon.store.queues.reading import NO_QUEUE, ReadResult, ReadStatus, ReportEntry, Wanted, outside
 from halfmoon.wire.bodies.weights import PARTS
 
 ENTRIES_MAX = 16_384
@@ -40,11 +40,11 @@ _FIELDS = {"names": ["place", "size", "tag"], "formats": [">i8", ">i4", ">i8"], 
 class RangeReader:
     """Reads stretches of any queue of a store."""
 
-    def __init__(self, log: CommitLog, queues: Queues, damaged: Doubt) -> None:
+    def __init__(self, log: CommitLog, queues: Queues, damaged: ReportEntry) -> None:
         """``damaged`` is told of an entry whose record is not whole."""
         self._log, self._queues, self._damaged = log, queues, damaged
 
-    def read(self, topic: str, queue_id: int, offset: int, end: int, max_bytes: int, wanted: Wanted = None) -> Found | None:
+    def read(self, topic: str, queue_id: int, offset: int, end: int, max_bytes: int, wanted: Wanted = None) -> ReadResult | None:
         """Return the records of a queue from an offset on, below ``end``, as many as ``max_bytes`` hold, but one at least.
 
         They have the offsets from ``offset`` to ``next_offset`` without a gap. An offset whose record is gone, or damaged, ends
@@ -67,7 +67,7 @@ class RangeReader:
             room = min(room, ENTRIES_MAX, 2 * max_bytes // likely + 1)  # enough where the others are about as long as the first
         return self._taken(queue, offset, min(room, FILTERED_MAX), max_bytes, wanted)
 
-    def _taken(self, queue: ConsumeQueue, offset: int, count: int, max_bytes: int, wanted: Wanted) -> Found:
+    def _taken(self, queue: ConsumeQueue, offset: int, count: int, max_bytes: int, wanted: Wanted) -> ReadResult:
         np = arrays.np
         low, high = queue.min_offset, queue.max_offset
         view = queue.entries(offset, count)
@@ -76,7 +76,7 @@ class RangeReader:
         there = (sizes > 0) & (sizes != FILLER_SIZE) & (places >= self._log.first) & (places + sizes <= self._log.end)
         if not there[0]:
             gone = int(np.argmax(there)) or len(there)
-            return Found(FoundStatus.MESSAGE_WAS_REMOVING, offset + gone, low, high, [], 0, 0)
+            return ReadResult(ReadStatus.MESSAGE_WAS_REMOVING, offset + gone, low, high, [], 0, 0)
         reached = len(there) if there.all() else int(np.argmin(there))
         chosen = np.arange(reached)
         if wanted is not None:
@@ -89,9 +89,9 @@ class RangeReader:
             self._damaged(queue, offset + int(chosen[whole]))
             reached, chosen, taken = int(chosen[whole]), chosen[:whole], whole
             if reached == 0:
-                return Found(FoundStatus.MESSAGE_WAS_REMOVING, offset + 1, low, high, [], 0, 0)
+                return ReadResult(ReadStatus.MESSAGE_WAS_REMOVING, offset + 1, low, high, [], 0, 0)
         pieces = self._pieces(places[chosen], sizes[chosen]) if taken else []
-        return Found(FoundStatus.FOUND, offset + reached, low, high, pieces, taken, int(sizes[chosen].sum()))
+        return ReadResult(ReadStatus.FOUND, offset + reached, low, high, pieces, taken, int(sizes[chosen].sum()))
 
     def _chosen(self, tags: Any, view: memoryview, count: int, wanted: frozenset[int] | PropertyTest) -> tuple[Any, int]:
         """Return which of the first entries a filter selects, all of whose records are there, and how many it has looked at."""

@@ -27,11 +27,11 @@ Wanted = frozenset[int] | PropertyTest | None
 """What a reader wants: hashes of tags, a test of properties, or (None) every message."""
 
 
-Doubt = Callable[[ConsumeQueue, int], None]
+ReportEntry = Callable[[ConsumeQueue, int], None]
 """Is told of a queue and the offset of an entry that readers step over."""
 
 
-class FoundStatus(Enum):
+class ReadStatus(Enum):
     """How a read ended."""
 
     FOUND = "FOUND"
@@ -45,10 +45,10 @@ class FoundStatus(Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
-class Found(NamedTuple):
+class ReadResult(NamedTuple):
     """What a read brought. ``pieces`` are stored records, neighbours of the log joined into one piece."""
 
-    status: FoundStatus
+    status: ReadStatus
     next_offset: int
     min_offset: int
     max_offset: int
@@ -72,7 +72,7 @@ class Reader:
         "damaged", "distrust", "log",
     )  # fmt: skip
 
-    def __init__(self, log: CommitLog, settings: StoreSettings, distrust: Doubt, damaged: Doubt) -> None:
+    def __init__(self, log: CommitLog, settings: StoreSettings, distrust: ReportEntry, damaged: ReportEntry) -> None:
         """``distrust`` is told of an entry that cannot be one, ``damaged`` of one whose record is not whole; both are left out."""
         self.log = log
         self.distrust, self.damaged = distrust, damaged
@@ -88,7 +88,7 @@ class Reader:
         """Look into each record again, from now on: it may have been damaged meanwhile."""
         self._looked.clear()
 
-    def read(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: Wanted, max_bytes: int) -> Found:
+    def read(self, queue: ConsumeQueue, offset: int, max_count: int, wanted: Wanted, max_bytes: int) -> ReadResult:
         """Return what a consumer that is at ``offset`` gets. ``wanted`` are hashes of tags or a test; None: every message.
 
         Looks at a bounded number of entries, with a filter in steps that grow.
@@ -227,26 +227,26 @@ class _Answer:
         self._area = log.segments.view(self._base, self._limit - self._base)
         return True
 
-    def found(self, next_offset: int, low: int, high: int) -> Found:
+    def found(self, next_offset: int, low: int, high: int) -> ReadResult:
         """Return the answer."""
         if self._count:
-            return Found(FoundStatus.FOUND, next_offset, low, high, self._pieces, self._count, self._size_bytes)
-        status = FoundStatus.MESSAGE_WAS_REMOVING if self._removed else FoundStatus.NO_MATCHED_MESSAGE
-        return Found(status, next_offset, low, high, [], 0, 0)
+            return ReadResult(ReadStatus.FOUND, next_offset, low, high, self._pieces, self._count, self._size_bytes)
+        status = ReadStatus.MESSAGE_WAS_REMOVING if self._removed else ReadStatus.NO_MATCHED_MESSAGE
+        return ReadResult(status, next_offset, low, high, [], 0, 0)
 
 
-def outside(offset: int, low: int, high: int) -> Found:
+def outside(offset: int, low: int, high: int) -> ReadResult:
     """Return the answer to an offset that is not in the queue."""
     if high == 0:
-        return Found(FoundStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [], 0, 0)
+        return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, low, high, [], 0, 0)
     if offset < low:
-        return Found(FoundStatus.OFFSET_TOO_SMALL, low, low, high, [], 0, 0)
+        return ReadResult(ReadStatus.OFFSET_TOO_SMALL, low, low, high, [], 0, 0)
     if offset == high:
-        return Found(FoundStatus.OFFSET_OVERFLOW_ONE, offset, low, high, [], 0, 0)
-    return Found(FoundStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [], 0, 0)
+        return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high, [], 0, 0)
+    return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, high, low, high, [], 0, 0)
 
 
-NO_QUEUE = Found(FoundStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
+NO_QUEUE = ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
 
 
 DAMAGED_MAX = 4096
@@ -256,7 +256,7 @@ DAMAGED_MAX = 4096
 class _Times:
     """When messages of one queue were stored, for one search. Steps over damaged records, and says it."""
 
-    def __init__(self, log: CommitLog, queue: ConsumeQueue, damaged: Doubt) -> None:
+    def __init__(self, log: CommitLog, queue: ConsumeQueue, damaged: ReportEntry) -> None:
         self._log, self._queue, self._damaged = log, queue, damaged
         self._left = DAMAGED_MAX
 
@@ -289,7 +289,7 @@ class _Times:
         return None
 
 
-def bound_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: Doubt, *, upper: bool) -> int:
+def bound_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: ReportEntry, *, upper: bool) -> int:
     """Return the queue offset of the first message stored at a time or later; ``upper``: of the last stored at it or earlier.
 
     Where there is none, the queue's end, or its first offset. Reads about log2(n) records, also where the clock stepped and times
@@ -313,7 +313,7 @@ def bound_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: Do
     return queue.max_offset if found is None else found[0]
 
 
-def offset_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: Doubt) -> int:
+def offset_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: ReportEntry) -> int:
     """Return the queue offset of the message stored nearest to a time.
 
     Between two messages the nearer one wins, and a tie goes to the earlier; several stored in that very millisecond give the

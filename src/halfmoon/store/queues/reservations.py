@@ -22,7 +22,7 @@ from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import Disk
 from halfmoon.store.health import Health
-from halfmoon.store.layout import RESERVE
+from halfmoon.store.layout import RESERVATIONS
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.transactions.slots import Slots
 
@@ -66,12 +66,12 @@ class Extension(NamedTuple):
         return self.queue.topic, self.queue.queue_id
 
 
-class Reserve:
+class Reservations:
     """The table: (topic, queue number) to reservation and floor."""
 
     def __init__(self, disk: Disk, health: Health | None = None) -> None:
         self._health = health or Health()
-        self._slots = Slots(disk, RESERVE, _packed(_HEADER))
+        self._slots = Slots(disk, RESERVATIONS, _packed(_HEADER))
         self._table: dict[tuple[str, int], _Row] = {}
         self.wanted: list[ConsumeQueue] = []
         """Queues that want more in the background."""

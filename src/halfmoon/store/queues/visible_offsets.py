@@ -1,4 +1,4 @@
-"""`Visible`: what consumers may see, and what waits to be seen. Writes queue entries, announces them, waits for nothing.
+"""`VisibleOffsets`: what consumers may see, and what waits to be seen. Writes queue entries, announces them, waits for nothing.
 
 In async flush an append is visible at once; in sync flush its entries wait here until the log is durable, and are then written a
 queue at a time. The space for entries is taken before their records are written, so that an answered message never lacks it.
@@ -35,7 +35,7 @@ class Arrival(NamedTuple):
         return None if self.entries is None else [code for _, _, code in ENTRY.iter_unpack(self.entries)]
 
 
-class Visible:
+class VisibleOffsets:
     """Entries written and waiting. ``end`` is the physical offset below which everything is visible, stored at ``end_ms``.
 
     ``changed`` are the queues written since the last sync of queues began.

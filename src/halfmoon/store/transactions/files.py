@@ -1,6 +1,6 @@
 """`TransactionFiles`: the files of the transaction index together: which are to be synced, which may go, how far they are.
 
-State table, redo log, check slots and milestone. Decides nothing about transactions and never asks the log.
+State table, redo log, check slots and watermark. Decides nothing about transactions and never asks the log.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from halfmoon.store.settings import StoreSettings
 from halfmoon.store.transactions.check_slots import CheckSlots
 from halfmoon.store.transactions.redo_log import RedoLog
 from halfmoon.store.transactions.state_table import BLOCK, StateTable
-from halfmoon.store.transactions.watermark import Milestone, MilestoneFile
+from halfmoon.store.transactions.watermark import Watermark, WatermarkFile
 
 
 class TransactionFiles:
-    """The files. ``none_below`` as in `Milestone`."""
+    """The files. ``none_below`` as in `Watermark`."""
 
     def __init__(self, disk: Disk, settings: StoreSettings) -> None:
         self.disk = disk
         self.table = StateTable(disk, settings.transaction_file_records)
         self.redo = RedoLog(disk, settings.transaction_file_records)
         self.slots = CheckSlots(disk)
-        self.milestone = MilestoneFile(disk)
+        self.watermark = WatermarkFile(disk)
         self.boot = disk.boot_id() or ""
         self.none_below = 0
         self._owed: tuple[list[File], list[str]] = ([], [])
@@ -41,15 +41,15 @@ class TransactionFiles:
         if index - self.marks[-1][0] >= BLOCK:
             self.marks.append((index, self.redo.end))
 
-    def snapshot(self, position: int, end: int) -> Milestone:
-        """Return the milestone that counts once what is written now is synced; everything below ``position`` was entered."""
+    def snapshot(self, position: int, end: int) -> Watermark:
+        """Return the watermark that counts once what is written now is synced; everything below ``position`` was entered."""
         settled, marks = self.table.lowest_pending(), self.marks
         while len(marks) > 1 and marks[1][0] <= settled:
             marks.popleft()
         if self.table.pending_count == 0:
             self.marks = marks = deque([(settled, self.redo.end)])
         redo_from, none_below = marks[0][1], self.none_below
-        return Milestone(position, self.table.end, self.redo.end, settled, redo_from, none_below, end, boot=self.boot)
+        return Watermark(position, self.table.end, self.redo.end, settled, redo_from, none_below, end, boot=self.boot)
 
     # ------------------------------------------------------------ sync
 
@@ -93,11 +93,11 @@ class TransactionFiles:
         """Wait until everything written so far is on the device."""
         self.take_sync()()
 
-    def write_milestone(self, milestone: Milestone) -> None:
-        """Write a milestone and wait until it is on the device; one that is there already costs nothing."""
-        if milestone != self.milestone.durable:
-            self.milestone.write(milestone)
-            self.milestone.sync()
+    def write_watermark(self, watermark: Watermark) -> None:
+        """Write a watermark and wait until it is on the device; one that is there already costs nothing."""
+        if watermark != self.watermark.durable:
+            self.watermark.write(watermark)
+            self.watermark.sync()
 
     # ------------------------------------------------------------ files that go
 
@@ -110,7 +110,7 @@ class TransactionFiles:
         paths = self.table.drop_before(physical_offset if lowest is None else min(physical_offset, lowest.physical_offset))
         if paths:
             paths += self.slots.drop_before(self.table.first)
-        paths += self.redo.drop_before(self.milestone.durable.redo_from)
+        paths += self.redo.drop_before(self.watermark.durable.redo_from)
         if not paths:
             return None
 
@@ -135,8 +135,8 @@ class TransactionFiles:
         self.none_below = 0
 
     def close(self) -> None:
-        """Let go of the milestone; table and redo log need nothing."""
-        self.milestone.close()
+        """Let go of the watermark; table and redo log need nothing."""
+        self.watermark.close()
 
 
 def _forget_result(result: Exception | None, now: int) -> None:

@@ -1,8 +1,8 @@
 """`TransactionIndex`: which half messages are pending, who sent them and when, what became of the others, who was asked.
 
 Half records, op records and visible records in the log are the truth. This index over them is derived: a state table, a redo log,
-slots for checks, and a milestone that says how far they were brought. It follows the log a turn at a time, is believed up to the
-milestone at a start, and is brought up to the log from there; what cannot be believed is made anew. Reads no body, sends nothing.
+slots for checks, and a watermark that says how far they were brought. It follows the log a turn at a time, is believed up to the
+watermark at a start, and is brought up to the log from there; what cannot be believed is made anew. Reads no body, sends nothing.
 
 Follows TransactionStateService (RocketMQ 3.1.4) in what the files hold.
 Differs: an index is the half queue offset and never changes, also when the table is made anew.
@@ -25,9 +25,9 @@ from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
 from halfmoon.store.transactions.check_slots import Check, Checks
 from halfmoon.store.transactions.files import TransactionFiles
-from halfmoon.store.transactions.recovery import reopen
+from halfmoon.store.transactions.recovery import recover_index
 from halfmoon.store.transactions.state_table import BLOCK, Half, State
-from halfmoon.store.transactions.watermark import Milestone
+from halfmoon.store.transactions.watermark import Watermark
 
 __all__ = ["Check", "Checks", "Half", "State", "TransactionIndex"]
 
@@ -48,12 +48,12 @@ class TransactionIndex:
         self._table, self._redo, self._slots = files.table, files.redo, files.slots
         self._interval_ms = settings.flush_transactions_interval_ms
         self._held: int | None = None
-        self._reached: tuple[Milestone, int] | None = None
-        """A milestone whose files are synced, and the end of the log that must be durable before it counts."""
+        self._reached: tuple[Watermark, int] | None = None
+        """A watermark whose files are synced, and the end of the log that must be durable before it counts."""
         self._work: list[Work[Any]] = []
         self._syncing = self._closed = False
         self._frozen = False
-        """A sync failed: the milestone stays where it is, and the next start reads the log from there."""
+        """A sync failed: the watermark stays where it is, and the next start reads the log from there."""
         self._due = self._tried_position = 0
         self.room = 0
         """So many half messages and decisions can be entered before `make_room` must be asked for more."""
@@ -78,15 +78,15 @@ class TransactionIndex:
         """
         index = cls(disk, store, settings)
         try:
-            found = reopen(index._files, store, settled_below)
+            found = recover_index(index._files, store, settled_below)
         except BaseException:
             index._files.close()
             raise
         index.unfinished, index.ignored, index.rebuilt = sorted(found.unfinished), found.ignored, found.rebuilt
         index._held = min(found.unfinished.values(), default=None)
-        index._tried_position = index._files.milestone.last.position
+        index._tried_position = index._files.watermark.last.position
         index._due = now + index._interval_ms
-        store._upkeep.undecided_from = index._undecided_from
+        store.maintenance.undecided_from = index._undecided_from
         return index
 
     # ------------------------------------------------------------ facts
@@ -134,12 +134,12 @@ class TransactionIndex:
     @property
     def in_the_way_below(self) -> int:
         """Physical offset below which log files would go, were nothing in them pending: the disk needs their room. 0: none is."""
-        wanted = self._store._upkeep.wanted_below
+        wanted = self._store.maintenance.wanted_below
         return wanted if wanted and wanted > self._undecided_from() else 0
 
     def making_room(self) -> AbstractContextManager[None]:
         """While it is entered, a disk too full for others takes what is stored so that log files may go."""
-        return self._store._upkeep.making_room()
+        return self._store.maintenance.making_room()
 
     # ------------------------------------------------------------ what happens
 
@@ -199,7 +199,7 @@ class TransactionIndex:
         self.room -= len(indexes)
 
     def hold(self, physical_offset: int | None) -> None:
-        """Keep the milestone at or before a record of the log, so that the next start reads it again; None: let it go.
+        """Keep the watermark at or before a record of the log, so that the next start reads it again; None: let it go.
 
         For a visible record whose op record could not be written yet.
         """
@@ -269,10 +269,10 @@ class TransactionIndex:
         self._due += by_ms
 
     def tick(self, now: int) -> None:
-        """Do what time asks for: a sync, a milestone, files that go."""
+        """Do what time asks for: a sync, a watermark, files that go."""
         if self._closed or self._frozen or self.failure is not None:
             return
-        self._settle_milestone()
+        self._write_reached_watermark()
         if now >= self._due:
             self._due = now + self._interval_ms
             removal = self._files.drop_before(self._store.min_offset)
@@ -289,11 +289,11 @@ class TransactionIndex:
         """Begin to stop: the last sync comes out of `work`."""
         if self._closed or self._frozen or self.failure is not None:
             return
-        self._settle_milestone()
+        self._write_reached_watermark()
         self._start_sync()
 
     def close(self, now: int) -> None:
-        """Write the last milestone, when the log is durable, and let go of the files. Waits for the disk.
+        """Write the last watermark, when the log is durable, and let go of the files. Waits for the disk.
 
         To be called once the works of `Store.stop` are done.
         """
@@ -309,11 +309,11 @@ class TransactionIndex:
             self._files.close()
 
     def _finish(self) -> None:
-        milestone, durable_from = self._snapshot()
+        watermark, durable_from = self._snapshot()
         self._files.sync()
         if self._store.failure is None and self._store.durable_offset >= durable_from:
-            self._files.milestone.write(milestone._replace(clean=True))
-        self._files.milestone.sync()
+            self._files.watermark.write(watermark._replace(clean=True))
+        self._files.watermark.sync()
 
     @property
     def _position(self) -> int:
@@ -321,21 +321,21 @@ class TransactionIndex:
         end = self._store.end_offset
         return end if self._held is None else max(self._tried_position, min(end, self._held))
 
-    def _snapshot(self) -> tuple[Milestone, int]:
-        """Return the milestone that counts once what is written now is synced, and the log is durable up to the offset with it."""
+    def _snapshot(self) -> tuple[Watermark, int]:
+        """Return the watermark that counts once what is written now is synced, and the log is durable up to the offset with it."""
         self._tried_position = self._position
         end = self._store.end_offset
         return self._files.snapshot(self._tried_position, end), end
 
     def _start_sync(self) -> None:
-        """Leave the sync of what is written as work; the milestone follows it."""
+        """Leave the sync of what is written as work; the watermark follows it."""
         if self._syncing or self._reached is not None:
             return
-        files, milestone = self._files, self._files.milestone
+        files, watermark = self._files, self._files.watermark
         dirty, snapshot = files.dirty, self._snapshot()
-        if not dirty and milestone.durable == milestone.last:
+        if not dirty and watermark.durable == watermark.last:
             self._reached = snapshot
-            self._settle_milestone()
+            self._write_reached_watermark()
             return
         try:
             sync = files.take_sync()
@@ -346,7 +346,7 @@ class TransactionIndex:
 
         def run() -> None:
             sync()
-            milestone.sync()
+            watermark.sync()
 
         def done(result: Exception | None, now: int) -> None:
             self._syncing = False
@@ -356,23 +356,23 @@ class TransactionIndex:
                 self._freeze(result)
             else:
                 self._reached = snapshot
-                self._settle_milestone()
+                self._write_reached_watermark()
 
         self._work.append(Work(run, done, False, "sync transactions"))
 
-    def _settle_milestone(self) -> None:
-        """Write the milestone whose files are synced, once the log is; none once the store failed: the log may have records that
+    def _write_reached_watermark(self) -> None:
+        """Write the watermark whose files are synced, once the log is; none once the store failed: the log may have records that
         were refused, which only a start enters.
         """
         if self._store.failure is None and self._reached is not None and self._store.durable_offset >= self._reached[1]:
-            milestone, self._reached = self._reached[0], None
-            if milestone != self._files.milestone.last and not self._closed:
+            watermark, self._reached = self._reached[0], None
+            if watermark != self._files.watermark.last and not self._closed:
                 try:
-                    self._files.milestone.write(milestone)
+                    self._files.watermark.write(watermark)
                 except OSError as exc:
                     self._freeze(exc)
 
     def _freeze(self, exc: Exception) -> None:
-        """A sync failed: nobody knows what is on the device, so the milestone stays where it is."""
+        """A sync failed: nobody knows what is on the device, so the watermark stays where it is."""
         self._frozen = True
-        log.warning("the transaction index cannot be saved, the next start reads the log from the last milestone: %s", exc)
+        log.warning("the transaction index cannot be saved, the next start reads the log from the last watermark: %s", exc)

@@ -1,9 +1,9 @@
 """From transaction files in any state to an index that agrees with the log. Runs once, when an index is opened; waits for the disk.
 
-* Nothing can be lost (the process was stopped, or killed, and the machine went on): the files are believed up to the milestone,
+* Nothing can be lost (the process was stopped, or killed, and the machine went on): the files are believed up to the watermark,
   states included, and the log is entered again from there.
-* Writes may be lost (the machine stopped): entries up to the milestone are believed, but states may be ahead of it and stand on
-  records that are gone. They are made anew from the redo log up to the milestone; then the log is entered again from there.
+* Writes may be lost (the machine stopped): entries up to the watermark are believed, but states may be ahead of it and stand on
+  records that are gone. They are made anew from the redo log up to the watermark; then the log is entered again from there.
 * Files are missing, have other sizes or contradict each other or the log: all is made anew from the whole log.
 
 Follows TransactionStateService.recoverStateTable (RocketMQ 3.1.4) for the second.
@@ -20,15 +20,15 @@ from halfmoon.errors import StoreError
 from halfmoon.store.layout import FILLER_SIZE, HALF_TOPIC, STATE_BYTES, STATE_TABLE, UNIT_BYTES
 from halfmoon.store.store import Store
 from halfmoon.store.transactions.files import TransactionFiles
-from halfmoon.store.transactions.redispatch import Redispatch, restate
+from halfmoon.store.transactions.redispatch import Redispatch, restore_states
 from halfmoon.store.transactions.state_table import BLOCK, State
-from halfmoon.store.transactions.walk import Entered, first_half, steps
-from halfmoon.store.transactions.watermark import Milestone
+from halfmoon.store.transactions.walk import EntryLookup, first_half, steps
+from halfmoon.store.transactions.watermark import Watermark
 
 log = logging.getLogger("halfmoon.store.transactions")
 
 
-class Reopened(NamedTuple):
+class RecoveredIndex(NamedTuple):
     """What a start found."""
 
     unfinished: dict[int, int]
@@ -39,23 +39,23 @@ class Reopened(NamedTuple):
     """Why everything was made anew; None: it was not."""
 
 
-def reopen(files: TransactionFiles, store: Store, settled_below: int) -> Reopened:
+def recover_index(files: TransactionFiles, store: Store, settled_below: int) -> RecoveredIndex:
     """Bring the files and the log into agreement. ``settled_below``: see `TransactionIndex.open`. Raises OSError."""
-    was = files.milestone.read()
+    was = files.watermark.read()
     if was is None or was.foreign:
-        found = _make_anew(files, store, "there is no milestone", settled_below, foreign=True)
+        found = _rebuild(files, store, "there is no watermark", settled_below, foreign=True)
     else:
         try:
             if was.clean and store.end_offset > was.end:  # another broker ran meanwhile, and copied what it asked about
                 was = was._replace(none_below=max(was.none_below, settled_below))
-            found = _go_on(files, store, was)
+            found = _resume(files, store, was)
         except StoreError as error:
-            found = _make_anew(files, store, str(error), was.none_below, foreign=False)
+            found = _rebuild(files, store, str(error), was.none_below, foreign=False)
     if found.rebuilt is not None:
         held = min(found.unfinished.values(), default=store.end_offset)
         files.sync()
         if store.durable_offset >= store.end_offset:
-            files.write_milestone(files.snapshot(held, store.end_offset))
+            files.write_watermark(files.snapshot(held, store.end_offset))
         if files.table.end or was is not None:
             log.warning(
                 "the transaction index was made anew from the log: %s; %d half messages, %d of them pending",
@@ -64,36 +64,36 @@ def reopen(files: TransactionFiles, store: Store, settled_below: int) -> Reopene
     return found
 
 
-def _go_on(files: TransactionFiles, store: Store, was: Milestone) -> Reopened:
-    """Believe the files up to the milestone, and enter what follows. Raises StoreError when they cannot be believed."""
+def _resume(files: TransactionFiles, store: Store, was: Watermark) -> RecoveredIndex:
+    """Believe the files up to the watermark, and enter what follows. Raises StoreError when they cannot be believed."""
     lost = not was.clean and (not files.boot or was.boot != files.boot)
     here = was._replace(clean=False, boot=files.boot)
     _load(files, store, was, lost=lost)
     if not lost:
-        files.write_milestone(here)  # before anything is written: from here on states may be ahead of the milestone
+        files.write_watermark(here)  # before anything is written: from here on states may be ahead of the watermark
         return _enter(files, store, was.position, again=True)
-    restate(files.table, files.redo, was)
+    restore_states(files.table, files.redo, was)
     files.table.recount(was.settled)
     found = _enter(files, store, was.position, again=False)
-    files.write_milestone(here)  # not before: a start that is stopped in between must find the loss again
+    files.write_watermark(here)  # not before: a start that is stopped in between must find the loss again
     return found
 
 
-def _load(files: TransactionFiles, store: Store, was: Milestone, *, lost: bool) -> None:
-    """Find the files, cut them where the milestone says, and see whether they can be what it tells of."""
+def _load(files: TransactionFiles, store: Store, was: Watermark, *, lost: bool) -> None:
+    """Find the files, cut them where the watermark says, and see whether they can be what it tells of."""
     table, redo = files.table, files.redo
     for segments, end, size in ((table.segments, was.records, STATE_BYTES), (redo.segments, was.units, UNIT_BYTES)):
         segments.load(repair=not was.clean)
         if end and (segments.last is None or not segments.first < end * size <= segments.end):
-            raise StoreError(f"{segments.directory} does not hold the {end} entries that the milestone tells of")
+            raise StoreError(f"{segments.directory} does not hold the {end} entries that the watermark tells of")
         segments.directory_dirty = True
     if was.position > store.end_offset:
-        raise StoreError(f"the milestone is at {was.position}, the log ends at {store.end_offset}")
+        raise StoreError(f"the watermark is at {was.position}, the log ends at {store.end_offset}")
     table.cut(was.records, thorough=lost)
     redo.cut(was.units, thorough=lost)
     if was.records:
         last = table.half(was.records - 1)
-        if last is None or last.size <= 0 or not Entered(store._queues)(HALF_TOPIC, 0, last.index, last.physical_offset):
+        if last is None or last.size <= 0 or not EntryLookup(store._queues)(HALF_TOPIC, 0, last.index, last.physical_offset):
             raise StoreError(f"{STATE_TABLE}: record {was.records - 1} is not that of a half message")
         lowest = first_half(store)
         if lowest is not None and lowest < min(table.first, was.records):
@@ -142,17 +142,17 @@ def _first_without_state(files: TransactionFiles, store: Store, start: int) -> i
     return None
 
 
-def _enter(files: TransactionFiles, store: Store, position: int, *, again: bool) -> Reopened:
+def _enter(files: TransactionFiles, store: Store, position: int, *, again: bool) -> RecoveredIndex:
     """Enter what the log has from a position on."""
     redispatch = Redispatch(files.table, files.redo, store, again=again)
     redispatch.take(steps(store, position))
     files.table.settle_below(files.none_below)
-    return Reopened(redispatch.unfinished, redispatch.ignored, None)
+    return RecoveredIndex(redispatch.unfinished, redispatch.ignored, None)
 
 
-def _make_anew(files: TransactionFiles, store: Store, reason: str, none_below: int, *, foreign: bool) -> Reopened:
+def _rebuild(files: TransactionFiles, store: Store, reason: str, none_below: int, *, foreign: bool) -> RecoveredIndex:
     """Make the files anew from the whole log. ``foreign``: the directory never had the index."""
-    files.write_milestone(Milestone(none_below=none_below, foreign=foreign, boot=files.boot))
+    files.write_watermark(Watermark(none_below=none_below, foreign=foreign, boot=files.boot))
     files.clear()
     files.slots.load()
     files.none_below = none_below

@@ -1,7 +1,8 @@
-"""Brings the transaction index up to the log: takes the steps that `walk` finds, in order, and enters them again.
+"""Brings the transaction index up to the log: takes the records that `walk` finds, in order, and enters them again.
 
-Whatever the files hold already is written once more, so a step may be taken twice. The first decision about a half message counts.
-`restate` makes the states of the table anew from the redo log, after a loss that may have kept states and lost what they stand on.
+What the files hold already is written once more, so a record may be taken twice. The first decision about a half message counts.
+`restore_states` derives the states of the table from the redo log again, after a loss that may have kept states without the records
+behind them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from halfmoon.store.layout import REDO_LOG
 from halfmoon.store.store import Store
 from halfmoon.store.transactions.redo_log import PREPARED_TAG, RedoLog, decided_tag, half_of
 from halfmoon.store.transactions.state_table import Half, State, StateTable
-from halfmoon.store.transactions.walk import Entered, Kind, Step, group_hash_of, indexes_of
-from halfmoon.store.transactions.watermark import Milestone
+from halfmoon.store.transactions.walk import EntryLookup, RecordKind, TransactionRecord, group_hash_of, indexes_of
+from halfmoon.store.transactions.watermark import Watermark
 
 _HALVES_AT_ONCE, _UNITS_AT_ONCE = 1024, 4096
 
@@ -28,7 +29,7 @@ class Redispatch:
     """
 
     def __init__(self, table: StateTable, redo: RedoLog, store: Store, *, again: bool) -> None:
-        self._table, self._redo, self._store, self._entered = table, redo, store, Entered(store._queues)
+        self._table, self._redo, self._store, self._has_entry = table, redo, store, EntryLookup(store._queues)
         self._again: set[int] | None = set() if again else None
         self._halves: list[tuple[int, int, int, int]] = []
         self._halves_at = 0
@@ -37,27 +38,27 @@ class Redispatch:
         self.ignored = 0
         """Steps and parts of op records about half messages that are not there, or that were decided otherwise before."""
 
-    def take(self, steps: Iterable[Step]) -> None:
+    def take(self, steps: Iterable[TransactionRecord]) -> None:
         """Enter every step. Raises OSError when the disk is full."""
         for step in steps:
             if not self._counts(step):
                 self.ignored += 1
-            elif step.kind is Kind.HALF:
+            elif step.kind is RecordKind.HALF:
                 self._half(step)
-            elif step.kind is Kind.COMMIT:
+            elif step.kind is RecordKind.COMMIT:
                 self._commit(step)
             else:
                 self._op(step)
         self._put_halves()
         self._put_units()
 
-    def _counts(self, step: Step) -> bool:
+    def _counts(self, step: TransactionRecord) -> bool:
         """Whether the store took the record for a whole one: its queue has an entry that points at it."""
-        if self._entered(step.topic, step.queue_id, step.queue_offset, step.physical_offset):
-            return step.kind is Kind.COMMIT or step.queue_id == 0
-        return step.kind is Kind.COMMIT and not step.torn  # the topic may have been deleted since
+        if self._has_entry(step.topic, step.queue_id, step.queue_offset, step.physical_offset):
+            return step.kind is RecordKind.COMMIT or step.queue_id == 0
+        return step.kind is RecordKind.COMMIT and not step.torn  # the topic may have been deleted since
 
-    def _half(self, step: Step) -> None:
+    def _half(self, step: TransactionRecord) -> None:
         index = step.queue_offset
         if index != self._halves_at + len(self._halves) or len(self._halves) >= _HALVES_AT_ONCE:
             self._put_halves()
@@ -69,7 +70,7 @@ class Redispatch:
         self._halves.append((step.physical_offset, step.size, step.store_s & 0xFFFFFFFF, group_hash_of(step.properties)))
         self._unit(step.physical_offset, step.size, PREPARED_TAG)
 
-    def _commit(self, step: Step) -> None:
+    def _commit(self, step: TransactionRecord) -> None:
         half = self._half_at(step.half_offset)
         if half is None:
             self.ignored += 1
@@ -77,7 +78,7 @@ class Redispatch:
         if self._decide(half, State.COMMITTED, step) is State.COMMITTED:
             self.unfinished[half.index] = step.physical_offset
 
-    def _op(self, step: Step) -> None:
+    def _op(self, step: TransactionRecord) -> None:
         indexes, absurd = indexes_of(step.body)
         self.ignored += absurd
         for index in indexes:
@@ -90,7 +91,7 @@ class Redispatch:
             else:
                 self._decide(half, State.ROLLED_BACK, step)
 
-    def _decide(self, half: Half, wanted: State, step: Step) -> State:
+    def _decide(self, half: Half, wanted: State, step: TransactionRecord) -> State:
         """Give a half message the state that a step asks for unless it has one; return the one it has then."""
         again = self._again
         same = again is not None and half.state is wanted and half.index not in again
@@ -137,19 +138,19 @@ _AS_IT_WAS = bytes.maketrans(bytes([State.COMMITTED, State.ROLLED_BACK]), bytes(
 """A decision that the redo log does not know is taken back: what it stood on may be lost."""
 
 
-def restate(table: StateTable, redo: RedoLog, milestone: Milestone) -> None:
+def restore_states(table: StateTable, redo: RedoLog, watermark: Watermark) -> None:
     """Make the states of the table anew from the units that were synced; indexes below ``settled`` are as they were synced.
 
     Takes 9 bytes of memory for each half message from the first pending one on. Raises StoreError when a unit contradicts them.
     """
-    settled = max(milestone.settled, table.first)
+    settled = max(watermark.settled, table.first)
     if settled >= table.end:
         return
-    if redo.first > milestone.redo_from:
-        raise StoreError(f"{REDO_LOG}: units from {milestone.redo_from} on are missing")
+    if redo.first > watermark.redo_from:
+        raise StoreError(f"{REDO_LOG}: units from {watermark.redo_from} on are missing")
     offsets = table.offsets(settled)
     decided = bytearray(len(offsets))
-    for _, size, tag in redo.units(milestone.redo_from, redo.end):
+    for _, size, tag in redo.units(watermark.redo_from, redo.end):
         if tag == PREPARED_TAG:
             continue
         half_offset = half_of(tag)

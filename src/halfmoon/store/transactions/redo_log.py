@@ -25,7 +25,7 @@ from halfmoon.store.transactions.preallocation import take_room
 PREPARED_TAG = -1
 _AT_ONCE = 64 * 1024
 _WAITING_BYTES = 16 * 1024
-"""Bytes of units that wait in memory at most: nobody reads those that no milestone counts, and a milestone has them written."""
+"""Bytes of units that wait in memory at most: nobody reads those that no watermark counts, and a watermark has them written."""
 
 
 def decided_tag(half_offset: int, *, committed: bool) -> int:

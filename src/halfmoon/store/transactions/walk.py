@@ -33,7 +33,7 @@ _OP_TAG = b"d"
 _DIGITS_MAX = 19
 
 
-class Kind(Enum):
+class RecordKind(Enum):
     """What a record is to a transaction."""
 
     HALF = 0
@@ -41,10 +41,10 @@ class Kind(Enum):
     COMMIT = 2
 
 
-class Step(NamedTuple):
+class TransactionRecord(NamedTuple):
     """One record that changes a state."""
 
-    kind: Kind
+    kind: RecordKind
     physical_offset: int
     size: int
     topic: str
@@ -62,7 +62,7 @@ class Step(NamedTuple):
     """COMMIT: the record shows that its write was cut short."""
 
 
-def steps(store: Store, start: int) -> Iterator[Step]:
+def steps(store: Store, start: int) -> Iterator[TransactionRecord]:
     """Yield the steps of an open store from a record's physical offset on; none lies before the first half message."""
     queue, first = store._queues.get((HALF_TOPIC, 0)), first_half(store)
     if queue is not None and first is not None:
@@ -76,7 +76,7 @@ def first_half(store: Store) -> int | None:
     return None if first is None else first[0]
 
 
-class Entered:
+class EntryLookup:
     """Asks queues, while nobody writes, whether they have an entry for a record: the store took it for a whole one then."""
 
     def __init__(self, queues: Queues) -> None:
@@ -105,7 +105,7 @@ class Entered:
 _NO_ENTRIES = (0, 0, memoryview(b""))
 
 
-def walk(log: CommitLog, start: int, end: int) -> Iterator[Step]:
+def walk(log: CommitLog, start: int, end: int) -> Iterator[TransactionRecord]:
     """Yield the steps between a record's physical offset and another, in order.
 
     A damaged record is left out; behind one whose size is damaged too the walk goes on with the next record that proves itself.
@@ -122,7 +122,7 @@ def walk(log: CommitLog, start: int, end: int) -> Iterator[Step]:
         position = base + log.file_bytes
 
 
-def _walk_file(log: CommitLog, view: memoryview, base: int, at: int, stop: int) -> Iterator[Step]:
+def _walk_file(log: CommitLog, view: memoryview, base: int, at: int, stop: int) -> Iterator[TransactionRecord]:
     unpack, before = _HEAD.unpack_from, at
     while at < stop:
         if stop - at >= 91:
@@ -162,39 +162,43 @@ def _is_whole(view: memoryview, at: int, base: int) -> bool:
         return False
 
 
-def _ordinary(view: memoryview, at: int, base: int, size: int, body_bytes: int, topic_bytes: int) -> Step | None:
+def _ordinary(view: memoryview, at: int, base: int, size: int, body_bytes: int, topic_bytes: int) -> TransactionRecord | None:
     """Return the step of a record with two IPv4 hosts and no transaction bits."""
     topic_at = at + 89 + body_bytes
     topic = view[topic_at : topic_at + topic_bytes]
     queue_id, queue_offset, store_ms, _, _ = _FIELDS.unpack_from(view, at)
     if topic == _HALF:
         properties = bytes(view[topic_at + topic_bytes + 2 : at + size])
-        return Step(Kind.HALF, base + at, size, HALF_TOPIC, queue_id, queue_offset, store_ms // 1000, 0, b"", properties, False)
+        return TransactionRecord(
+            RecordKind.HALF, base + at, size, HALF_TOPIC, queue_id, queue_offset, store_ms // 1000, 0, b"", properties, False
+        )
     if topic == _OP:
         if property_of(bytes(view[topic_at + topic_bytes + 2 : at + size]), b"TAGS") != _OP_TAG:
             return None
         body = bytes(view[at + 88 : at + 88 + body_bytes])
-        return Step(Kind.OP, base + at, size, OP_TOPIC, queue_id, queue_offset, store_ms // 1000, 0, body, b"", False)
+        return TransactionRecord(
+            RecordKind.OP, base + at, size, OP_TOPIC, queue_id, queue_offset, store_ms // 1000, 0, body, b"", False
+        )
     return None
 
 
-def step_of(position: int, facts: RecordFacts, record: memoryview) -> Step | None:
+def step_of(position: int, facts: RecordFacts, record: memoryview) -> TransactionRecord | None:
     """Return what a checked record is to a transaction; None: nothing."""
     half_offset, body, kind = 0, b"", None
     if facts.topic == HALF_TOPIC and not facts.transaction:
-        kind = Kind.HALF
+        kind = RecordKind.HALF
     elif facts.topic == OP_TOPIC and not facts.transaction:
-        kind = Kind.OP if property_of(facts.properties, b"TAGS") == _OP_TAG else None
+        kind = RecordKind.OP if property_of(facts.properties, b"TAGS") == _OP_TAG else None
         body = bytes(record[facts.body_at : facts.body_at + facts.body_bytes])
     elif facts.transaction == COMMIT:
-        kind = Kind.COMMIT
+        kind = RecordKind.COMMIT
         at = facts.body_at - _PREPARED_OFFSET_BACK
         half_offset = int.from_bytes(record[at : at + 8], "big", signed=True)
     if kind is None:
         return None
-    return Step(
+    return TransactionRecord(
         kind, position, facts.size_bytes, facts.topic, facts.queue_id, facts.queue_offset, facts.store_ms // 1000, half_offset,
-        body, facts.properties, kind is Kind.COMMIT and is_torn(facts),
+        body, facts.properties, kind is RecordKind.COMMIT and is_torn(facts),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The milestone: how far the files of the transaction index were brought, and are synced. The newest whole slot of two counts.
+"""The watermark: how far the files of the transaction index were brought, and are synced. The newest whole slot of two counts.
 
 Layout of a slot, at byte 0 and 2048 of a file of 4096 (big endian)::
 
@@ -25,7 +25,7 @@ _SLOTS = (0, 2048)
 _FILE_BYTES = 4096
 
 
-class Milestone(NamedTuple):
+class Watermark(NamedTuple):
     """What is in the files and on the device."""
 
     position: int = 0
@@ -50,7 +50,7 @@ class Milestone(NamedTuple):
     """Which boot of the machine writes the files."""
 
 
-class MilestoneFile:
+class WatermarkFile:
     """The file. ``durable`` is what the device has of it."""
 
     def __init__(self, disk: Disk) -> None:
@@ -58,11 +58,11 @@ class MilestoneFile:
         self._sequence = 0
         self._file: File | None = None
         self._new_name = True
-        self.last = Milestone()
-        self.durable = Milestone()
+        self.last = Watermark()
+        self.durable = Watermark()
 
-    def read(self) -> Milestone | None:
-        """Return the newest milestone; None: there is none. Nothing is changed."""
+    def read(self) -> Watermark | None:
+        """Return the newest watermark; None: there is none. Nothing is changed."""
         data = self._disk.read(TRANSACTION_CHECKPOINT)
         if data is None or len(data) < _FILE_BYTES:
             return None
@@ -75,31 +75,31 @@ class MilestoneFile:
             if sequence > self._sequence:
                 self._sequence = sequence
                 text = boot.rstrip(b"\0").decode("utf-8", "replace")
-                found = Milestone._make((*numbers, bool(flags & _CLEAN), bool(flags & _FOREIGN), text))
+                found = Watermark._make((*numbers, bool(flags & _CLEAN), bool(flags & _FOREIGN), text))
         return found
 
-    def write(self, milestone: Milestone) -> None:
-        """Put a milestone into the next slot; `sync` makes it durable."""
+    def write(self, watermark: Watermark) -> None:
+        """Put a watermark into the next slot; `sync` makes it durable."""
         if self._file is None:
             path = TRANSACTION_CHECKPOINT
             usable = self._disk.exists(path) and self._disk.file_size(path) == _FILE_BYTES
             self._file = self._disk.open(path) if usable else self._disk.create(path, _FILE_BYTES)
         self._sequence += 1
-        *numbers, clean, foreign, boot = milestone
+        *numbers, clean, foreign, boot = watermark
         flags = _CLEAN * clean | _FOREIGN * foreign
         packed = _SLOT.pack(_MAGIC, _VERSION, flags, self._sequence, *numbers, boot.encode()[:64])
         self._file.write(_SLOTS[self._sequence % 2], packed + _CRC.pack(crc32(packed)))
-        self.last = milestone
+        self.last = watermark
 
     def sync(self) -> None:
-        """Wait until the last written milestone is on the device. May be called from another thread."""
+        """Wait until the last written watermark is on the device. May be called from another thread."""
         if self._file is not None:
-            milestone = self.last
+            watermark = self.last
             self._file.sync()
             if self._new_name:
                 self._disk.sync_directory(TRANSACTION)
                 self._new_name = False
-            self.durable = milestone
+            self.durable = watermark
 
     def close(self) -> None:
         """Let go of the file."""

@@ -1,4 +1,4 @@
-"""`Aside`: keeps what a start cuts off the log, so that nothing that was readable once is destroyed by a repair.
+"""`Quarantine`: keeps what a start cuts off the log, so that nothing that was readable once is destroyed by a repair.
 
 Whole files are renamed into the folder, rests of files copied. The folder is bounded: the oldest go, and the log says so. What
 cannot be kept, on a full disk, is said as well. Nothing here is ever read again; it is for people.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from halfmoon.ports import Disk
-from halfmoon.store.layout import ASIDE
+from halfmoon.store.layout import QUARANTINE
 from halfmoon.store.log.segments import Segments
 
 log = logging.getLogger("halfmoon.store")
@@ -20,7 +20,7 @@ _PIECE_BYTES = 1024 * 1024
 _NAMES_MAX = 1000
 
 
-class Aside:
+class Quarantine:
     """The folder of one store."""
 
     def __init__(self, disk: Disk) -> None:
@@ -62,12 +62,12 @@ class Aside:
         self._bound()
 
     def _free_name(self, path: str) -> str:
-        name = f"{ASIDE}/{path.replace('/', '-')}"
+        name = f"{QUARANTINE}/{path.replace('/', '-')}"
         names = (name if not number else f"{name}.{number}" for number in range(_NAMES_MAX))
         return next((each for each in names if not self._disk.exists(each)), name)
 
     def _bound(self) -> None:
-        paths = [f"{ASIDE}/{name}" for name in self._disk.list(ASIDE)]
+        paths = [f"{QUARANTINE}/{name}" for name in self._disk.list(QUARANTINE)]
         paths.sort(key=lambda path: (self._disk.modified_ms(path), path))
         for path in paths[:-KEPT_MAX]:
             self._disk.remove(path)
