@@ -96,7 +96,7 @@ def test_a_log_file_that_somebody_took_away_ends_the_store_before_a_send_counts_
     disk = SimDisk(Random(1), write_back=0)
     store = open_store(disk, flush_disk_type=flush)
     end = store.append("old", 0, [draft(b"before")], NOW).end_offset
-    disk.remove(store._log.segments.path(0))
+    disk.remove(store.log.segments.path(0))
     store.flush(1)
     store.tick(NOW + 600)
     carry_out(store)

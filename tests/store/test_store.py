@@ -45,7 +45,7 @@ def test_neighbours_of_the_log_come_as_one_piece_and_others_as_several_where_the
     store.append("t", 0, [draft(body), draft(body)], NOW)
     store.append("t", 1, [draft(body)], NOW)
     store.append("t", 0, [draft(body)], NOW)
-    size = store._queues["t", 0].entry(0)[1]
+    size = store.queues["t", 0].entry(0)[1]
     found = store.read("t", 0, 0, 32)
     assert [len(piece) for piece in found.pieces] == ([2 * size, size] if body_bytes else [3 * size])
     assert found.size_bytes == sum(map(len, found.pieces)) == 3 * size

@@ -98,7 +98,7 @@ def decided(index: TransactionIndex, decisions: list[tuple[int, int, int, bool]]
 
 def size_at(store: Store, place: int) -> int:
     """The size of a record that was just stored, whether readers see it or not."""
-    return int.from_bytes(store._log.segments.view(place, 4), "big")
+    return int.from_bytes(store.log.segments.view(place, 4), "big")
 
 
 def add_visible(store: Store, index: TransactionIndex, at: int, now: int = NOW) -> tuple[int, int]:

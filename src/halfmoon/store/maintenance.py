@@ -205,6 +205,11 @@ class Maintenance:
             if paths:
                 self.remove_later(paths, [segments.directory])
 
+    def pin(self, from_: Callable[[], int]) -> None:
+        """Keep log files from the physical offset on that ``from_`` gives, besides those that are kept already."""
+        before = self.undecided_from
+        self.undecided_from = from_ if before is None else lambda: min(before(), from_())
+
     def remove_now(self, paths: list[str]) -> None:
         """Remove files and directories whose names may be made anew by the next append."""
         for path in paths:

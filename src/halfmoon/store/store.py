@@ -60,41 +60,42 @@ class Store:
         self.recovered = RecoveryResult(True, False)
         self._disk, self._lock, self._tag_code = disk, lock, tag_code
         self._sync_flush = settings.sync_flush
-        self._log = CommitLog(disk, settings.commit_log_file_bytes, host, settings.message_bytes_max)
-        self._queues: Queues = {}
+        self.log = CommitLog(disk, settings.commit_log_file_bytes, host, settings.message_bytes_max)
+        self.queues: Queues = {}
+        """All queues. Like ``log`` and ``maintenance`` for services that build on the store; only the store changes them."""
         self.health = Health(self._failed_for_good)
         self._reservations = Reservations(disk, self.health)
         self._inventory = Inventory(disk)
-        self._damaged = DamagedRecords(self._log.segments).found
-        self._reader = Reader(self._log, settings, self._inventory.distrust, self._damaged)
-        self.ranges = RangeReader(self._log, self._queues, self._damaged)
-        self._flush = Flush(disk, self._log, self._inventory, self.health)
+        self._damaged = DamagedRecords(self.log.segments).found
+        self._reader = Reader(self.log, settings, self._inventory.distrust, self._damaged)
+        self.ranges = RangeReader(self.log, self.queues, self._damaged)
+        self._flush = Flush(disk, self.log, self._inventory, self.health)
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()
-        self._visible = VisibleOffsets(self._log, self.health)
+        self._visible = VisibleOffsets(self.log, self.health)
         self.arrivals = self._visible.take_arrivals
         """Takes out what became visible since the last call."""
         self._work: list[Work[Any]] = []
         self._stopping = self._closed = False
         self._now = self._reads = 0
         self._indexing = Indexing(
-            self._log, KeyIndex(disk, settings.hash_slots, settings.index_entries_max), enabled=settings.message_index_enable
+            self.log, KeyIndex(disk, settings.hash_slots, settings.index_entries_max), enabled=settings.message_index_enable
         )
         self.maintenance = Maintenance(
-            disk, self._log, self._queues, self._flush, self._indexing, self._inventory, settings,
+            disk, self.log, self.queues, self._flush, self._indexing, self._inventory, settings,
             lambda work: self._work.append(work), self.health,
         )  # fmt: skip
         self._creation = QueueCreation(
-            disk, self._log, self._queues, self._reservations, self._inventory, settings.queue_file_bytes,
+            disk, self.log, self.queues, self._reservations, self._inventory, settings.queue_file_bytes,
             health=self.health, remove=self.maintenance.remove_queues,
         )  # fmt: skip
         self._appending = Appending(
-            self._log, self._queues, self._creation, self._reservations, self._visible, self._inventory, self._indexing,
+            self.log, self.queues, self._creation, self._reservations, self._visible, self._inventory, self._indexing,
             self.health, sync_flush=settings.sync_flush,
         )  # fmt: skip
         self._grown: dict[ConsumeQueue, None] = {}
         """Queues that were written since the inventory was told how far they go."""
-        self._log_due = self._queues_due = 0
+        self._log_due = self.queues_due = 0
         self._linger_due: int | None = None
 
     # ------------------------------------------------------------ open
@@ -127,13 +128,13 @@ class Store:
         return store
 
     def _open(self, now: int, refusal: str | None = None) -> None:
-        disk, log = self._disk, self._log
+        disk, log = self._disk, self.log
         opening = Opening(
-            disk, self.settings, log, self._queues, self._reservations, self._flush, self._checkpoint_file, self._indexing,
+            disk, self.settings, log, self.queues, self._reservations, self._flush, self._checkpoint_file, self._indexing,
             self._inventory,
         )  # fmt: skip
         self.recovered, checkpoint, self._visible.changed = opening.run(self._tag_code, now)
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             self._creation.adopt(queue)
         self._visible.end, self._visible.end_ms = log.end, log.last_store_ms
         self._checkpoint = checkpoint._replace(clean=False)
@@ -146,7 +147,7 @@ class Store:
         self._now = now
         self.maintenance.start(now, refusal)
         self._log_due = now + self.settings.flush_log_interval_ms
-        self._queues_due = now + self.settings.flush_queue_interval_ms
+        self.queues_due = now + self.settings.flush_queue_interval_ms
 
     # ------------------------------------------------------------ facts
 
@@ -158,12 +159,12 @@ class Store:
     @property
     def min_offset(self) -> int:
         """Lowest physical offset that is still there."""
-        return self._log.first
+        return self.log.first
 
     @property
     def end_offset(self) -> int:
         """Physical offset of the next record."""
-        return self._log.end
+        return self.log.end
 
     @property
     def refusal(self) -> str | None:
@@ -183,12 +184,12 @@ class Store:
     def earliest_ms(self) -> int:
         """When the oldest record of the log that is whole was stored; -1: there is none."""
         end = self._visible.end
-        found = self._log.scan(self._log.first, end, known_to=end)
+        found = self.log.scan(self.log.first, end, known_to=end)
         return next((facts.store_ms for _, facts in found if isinstance(facts, RecordFacts)), -1)
 
     def in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether a message is near enough to the end of the log to be taken as still in memory; True when there is none."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues.get((topic, queue_id))
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return True
         return self._reader.in_memory(queue.entry(queue_offset)[0])
@@ -233,7 +234,7 @@ class Store:
         return self._creation.ready(topic, queue_id)
 
     def make_ready(self, topic: str, queue_id: int, made: OnCreated) -> None:
-        """Have a queue made as `Work`; ``made(None or why not, now)`` looks again, as the topic may be gone. See `store.making`."""
+        """Create a queue as `Work`. ``made(None or why not, now)`` must look again: the topic may be gone. See `QueueCreation`."""
         self._creation.later(topic, queue_id, made)
 
     def hold(self, topic: str, queue_id: int, from_offset: int | None = None) -> None:
@@ -242,7 +243,7 @@ class Store:
         Raises StoreNotWritable when the queue is not there and cannot be made.
         """
         try:
-            queue = self._queues.get((topic, queue_id)) or self._creation.now(topic, queue_id)
+            queue = self.queues.get((topic, queue_id)) or self._creation.now(topic, queue_id)
         except OSError as exc:
             raise StoreNotWritable(self.health.write_failed("a queue", exc)) from exc
         queue.held = True
@@ -251,7 +252,7 @@ class Store:
 
     def release(self, topic: str, queue_id: int) -> None:
         """Show, in one step, what came to a queue while it was held."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues.get((topic, queue_id))
         if queue is not None and queue.held:
             self._visible.release(queue)
 
@@ -262,50 +263,50 @@ class Store:
     ) -> ReadResult:
         """Return records of a queue from an offset on, with status and next offset. See `halfmoon.store.queues.reading`."""
         self._reads += 1
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues.get((topic, queue_id))
         return NO_QUEUE if queue is None else self._reader.read(queue, offset, max_count, wanted, max_bytes)
 
     def queue_min(self, topic: str, queue_id: int) -> int:
         """Lowest queue offset that is still there; 0 for an empty or unknown queue."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues.get((topic, queue_id))
         return 0 if queue is None else queue.min_offset
 
     def queue_max(self, topic: str, queue_id: int) -> int:
         """Queue offset behind the last visible message; 0 for an unknown queue."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
 
     def queue_ids(self, topic: str) -> list[int]:
         """Numbers of the topic's queues that ever had a message, sorted."""
-        return sorted(queue_id for name, queue_id in self._queues if name == topic)
+        return sorted(queue_id for name, queue_id in self.queues if name == topic)
 
     def topics(self) -> list[str]:
         """Topics that ever had a message, sorted."""
-        return sorted({name for name, _ in self._queues})
+        return sorted({name for name, _ in self.queues})
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Queue offset of the message stored nearest to a time; 0 for an empty or unknown queue. See `reading.offset_at`."""
-        queue = self._queues.get((topic, queue_id))
-        return 0 if queue is None else offset_at(self._log, queue, timestamp_ms, self._damaged)
+        queue = self.queues.get((topic, queue_id))
+        return 0 if queue is None else offset_at(self.log, queue, timestamp_ms, self._damaged)
 
     def bound_at(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool) -> int:
         """Queue offset of the first message stored at a time or later, or of the last at it or earlier. See `reading.bound_at`."""
-        queue = self._queues.get((topic, queue_id))
-        return 0 if queue is None else bound_at(self._log, queue, timestamp_ms, self._damaged, upper=upper)
+        queue = self.queues.get((topic, queue_id))
+        return 0 if queue is None else bound_at(self.log, queue, timestamp_ms, self._damaged, upper=upper)
 
     def store_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When the message at a queue offset was stored; -1 when there is none."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues.get((topic, queue_id))
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return -1
         physical_offset, size, _ = queue.entry(queue_offset)
-        return -1 if self._log.record(physical_offset, size) is None else self._log.store_ms(physical_offset)
+        return -1 if self.log.record(physical_offset, size) is None else self.log.store_ms(physical_offset)
 
     def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
         """Return the whole record at a physical offset, or None when none begins there or it is not visible yet."""
         if self._sync_flush and physical_offset >= self._visible.end:
             return None
-        return self._log.record(physical_offset, size)
+        return self.log.record(physical_offset, size)
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
         """Return the newest records of a topic with a key (UNIQ_KEY or one of KEYS), stored in a span of time."""
@@ -316,13 +317,18 @@ class Store:
 
     def flush(self, waiting: int) -> None:
         """End of a turn, in which ``waiting`` sends began to wait for the device: in sync flush, start a sync for them."""
-        if not self._sync_flush or self._flush.durable_offset >= self._log.end:
+        if not self._sync_flush or self._flush.durable_offset >= self.log.end:
             return
         if waiting:
             self._flush.log_wanted = True
             self._start_log_sync(inline=waiting == 1)
         elif self._linger_due is None and not self._flush.log_syncing:
             self._linger_due = self._now + _LINGER_MS
+
+    def sync_now(self) -> None:
+        """Start a sync of the log for what was appended, in any flush mode. If one is running, call again when it is done."""
+        self._flush.log_wanted = True
+        self._start_log_sync(inline=False)
 
     def _start_log_sync(self, *, inline: bool) -> None:
         work = self._flush.sync_log(self._log_synced, inline=inline)
@@ -333,9 +339,9 @@ class Store:
     def _log_synced(self, now: int) -> None:
         if self._sync_flush and not self.failure and self._flush.durable_offset > self._visible.end:
             self._visible.publish_durable(self._flush.durable_offset, self._flush.durable_ms)
-            if self._log.end > self._flush.durable_offset and (self._flush.log_wanted or self._stopping):
+            if self.log.end > self._flush.durable_offset and (self._flush.log_wanted or self._stopping):
                 self._start_log_sync(inline=False)
-            elif self._log.end > self._flush.durable_offset and self._linger_due is None:
+            elif self.log.end > self._flush.durable_offset and self._linger_due is None:
                 self._linger_due = now + _LINGER_MS
 
     def _failed_for_good(self, failure: str) -> None:
@@ -357,8 +363,8 @@ class Store:
         if self.failure:
             return
         for queue, end in noted:
-            if self._queues.get((queue.topic, queue.queue_id)) is queue:
-                self._inventory.note_durable(queue, end, self._log.end)
+            if self.queues.get((queue.topic, queue.queue_id)) is queue:
+                self._inventory.note_durable(queue, end, self.log.end)
             self._grown.pop(queue, None)
         self._move_checkpoint()
 
@@ -393,10 +399,10 @@ class Store:
         if self.failure:
             return None
         if self._checkpoint_behind:
-            times.append(self._queues_due)
+            times.append(self.queues_due)
         if self._linger_due is not None:
             times.append(self._linger_due)
-        if self._flush.durable_offset < self._log.end:
+        if self._flush.durable_offset < self.log.end:
             times.append(self._log_due)
         return min(times)
 
@@ -410,7 +416,7 @@ class Store:
     def stepped(self, by_ms: int) -> None:
         """The clock was set: syncs come as often as before, and what was met a moment ago still was. Dates are left as they are."""
         self._log_due += by_ms
-        self._queues_due += by_ms
+        self.queues_due += by_ms
         self._linger_due = None if self._linger_due is None else self._linger_due + by_ms
         self.maintenance.stepped(by_ms)
         self.health.stepped(by_ms)
@@ -427,8 +433,8 @@ class Store:
         if now >= self._log_due:
             self._log_due = now + self.settings.flush_log_interval_ms
             self._start_log_sync(inline=False)
-        if now >= self._queues_due:
-            self._queues_due = now + self.settings.flush_queue_interval_ms
+        if now >= self.queues_due:
+            self.queues_due = now + self.settings.flush_queue_interval_ms
             self._reader.look_again()
             if not self.failure:
                 self._move_checkpoint()
@@ -441,18 +447,18 @@ class Store:
 
     def delete_topic(self, topic: str, now: int) -> None:
         """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""
-        queues = [self._queues.pop((topic, queue_id)) for queue_id in self.queue_ids(topic)]
+        queues = [self.queues.pop((topic, queue_id)) for queue_id in self.queue_ids(topic)]
         self._visible.forget(topic)
         self._reservations.forget(topic)
         self._creation.forget(topic)
         if queues:
             try:
                 self._reservations.sync()  # first: a reservation that comes back without a row would make the queue anew
-                self._inventory.forget(topic, self._log.end)
+                self._inventory.forget(topic, self.log.end)
             except OSError as exc:
                 self.health.sync_failed(exc)
             self.maintenance.remove_queues(queues)
-            self._queues_due = now
+            self.queues_due = now
 
     # ------------------------------------------------------------ work
 
@@ -500,11 +506,11 @@ class Store:
             if (queue_work := self._sync_queues_work()) is not None:
                 carry_out(queue_work, now)
         durable = min(flush.durable_offset, flush.queues_offset)
-        if self.failure or flush.log_syncing or flush.queues_syncing or durable < self._log.end:
+        if self.failure or flush.log_syncing or flush.queues_syncing or durable < self.log.end:
             return
         self._reservations.sync()
-        for queue in self._queues.values():
-            self._inventory.note_durable(queue, queue.written, self._log.end)
+        for queue in self.queues.values():
+            self._inventory.note_durable(queue, queue.written, self.log.end)
         self._inventory.sync()
         for file in (*self._indexing.take_sealed(), *self._indexing.index.files[-1:]):
             file.sync()

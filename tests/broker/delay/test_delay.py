@@ -7,7 +7,7 @@ import pytest
 
 from halfmoon.broker.names import SCHEDULE_TOPIC
 from halfmoon.errors import MessageRefused, SettingError, SystemBusy
-from halfmoon.store.timer.messages import parked
+from halfmoon.store.entries import entries_at
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.ids import pack_host
 from tests.broker.half import stored
@@ -96,8 +96,8 @@ def test_level_0_is_not_delayed(talk, level):
 def test_level_1_is_one_second(talk):
     send(talk, 1)
 
-    [entry] = parked(talk.broker.store, SCHEDULE_TOPIC, 0, 0, 10)
-    assert entry.code == START_MS + 1000
+    [entry] = entries_at(talk.broker.store, SCHEDULE_TOPIC, 0, 0, 10)
+    assert entry.tag_code == START_MS + 1000
 
 
 @pytest.mark.mission("001-38")
@@ -223,7 +223,7 @@ def test_a_parked_record_that_is_damaged_is_passed_over(talk):
     for body in (b"before", b"damaged", b"behind"):
         send(talk, 1, body)
     place = stored(talk, SCHEDULE_TOPIC)[1].physical_offset
-    talk.broker.store._log.segments.write(place + 88, b"!")
+    talk.broker.store.log.segments.write(place + 88, b"!")
 
     talk.wait(1000)
 

@@ -1,6 +1,6 @@
 """What waits for its time is listed by broker and page, and the progress of the levels is told."""
 
-from halfmoon.store.timer.messages import parked
+from halfmoon.store.entries import entries_at
 from halfmoon.wire.bodies import DelayedMessages, DelayOffsetTable, from_json
 from halfmoon.wire.bodies.delays import parse_recall_handle
 from halfmoon.wire.headers.delay import GetAllDelayOffset, ListDelayedMessages
@@ -60,11 +60,11 @@ def test_a_list_that_begins_far_behind_reads_few_entries(talk, monkeypatch):
     reads = []
 
     def counted(store, topic, queue_id, queue_offset, count):
-        entries = parked(store, topic, queue_id, queue_offset, count)
+        entries = entries_at(store, topic, queue_id, queue_offset, count)
         reads.append(len(entries))
         return entries
 
-    monkeypatch.setattr("halfmoon.broker.delay.query.parked", counted)
+    monkeypatch.setattr("halfmoon.broker.delay.query.entries_at", counted)
 
     assert listed(talk, after_ms=2**62, after_level=0, after_offset=0).messages == []
     assert sum(reads) < 40

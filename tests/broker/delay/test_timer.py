@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from halfmoon.broker.names import TIMER_TOPIC
-from halfmoon.store.timer.messages import parked
+from halfmoon.store.entries import entries_at
 from halfmoon.wire.bodies.delays import parse_recall_handle, recall_handle
 from halfmoon.wire.headers.delay import RecallMessage, RecallMessageReply
 from halfmoon.wire.headers.send import SendMessageReply
@@ -316,7 +316,11 @@ def test_a_cancel_survives_a_kill_also_when_its_queue_entries_are_lost(talk, tmp
     shutil.rmtree(copy / "consumequeue")
     (copy / "checkpoint").unlink()
     rebuilt = Talk(copy)
-    assert [entry.code for entry in parked(rebuilt.broker.store, TIMER_TOPIC, 0, 0, 9)] == [START_MS + 5000, START_MS + 6000, -1]
+    assert [entry.tag_code for entry in entries_at(rebuilt.broker.store, TIMER_TOPIC, 0, 0, 9)] == [
+        START_MS + 5000,
+        START_MS + 6000,
+        -1,
+    ]
     rebuilt.wait(10_000)
     assert bodies(rebuilt) == [b"stays"]
 

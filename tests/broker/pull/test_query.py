@@ -71,7 +71,7 @@ def test_the_earliest_time_is_that_of_the_first_message_that_is_whole(talk):
     place = parse_offset_msg_id(talk.send(T, b"hello").header(SendMessageReply).msg_id).physical_offset
     talk.now += 5000
     talk.send(T, b"second")
-    talk.broker.store._log.segments.write(place + 4, b"\0")
+    talk.broker.store.log.segments.write(place + 4, b"\0")
 
     reply = talk.ask(GetEarliestMsgStoretime(topic=T, queue_id=0))
 
@@ -87,7 +87,7 @@ def test_the_earliest_time_is_that_of_the_first_message_that_is_whole(talk):
 def test_a_damaged_message_is_refused_by_its_id_and_named_as_damaged(talk, at, data):
     place = parse_offset_msg_id(talk.send(T, b"hello").header(SendMessageReply).msg_id).physical_offset
     talk.send(T, bytes(100_000))
-    talk.broker.store._log.segments.write(place + at, data)
+    talk.broker.store.log.segments.write(place + at, data)
 
     reply = talk.ask(ViewMessageById(offset=place))
 
@@ -140,7 +140,7 @@ def test_a_bound_costs_few_reads_also_where_the_clock_stepped_back(talk, monkeyp
         for number in range(100):
             talk.post(send_header(T), b"%d" % number)
         talk.turn()
-    log = talk.broker.store._log
+    log = talk.broker.store.log
     read = []
     store_ms = log.store_ms
     monkeypatch.setattr(log, "store_ms", lambda offset: read.append(offset) or store_ms(offset))

@@ -247,7 +247,7 @@ def test_a_damaged_half_message_blocks_no_other(make_talk):
     produce(talk, GROUP)
     sent = [prepare(talk, f"u{k}") for k in range(3)]
     place = parse_offset_msg_id(sent[1].msg_id).physical_offset
-    talk.broker.store._log.segments.write(place + 90, b"\xff\xff")
+    talk.broker.store.log.segments.write(place + 90, b"\xff\xff")
     talk.wait(6000)
 
     assert [header.msg_id for header, _ in checks(talk)] == ["u0", "u2"]

@@ -11,7 +11,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.delay.delay import Wish
 from halfmoon.broker.request import Reply, Request
 from halfmoon.effects import Op
-from halfmoon.store.journal import prepared_offset
+from halfmoon.store.entries import prepared_offset
 from halfmoon.store.store import Draft
 from halfmoon.wire.bodies.batches import BatchPromise, coordinator_of
 from halfmoon.wire.headers.batch import ApplyBatch, DecideBatch, VoteBatch, VoteBatchReply

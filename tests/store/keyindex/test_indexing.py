@@ -208,7 +208,7 @@ def test_messages_behind_a_damaged_record_are_found_by_key(monkeypatch: pytest.M
     at, data = damage
     place = store.read("t", 0, 10, 1).pieces[0]
     physical_offset = int.from_bytes(place[28:36], "big")
-    store._log.segments.write(physical_offset + at, data)
+    store.log.segments.write(physical_offset + at, data)
     if not indexed:
         monkeypatch.setattr(indexing, "_CATCH_UP_SLICES", 0)  # the index lags, and a query searches the log
     found = [number for number in range(40) if bodies(store.query("t", f"U{number}", 32, *ALWAYS).records) == [b"%d" % number]]
@@ -221,7 +221,7 @@ def test_the_key_index_says_once_what_it_steps_over(caplog: pytest.LogCaptureFix
     some(store, 40)
     for number in (10, 20):
         physical_offset = int.from_bytes(store.read("t", 0, number, 1).pieces[0][28:36], "big")
-        store._log.segments.write(physical_offset + 4, b"\0")
+        store.log.segments.write(physical_offset + 4, b"\0")
     store.query("t", "U30", 32, *ALWAYS)
 
     (said,) = [each.getMessage() for each in caplog.records if "the key index steps over it" in each.getMessage()]
@@ -233,7 +233,7 @@ def test_marks_are_found_behind_a_damaged_record(monkeypatch: pytest.MonkeyPatch
     store = open_store(SimDisk(Random(1)), commit_log_file_bytes=16 * 1024 * 1024)
     for number in range(3000):
         store.append("t", 0, [keyed(b"%d" % number + bytes(3000), f"U{number}")], NOW + number)
-    store._log.segments.write(store.read("t", 0, 5, 1).pieces[0].nbytes * 5 + 2, b"\x07\x07")
+    store.log.segments.write(store.read("t", 0, 5, 1).pieces[0].nbytes * 5 + 2, b"\x07\x07")
     store._indexing._marks.clear()  # as after a start
     assert store.query("t", "U2999", 32, *ALWAYS).records
     assert len(store._indexing._marks) > 7

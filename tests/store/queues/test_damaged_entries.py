@@ -166,7 +166,7 @@ def test_a_flipped_bit_in_a_pending_transaction_hides_neither_it_nor_those_behin
     assert index.pending_count == 20
     assert all(store.record(half.physical_offset, half.size) is not None for half in index.pending(0, 100)[0])
     assert "pending record 2 does not say where its half message is" in caplog.text
-    assert store._queues[HALF_TOPIC, 0].written == 20
+    assert store.queues[HALF_TOPIC, 0].written == 20
 
 
 @pytest.mark.parametrize("count", [4, 24], ids=["its state", "all of it"])

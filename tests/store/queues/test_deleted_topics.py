@@ -32,7 +32,7 @@ def test_messages_of_a_deleted_topic_do_not_come_back(seed: int, made_anew: bool
 
     again = open_store(disk, now=NOW + 4000)
 
-    bodies = [body for body, _ in read_all(again, "gone", 0).values()] if ("gone", 0) in again._queues else []
+    bodies = [body for body, _ in read_all(again, "gone", 0).values()] if ("gone", 0) in again.queues else []
     assert bodies == [b"new 0", b"new 1", b"new 2"][: len(bodies)]
     assert power or len(bodies) == 3 * made_anew
     assert power or len(read_all(again, "kept", 0)) == 20

@@ -64,7 +64,7 @@ class Holding:
 def properties(store: Store, entries: bytes) -> tuple[list[int], list[bytes]]:
     """Return the indexes of entries that have a record, or had one, and the properties of those that are there."""
     wanted = Holding(b"")
-    found, looked, enough = by_properties(store._log, entries, 10**6, wanted)
+    found, looked, enough = by_properties(store.log, entries, 10**6, wanted)
     assert (looked, enough) == (len(entries) // 20, False)
     return found, wanted.seen
 
@@ -92,7 +92,7 @@ def test_tags_select_what_looking_at_each_entry_would(store: Store, way: str, ha
     data = b"".join(ENTRY.pack(*entry) for entry in entries)
 
     expected = [i for i, (_, size, tag) in enumerate(entries) if tag in hashes and size not in (0, FILLER_SIZE)]
-    select = selector(store._log, None, frozenset(hashes))
+    select = selector(store.log, None, frozenset(hashes))
 
     assert select(data, 0, 3000) == (expected, 3000, False)
     assert len(expected) > 20
@@ -121,7 +121,7 @@ def test_a_rare_tag_among_many_is_found_without_a_look_at_the_log(way: str, monk
 
 def test_fillers_are_stepped_over_by_a_filter(store: Store, way: str):
     store.append("t", 0, [draft(tag=1)], NOW)
-    store._queues["t", 0].next_offset = 5
+    store.queues["t", 0].next_offset = 5
     store.append("t", 0, [draft(tag=1)], NOW)
     found = store.read("t", 0, 0, 32, frozenset([0, 1]))
     assert (found.count, found.next_offset) == (2, 6)
@@ -141,7 +141,7 @@ def test_an_answer_with_a_filter_is_full_at_its_count_or_its_bytes(store: Store,
 
 def test_records_that_are_gone_are_told_apart_from_those_that_do_not_match(store: Store, way: str):
     store.append("t", 0, [draft(properties=b"a\x01b\x02", tag=1)] * 20, NOW)
-    queue = store._queues["t", 0]
+    queue = store.queues["t", 0]
     for offset in range(20):
         queue.segments.write(offset * 20, ENTRY.pack(10**9, 91, 1))
     for wanted in (frozenset([1]), Holding(b"a")):
@@ -168,7 +168,7 @@ def test_a_test_of_properties_is_given_exactly_what_was_stored_and_no_body(store
 
     assert [block for block in blocks[::2] if block in wanted.seen] == blocks[::2]
     assert seen == [index for index, block in enumerate(blocks[::2]) if block]
-    queue = store._queues["tt", 0]
+    queue = store.queues["tt", 0]
     assert properties(store, bytes(queue.entries(0, 50)))[1] == blocks[1:101:2]
 
 
@@ -179,16 +179,16 @@ def test_properties_of_few_sizes_and_of_many_come_in_the_order_of_the_queue(way:
         blocks = [b"n\x01" + random.randbytes(size) + b"\0" * (size % 3) if size else b"" for size in random.choices(sizes, k=400)]
         start = store.queue_max("t", 0)
         store.append("t", 0, [draft(random.randbytes(30), block) for block in blocks], NOW)
-        assert properties(store, bytes(store._queues["t", 0].entries(start, 400))) == (list(range(400)), blocks)
+        assert properties(store, bytes(store.queues["t", 0].entries(start, 400))) == (list(range(400)), blocks)
 
 
 @pytest.mark.mission("001-12")
 def test_bodies_are_not_looked_at(store: Store, way: str):
     store.append("t", 0, [draft(b"B" * 300, b"a\x01%d\x02" % number) for number in range(60)], NOW)
-    queue = store._queues["t", 0]
+    queue = store.queues["t", 0]
     before = store.read("t", 0, 0, 60, Holding(b"a\x0142\x02"))
     for offset in range(60):
-        store._log.segments.write(queue.entry(offset)[0] + 88, b"\xff" * 300)
+        store.log.segments.write(queue.entry(offset)[0] + 88, b"\xff" * 300)
     after = store.read("t", 0, 0, 60, Holding(b"a\x0142\x02"))
     assert (before.count, before[:4], before.size_bytes) == (1, after[:4], after.size_bytes)
 
@@ -226,7 +226,7 @@ def test_of_large_properties_a_test_is_given_a_few_at_once(way: str):
     store = open_store(SimDisk(Random(1)), commit_log_file_bytes=4 * 1024**2)
     blocks = [b"n\x01%d\x02x\x01" % number + b"y" * 30_000 for number in range(60)]
     store.append("t", 0, [draft(properties=block) for block in blocks], NOW)
-    area, entries = store._log.segments.view(0, store._log.end), bytes(store._queues["t", 0].entries(0, 60))
+    area, entries = store.log.segments.view(0, store.log.end), bytes(store.queues["t", 0].entries(0, 60))
     assert sieve.EACH.records(area, 0, entries, 10**9, 1, 0, 32)[1:4] == (list(range(9)), blocks[:9], 9)
     wanted = Holding(b"n\x0159\x02")
     assert read_all(store, wanted) == [59]
@@ -235,11 +235,11 @@ def test_of_large_properties_a_test_is_given_a_few_at_once(way: str):
 
 def test_damaged_records_have_no_properties_and_harm_nobody(store: Store, way: str):
     store.append("t", 0, [draft(b"12345678", b"a\x01b\x02")] * 300, NOW)
-    queue, random = store._queues["t", 0], Random(9)
-    whole = store._log.end
+    queue, random = store.queues["t", 0], Random(9)
+    whole = store.log.end
     for _ in range(2000):
         at = random.randrange(whole - 8)
-        store._log.segments.write(at, random.choice([b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\0\0\0", random.randbytes(6)]))
+        store.log.segments.write(at, random.choice([b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\0\0\0", random.randbytes(6)]))
     for offset in range(0, 300, 9):
         place, size, _ = queue.entry(offset)
         queue.segments.write(offset * 20, ENTRY.pack(place, random.choice([1, 50, 90, 91, size + 1, 1 << 20]), 0))
@@ -255,9 +255,9 @@ def test_with_numpy_and_without_damaged_records_give_the_same(store: Store, monk
     random = Random(10)
     for round_number in range(40):
         store.append("t", 0, [draft(random.randbytes(40), b"a\x01b\x02" * random.randrange(4)) for _ in range(30)], NOW)
-        queue = store._queues["t", 0]
+        queue = store.queues["t", 0]
         at, _, _ = queue.entry(round_number * 30 + random.randrange(30))
-        store._log.segments.write(at + random.choice([4, 36, 84, 84, 128]), random.randbytes(4))
+        store.log.segments.write(at + random.choice([4, 36, 84, 84, 128]), random.randbytes(4))
         entries = bytes(queue.entries(round_number * 30, 30))
         as_it_is = properties(store, entries)
         for np in (NUMPY, None):

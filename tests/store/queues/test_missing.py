@@ -33,7 +33,7 @@ def fill(store: Store, count: int = COUNT) -> None:
 def state_of(store: Store) -> dict:
     return {
         key: (store.queue_min(*key), store.queue_max(*key), {at: body for at, (body, _) in read_all(store, *key).items()})
-        for key in sorted(store._queues)
+        for key in sorted(store.queues)
     }
 
 
@@ -148,9 +148,9 @@ def test_a_start_that_is_stopped_while_it_makes_queues_anew_begins_again(lost: s
 def test_lowest_offsets_after_retention_are_as_they_were():
     disk, _ = used_disk(stop="clean")
     store = open_store(disk)
-    low = store._log.first + FILE
-    store.maintenance.remove_now(store._log.segments.drop_before(low))
-    store.maintenance._to_correct.extend(store._queues.values())
+    low = store.log.first + FILE
+    store.maintenance.remove_now(store.log.segments.drop_before(low))
+    store.maintenance._to_correct.extend(store.queues.values())
     store.maintenance._correct_queues()
     carry_out(store)
     state = state_of(store)
@@ -169,8 +169,8 @@ def test_a_queue_whose_messages_are_all_gone_goes_on_where_it_was():
     for _ in range(5):
         store.append("old", 0, [draft(b"old")], NOW)
     fill(store, 400)
-    store.maintenance.remove_now(store._log.segments.drop_before(store._log.first + FILE))
-    store.maintenance._to_correct.extend(store._queues.values())
+    store.maintenance.remove_now(store.log.segments.drop_before(store.log.first + FILE))
+    store.maintenance._to_correct.extend(store.queues.values())
     store.maintenance._correct_queues()
     close(store)
     remove(disk, CONSUME_QUEUE)

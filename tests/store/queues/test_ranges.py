@@ -77,7 +77,7 @@ def test_a_read_over_the_files_of_a_queue_goes_on_in_the_next(store: Store):
         assert offsets(found) == list(range(at, found.next_offset))
         at, answers = found.next_offset, answers + 1
 
-    assert answers <= 5_000 // store._queues["t", 0].per_file + 1
+    assert answers <= 5_000 // store.queues["t", 0].per_file + 1
 
 
 def test_offsets_outside_the_queue_and_unknown_queues_are_told_as_to_a_pull(store: Store):
@@ -89,7 +89,7 @@ def test_offsets_outside_the_queue_and_unknown_queues_are_told_as_to_a_pull(stor
 
 def test_a_record_that_is_gone_ends_a_read_and_the_next_leads_over_it(store: Store):
     store.append("t", 0, [draft()] * 9, NOW)
-    queue = store._queues["t", 0]
+    queue = store.queues["t", 0]
     for offset in (4, 5):
         queue.segments.write(offset * 20 + 8, (0x7FFFFFFF).to_bytes(4, "big"))  # a filler: no message
 
@@ -173,7 +173,7 @@ def test_a_filter_that_nothing_passes_leads_on_without_a_record(store: Store):
 
 def test_a_record_that_is_gone_ends_a_filtered_read_as_well(store: Store):
     tagged(store, 9)
-    store._queues["t", 0].segments.write(4 * 20 + 8, (0x7FFFFFFF).to_bytes(4, "big"))  # a filler: no message
+    store.queues["t", 0].segments.write(4 * 20 + 8, (0x7FFFFFFF).to_bytes(4, "big"))  # a filler: no message
 
     before, hole = (store.ranges.read("t", 0, at, 9, 1 << 20, frozenset({77})) for at in (0, 4))
 
@@ -208,7 +208,7 @@ def test_a_long_range_is_weighed_by_a_sample_that_shows_where_its_bytes_are(stor
     for k in range(8_000):
         store.append("t", 0, [draft(bytes(10 if k < 4_000 else 300))], NOW)
     looked = []
-    queue = store._queues["t", 0]
+    queue = store.queues["t", 0]
     entries = type(queue).entries
     try:
         type(queue).entries = lambda self, at, count: looked.append(count) or entries(self, at, count)

@@ -64,14 +64,14 @@ def test_old_messages_come_in_smaller_answers():
 @pytest.mark.mission("001-03", "001-04", "001-08", "001-10")
 def test_tags_are_tested_by_the_hash_in_the_entry_and_the_log_is_not_read(store: Store):
     store.append("t", 0, [draft(b"%d" % number, tag=number % 3) for number in range(30)], NOW)
-    queue = store._queues["t", 0]
+    queue = store.queues["t", 0]
     assert len(queue.entries(0, 30)) == 30 * 20
     found = store.read("t", 0, 0, 32, frozenset([1]))
     assert numbers(found) == list(range(1, 30, 3))
     assert found.next_offset == 30
     for number in range(30):
         if number % 3 != 1:  # with what does not match destroyed, the answer is the same
-            store._log.segments.write(queue.entry(number)[0], b"\xff" * 91)
+            store.log.segments.write(queue.entry(number)[0], b"\xff" * 91)
     assert store.read("t", 0, 0, 32, frozenset([7]))[:2] == (ReadStatus.NO_MATCHED_MESSAGE, 30)
     again = store.read("t", 0, 0, 32, frozenset([1]))
     assert (again.count, again.next_offset, again.size_bytes) == (10, 30, found.size_bytes)
@@ -130,7 +130,7 @@ def test_a_search_by_time_in_nothing_gives_zero(store: Store):
 
 
 def damage(store: Store, physical_offset: int, data: bytes) -> None:
-    store._log.segments.write(physical_offset, data)
+    store.log.segments.write(physical_offset, data)
 
 
 def test_a_pull_steps_over_a_damaged_record_and_misses_none_of_the_whole_ones(store: Store, every_way, caplog):

@@ -40,7 +40,7 @@ def test_the_three_kinds_are_found_among_others_over_files(born: bytes):
     middle = expected[90][1]
     assert [step.physical_offset for step in steps(store, middle)] == [place for _, place, _ in expected[90:]]
     first = next(steps(store, 0))
-    size = int.from_bytes(store._log.segments.view(first.physical_offset, 4), "big")
+    size = int.from_bytes(store.log.segments.view(first.physical_offset, 4), "big")
     assert (first.store_s, first.size, group_hash_of(first.properties)) == (NOW // 1000, size, java_hash("g"))
 
 
@@ -53,7 +53,7 @@ def test_a_store_without_half_messages_is_not_walked():
 def test_a_damaged_record_is_left_out_and_the_walk_goes_on():
     store = open_store(SimDisk(Random(1)))
     places = [store.append(HALF_TOPIC, 0, [draft(b"half", born=V6)], NOW).physical_offsets[0] for _ in range(5)]
-    store._log.segments.write(places[2] + 101, b"XX")
+    store.log.segments.write(places[2] + 101, b"XX")
     assert [step.physical_offset for step in steps(store, 0)] == [*places[:2], *places[3:]]
 
 
@@ -61,15 +61,15 @@ def test_a_damaged_record_is_left_out_and_the_walk_goes_on():
 def test_behind_a_damaged_size_the_walk_goes_on_with_the_next_record_that_proves_itself(size: bytes):
     store = open_store(SimDisk(Random(1)), commit_log_file_bytes=4096)
     places = [store.append(HALF_TOPIC, 0, [draft(bytes(500))], NOW).physical_offsets[0] for _ in range(12)]
-    store._log.segments.write(places[1], size)
-    found = [step.physical_offset for step in walk(store._log, 0, store.end_offset)]
+    store.log.segments.write(places[1], size)
+    found = [step.physical_offset for step in walk(store.log, 0, store.end_offset)]
     assert [at for at in found if at != places[1]] == [places[0], *places[2:]]
 
 
 def test_only_records_of_their_queue_are_entered():
     store = open_store(SimDisk(Random(1)))
     first, second = (store.append("t", 0, [draft()], NOW).physical_offsets[0] for _ in range(2))
-    entered = EntryLookup(store._queues)
+    entered = EntryLookup(store.queues)
     assert entered("t", 0, 0, first)
     assert entered("t", 0, 1, second)
     assert not entered("t", 0, 0, second)

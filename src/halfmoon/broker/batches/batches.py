@@ -39,7 +39,6 @@ from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.sends import Sends
 from halfmoon.effects import Op
 from halfmoon.errors import BrokerError, CorruptRecord, InvalidParameter, MessageRefused, NoPermission, SystemBusy
-from halfmoon.store.journal import pin, room_wanted_below
 from halfmoon.wire.bodies.batches import ATTEMPTS_MAX, BATCH_BODY, ONE_RUN, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.headers.batch import (
     AbortBatch,
@@ -97,7 +96,7 @@ class Batches:
         """Where the first step lies that a start needs."""
         self._look_ms = now
         self._restore(now)
-        pin(store, self.needed_from)
+        store.maintenance.pin(self.needed_from)
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -436,7 +435,7 @@ class Batches:
                 self._look_ms = now + LOOK_MS
             if stream.name.startswith(ONE_RUN) and self._is_idle(stream, now):
                 self.write(Forgotten(stream.name, -1), now)
-        wanted = self._kept_from is not None and self._kept_from < room_wanted_below(self._store)
+        wanted = self._kept_from is not None and self._kept_from < self._store.maintenance.wanted_below
         if self._steps >= SNAPSHOT_STEPS or wanted or (now - self._snapshot_ms >= SNAPSHOT_MS and len(self.streams)):
             self._snapshot(now)
 

@@ -26,7 +26,7 @@ from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import BATCH_MAX, Draft, batch_drafts, batch_items
 from halfmoon.limits import PROPERTIES_BYTES_MAX
-from halfmoon.store.journal import entries_behind, prepared_offset
+from halfmoon.store.entries import entries_behind, prepared_offset
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
 from halfmoon.wire.flags import COMPRESSED, COMPRESSION_MASK

@@ -18,7 +18,7 @@ from halfmoon.broker.send.sends import Sends
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import CorruptRecord
 from halfmoon.hot import Draft, tag_hash
-from halfmoon.store.journal import Entry, entries, last_with_code
+from halfmoon.store.entries import QueueEntry, entries, last_with_code
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended, Store
 from halfmoon.wire import properties as wire_properties
@@ -221,7 +221,7 @@ class Journal:
         known = (each for each in merge(_kept(pieces), _kept(steps), key=_place))
         yield from chain(first, known)
 
-    def _step(self, entry: Entry) -> tuple[int, int, PieceFound | Step | Snapshot] | None:
+    def _step(self, entry: QueueEntry) -> tuple[int, int, PieceFound | Step | Snapshot] | None:
         record = self._store.record(entry.physical_offset, entry.size)
         if record is None:
             return None
@@ -231,7 +231,7 @@ class Journal:
         except (CorruptRecord, msgspec.MsgspecError):
             return None
 
-    def _piece(self, entry: Entry) -> tuple[int, int, PieceFound | Step | Snapshot] | None:
+    def _piece(self, entry: QueueEntry) -> tuple[int, int, PieceFound | Step | Snapshot] | None:
         record = self._store.record(entry.physical_offset, entry.size)
         if record is None:
             return None

@@ -27,7 +27,7 @@ from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.sends import SendHeaderOf, Sends
 from halfmoon.errors import IllegalOperation, MessageRefused, NoPermission
 from halfmoon.hot import Draft
-from halfmoon.store.journal import entries_behind
+from halfmoon.store.entries import entries_behind
 from halfmoon.store.store import Appended
 from halfmoon.store.timer.progress import TIMER
 from halfmoon.wire import properties as wire_properties

@@ -18,9 +18,9 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, UsageError
 from halfmoon.hot import Draft, Parts, property_of
+from halfmoon.store.entries import QueueEntry
 from halfmoon.store.records import tag_hash_of, whole_record
 from halfmoon.store.store import Store
-from halfmoon.store.timer.messages import Parked
 from halfmoon.wire.flags import TRANSACTION_MASK
 
 _QUEUE_DIGITS_MAX = 9
@@ -31,7 +31,7 @@ _MAKING_MAX = 1000
 class Due(NamedTuple):
     """A message that is due: its parking queue entry, the topic and queue that it asked for, and itself."""
 
-    entry: Parked
+    entry: QueueEntry
     topic: str
     queue_id: int
     draft: Draft
@@ -56,19 +56,19 @@ class Deliveries:
         """Called when a queue is there that was missing."""
         self.delivered = self.passed_over = 0
 
-    def read(self, entries: Iterable[Parked]) -> list[Due]:
+    def read(self, entries: Iterable[QueueEntry]) -> list[Due]:
         """Return the messages of entries, in the order in which they are stored: by topic and queue, each as it was parked.
 
         Those that can never be delivered are left out. The order depends on the records alone.
         """
         return in_order(self.read_one(entry) for entry in entries)
 
-    def read_one(self, entry: Parked) -> Due | None:
+    def read_one(self, entry: QueueEntry) -> Due | None:
         """Return the message of an entry; None: it can never be delivered."""
         parts = self.parts(entry) if entry.size else None
         return None if parts is None else self.due(entry, parts)
 
-    def parts(self, entry: Parked) -> Parts | None:
+    def parts(self, entry: QueueEntry) -> Parts | None:
         """Return the record of an entry; None, with a warning, when it cannot be read."""
         record = self._store.record(entry.physical_offset, entry.size)
         if record is None:
@@ -80,7 +80,7 @@ class Deliveries:
             self._pass_over(entry, f"its record is damaged: {exc}")
             return None
 
-    def due(self, entry: Parked, parts: Parts) -> Due | None:
+    def due(self, entry: QueueEntry, parts: Parts) -> Due | None:
         """Return the message of a record as it is to be delivered; None, with a warning, when it names no place for it."""
         properties = parts.properties
         topic = (property_of(properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
@@ -103,7 +103,7 @@ class Deliveries:
         )  # fmt: skip
         return Due(entry, topic, int(queue), draft)
 
-    def _pass_over(self, entry: Parked, reason: str) -> None:
+    def _pass_over(self, entry: QueueEntry, reason: str) -> None:
         self.passed_over += 1
         self._warn("the parked message at %d of the log is passed over: %s", entry.physical_offset, reason)
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from halfmoon.broker.delay.delivery import Deliveries, Due
 from halfmoon.broker.delay.levels import Levels
+from halfmoon.store.entries import QueueEntry, entries_at
 from halfmoon.store.store import Store
-from halfmoon.store.timer.messages import SCHEDULE_TOPIC, Parked, parked
+from halfmoon.store.timer.messages import SCHEDULE_TOPIC
 
 RETRY_MS = 100
 """When what could not be stored is tried again. Follows DELAY_FOR_A_WHILE."""
@@ -47,10 +48,10 @@ class Lane:
         """Do nothing before a time."""
         self.due = until
 
-    def next(self, now: int, count_max: int) -> Sequence[Parked]:
+    def next(self, now: int, count_max: int) -> Sequence[QueueEntry]:
         """Return what is due, at most so many entries and `BYTES_AT_ONCE`, but for one; sets ``due`` when there is nothing."""
         queue_id = self.level - 1
-        entries = parked(self._store, SCHEDULE_TOPIC, queue_id, self.offset, count_max)
+        entries = entries_at(self._store, SCHEDULE_TOPIC, queue_id, self.offset, count_max)
         if not entries:
             return self._correct(now)
         size_bytes = 0
@@ -64,13 +65,13 @@ class Lane:
                 return entries[:place]
         return entries
 
-    def _due(self, entry: Parked, now: int) -> int:
-        if entry.code <= now + self._levels.delay_ms(self.level):
-            return entry.code
+    def _due(self, entry: QueueEntry, now: int) -> int:
+        if entry.tag_code <= now + self._levels.delay_ms(self.level):
+            return entry.tag_code
         stored_ms = self._store.store_ms(SCHEDULE_TOPIC, self.level - 1, entry.queue_offset)
-        return now if stored_ms > now else entry.code
+        return now if stored_ms > now else entry.tag_code
 
-    def _correct(self, now: int) -> Sequence[Parked]:
+    def _correct(self, now: int) -> Sequence[QueueEntry]:
         """Find out why there is no entry: the lane is at the end, or its queue was cut."""
         low = self._store.queue_min(SCHEDULE_TOPIC, self.level - 1)
         high = self._store.queue_max(SCHEDULE_TOPIC, self.level - 1)

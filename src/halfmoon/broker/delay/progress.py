@@ -15,9 +15,10 @@ from halfmoon.broker.delay.timer import Timer
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import CorruptRecord
 from halfmoon.ports import Disk
+from halfmoon.store.entries import entries_at
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
-from halfmoon.store.timer.messages import LOOK_MS, SCHEDULE_TOPIC, TIMER_TOPIC, parked
+from halfmoon.store.timer.messages import LOOK_MS, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.store.timer.progress import TIMER, Progress, ProgressFile
 from halfmoon.wire.bodies import DelayOffsetTable, TimerOffset, from_json, to_json
 from halfmoon.wire.properties import without
@@ -79,7 +80,7 @@ class Keeping:
         elif (
             lane is not None
             and lane.offset == known.levels.get(level)  # nobody has gone on since
-            and (entries := parked(self._store, SCHEDULE_TOPIC, level - 1, lane.offset, count))
+            and (entries := entries_at(self._store, SCHEDULE_TOPIC, level - 1, lane.offset, count))
         ):
             lane.leave(self._left_of(deliveries.read(entries), position), entries[-1].queue_offset + 1)
         if timer.left if level == TIMER else lane is not None and lane.left:

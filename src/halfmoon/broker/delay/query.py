@@ -13,9 +13,10 @@ from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import CorruptRecord, InvalidParameter
 from halfmoon.hot import Parts
+from halfmoon.store.entries import entries_at
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
-from halfmoon.store.timer.messages import OUT_MS, parked
+from halfmoon.store.timer.messages import OUT_MS
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import DelayedMessage, DelayedMessages, to_json
 from halfmoon.wire.bodies.delays import recall_handle
@@ -73,9 +74,9 @@ class Listing:
 
     def _levelled(self, lane: Lane, after: Place) -> Iterator[Place]:
         at = self._first(lane, after)
-        while entries := parked(self._store, SCHEDULE_TOPIC, lane.level - 1, at, _PAGE):
+        while entries := entries_at(self._store, SCHEDULE_TOPIC, lane.level - 1, at, _PAGE):
             for entry in entries:
-                place = (entry.code, lane.level, entry.queue_offset)
+                place = (entry.tag_code, lane.level, entry.queue_offset)
                 if entry.size and (place > after or lane.level == after[1]):
                     yield place
             at = entries[-1].queue_offset + 1
@@ -88,15 +89,15 @@ class Listing:
             return max(first, after[2] + 1)
 
         def listed(queue_offset: int) -> bool:
-            entries = parked(self._store, SCHEDULE_TOPIC, queue_id, queue_offset, 1)
-            return not entries or not entries[0].size or (entries[0].code, lane.level, queue_offset) > after
+            entries = entries_at(self._store, SCHEDULE_TOPIC, queue_id, queue_offset, 1)
+            return not entries or not entries[0].size or (entries[0].tag_code, lane.level, queue_offset) > after
 
         return first + bisect_left(range(first, self._store.queue_max(SCHEDULE_TOPIC, queue_id)), True, key=listed)
 
     def _message(self, place: Place) -> DelayedMessage | None:
         _, level, queue_offset = place
         topic, queue_id = (SCHEDULE_TOPIC, level - 1) if level else (TIMER_TOPIC, 0)
-        for entry in parked(self._store, topic, queue_id, queue_offset, 1):
+        for entry in entries_at(self._store, topic, queue_id, queue_offset, 1):
             record = self._store.record(entry.physical_offset, entry.size)
             try:
                 return None if record is None else self._described(place, whole_record(record), entry.size)

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from halfmoon.broker.delay.delivery import Due
+from halfmoon.store.entries import QueueEntry
 from halfmoon.store.timer.index import TimerIndex
-from halfmoon.store.timer.messages import Parked
 
 AHEAD_MS = 2000
 """How long before its time a message is read."""
@@ -27,7 +27,7 @@ Pair = tuple[int, int]
 class Ready(NamedTuple):
     """A message that was read: its queue entry, and itself; None, it can never be delivered, and that was said."""
 
-    entry: Parked
+    entry: QueueEntry
     message: Due | None
 
 

@@ -20,10 +20,11 @@ from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused
 from halfmoon.hot import Draft, Parts, property_of
+from halfmoon.store.entries import QueueEntry, entries_at
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended, Store
 from halfmoon.store.timer.index import TimerIndex
-from halfmoon.store.timer.messages import CANCELS, LOOK_MS, OUT_MS, Parked, parked
+from halfmoon.store.timer.messages import CANCELS, LOOK_MS, OUT_MS
 from halfmoon.wire.flags import TRANSACTION_MASK
 
 ROLLS, CANCEL_KEY = "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY"
@@ -50,7 +51,7 @@ class Timer:
         self.index.rebuild(store, low, cursor)
         reserved_ms = store.settings.file_reserved_hours * 3_600_000
         self._window_ms = max(_WINDOW_MS_MIN, min(WINDOW_MS_MAX, reserved_ms * 2 // 3))
-        self._entries: dict[int, Parked] = {}
+        self._entries: dict[int, QueueEntry] = {}
         """Of the messages that `next` looked at last, by queue offset."""
         self.left: list[Due] = []
         self._behind: list[tuple[int, int]] = []
@@ -120,7 +121,7 @@ class Timer:
 
     # ------------------------------------------------------------ cancelling
 
-    def find(self, topic: str, key: str, now: int) -> tuple[Parked, Parts] | None:
+    def find(self, topic: str, key: str, now: int) -> tuple[QueueEntry, Parts] | None:
         """Return the message of a topic with a unique key that waits; None: none does (any more), or its delivery was begun."""
         if not key or len(key) > _KEY_LENGTH_MAX or not key.isprintable():
             return None
@@ -134,16 +135,16 @@ class Timer:
                 continue
             if property_of(parts.properties, b"REAL_TOPIC") != topic.encode():
                 continue
-            for entry in parked(self._store, TIMER_TOPIC, 0, parts.queue_offset, 1):
+            for entry in entries_at(self._store, TIMER_TOPIC, 0, parts.queue_offset, 1):
                 if entry.physical_offset == parts.physical_offset and self._waits(entry):
                     return entry, parts
         return None
 
-    def _waits(self, entry: Parked) -> bool:
-        pair = (entry.code, entry.queue_offset)
+    def _waits(self, entry: QueueEntry) -> bool:
+        pair = (entry.tag_code, entry.queue_offset)
         return self.index.has(*pair) and not (self.left and pair in self._behind)
 
-    def cancel(self, topic: str, key: str, entry: Parked, parts: Parts, born_host: bytes, now: int) -> Appended:
+    def cancel(self, topic: str, key: str, entry: QueueEntry, parts: Parts, born_host: bytes, now: int) -> Appended:
         """Forget a message that waits. A record says so, for the next start; raises what `Sends.append` does."""
         properties = b"".join(
             b"%s\x01%s\x02" % (name.encode(), value)
@@ -154,8 +155,8 @@ class Timer:
         )  # fmt: skip
         draft = (b"", properties, 0, 0, now, born_host, 0, 0, -1 - entry.queue_offset)
         appended = self._sends.append(TIMER_TOPIC, 0, [draft], now)
-        self.index.remove(entry.code, entry.queue_offset)
-        self.ahead.gone([(entry.code, entry.queue_offset)])
+        self.index.remove(entry.tag_code, entry.queue_offset)
+        self.ahead.gone([(entry.tag_code, entry.queue_offset)])
         return appended
 
     # ------------------------------------------------------------ delivering
@@ -201,10 +202,10 @@ class Timer:
             pairs.append(pair)
         return pairs
 
-    def _entry(self, pair: tuple[int, int]) -> Parked | None:
+    def _entry(self, pair: tuple[int, int]) -> QueueEntry | None:
         entry = self._entries.get(pair[1])
         if entry is None:
-            for entry in parked(self._store, TIMER_TOPIC, 0, pair[1], 1):
+            for entry in entries_at(self._store, TIMER_TOPIC, 0, pair[1], 1):
                 self._entries[pair[1]] = entry
         return entry
 

@@ -12,7 +12,6 @@ import msgspec
 
 from halfmoon.broker.request import Reply, Request, reply_to
 from halfmoon.errors import BrokerError, ServiceNotAvailable, SystemBusy
-from halfmoon.store.journal import sync_now
 from halfmoon.store.store import Store
 from halfmoon.wire.command import encode
 from halfmoon.wire.peer import Peers
@@ -76,7 +75,7 @@ class Durable:
         else:
             self._syncs = True
             self._add(Waiting(self._store.end_offset, then, 0))
-            sync_now(self._store)
+            self._store.sync_now()
 
     def until(self, deadline_ms: int, then: Then, late: Callable[[], None]) -> None:
         """Do something as `promised` does, and something else at a time if that comes first. Such times come in order."""
@@ -106,7 +105,7 @@ class Durable:
             self._deadlines.clear()
             self._syncs = False
         elif self._syncs:
-            sync_now(self._store)
+            self._store.sync_now()
 
     # ------------------------------------------------------------ time
 

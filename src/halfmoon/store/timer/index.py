@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from halfmoon.hot import ENTRY_BYTES
+from halfmoon.store.entries import entries_at
 from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.store import Store
-from halfmoon.store.timer.messages import TIMER_TOPIC, parked
+from halfmoon.store.timer.messages import TIMER_TOPIC
 
 _SIZE_AND_CODE = Struct(">8xiq")  # of a queue entry
 _BLOCK_MAX = 2048
@@ -161,7 +162,7 @@ class TimerIndex:
 
     def rebuild(self, store: Store, low: int, behind: tuple[int, int]) -> None:
         """Take in the queue entries from an offset on; what is due at or before ``behind`` was delivered. For an empty index."""
-        queue = store._queues.get((TIMER_TOPIC, 0))
+        queue = store.queues.get((TIMER_TOPIC, 0))
         if queue is None:
             return
         at, end = max(low, queue.min_offset), queue.max_offset
@@ -184,8 +185,8 @@ class TimerIndex:
             at += len(view) // ENTRY_BYTES
         self._fill(dues, offsets)
         for offset in cancelled:
-            for entry in parked(store, TIMER_TOPIC, 0, offset, 1):
-                self.remove(entry.code, offset)
+            for entry in entries_at(store, TIMER_TOPIC, 0, offset, 1):
+                self.remove(entry.tag_code, offset)
 
     def _fill(self, dues: array[int], offsets: array[int]) -> None:
         """Enter messages in any order, those of the same time by offset; nothing here is due later than any of them is."""

@@ -86,7 +86,7 @@ class TransactionIndex:
         index._held = min(found.unfinished.values(), default=None)
         index._tried_position = index._files.watermark.last.position
         index._due = now + index._interval_ms
-        store.maintenance.undecided_from = index._undecided_from
+        store.maintenance.pin(index._undecided_from)
         return index
 
     # ------------------------------------------------------------ facts
@@ -158,7 +158,7 @@ class TransactionIndex:
 
     def _next_index(self) -> int:
         """Return the queue offset that the next half message gets; after a loss it is beyond the end of the table."""
-        queue = self._store._queues.get((HALF_TOPIC, 0))
+        queue = self._store.queues.get((HALF_TOPIC, 0))
         return 0 if queue is None else queue.next_offset
 
     def prepared(self, index: int, entries: bytes, store_s: int, group_hash: int) -> None:

@@ -93,7 +93,7 @@ def _load(files: TransactionFiles, store: Store, was: Watermark, *, lost: bool) 
     redo.cut(was.units, thorough=lost)
     if was.records:
         last = table.half(was.records - 1)
-        if last is None or last.size <= 0 or not EntryLookup(store._queues)(HALF_TOPIC, 0, last.index, last.physical_offset):
+        if last is None or last.size <= 0 or not EntryLookup(store.queues)(HALF_TOPIC, 0, last.index, last.physical_offset):
             raise StoreError(f"{STATE_TABLE}: record {was.records - 1} is not that of a half message")
         lowest = first_half(store)
         if lowest is not None and lowest < min(table.first, was.records):
@@ -113,7 +113,7 @@ def _first_wrong(files: TransactionFiles, store: Store) -> int | None:
 
     It would be asked about by nobody, and hide those behind it. Reads the half queue, and the log where that says something else.
     """
-    queue, at = store._queues.get((HALF_TOPIC, 0)), files.table.first
+    queue, at = store.queues.get((HALF_TOPIC, 0)), files.table.first
     while at < files.table.end:
         found, at = files.table.pending(at, BLOCK, BLOCK)
         for half in found:
@@ -122,14 +122,14 @@ def _first_wrong(files: TransactionFiles, store: Store) -> int | None:
             if known and queue is not None and queue.entry(half.index)[:2] == place:
                 continue
             gone = not known and half.physical_offset < store.min_offset
-            if not gone and store._log.record(*place) is None:
+            if not gone and store.log.record(*place) is None:
                 return half.index
     return None
 
 
 def _first_without_state(files: TransactionFiles, store: Store, start: int) -> int | None:
     """Return the first index from ``start`` on, where all had a state, that has none though it is no hole; None: there is none."""
-    queue = store._queues.get((HALF_TOPIC, 0))
+    queue = store.queues.get((HALF_TOPIC, 0))
     if queue is None:
         return None
     for index, states in files.table.states(max(start, files.table.first)):

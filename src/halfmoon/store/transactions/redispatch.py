@@ -29,7 +29,7 @@ class Redispatch:
     """
 
     def __init__(self, table: StateTable, redo: RedoLog, store: Store, *, again: bool) -> None:
-        self._table, self._redo, self._store, self._has_entry = table, redo, store, EntryLookup(store._queues)
+        self._table, self._redo, self._store, self._has_entry = table, redo, store, EntryLookup(store.queues)
         self._again: set[int] | None = set() if again else None
         self._halves: list[tuple[int, int, int, int]] = []
         self._halves_at = 0

@@ -64,14 +64,14 @@ class TransactionRecord(NamedTuple):
 
 def steps(store: Store, start: int) -> Iterator[TransactionRecord]:
     """Yield the steps of an open store from a record's physical offset on; none lies before the first half message."""
-    queue, first = store._queues.get((HALF_TOPIC, 0)), first_half(store)
+    queue, first = store.queues.get((HALF_TOPIC, 0)), first_half(store)
     if queue is not None and first is not None:
-        yield from walk(store._log, max(start, queue.entry(first)[0]), store.end_offset)
+        yield from walk(store.log, max(start, queue.entry(first)[0]), store.end_offset)
 
 
 def first_half(store: Store) -> int | None:
     """Return the half queue offset of the first half message that the log still has; None: there is none."""
-    queue = store._queues.get((HALF_TOPIC, 0))
+    queue = store.queues.get((HALF_TOPIC, 0))
     first = None if queue is None else queue.real_entry(queue.min_offset, queue.written)
     return None if first is None else first[0]
 
