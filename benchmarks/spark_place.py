@@ -72,7 +72,7 @@ class _EncodingWriter(DataSourceArrowWriter):
         queues = [MessageQueue("T", "broker-a", number) for number in range(QUEUES)]
         encoding, ids, first = encode.Encoding(topic="T", queues=lambda topic: queues), encode.Ids.of("benchmark"), 0
         for batch in iterator:
-            for _ in encode.pieces_of(batch, ids, first, encoding):
+            for _ in encode.chunks_of(batch, ids, first, encoding):
                 pass
             first += batch.num_rows
         return WriterCommitMessage()

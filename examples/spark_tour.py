@@ -137,9 +137,9 @@ with Producer(group="P_shop", nameserver=nameserver) as producer:
     producer.send(Message("orders", json.dumps({"id": 60, "customer": "c-4", "cents": 6000}).encode(), tag="web", keys=["o-60"]))
 
 from halfmoon.spark.jobs.query import sql
-from halfmoon.spark.jobs.reading import Place
+from halfmoon.spark.jobs.reading import Cluster
 
-both = sql(spark, Place(nameserver), "select count(*), count(distinct keys) from topic.orders", archives={"orders": table})
+both = sql(spark, Cluster(nameserver), "select count(*), count(distinct keys) from topic.orders", archives={"orders": table})
 print("table and log:", tuple(both.first()))
 
 # %% How far behind is a group? A picture of it while it catches up.
@@ -151,7 +151,7 @@ with PullConsumer(group="C_slow", nameserver=nameserver, consume_from=ConsumeFro
     consumer.assign(consumer.queues("orders"))
     for queue in consumer.queues("orders"):
         consumer.commit({queue: 0})
-    for sample in samples(Place(nameserver), "C_slow", "orders", every_s=0.2, for_s=60):
+    for sample in samples(Cluster(nameserver), "C_slow", "orders", every_s=0.2, for_s=60):
         seen.append(sample)
         if sample.messages == 0:
             break
@@ -159,7 +159,7 @@ with PullConsumer(group="C_slow", nameserver=nameserver, consume_from=ConsumeFro
         consumer.commit()
 lag_plot(place / "lag.png", "C_slow", seen)
 print("lag:", seen[0].messages, "to", seen[-1].messages, "messages, drawn in", place / "lag.png")
-print("and by queue:", [row.messages for row in lag(spark, Place(nameserver), "C_slow", "orders").collect()])
+print("and by queue:", [row.messages for row in lag(spark, Cluster(nameserver), "C_slow", "orders").collect()])
 
 # %% The end.
 spark.stop()

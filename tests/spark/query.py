@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from halfmoon.spark.source import stream
 from halfmoon.spark.source.options import source_options
-from halfmoon.spark.source.source import arrow_schema, wanted
+from halfmoon.spark.source.source import arrow_schema, scan_of
 
 
 def sent(value: Any) -> Any:
@@ -32,7 +32,7 @@ class Query:
     def restart(self) -> None:
         """Begin anew with the checkpoint as it is."""
         options = source_options(self.given, "stream")
-        self.reader = stream.StreamReader(options, wanted(options, from_arrow_schema(arrow_schema(options))))
+        self.reader = stream.StreamReader(options, scan_of(options, from_arrow_schema(arrow_schema(options))))
         self.start = self.log[self.committed - 1] if self.committed else json.dumps(self.reader.initialOffset())
 
     def plan(self, limit: ReadLimit | None = None) -> bool:

@@ -25,7 +25,7 @@ def test_outside_of_a_worker_nothing_is_left_out(monkeypatch: pytest.MonkeyPatch
     before = gc.get_freeze_count()
 
     for _ in range(3):
-        gc_freeze.spare_imports()
+        gc_freeze.freeze_imports()
 
     assert not gc_freeze.in_worker()
     assert gc.get_freeze_count() == before
@@ -39,11 +39,11 @@ def test_a_worker_does_it_once_at_its_second_task(daemon: str, monkeypatch: pyte
     collector = SimpleNamespace(collect=lambda: done.append("collect"), freeze=lambda: done.append("freeze"))
     monkeypatch.setattr(gc_freeze, "gc", collector)
 
-    gc_freeze.spare_imports()
+    gc_freeze.freeze_imports()
     assert done == []
-    gc_freeze.spare_imports()
+    gc_freeze.freeze_imports()
     assert done == ["collect", "freeze"]
-    gc_freeze.spare_imports()
+    gc_freeze.freeze_imports()
     assert done == ["collect", "freeze"]
 
 
@@ -51,7 +51,7 @@ def test_a_worker_does_it_once_at_its_second_task(daemon: str, monkeypatch: pyte
 def test_every_task_of_ours_says_so(task: str, monkeypatch: pytest.MonkeyPatch):
     calls: list[None] = []
     for module in (reading, sink, exactly_once):
-        monkeypatch.setattr(module, "spare_imports", lambda: calls.append(None))
+        monkeypatch.setattr(module, "freeze_imports", lambda: calls.append(None))
     options = sink_options(NOWHERE)
     doing: dict[str, Any] = {
         "read": lambda: next(reading.rows(SimpleNamespace(emit="ranges"), None, ()), None),  # type: ignore[arg-type]
@@ -72,10 +72,10 @@ def test_spark_s_own_workers_are_recognised(spark: Any):
     def found(_: int) -> int:
         import gc
 
-        from halfmoon.spark.gc_freeze import spare_imports
+        from halfmoon.spark.gc_freeze import freeze_imports
 
         for _ in range(2):
-            spare_imports()
+            freeze_imports()
         return gc.get_freeze_count()
 
     assert min(spark.sparkContext.parallelize([0, 1], 2).map(found).collect()) > 10_000

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from halfmoon.cli.msg_trace import show_trace
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, show_table, time_text
@@ -14,6 +13,7 @@ from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
 from halfmoon.client.admin import Admin
 from halfmoon.errors import OffsetIllegal, QueryNotFound
 from halfmoon.model import MessageQueue, StoredMessage, subscription
+from halfmoon.results import MessageTrace
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Find stored messages.\n\nExample: halfmoon msg find --topic orders --key o-1"
@@ -124,7 +124,7 @@ def trace(
     if as_json:
         show_json(found)
     else:
-        show_trace(found)
+        _show_trace(found)
 
 
 @app.command()
@@ -209,3 +209,29 @@ def _show_whole(message: StoredMessage) -> None:
     facts["body"] = body_text(message.body, BODY_WHOLE)
     for name, value in facts.items():
         say(f"{name.removesuffix('_ms').replace('_', ' '):<16} {'' if value is None else str(value)}")
+
+
+def _show_trace(found: MessageTrace) -> None:
+    """Write what happened in the order of time, how far each group is, and what nobody keeps."""
+    head = [f"message {found.msg_id}", f"topic {found.topic}"]
+    head += [f"tag {found.tag}"] * bool(found.tag) + [f"keys {found.keys}"] * bool(found.keys)
+    say(", ".join(head))
+    rows = [
+        (
+            time_text(event.at_ms) or "?",
+            event.what,
+            event.who,
+            event.where,
+            event.detail,
+            "client" if event.told_by == "client" else "",
+        )
+        for event in found.events
+    ]
+    show_table("", ("when", "what", "who", "where", "detail", "told by"), rows)
+    groups = [
+        (each.group, each.state, each.retries, each.where, "" if each.progress < 0 else each.progress, each.behind or "")
+        for each in found.groups
+    ]
+    show_table("groups", ("group", "state", "given back", "where", "progress", "before it"), groups)
+    for text in dict.fromkeys(found.not_told):
+        say(f"not told: {text}")

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from halfmoon.spark.sessions import register, session
-    from halfmoon.spark.sink.keys import by_key
+    from halfmoon.spark.sink.target_queues import by_key
 
-_PLACE_OF = {"by_key": "halfmoon.spark.sink.keys", "register": "halfmoon.spark.sessions", "session": "halfmoon.spark.sessions"}
+_MODULE_OF = {
+    "by_key": "halfmoon.spark.sink.target_queues",
+    "register": "halfmoon.spark.sessions",
+    "session": "halfmoon.spark.sessions",
+}
 
 __all__ = ["by_key", "register", "session"]
 
 
 def __getattr__(name: str) -> Any:
-    place = _PLACE_OF.get(name)
-    if place is None:
+    module = _MODULE_OF.get(name)
+    if module is None:
         raise AttributeError(f"module 'halfmoon.spark' has no attribute {name!r}")
-    return getattr(import_module(place), name)
+    return getattr(import_module(module), name)

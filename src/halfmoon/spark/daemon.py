@@ -30,7 +30,7 @@ def without_archives(path: Sequence[str]) -> list[str]:
         package, libraries = file.parents[2], file.parent
         if package.name != "pyspark" or not (package / "__init__.py").is_file() or package.parent.resolve() not in places:
             continue
-        rest = [each for each in kept if Path(each).parent != libraries]
+        rest = [other for other in kept if Path(other).parent != libraries]
         if PathFinder.find_spec("py4j", rest) is not None:
             kept = rest
     return kept

@@ -18,7 +18,7 @@ DAEMONS = ("pyspark.daemon", MODULE)
 _calls = count()
 
 
-def spare_imports() -> None:
+def freeze_imports() -> None:
     """To be called in every task: at the second one of a worker, what is there by then is left out of later collections.
 
     The first task imports the most. Outside of Spark's workers this does nothing.

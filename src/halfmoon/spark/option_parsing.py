@@ -55,13 +55,13 @@ def duration(low: int, high: int) -> Callable[[str], int]:
 
 def _measure(units: dict[str, int], low: int, high: int, what: str, unit: str) -> Callable[[str], int]:
     def read(value: str) -> int:
-        found = _MEASURE.fullmatch(value.strip())
-        factor = units.get(found[2].lower()) if found else None
-        if found is None or factor is None:
+        measure = _MEASURE.fullmatch(value.strip())
+        factor = units.get(measure[2].lower()) if measure else None
+        if measure is None or factor is None:
             raise ValueError(f"must be {what}")
-        if not low <= int(found[1]) * factor <= high:
+        if not low <= int(measure[1]) * factor <= high:
             raise ValueError(f"must lie between {low} and {high} {unit}")
-        return int(found[1]) * factor
+        return int(measure[1]) * factor
 
     return read
 
@@ -89,23 +89,23 @@ def place(value: str) -> str:
 
 def names(value: str) -> tuple[str, ...]:
     """Return the names of a comma list, in its order, each once; they are topics."""
-    found = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
-    if not found:
+    topics = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+    if not topics:
         raise ValueError("names nothing")
-    for name in found:
+    for name in topics:
         if not _NAME.fullmatch(name):
             raise ValueError(f"has {name!r}, which cannot be the name of a topic")
-    return found
+    return topics
 
 
 def words(value: str) -> tuple[str, ...]:
     """Return the words of a comma list, in its order."""
-    found = tuple(part.strip() for part in value.split(",") if part.strip())
-    if not found:
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names:
         raise ValueError("names nothing")
-    if len(set(found)) < len(found):
+    if len(set(names)) < len(names):
         raise ValueError("names something twice")
-    return found
+    return names
 
 
 def pattern(value: str) -> str:
@@ -135,15 +135,15 @@ def queues(value: str) -> dict[str, dict[str, tuple[int, ...]]]:
     """Return JSON topic -> broker -> [queue, …]."""
     shape = 'must be JSON such as {"orders": {"broker-a": [0, 1]}}'
     return {
-        topic: {broker: _queue_list(found, shape) for broker, found in _object(brokers, shape).items()}
+        topic: {broker: _queue_list(numbers, shape) for broker, numbers in _object(brokers, shape).items()}
         for topic, brokers in _object(_json(value, shape), shape).items()
     }
 
 
-def _queue_list(found: Any, shape: str) -> tuple[int, ...]:
-    if not isinstance(found, list) or not found or not all(_whole(number) and number >= 0 for number in found):
+def _queue_list(numbers: Any, shape: str) -> tuple[int, ...]:
+    if not isinstance(numbers, list) or not numbers or not all(_whole(number) and number >= 0 for number in numbers):
         raise ValueError(shape)
-    return tuple(sorted(set(found)))
+    return tuple(sorted(set(numbers)))
 
 
 def position(*keywords: str) -> Callable[[str], str | QueueOffsets]:
@@ -155,8 +155,8 @@ def position(*keywords: str) -> Callable[[str], str | QueueOffsets]:
         shape = f'must be {", ".join(keywords)}, or JSON such as {{"orders": {{"broker-a": {{"0": 17}}}}}}'
         return {
             topic: {
-                broker: {_queue_number(number, shape): _offset(at, shape) for number, at in _object(found, shape).items()}
-                for broker, found in _object(brokers, shape).items()
+                broker: {_queue_number(number, shape): _offset(offset, shape) for number, offset in _object(offsets, shape).items()}
+                for broker, offsets in _object(brokers, shape).items()
             }
             for topic, brokers in _object(_json(value, shape), shape).items()
         }
@@ -171,10 +171,10 @@ def _json(value: str, shape: str) -> Any:
         raise ValueError(shape) from None
 
 
-def _object(found: Any, shape: str) -> dict[str, Any]:
-    if not isinstance(found, dict) or not found:
+def _object(value: Any, shape: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
         raise ValueError(shape)
-    return found
+    return value
 
 
 def _whole(value: Any) -> bool:

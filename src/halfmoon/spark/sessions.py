@@ -1,4 +1,4 @@
-"""A Spark session with the settings that the source and the sink are quick with, and a word about Java where it is missing."""
+"""A Spark session with the settings that make the source and the sink fast, and what to do where Java is missing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from halfmoon.errors import UsageError
-from halfmoon.spark.archive import cache, java_options
 from halfmoon.spark.daemon import MODULE
+from halfmoon.spark.jvm_archive import cache, java_options
 from halfmoon.spark.source.source import RocketmqSource
 
 JAVA_MIN = 17
@@ -38,7 +38,7 @@ LOCAL = {
 
 GET_JAVA = (
     f"Spark needs Java {JAVA_MIN} or newer. Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
-    "brew install openjdk@17. JAVA_HOME says where it is when it is not on the PATH"
+    "brew install openjdk@17. Set JAVA_HOME if it is not on the PATH"
 )
 
 
@@ -54,45 +54,51 @@ def session(
 
     ``master`` is Spark's (``local[4]``, ``spark://…``, ``yarn``, ``k8s://…``), None: SPARK_MASTER, or this machine with all its
     cores. ``settings`` are Spark's own and win over ours. ``warehouse`` is the directory of its tables. ``archive``: a local
-    session uses `halfmoon.spark.archive` to start quicker, unless ``settings`` have Java options of their own; the first one writes
-    160 MB into the user's cache. A session that runs already keeps its core settings; those of SQL change.
+    session uses `halfmoon.spark.jvm_archive` to start faster, unless ``settings`` have Java options of their own; the first one
+    writes 160 MB into the user's cache. A session that runs already keeps its core settings; those of SQL change.
 
     Raises:
         UsageError: there is no Java, or an old one.
     """
     java = check_java()
     master = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    chosen = {**ALWAYS, **(LOCAL if master.startswith("local") else {}), **(settings or {})}
+    is_local = master.startswith("local")
+    merged = {**ALWAYS, **(LOCAL if is_local else {}), **(settings or {})}
     if warehouse is not None:
-        chosen.setdefault("spark.sql.warehouse.dir", str(warehouse))
-    if archive and master.startswith("local") and JAVA_OPTIONS not in chosen and SparkSession.getActiveSession() is None:
-        chosen[JAVA_OPTIONS] = java_options(java, cache())
-    if master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the one that has pyarrow and halfmoon
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        if os.environ["PYSPARK_PYTHON"] == sys.executable and PYTHON not in chosen:
-            chosen.setdefault("spark.python.daemon.module", MODULE)  # a worker starts in half of the processor time
+        merged.setdefault("spark.sql.warehouse.dir", str(warehouse))
+    if archive and is_local and JAVA_OPTIONS not in merged and SparkSession.getActiveSession() is None:
+        merged[JAVA_OPTIONS] = java_options(java, cache())
+    if is_local:
+        _use_this_python(merged)
     if width := cores_of(master):
         os.environ["PYSPARK_HALFMOON_CORES"] = str(width)
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in chosen.items():
+    for key, value in merged.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
     return spark
 
 
+def _use_this_python(settings: dict[str, str]) -> None:
+    """Have workers run this interpreter, which has pyarrow and halfmoon, unless another one was chosen."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if os.environ["PYSPARK_PYTHON"] == sys.executable and PYTHON not in settings:
+        settings.setdefault("spark.python.daemon.module", MODULE)  # a worker starts in half of the processor time
+
+
 def register(spark: SparkSession) -> None:
-    """Make the short name ``rocketmq`` known to a session; ``halfmoon`` is, wherever the package is installed."""
+    """Register the short name ``rocketmq`` with a session; ``halfmoon`` is known wherever the package is installed."""
     spark.dataSource.register(RocketmqSource)
 
 
 def cores_of(master: str) -> int:
-    """Return how many tasks a local master runs side by side; 0: not said there."""
-    found = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
-    if found is None:
+    """Return how many tasks a local master runs in parallel; 0: it is not a local one."""
+    match = re.fullmatch(r"local(?:\[(\*|\d+)(?:,\s*\d+)?\])?", master)
+    if match is None:
         return 0
-    return len(os.sched_getaffinity(0)) if found[1] == "*" else int(found[1] or 1)
+    return len(os.sched_getaffinity(0)) if match[1] == "*" else int(match[1] or 1)
 
 
 def check_java() -> str:
@@ -102,10 +108,10 @@ def check_java() -> str:
     if java is None:
         raise UsageError(f"there is no java on the PATH. {GET_JAVA}")
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+        version = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise UsageError(f"{java} does not run: {exc}. {GET_JAVA}") from None
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    if found is None or int(found[1]) < JAVA_MIN:
-        raise UsageError(f"{java} is {said.splitlines()[0] if said else 'silent'}. {GET_JAVA}")
-    return said
+    match = re.search(r'version "(?:1\.)?(\d+)', version)
+    if match is None or int(match[1]) < JAVA_MIN:
+        raise UsageError(f"{java} is {version.splitlines()[0] if version else 'silent'}. {GET_JAVA}")
+    return version

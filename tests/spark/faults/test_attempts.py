@@ -9,7 +9,7 @@ import pytest
 
 from halfmoon import MessageQueue
 from halfmoon.client.batches import BatchName, BatchTransactions
-from halfmoon.spark.sink.exactly_once import NotDecided, Prepared, prepare, settle
+from halfmoon.spark.sink.exactly_once import NotDecided, PrepareReport, commit_batch, prepare
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.bodies.batches import BatchPromise
@@ -35,22 +35,22 @@ class Task:
         self.transactions, self.batch = transactions, BatchName(topic, 0)
         self.options = SinkOptions(endpoints=at.nameserver, topic=topic, delivery="exactly-once", batch_bytes=1024)
 
-    def attempt(self) -> Prepared:
+    def attempt(self) -> PrepareReport:
         """Write all rows."""
         return prepare(self.transactions, self.options, self.batch, 0, [ROWS])
 
-    def settle(self, said: Prepared) -> None:
+    def commit_batch(self, said: PrepareReport) -> None:
         """Commit an attempt."""
-        settle(self.transactions, self.options, [said])
+        commit_batch(self.transactions, self.options, [said])
 
 
 def test_two_attempts_that_both_finish_are_one(transactions: BatchTransactions, at: Topics, topic: str):
     task = Task(transactions, at, topic)
     loser, winner = task.attempt(), task.attempt()
 
-    task.settle(winner)
+    task.commit_batch(winner)
     with pytest.raises(NotDecided, match="batch 0 is decided"):
-        task.settle(loser)
+        task.commit_batch(loser)
 
     assert at.contents(topic) == WANTED
     assert at.held(topic) == 0
@@ -87,10 +87,10 @@ def test_a_commit_of_a_task_that_came_too_late_is_done_by_the_decision_that_is_t
     transactions: BatchTransactions, at: Topics, topic: str
 ):
     task = Task(transactions, at, topic)
-    task.settle(task.attempt())
+    task.commit_batch(task.attempt())
 
     zombie = task.attempt()
-    task.settle(zombie)
+    task.commit_batch(zombie)
 
     assert zombie.decided
     assert at.contents(topic) == WANTED

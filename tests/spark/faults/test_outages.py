@@ -97,7 +97,7 @@ def test_a_topic_that_is_deleted_in_mid_stream_ends_the_query_with_what_to_do(sp
     at.feed(copy.origin, 8)
     query = started(spark, copy)
     try:
-        with pytest.raises(StreamingQueryException, match=r"made anew since this query read it.*failOnDataLoss=false"):
+        with pytest.raises(StreamingQueryException, match=r"created again since this query read it.*failOnDataLoss=false"):
             query.awaitTermination(BOUND_S)
     finally:
         query.stop()

@@ -7,7 +7,7 @@ import pytest
 from halfmoon import Admin, PullConsumer
 from halfmoon.errors import UsageError
 from halfmoon.spark.jobs import lag, query
-from halfmoon.spark.jobs.reading import Place
+from halfmoon.spark.jobs.reading import Cluster
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def place(cluster):
     """Where the messages are."""
-    return Place(cluster.nameserver)
+    return Cluster(cluster.nameserver)
 
 
 @pytest.fixture

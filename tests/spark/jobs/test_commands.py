@@ -23,7 +23,7 @@ from halfmoon import (
 from halfmoon.client.ranges import Ranges
 from halfmoon.spark.jobs import dead_letters
 from halfmoon.spark.jobs.query import sql
-from halfmoon.spark.jobs.reading import Place
+from halfmoon.spark.jobs.reading import Cluster
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest
 from halfmoon.spark.lake.ledger import Ledger, Table
@@ -260,7 +260,7 @@ def test_an_iceberg_table_is_an_archive_for_those_who_have_its_catalog(spark, cl
     send(topic, ["c"])
 
     text = f"select cast(body as string) said from topic.{topic} order by said"
-    assert [row.said for row in sql(spark, Place(cluster.nameserver), text, archives={topic: table}).collect()] == ["a", "b", "c"]
+    assert [row.said for row in sql(spark, Cluster(cluster.nameserver), text, archives={topic: table}).collect()] == ["a", "b", "c"]
 
 
 def test_an_archive_that_needs_a_catalog_is_refused_with_what_takes_it(run_alone, tmp_path):  # noqa: F811 - the fixture

@@ -34,8 +34,8 @@ def delivered(msg_id, store, topic="orders", times=0, place=0, broker="broker-a"
 @pytest.fixture
 def audit(spark):
     def run(waits, arrived, now=1_000_000, grace=1_000, levels=LEVELS, topics=None):
-        judge = delays.Judge(BEGIN_MS + now, grace, levels)
-        return delays.audited(frame(spark, waits), frame(spark, arrived), judge, topics=topics)
+        rules = delays.DelayRules(BEGIN_MS + now, grace, levels)
+        return delays.audit_delays(frame(spark, waits), frame(spark, arrived), rules, topics=topics)
 
     return run
 

@@ -10,7 +10,7 @@ import pytest
 from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
 from halfmoon.errors import NoRoute, UsageError
-from halfmoon.spark.jobs.reading import Place
+from halfmoon.spark.jobs.reading import Cluster
 from halfmoon.spark.jobs.replay import LAST, Outcome, replay
 from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.files import layout_for
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def place(cluster):
     """Where the messages are."""
-    return Place(cluster.nameserver)
+    return Cluster(cluster.nameserver)
 
 
 @pytest.fixture

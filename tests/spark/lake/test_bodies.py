@@ -146,7 +146,10 @@ AVRO = json.dumps(
             {"name": "total", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
             {
                 "name": "items",
-                "type": {"type": "array", "items": {"type": "record", "name": "Item", "fields": [{"name": "n", "type": "int"}]}},
+                "type": {
+                    "type": "array",
+                    "items": {"type": "record", "name": "SingleMessage", "fields": [{"name": "n", "type": "int"}]},
+                },
             },
         ],
     }

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.files import WRITERS_MAX, Layout, layout_for, write
-from halfmoon.spark.lake.manifest import Part
+from halfmoon.spark.lake.manifest import TaskReport
 from halfmoon.spark.source.rows import schema_of
 
 MIDNIGHT = datetime(2026, 2, 1, tzinfo=UTC)
@@ -30,7 +30,7 @@ def batch(layout: Layout, rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{name: row[name] for name in names} for row in whole], schema_of(names))
 
 
-def rows_of(layout: Layout, part: Part) -> dict[str, list[dict[str, Any]]]:
+def rows_of(layout: Layout, part: TaskReport) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each data file, by its directory."""
     found: dict[str, list[dict[str, Any]]] = {}
     for file in part.files:

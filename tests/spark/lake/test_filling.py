@@ -1,4 +1,4 @@
-"""How a driver keeps the table up that it fills: its record folded, old files looked for now and then. No Spark session."""
+"""How a driver keeps the table up that it fills: its record snapshot_of, old files looked for now and then. No Spark session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from halfmoon.spark.lake import manifest as manifests
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.source.options import source_options
-from halfmoon.spark.source.plan import Range
+from halfmoon.spark.source.partitions import Range
 from tests.spark.lake.tables import table_of
 
 OPTIONS = {"endpoints": "127.0.0.1:9876", "topic": "orders", "emit": "ranges"}
@@ -23,7 +23,7 @@ OPTIONS = {"endpoints": "127.0.0.1:9876", "topic": "orders", "emit": "ranges"}
 def filling(place: Path, compact_every: int = 0) -> tuple[LakeTable, Any]:
     """Return a table and what fills it."""
     table = table_of("delta", place)
-    found = module._Filling(
+    found = module._Ingest(
         table, layout_for(place / "table"), source_options(OPTIONS, "stream"), "q", None, compact_every, progress=None
     )
     found.begin()
@@ -40,7 +40,7 @@ def batches(found: Any, begin: int, end: int) -> None:
 def test_the_record_of_a_table_that_nobody_compacts_stays_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compact_every: int
 ):
-    monkeypatch.setattr(module, "FOLD_EVERY", 4)
+    monkeypatch.setattr(module, "SNAPSHOT_EVERY", 4)
     table, found = filling(tmp_path, compact_every)
 
     batches(found, 0, 10)
@@ -51,7 +51,7 @@ def test_the_record_of_a_table_that_nobody_compacts_stays_small(
 
 
 def test_a_record_too_large_for_one_file_stays_in_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "FOLD_EVERY", 4)
+    monkeypatch.setattr(module, "SNAPSHOT_EVERY", 4)
     table, found = filling(tmp_path)
     batches(found, 0, 3)
     monkeypatch.setattr(manifests, "MANIFEST_BYTES_MAX", table.ledger._batch("q", 2).stat().st_size)  # less than any snapshot

@@ -19,12 +19,12 @@ from halfmoon.client.ranges import Ranges
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake import ingest as module
 from halfmoon.spark.lake import schemas, tasks
-from halfmoon.spark.lake.arrivals import Dedup
+from halfmoon.spark.lake.dedup import Dedup
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import Ingested, ingest, ingest_stream
 from halfmoon.spark.lake.verify import verify
 from halfmoon.spark.source.options import source_options
-from halfmoon.spark.source.plan import Range
+from halfmoon.spark.source.partitions import Range
 from halfmoon.testing.local import LocalCluster
 from tests.spark.lake.tables import KINDS, table_of
 

@@ -12,8 +12,8 @@ pytest.importorskip("pyspark")
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake import ledger as module
 from halfmoon.spark.lake import manifest as manifests
-from halfmoon.spark.lake.ledger import FOLDER, TRIES, Last, Ledger, Snapshot, Table
-from halfmoon.spark.lake.manifest import DataFile, Manifest, Part, Span, joined, manifest_of
+from halfmoon.spark.lake.ledger import FOLDER, TRIES, LastBatch, Ledger, Snapshot, Table
+from halfmoon.spark.lake.manifest import DataFile, Manifest, Span, TaskReport, manifest_of, merge_spans
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def manifest(batch: int, begin: int, end: int, attempt: str = "a", id: str = "q"
     """Return the manifest of a batch of one queue that one attempt wrote."""
     span = Span("orders", "broker-a", 0, begin, end)
     file = DataFile(path=f"part-{attempt}.parquet", rows=end - begin, size_bytes=100)
-    return manifest_of(id, batch, [Part(attempt=attempt, spans=(span,), files=(file,))])
+    return manifest_of(id, batch, [TaskReport(attempt=attempt, spans=(span,), files=(file,))])
 
 
 def test_the_first_manifest_of_a_batch_counts(tmp_path: Path):
@@ -80,15 +80,15 @@ def test_a_snapshot_takes_batches_up_and_they_stay_known(tmp_path: Path):
     for number in range(3):
         ledger.decide(manifest(number, number * 10, number * 10 + 10, str(number)))
     state = ledger.state()
-    whole = Snapshot(number=1, last=state.last, spans=joined(state.spans))
+    whole = Snapshot(number=1, last=state.last, spans=merge_spans(state.spans))
 
-    assert (ledger.take(whole), ledger.take(whole)) == (True, False)
-    ledger.forget(0)
+    assert (ledger.add_snapshot(whole), ledger.add_snapshot(whole)) == (True, False)
+    ledger.prune(0)
     ledger.decide(manifest(3, 30, 40, "3"))
 
     assert [file.path for batch in ledger.state().batches for file in batch.files] == ["part-3.parquet"]
-    assert ledger.state().last == {"q": Last(3, manifest(3, 30, 40).digest)}
-    assert joined(ledger.state().spans) == (Span("orders", "broker-a", 0, 0, 40),)
+    assert ledger.state().last == {"q": LastBatch(3, manifest(3, 30, 40).digest)}
+    assert merge_spans(ledger.state().spans) == (Span("orders", "broker-a", 0, 0, 40),)
     assert len(list((tmp_path / FOLDER / "batches" / "q").iterdir())) == 1
 
 
@@ -96,8 +96,8 @@ def test_the_last_batch_is_known_after_a_snapshot_took_it_up(tmp_path: Path):
     ledger = Ledger(tmp_path)
     ledger.decide(manifest(0, 0, 10))
     state = ledger.state()
-    ledger.take(Snapshot(number=1, last=state.last, spans=state.spans))
-    ledger.forget(0)
+    ledger.add_snapshot(Snapshot(number=1, last=state.last, spans=state.spans))
+    ledger.prune(0)
 
     assert ledger.decide(manifest(0, 0, 10, "again")) is None
     with pytest.raises(UsageError, match="other offsets"):
@@ -108,7 +108,9 @@ def test_two_parts_with_the_same_offset_are_no_batch():
     span = Span("orders", "broker-a", 0, 0, 10)
 
     with pytest.raises(StoreError, match="overlaps"):
-        manifest_of("q", 0, [Part(attempt="a", spans=(span,)), Part(attempt="b", spans=(Span("orders", "broker-a", 0, 9, 12),))])
+        manifest_of(
+            "q", 0, [TaskReport(attempt="a", spans=(span,)), TaskReport(attempt="b", spans=(Span("orders", "broker-a", 0, 9, 12),))]
+        )
 
 
 @pytest.mark.parametrize("path", ["../x.parquet", "/x.parquet", "a/../../x", "", "a//b", "x\\y"])
@@ -139,7 +141,7 @@ def test_what_would_be_too_large_to_be_read_again_is_not_written(tmp_path: Path,
     files = tuple(DataFile(path=f"part-{number}.parquet", rows=1, size_bytes=1) for number in range(10))
     for file in files:
         (tmp_path / file.path).touch()
-    large = manifest_of("q", 1, [Part(attempt="a", spans=(Span("orders", "broker-a", 0, 10, 20),), files=files)])
+    large = manifest_of("q", 1, [TaskReport(attempt="a", spans=(Span("orders", "broker-a", 0, 10, 20),), files=files)])
 
     with pytest.raises(StoreError, match="too many files"):
         ledger.decide(large)
@@ -153,10 +155,10 @@ def test_batches_that_a_snapshot_takes_up_between_two_looks_are_not_missed(tmp_p
         ledger.decide(manifest(number, number * 10, number * 10 + 10, str(number)))
     wanted, plain = ledger.state(), Ledger._after
 
-    def after(self: Ledger, last: dict[str, Last]) -> list[Manifest]:
+    def after(self: Ledger, last: dict[str, LastBatch]) -> list[Manifest]:
         monkeypatch.undo()  # another driver keeps the table up after the look for snapshots
-        other.take(Snapshot(number=1, last=wanted.last, spans=wanted.spans))
-        other.forget(0)
+        other.add_snapshot(Snapshot(number=1, last=wanted.last, spans=wanted.spans))
+        other.prune(0)
         return plain(self, last)
 
     monkeypatch.setattr(Ledger, "_after", after)
@@ -168,8 +170,8 @@ def test_batches_that_a_snapshot_takes_up_between_two_looks_are_not_missed(tmp_p
 def test_a_record_that_changes_at_every_look_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ledger, plain = Ledger(tmp_path), Ledger._after
 
-    def after(self: Ledger, last: dict[str, Last]) -> list[Manifest]:
-        looks.append(ledger.take(Snapshot(number=len(looks) + 1, last={}, spans=())))
+    def after(self: Ledger, last: dict[str, LastBatch]) -> list[Manifest]:
+        looks.append(ledger.add_snapshot(Snapshot(number=len(looks) + 1, last={}, spans=())))
         return plain(self, last)
 
     looks: list[bool] = []
@@ -186,13 +188,13 @@ def test_what_an_old_snapshot_took_up_goes_however_new_the_newest_is(tmp_path: P
     for number in range(3):
         ledger.decide(manifest(number, number * 10, number * 10 + 10, str(number)))
         state = ledger.state()
-        ledger.take(Snapshot(number=number + 1, last=state.last, spans=state.spans, made_ms=now))
+        ledger.add_snapshot(Snapshot(number=number + 1, last=state.last, spans=state.spans, made_ms=now))
         now += 1000
     wanted = ledger.state()
 
     def left(keep_ms: int) -> tuple[list[int], list[int]]:
         """Forget; return the numbers of the batches and of the snapshots that are there."""
-        ledger.forget(keep_ms)
+        ledger.prune(keep_ms)
         folders = (tmp_path / FOLDER / "batches" / "q", tmp_path / FOLDER / "snapshots")
         return tuple(sorted(int(path.stem) for path in folder.iterdir()) for folder in folders)  # type: ignore[return-value]
 
@@ -210,10 +212,10 @@ def test_a_name_that_would_be_another_directory_is_refused(id: str):
 
 def test_a_table_with_other_columns_is_refused(tmp_path: Path):
     ledger = Ledger(tmp_path)
-    ledger.agree(Table(kind="delta", schema=b"1", partition="day"))
-    ledger.agree(Table(kind="delta", schema=b"1", partition="day"))
+    ledger.create_or_check(Table(kind="delta", schema=b"1", partition="day"))
+    ledger.create_or_check(Table(kind="delta", schema=b"1", partition="day"))
 
     with pytest.raises(UsageError, match="partition='day', not 'hour'"):
-        ledger.agree(Table(kind="delta", schema=b"1", partition="hour"))
+        ledger.create_or_check(Table(kind="delta", schema=b"1", partition="hour"))
     with pytest.raises(UsageError, match="other columns"):
-        ledger.agree(Table(kind="delta", schema=b"2", partition="day"))
+        ledger.create_or_check(Table(kind="delta", schema=b"2", partition="day"))

@@ -21,7 +21,7 @@ from halfmoon.spark.lake.files import Layout, layout_for, write
 from halfmoon.spark.lake.iceberg import Iceberg
 from halfmoon.spark.lake.ledger import TableChanged, now_ms
 from halfmoon.spark.lake.maintenance import compact, dedup, sweep, vacuum
-from halfmoon.spark.lake.manifest import Part, Span, joined, manifest_of
+from halfmoon.spark.lake.manifest import Span, TaskReport, manifest_of, merge_spans
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.lake.verify import verify
 from halfmoon.spark.source.rows import schema_of
@@ -38,7 +38,7 @@ def put(table: LakeTable, layout: Layout, batch: int, begin: int, ids: list[str]
     table.publish(manifest_of("q", batch, [written(layout, begin, ids)]))
 
 
-def written(layout: Layout, begin: int, ids: list[str]) -> Part:
+def written(layout: Layout, begin: int, ids: list[str]) -> TaskReport:
     """Write rows of one queue with these message ids, from a queue offset on; every other row lies a day later."""
     names = layout.needed()
     rows = [
@@ -82,7 +82,7 @@ def test_compaction_leaves_few_files_and_every_row(spark: Any, tmp_path: Path, k
 
     assert (gone, len(table.files())) == (10, 3)
     assert offsets(table.read(spark)) == list(range(21))
-    assert joined(table.state().spans) == (Span("orders", "broker-a", 0, 0, 21),)
+    assert merge_spans(table.state().spans) == (Span("orders", "broker-a", 0, 0, 21),)
     assert compact(spark, table) == 2
     assert offsets(table.read(spark)) == list(range(21))
 

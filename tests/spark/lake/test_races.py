@@ -85,9 +85,9 @@ def test_a_batch_that_another_driver_settles_between_look_and_commit_is_in_once(
     first.publish(batch(layout, 0))
     first.ledger.decide(batch(layout, 1))  # decided, and not in the table: its driver died
     settled: list[int] = []
-    looks = after_each_look(monkeypatch, kind, lambda: settled.append(second.settle() if len(looks) == 2 else 0))
+    looks = after_each_look(monkeypatch, kind, lambda: settled.append(second.recover() if len(looks) == 2 else 0))
 
-    late = first.settle()
+    late = first.recover()
 
     monkeypatch.undo()
     assert (settled, late) == ([0, 1, 0], 0)  # looks: for what is in, for batch 1, and again after the commit that was refused
@@ -102,7 +102,7 @@ def test_one_look_tells_which_batches_are_in(tmp_path: Path, monkeypatch: pytest
     first.ledger.decide(batch(layout, 4))
     looks = after_each_look(monkeypatch, kind, lambda: None)
 
-    settled, again = (first.settle(), len(looks)), (first.fold(), len(looks))
+    settled, again = (first.recover(), len(looks)), (first.add_snapshot(), len(looks))
 
     assert (settled, again) == ((1, 2), (True, 3))  # one for the four, one for the fifth; then one for all
     assert rows(first) == 5 * ROWS
@@ -133,7 +133,7 @@ def test_a_table_that_others_change_at_every_try_is_an_error_and_the_batch_is_ta
     monkeypatch.undo()
     before = rows(first)
     assert (len(looks), before) == (TRIES, 0 if kind == "delta" else TRIES * ROWS)
-    assert (second.settle(), rows(second) - before, second.settle()) == (1, ROWS, 0)
+    assert (second.recover(), rows(second) - before, second.recover()) == (1, ROWS, 0)
 
 
 def _change(table: LakeTable, layout: Layout, number: int) -> None:
@@ -158,8 +158,8 @@ def test_a_batch_decided_while_the_record_is_folded_is_taken_in(tmp_path: Path, 
 
     looks: list[object] = []
     monkeypatch.setattr(Ledger, "state", state)
-    folded = first.fold()
+    snapshot_of = first.add_snapshot()
     monkeypatch.undo()
-    second.settle()
+    second.recover()
 
-    assert (folded, rows(first)) == (True, (1 + len(looks)) * ROWS)
+    assert (snapshot_of, rows(first)) == (True, (1 + len(looks)) * ROWS)

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from halfmoon.spark.lake import rewrite as module
 from halfmoon.spark.lake.files import layout_for, write
 from halfmoon.spark.lake.manifest import DataFile
-from halfmoon.spark.lake.rewrite import Work
+from halfmoon.spark.lake.rewrite import Rewrite
 from halfmoon.spark.source import rows as messages
 
 
@@ -28,9 +28,9 @@ def files(place: Path, count: int, rows: int, body: bytes = b"x") -> tuple[str, 
     return tuple(names)
 
 
-def joined(place: Path, sources: tuple[str, ...]) -> tuple[list[int], list[int]]:
+def merge_spans(place: Path, sources: tuple[str, ...]) -> tuple[list[int], list[int]]:
     """Join files; return the rows of each row group, and the offsets in order."""
-    made = msgspec.json.decode(module._rewrite(str(place), "none", Work(sources, {}, {})), type=DataFile)
+    made = msgspec.json.decode(module._rewrite(str(place), "none", Rewrite(sources, {}, {})), type=DataFile)
     with pq.ParquetFile(place / made.path) as file:
         groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
         offsets = file.read().column("queueOffset").to_pylist()
@@ -39,21 +39,21 @@ def joined(place: Path, sources: tuple[str, ...]) -> tuple[list[int], list[int]]
 
 
 def test_many_small_files_become_one_row_group(tmp_path: Path):
-    assert joined(tmp_path, files(tmp_path, 20, 3)) == ([60], list(range(60)))
+    assert merge_spans(tmp_path, files(tmp_path, 20, 3)) == ([60], list(range(60)))
 
 
 def test_a_row_group_has_no_more_rows_than_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "BATCH_ROWS", 10)
 
-    assert joined(tmp_path, files(tmp_path, 6, 4)) == ([8, 8, 8], list(range(24)))
-    assert joined(tmp_path, files(tmp_path, 1, 25)) == ([10, 10, 5], list(range(25)))
+    assert merge_spans(tmp_path, files(tmp_path, 6, 4)) == ([8, 8, 8], list(range(24)))
+    assert merge_spans(tmp_path, files(tmp_path, 1, 25)) == ([10, 10, 5], list(range(25)))
 
 
 @pytest.mark.parametrize(("count", "rows"), [(24, 1), (1, 24)])
 def test_a_row_group_has_no_more_bytes_than_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, rows: int):
     monkeypatch.setattr(module, "BATCH_BYTES", 10_000)
 
-    groups, offsets = joined(tmp_path, files(tmp_path, count, rows, bytes(2_000)))
+    groups, offsets = merge_spans(tmp_path, files(tmp_path, count, rows, bytes(2_000)))
 
     assert offsets == list(range(24))
     assert (max(groups) <= 5, len(groups) <= 8) == (True, True)
@@ -62,7 +62,7 @@ def test_a_row_group_has_no_more_bytes_than_its_bound(tmp_path: Path, monkeypatc
 def test_a_row_larger_than_the_bound_is_a_group_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "BATCH_BYTES", 100)
 
-    assert joined(tmp_path, files(tmp_path, 3, 1, bytes(2_000))) == ([1, 1, 1], [0, 1, 2])
+    assert merge_spans(tmp_path, files(tmp_path, 3, 1, bytes(2_000))) == ([1, 1, 1], [0, 1, 2])
 
 
 def with_dictionary(path: Path) -> set[str]:
@@ -84,7 +84,7 @@ def test_joined_files_have_a_dictionary_for_the_columns_that_fresh_ones_have_one
         (file,) = write(layout, [pa.RecordBatch.from_pylist(rows, needed)], []).files
         sources.append(file.path)
 
-    made = msgspec.json.decode(module._rewrite(str(tmp_path), "zstd", Work(tuple(sources), {}, {})), type=DataFile)
+    made = msgspec.json.decode(module._rewrite(str(tmp_path), "zstd", Rewrite(tuple(sources), {}, {})), type=DataFile)
 
     paying = {"topic", "brokerName", "queueId", "tags", "bornHost", "sysFlag", "flag", "reconsumeTimes", "shop"}
     assert [with_dictionary(tmp_path / path) for path in (*sources, made.path)] == [paying] * 3

@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from halfmoon.spark.lake.manifest import Span
-from halfmoon.spark.lake.verify import NONE, Figures, verdict
+from halfmoon.spark.lake.verify import NO_ROWS, QueueSums, verdict
 
 QUEUE = ("orders", "broker-a", 0)
-TEN = Figures(10, 10, 0, 9, 77)
+TEN = QueueSums(10, 10, 0, 9, 77)
 
 
 def spans(*ends: tuple[int, int]) -> list[Span]:
@@ -19,13 +19,13 @@ def spans(*ends: tuple[int, int]) -> list[Span]:
 
 
 def test_a_table_with_every_offset_once_is_right():
-    found = verdict(QUEUE, spans((0, 4), (4, 10)), TEN, NONE, there=TEN, same=TEN)
+    found = verdict(QUEUE, spans((0, 4), (4, 10)), TEN, NO_ROWS, there=TEN, same=TEN)
 
     assert (found.wrong, found.begin, found.end, found.rows) == ((), 0, 10, 10)
 
 
 def test_known_gaps_and_quarantine_count_as_there():
-    kept = Figures(2, 2, 3, 4, 5)
+    kept = QueueSums(2, 2, 3, 4, 5)
 
     assert verdict(QUEUE, spans((0, 15)), TEN, kept, lost=3).wrong == ()
 
@@ -33,28 +33,28 @@ def test_known_gaps_and_quarantine_count_as_there():
 @pytest.mark.parametrize(
     ("ranges", "have", "there", "text"),
     [
-        ([(0, 5), (4, 9)], Figures(9, 9, 0, 8, 1), None, "offsets 4 to 4 are in two batches"),
+        ([(0, 5), (4, 9)], QueueSums(9, 9, 0, 8, 1), None, "offsets 4 to 4 are in two batches"),
         ([(0, 5), (6, 11)], TEN, None, "offsets 5 to 5 are in no batch"),
-        ([(0, 9)], Figures(10, 9, 0, 8, 1), None, "1 rows have an offset that another row has"),
+        ([(0, 9)], QueueSums(10, 9, 0, 8, 1), None, "1 rows have an offset that another row has"),
         ([(0, 12)], TEN, None, "2 rows of the batches are missing"),
         ([(0, 8)], TEN, None, "2 rows are in no batch"),
-        ([(0, 10)], NONE, None, "10 rows of the batches are missing"),
-        ([(0, 10)], TEN, Figures(10, 10, 0, 9, 78), "messages (and their checksum): 10 (78) in the topic, 10 (77) in the table"),
-        ([(0, 10)], TEN, Figures(11, 11, 0, 10, 77), "messages (and their checksum): 11 (77) in the topic, 10 (77) in the table"),
+        ([(0, 10)], NO_ROWS, None, "10 rows of the batches are missing"),
+        ([(0, 10)], TEN, QueueSums(10, 10, 0, 9, 78), "messages (and their checksum): 10 (78) in the topic, 10 (77) in the table"),
+        ([(0, 10)], TEN, QueueSums(11, 11, 0, 10, 77), "messages (and their checksum): 11 (77) in the topic, 10 (77) in the table"),
     ],
 )
-def test_what_is_wrong_is_said(ranges: list[tuple[int, int]], have: Figures, there: Figures | None, text: str):
-    found = verdict(QUEUE, spans(*ranges), have, NONE, there=there, same=there)
+def test_what_is_wrong_is_said(ranges: list[tuple[int, int]], have: QueueSums, there: QueueSums | None, text: str):
+    found = verdict(QUEUE, spans(*ranges), have, NO_ROWS, there=there, same=there)
 
     assert found.wrong == (text,)
 
 
-TWO_LESS = Figures(8, 8, 0, 9, 60)
+TWO_LESS = QueueSums(8, 8, 0, 9, 60)
 """What a table has of ten after two copies were left out."""
 
 
 def test_copies_that_were_left_out_are_neither_missing_nor_too_many():
-    found = verdict(QUEUE, spans((0, 10)), TWO_LESS, NONE, dropped=2, there=TEN, same=TWO_LESS)
+    found = verdict(QUEUE, spans((0, 10)), TWO_LESS, NO_ROWS, dropped=2, there=TEN, same=TWO_LESS)
 
     assert (found.wrong, found.rows, found.dropped, found.topic_checksum) == ((), 8, 2, 60)
 
@@ -64,12 +64,12 @@ def test_copies_that_were_left_out_are_neither_missing_nor_too_many():
     [
         (1, TWO_LESS, ["1 rows of the batches are missing", "9 (60) in the topic without 1 copies, 8 (60) in the table"]),
         (3, TWO_LESS, ["1 rows are in no batch", "7 (60) in the topic without 3 copies, 8 (60) in the table"]),
-        (2, Figures(8, 8, 0, 9, 61), ["8 (61) in the topic without 2 copies, 8 (60) in the table"]),
+        (2, QueueSums(8, 8, 0, 9, 61), ["8 (61) in the topic without 2 copies, 8 (60) in the table"]),
         (0, TWO_LESS, ["2 rows of the batches are missing", "10 (60) in the topic, 8 (60) in the table"]),
     ],
 )
-def test_rows_beyond_the_copies_left_out_are_told(dropped: int, same: Figures, texts: list[str]):
-    found = verdict(QUEUE, spans((0, 10)), TWO_LESS, NONE, dropped=dropped, there=TEN, same=same)
+def test_rows_beyond_the_copies_left_out_are_told(dropped: int, same: QueueSums, texts: list[str]):
+    found = verdict(QUEUE, spans((0, 10)), TWO_LESS, NO_ROWS, dropped=dropped, there=TEN, same=same)
 
     assert len(found.wrong) == len(texts)
     assert all(said.endswith(text) for said, text in zip(found.wrong, texts, strict=True))

@@ -13,7 +13,7 @@ from halfmoon.client.core.produce.selector import select_by_hash
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.model import RESERVED_PROPERTIES, Message, MessageQueue
 from halfmoon.spark.sink import encode
-from halfmoon.spark.sink.encode import Encoding, Ids, Piece, check_columns, pieces_of
+from halfmoon.spark.sink.encode import Chunk, Encoding, Ids, check_columns, chunks_of
 from halfmoon.wire import properties
 from halfmoon.wire.record import decode_batch
 
@@ -39,7 +39,7 @@ def table(rows: list[dict], *names: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, pa.schema([SCHEMA.field(name) for name in names]))
 
 
-def sent(pieces: list[Piece]) -> list[tuple[str, MessageQueue | None, bytes, dict[str, str]]]:
+def sent(pieces: list[Chunk]) -> list[tuple[str, MessageQueue | None, bytes, dict[str, str]]]:
     """Return what pieces hold, message by message."""
     found = []
     for piece in pieces:
@@ -88,7 +88,7 @@ def test_each_row_is_sent_as_a_producer_would_send_it(rows, first: int, batch_by
     batch = table([{"body": b"before"}] * begin + rows, *SCHEMA.names).slice(begin)  # what a slice hides must stay hidden
     encoding = Encoding(batch_bytes=batch_bytes, queues=queues_of, partition=partition)
 
-    pieces = list(pieces_of(batch, IDS, first, encoding))
+    pieces = list(chunks_of(batch, IDS, first, encoding))
 
     found = {item[3]["UNIQ_KEY"]: item for item in sent(pieces)}
     assert len(found) == len(rows) == sum(piece.message_count for piece in pieces)
@@ -106,7 +106,7 @@ def test_each_row_is_sent_as_a_producer_would_send_it(rows, first: int, batch_by
 
 @given(st.lists(one_row, min_size=1, max_size=20), st.integers(30, 300))
 def test_pieces_keep_the_order_of_the_rows_of_a_queue_and_the_bound(rows, batch_bytes: int):
-    pieces = list(pieces_of(table(rows, *SCHEMA.names), IDS, 0, Encoding(batch_bytes=batch_bytes, queues=queues_of)))
+    pieces = list(chunks_of(table(rows, *SCHEMA.names), IDS, 0, Encoding(batch_bytes=batch_bytes, queues=queues_of)))
 
     for topic, queue in {(piece.topic, piece.queue) for piece in pieces}:
         mine = [piece for piece in pieces if (piece.topic, piece.queue) == (topic, queue)]
@@ -119,13 +119,13 @@ def test_pieces_keep_the_order_of_the_rows_of_a_queue_and_the_bound(rows, batch_
 def test_the_topic_of_the_option_wins():
     rows = [{"body": b"a", "topic": "other"}, {"body": b"b", "topic": None}]
 
-    (piece,) = pieces_of(table(rows), IDS, 0, Encoding(topic="mine"))
+    (piece,) = chunks_of(table(rows), IDS, 0, Encoding(topic="mine"))
 
     assert (piece.topic, piece.queue, piece.message_count) == ("mine", None, 2)
 
 
 def test_a_marked_message_says_that_it_may_be_a_repeat():
-    (piece,) = pieces_of(table([{"body": b"a"}]), IDS, 5, Encoding(topic="orders", repeat=True))
+    (piece,) = chunks_of(table([{"body": b"a"}]), IDS, 5, Encoding(topic="orders", repeat=True))
 
     (item,) = decode_batch(piece.body)
     marked = Message("orders", b"a", msg_id=IDS.text(5), attempt=2).wire_properties()
@@ -136,7 +136,7 @@ def test_a_marked_message_says_that_it_may_be_a_repeat():
 def test_texts_may_be_bodies_and_large_types_are_taken():
     columns = {"body": pa.array(["grün"], pa.large_string()), "tags": pa.array(["t"], pa.large_string())}
 
-    (piece,) = pieces_of(pa.RecordBatch.from_pydict(columns), IDS, 0, Encoding(topic="orders"))
+    (piece,) = chunks_of(pa.RecordBatch.from_pydict(columns), IDS, 0, Encoding(topic="orders"))
 
     assert sent([piece])[0][2:] == ("grün".encode(), {"TAGS": "t", "UNIQ_KEY": IDS.text(0)})
 
@@ -145,7 +145,7 @@ def test_rows_beyond_the_bound_of_a_slice_are_encoded_in_halves(monkeypatch: pyt
     monkeypatch.setattr(encode, "SLICE_BYTES", 1000)
     rows = [{"body": b"%04d" % i * 20} for i in range(100)]
 
-    pieces = list(pieces_of(table(rows), IDS, 0, Encoding(topic="orders")))
+    pieces = list(chunks_of(table(rows), IDS, 0, Encoding(topic="orders")))
 
     assert len(pieces) > 4
     assert [item[2] for item in sent(pieces)] == [row["body"] for row in rows]
@@ -189,17 +189,17 @@ def test_what_cannot_be_sent_is_refused_by_the_number_of_its_row(row: dict, why:
     encoding = Encoding(message_bytes_max=200 if "larger" in why else 4 << 20, queues=queues_of)
 
     with pytest.raises(MessageIllegal, match=f"row 12 of the task: .*{why}"):
-        list(pieces_of(batch, IDS, 10, encoding))
+        list(chunks_of(batch, IDS, 10, encoding))
 
 
 def test_the_protocols_own_names_are_all_refused():
     for name in RESERVED_PROPERTIES:
         with pytest.raises(MessageIllegal, match="used by the protocol"):
-            list(pieces_of(table([{"body": b"x", "properties": [(name, "v")]}]), IDS, 0, Encoding(topic="orders")))
+            list(chunks_of(table([{"body": b"x", "properties": [(name, "v")]}]), IDS, 0, Encoding(topic="orders")))
 
 
 def test_no_rows_are_no_pieces():
-    assert list(pieces_of(table([], "body", "tags"), IDS, 0, Encoding(topic="orders"))) == []
+    assert list(chunks_of(table([], "body", "tags"), IDS, 0, Encoding(topic="orders"))) == []
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_rows_that_were_read_leave_the_protocols_own_properties_behind():
     made = [("UNIQ_KEY", "7F"), ("colour", "red"), ("KEYS", "k1"), ("WAIT", "true")]
     rows = table([{"body": b"x", "properties": made, "keys": "k1"}, {"body": b"y", "keys": None, "properties": None}])
 
-    (piece,) = pieces_of(rows.append_column("msgId", pa.array(["7F", "8F"])), IDS, 0, Encoding(topic="orders"))
+    (piece,) = chunks_of(rows.append_column("msgId", pa.array(["7F", "8F"])), IDS, 0, Encoding(topic="orders"))
 
     first, second = (properties.decode(item.properties) for item in decode_batch(piece.body))
     assert {name: first[name] for name in ("colour", "KEYS", "UNIQ_KEY")} == {

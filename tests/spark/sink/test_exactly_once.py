@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from halfmoon.client.batches import BatchName, Decision, Stored
 from halfmoon.errors import ConnectionLost, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.sink.exactly_once import NotDecided, Prepared, crc_sum, give_up, prepare, settle
+from halfmoon.spark.sink.exactly_once import NotDecided, PrepareReport, abort_attempts, commit_batch, crc_sum, prepare
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.wire.bodies.batches import BatchPromise, piece_checksum, sum_of
 from halfmoon.wire.properties import value_of
@@ -111,15 +111,15 @@ def rows(bodies: list[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"body": bodies})
 
 
-def run(brokers: Brokers, tasks: list[list[str]], batch: BatchName = BATCH, options: SinkOptions = OPTIONS) -> list[Prepared]:
+def run(brokers: Brokers, tasks: list[list[str]], batch: BatchName = BATCH, options: SinkOptions = OPTIONS) -> list[PrepareReport]:
     """Run a batch as Spark does: its tasks, then the commit; where that raises, an abort."""
     said = [prepare(brokers, options, batch, number, [rows(bodies)]) for number, bodies in enumerate(tasks)]
     try:
-        settle(brokers, options, said)
+        commit_batch(brokers, options, said)
     except Killed:
         raise
     except Exception:
-        give_up(brokers, said)
+        abort_attempts(brokers, said)
         raise
     return said
 
@@ -130,7 +130,7 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_after():
     said = [prepare(brokers, OPTIONS, BATCH, number, [rows(bodies)]) for number, bodies in enumerate(tasks)]
     assert brokers.topic == []
 
-    settle(brokers, OPTIONS, said)
+    commit_batch(brokers, OPTIONS, said)
 
     assert sorted(brokers.topic) == sorted(body.encode() for bodies in tasks for body in bodies)
     assert brokers.calls.count("vote") == brokers.calls.count("apply") == 2
@@ -159,8 +159,8 @@ def test_two_attempts_that_both_finish_are_one():
     loser = prepare(brokers, OPTIONS, BATCH, 0, [rows(["a", "b"])])
     winner = prepare(brokers, OPTIONS, BATCH, 0, [rows(["a", "b"])])
 
-    settle(brokers, OPTIONS, [winner])
-    settle(brokers, OPTIONS, [loser])
+    commit_batch(brokers, OPTIONS, [winner])
+    commit_batch(brokers, OPTIONS, [loser])
 
     assert brokers.topic == [b"a", b"b"]
 
@@ -219,7 +219,7 @@ def test_other_keys_tags_or_properties_under_a_decided_number_are_an_error(colum
 
     def attempt(values):
         batch = pa.RecordBatch.from_arrays([pa.array(["a", "b"]), pa.array(values, type=kind)], names=["body", column])
-        settle(brokers, OPTIONS, [prepare(brokers, OPTIONS, BATCH, 0, [batch])])
+        commit_batch(brokers, OPTIONS, [prepare(brokers, OPTIONS, BATCH, 0, [batch])])
 
     attempt([list(value.items()) if isinstance(value, dict) else value for value in first])
     attempt([list(value.items()) if isinstance(value, dict) else value for value in first])
@@ -278,9 +278,9 @@ def test_a_broker_that_lost_a_piece_prevents_the_decision():
     brokers.held.popitem()
 
     with pytest.raises(NotDecided, match=r"batch 0 of query-1: broker b-\d does not hold it whole"):
-        settle(brokers, OPTIONS, said)
+        commit_batch(brokers, OPTIONS, said)
     assert brokers.decisions == {}
-    give_up(brokers, said)
+    abort_attempts(brokers, said)
     assert brokers.held == {}
 
 
@@ -290,7 +290,7 @@ def test_an_attempt_that_was_given_up_is_not_decided_and_may_run_again():
     brokers.given_up.add(said[0].attempt)
 
     with pytest.raises(NotDecided, match="given up"):
-        settle(brokers, OPTIONS, said)
+        commit_batch(brokers, OPTIONS, said)
     assert NotDecided.retry
 
     run(brokers, [["a"]])
@@ -302,9 +302,9 @@ def test_an_abort_after_the_decision_takes_nothing_away():
     brokers.left = 3
     said = [prepare(brokers, OPTIONS, BATCH, 0, [rows(["a"])])]
     with pytest.raises(Killed):
-        settle(brokers, OPTIONS, said)
+        commit_batch(brokers, OPTIONS, said)
     brokers.left = 10**9
-    give_up(brokers, said)
+    abort_attempts(brokers, said)
 
     run(brokers, [["a"]])
 
@@ -317,7 +317,7 @@ def test_an_abort_that_cannot_be_told_is_no_error():
             raise ConnectionLost("gone")
 
     brokers = Gone()
-    give_up(brokers, [prepare(brokers, OPTIONS, BATCH, 0, [rows(["a"])]), None])
+    abort_attempts(brokers, [prepare(brokers, OPTIONS, BATCH, 0, [rows(["a"])]), None])
 
 
 def test_brokers_that_name_different_coordinators_prevent_the_decision():
@@ -332,7 +332,7 @@ def test_brokers_that_name_different_coordinators_prevent_the_decision():
 def test_a_batch_without_rows_asks_nobody():
     brokers = Brokers()
 
-    settle(brokers, OPTIONS, [prepare(brokers, OPTIONS, BATCH, 0, [rows([])]), None])
+    commit_batch(brokers, OPTIONS, [prepare(brokers, OPTIONS, BATCH, 0, [rows([])]), None])
 
     assert brokers.calls == []
 

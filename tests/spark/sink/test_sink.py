@@ -17,7 +17,7 @@ from halfmoon.errors import ConnectionLost, MessageIllegal, UsageError
 from halfmoon.model import RECONSUME_REASON, MessageQueue
 from halfmoon.spark.sink import sink
 from halfmoon.spark.sink.options import SinkOptions, sink_options
-from halfmoon.spark.sink.sink import BatchWriter, Sending, Sent, Task, batch_writer, stream_task, stream_writer, write
+from halfmoon.spark.sink.sink import BatchWriter, Sending, SendReport, Task, batch_writer, stream_task, stream_writer, write
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_batch
 from tests.spark.visible import visible
@@ -161,7 +161,7 @@ def test_rows_that_are_too_large_become_dead_letters(cluster: LocalCluster, topi
     dead = [message for messages in stored(cluster, f"{topic}_dead").values() for message in messages]
     assert len(dead) == times
     assert dead[0].properties[RECONSUME_REASON].startswith("row 1 of its task is a message of 5")
-    assert done == Sent(3, done.requests, 1)
+    assert done == SendReport(3, done.requests, 1)
     with caplog.at_level("INFO", "halfmoon.spark"):
         BatchWriter(options).commit([done, None, done])
     assert [record.getMessage() for record in caplog.records] == [
@@ -173,7 +173,7 @@ def test_rows_that_are_too_large_become_dead_letters(cluster: LocalCluster, topi
 def test_delayed_rows_travel_alone_and_idempotent_refuses_them(cluster: LocalCluster, topic: str, options: SinkOptions):
     batch = rows(["now", "later", "then"], delayLevel=[0, 1, None])
 
-    assert write(options, TASK, iter([batch])) == Sent(3, 2)
+    assert write(options, TASK, iter([batch])) == SendReport(3, 2)
     until(lambda: len(visible(cluster.nameserver, topic)) == 3, "the delayed row")
     found = {message.body.decode(): message for message in visible(cluster.nameserver, topic)}
     assert sorted(found) == ["later", "now", "then"]
@@ -223,7 +223,7 @@ def test_no_more_requests_are_under_way_than_the_option_says(delivery: str, most
     done = sending.finish()
 
     assert producer.most == most
-    assert done == Sent(500, len(producer.sent))
+    assert done == SendReport(500, len(producer.sent))
     assert producer.under_way == 0
 
 

@@ -16,7 +16,7 @@ from halfmoon.client.ranges import Ranges
 from halfmoon.errors import UsageError
 from halfmoon.model import StoredMessage
 from halfmoon.spark.sink.encode import Ids
-from halfmoon.spark.sink.exactly_once import NotDecided, prepare, settle
+from halfmoon.spark.sink.exactly_once import NotDecided, commit_batch, prepare
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.spark.sink.sink import Task, write
 from halfmoon.testing.local import LocalCluster
@@ -66,7 +66,7 @@ def test_rows_are_visible_as_a_whole_with_their_properties_and_ids(own: LocalClu
     said = prepare(transactions, options(own), BATCH, 2, [rows(names, tags=tags, keys=names)])
     assert stored(own) == {}
 
-    settle(transactions, options(own), [said])
+    commit_batch(transactions, options(own), [said])
 
     found = {message.body.decode(): message for messages in stored(own).values() for message in messages}
     assert sorted(found) == names
@@ -81,7 +81,7 @@ def test_rows_of_a_key_keep_their_order_over_partitions_and_batches(own: LocalCl
             names = [f"{number}-{partition}-{i:03}" for i in range(60)]
             batch = rows(names, shardingKey=[f"k{i % 5}" for i in range(60)])
             said.append(prepare(transactions, options(own), BatchName("query-1", number), partition, [batch]))
-        settle(transactions, options(own), said)
+        commit_batch(transactions, options(own), said)
 
     found = {queue: [message.body.decode() for message in messages] for queue, messages in stored(own).items()}
     for key in range(5):
@@ -98,15 +98,15 @@ def test_a_broker_that_is_killed_and_comes_back_holds_each_row_once(
     names = [f"n-{i:03}" for i in range(200)]
     said = prepare(transactions, options(own), BATCH, 0, [rows(names)])
     if killed == "behind the commit":
-        settle(transactions, options(own), [said])
+        commit_batch(transactions, options(own), [said])
     own.kill()
     own.start()
 
     try:
-        settle(transactions, options(own), [said])
+        commit_batch(transactions, options(own), [said])
     except NotDecided:  # it had lost what it was not asked to keep yet
         pass
-    settle(transactions, options(own), [prepare(transactions, options(own), BATCH, 0, [rows(names)])])
+    commit_batch(transactions, options(own), [prepare(transactions, options(own), BATCH, 0, [rows(names)])])
 
     assert sorted(message.body.decode() for messages in stored(own).values() for message in messages) == names
 
@@ -122,8 +122,8 @@ def test_delayed_rows_come_at_their_time_behind_the_others_and_dead_letters_with
     said = prepare(transactions, wanted, BATCH, 0, [batch])
     assert (said.rows, said.too_large) == (4, 1)
 
-    settle(transactions, wanted, [said])
-    settle(transactions, wanted, [prepare(transactions, wanted, BATCH, 0, [batch])])  # run again, it adds nothing
+    commit_batch(transactions, wanted, [said])
+    commit_batch(transactions, wanted, [prepare(transactions, wanted, BATCH, 0, [batch])])  # run again, it adds nothing
 
     until(lambda: len(visible(own.nameserver, "orders")) == 3, "the delayed rows")
     found = visible(own.nameserver, "orders")
@@ -158,7 +158,7 @@ def test_compressed_bodies_come_out_as_they_were(own: LocalCluster, transactions
     batch = rows([f"{i} " * 1_000 for i in range(50)], keys=[str(i) for i in range(50)])
 
     if delivery == "exactly-once":
-        settle(transactions, wanted, [prepare(transactions, wanted, BATCH, 0, [batch])])
+        commit_batch(transactions, wanted, [prepare(transactions, wanted, BATCH, 0, [batch])])
     else:
         write(wanted, Task("query-1", 0, 0), iter([batch]))
 

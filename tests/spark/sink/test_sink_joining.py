@@ -11,7 +11,7 @@ import pytest
 from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
 from halfmoon.errors import NetworkError
-from halfmoon.spark.sink.exactly_once import prepare, settle
+from halfmoon.spark.sink.exactly_once import commit_batch, prepare
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.bodies.batches import coordinator_of
@@ -47,7 +47,7 @@ def batch(names: LocalCluster, owner: str, number: int, rows: int = 40) -> None:
         name = BatchName(owner, number)
         said = [prepare(tasks, options, name, part, [pa.RecordBatch.from_pydict({"body": bodies[part::2]})]) for part in range(2)]
     with BatchTransactions(nameserver=names.nameserver, request_timeout_ms=5_000, retries_max=3) as driver:
-        settle(driver, options, said)
+        commit_batch(driver, options, said)
 
 
 def bodies(names: LocalCluster) -> list[str]:

@@ -6,14 +6,14 @@ import pytest
 
 from halfmoon.errors import NoRoute, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.sink.target_queues import Targets
+from halfmoon.spark.sink.target_queues import TargetQueues
 
 QUEUES = [MessageQueue("orders", "b", 0), MessageQueue("orders", "b", 1)]
 
 
 def test_queues_of_a_topic_are_asked_for_once():
     asked: list[str] = []
-    targets = Targets(lambda topic: asked.append(topic) or QUEUES)
+    targets = TargetQueues(lambda topic: asked.append(topic) or QUEUES)
 
     assert [targets("orders") for _ in range(3)] == [QUEUES] * 3
     assert asked == ["orders"]
@@ -28,7 +28,7 @@ def test_a_topic_without_queues_or_without_a_route_says_what_to_do_and_is_asked_
             raise found
         return found
 
-    targets = Targets(find)
+    targets = TargetQueues(find)
     for _ in range(2):
         with pytest.raises(UsageError, match=r"orders\b.*halfmoon topic create.*--perm 6"):
             targets("orders")

@@ -10,8 +10,8 @@ import pytest
 
 from halfmoon.errors import MessageIllegal
 from halfmoon.model import RECONSUME_REASON
-from halfmoon.spark.sink.encode import Encoding, Ids, pieces_of
-from halfmoon.spark.sink.too_large import BODY_BYTES_KEPT, OF_BYTES, OF_SHA256, OF_TOPIC, DeadLetters, buried
+from halfmoon.spark.sink.encode import Encoding, Ids, chunks_of
+from halfmoon.spark.sink.too_large import BODY_BYTES_KEPT, OF_BYTES, OF_SHA256, OF_TOPIC, DeadLetters, with_dead_letters
 from halfmoon.wire.properties import decode
 from halfmoon.wire.record import decode_batch
 
@@ -23,7 +23,7 @@ def sent(batch: pa.RecordBatch, **values) -> tuple[list, DeadLetters]:
     """Return (topic, item, properties) of each message that rows become, in the order of their ids, and the dead letters."""
     dead = DeadLetters("dead")
     encoding = Encoding(**{"topic": "orders", "message_bytes_max": 2_048, "dead": dead, **values})
-    items = [(piece.topic, item) for piece in pieces_of(batch, IDS, 7, encoding) for item in decode_batch(piece.body)]
+    items = [(piece.topic, item) for piece in chunks_of(batch, IDS, 7, encoding) for item in decode_batch(piece.body)]
     found = [(topic, item, decode(item.properties)) for topic, item in items]
     return sorted(found, key=lambda each: each[2]["UNIQ_KEY"]), dead
 
@@ -74,7 +74,7 @@ def test_a_dead_letter_has_no_place_and_no_delay_of_its_row_and_keeps_its_proper
         "properties": pa.array([[("mine", "yes")]], kinds),
     })  # fmt: skip
 
-    found = buried(
+    found = with_dead_letters(
         batch, np.array([True]), np.array([6_000]), first=0, limit=4_096, topic="orders", dead=DeadLetters("dead")
     ).to_pylist()[0]
 

@@ -16,8 +16,8 @@ from halfmoon import Admin
 from halfmoon.client.core.consume.ranges import RangesCore
 from halfmoon.errors import NetworkError, NoPermission, NoRoute, UsageError
 from halfmoon.runtime.connections.bulk import Bulk
-from halfmoon.spark.source import positions
-from halfmoon.spark.source.reading import Wanted
+from halfmoon.spark.source.offsets import available_bounds
+from halfmoon.spark.source.reading import Scan
 from halfmoon.spark.source.rows import schema_of
 from halfmoon.spark.source.source import BatchReader, HalfmoonSource, RocketmqSource
 from halfmoon.testing.local import LocalCluster
@@ -64,7 +64,7 @@ def bodies(found: BatchReader) -> list[str]:
     ],
 )
 def test_brokers_are_told_what_an_expression_can_say(texts: dict[str, frozenset[str]], sql: str, told: tuple[str, str] | None):
-    assert Wanted(schema_of(["body"]), texts, sql).selection() == told
+    assert Scan(schema_of(["body"]), texts, sql).selection() == told
 
 
 def test_a_batch_is_what_is_there_when_it_is_planned(given: dict[str, str], topic: str, send):
@@ -114,7 +114,7 @@ def test_a_plan_takes_as_many_questions_whatever_the_messages(given: dict[str, s
         return ask(core, queue, request, body)
 
     monkeypatch.setattr(RangesCore, "asked", counted)
-    monkeypatch.setattr(positions, "stops", lambda *_: dict.fromkeys(positions.bounds(*_[:2]), backlog))
+    monkeypatch.setattr("halfmoon.spark.source.source.end_offsets", lambda *_: dict.fromkeys(available_bounds(*_[:2]), backlog))
     found = reader(given, maxPartitions="2")
     found.partitions()
 
@@ -203,7 +203,7 @@ def test_columns_are_as_asked_for_and_types_are_checked(given: dict[str, str]):
     with pytest.raises(UsageError, match="there is no column 'bodies'"):
         source.reader(StructType().add("bodies", "binary"))
     with pytest.raises(UsageError, match="emit=ranges has the columns"):
-        HalfmoonSource({**given, "emit": "ranges"}).reader(from_arrow_schema(source.reader(source.schema())._wanted.schema))
+        HalfmoonSource({**given, "emit": "ranges"}).reader(from_arrow_schema(source.reader(source.schema())._scan.schema))
 
 
 def test_a_stream_s_options_are_known_when_the_schema_is_asked_for(given: dict[str, str]):

@@ -238,7 +238,7 @@ def test_a_topic_made_anew_is_a_loss_and_is_read_from_its_beginning_where_that_i
         admin.create_topic(made, queue_count=4)
     send(made, ["again"], queue=0)
 
-    with pytest.raises(UsageError, match=rf"made anew since this query read it: {made} at broker-a.*failOnDataLoss=false"):
+    with pytest.raises(UsageError, match=rf"created again since this query read it: {made} at broker-a.*failOnDataLoss=false"):
         strict.plan()
     assert loose.batch() == ["again"]
     assert loose.batch() is None
@@ -254,7 +254,7 @@ def test_a_topic_made_anew_and_filled_beyond_the_old_offset_loses_no_message(que
     again = [f"again-{number}" for number in range(8)]
     send(made, again, queue=0)
 
-    with pytest.raises(UsageError, match="made anew since this query read it"):
+    with pytest.raises(UsageError, match="created again since this query read it"):
         strict.plan()
     assert sorted(loose.batch()) == again
     assert loose.batch() is None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from halfmoon.spark.source.options import source_options
-from halfmoon.spark.source.reading import RangesPartition, Wanted
+from halfmoon.spark.source.reading import RangesPartition, Scan
 from halfmoon.spark.source.rows import schema_of
 from halfmoon.spark.source.stream import TASK_MESSAGES, StreamReader
 
@@ -21,7 +21,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def counts(each: int, **options: str) -> list[int]:
     """Return how many messages each task of a batch has, when each of four queues has so many."""
     given = {"endpoints": "127.0.0.1:1", "topic": "t", **options}
-    reader = StreamReader(source_options(given, "stream"), Wanted(schema_of(["body"])))
+    reader = StreamReader(source_options(given, "stream"), Scan(schema_of(["body"])))
     start, end = (_at({f"{queue}": offset for queue in range(4)}) for offset in (7, 7 + each))
     shares = reader.partitions(start, end)
     return [sum(part.count for part in share.ranges) for share in shares if isinstance(share, RangesPartition)]

@@ -19,7 +19,7 @@ from halfmoon.cli.demo.ledgers import COPIES, PIPELINE, REMINDERS, ROWS, TOPIC
 from halfmoon.errors import UsageError
 from halfmoon.spark.jobs.audits import transaction_audit
 from halfmoon.spark.jobs.plots import latency_plot
-from halfmoon.spark.jobs.reading import Place
+from halfmoon.spark.jobs.reading import Cluster
 from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest
@@ -65,7 +65,7 @@ def fill(spark: SparkSession, place: Path, nameserver: str) -> None:
 
 def audit(spark: SparkSession, nameserver: str, picture: Path) -> dict[str, Any]:
     """Audit the transactions as the log has them, draw how long decisions took, and return the numbers."""
-    found = transaction_audit(spark, Place(nameserver), topics=[TOPIC])
+    found = transaction_audit(spark, Cluster(nameserver), topics=[TOPIC])
     summary = found.summary()
     latency_plot(picture, found.latency_curve(), summary.states)
     decisions = [{"state": state, **each} for state, each in summary.latencies.items()]

@@ -19,12 +19,12 @@ from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.spark.options import Asked, facts, show_rows
 from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
+from halfmoon.spark.jobs import dead_letters, traces, transactions
 from halfmoon.spark.jobs import lag as lags
-from halfmoon.spark.jobs import redrive, traces, transactions
 from halfmoon.spark.jobs.audits import delay_audit, transaction_audit
 from halfmoon.spark.jobs.dead_letters import Replay, report
 from halfmoon.spark.jobs.progress import Progress
-from halfmoon.spark.jobs.reading import Place, ends_of, frame_of
+from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
 from halfmoon.spark.sessions import session
 
 SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.log.level": "OFF", "spark.sql.shuffle.partitions": "4"}
@@ -41,12 +41,12 @@ class Drawn(NamedTuple):
 
 
 @contextmanager
-def running(asked: Asked, what: str) -> Iterator[tuple[SparkSession, Place, Progress]]:
-    """Give a session and a place, and tell progress meanwhile; errors of Spark become ours."""
-    place = Place(asked.nameserver, asked.options)
-    place.client()  # wrong options and missing name servers are told before Spark starts
+def running(asked: Asked, what: str) -> Iterator[tuple[SparkSession, Cluster, Progress]]:
+    """Give a session and a cluster, and tell progress meanwhile; errors of Spark become ours."""
+    cluster = Cluster(asked.nameserver, asked.options)
+    cluster.client()  # wrong options and missing name servers are told before Spark starts
     with working(asked, what) as (spark, progress):
-        yield spark, place, progress
+        yield spark, cluster, progress
 
 
 @contextmanager
@@ -83,8 +83,8 @@ def rows_of(frame: DataFrame, limit: int) -> tuple[list[dict[str, Any]], bool]:
 
 def lag(asked: Asked, group: str, topic: str | None) -> None:
     """Show the lag of a group by queue."""
-    with running(asked, "lag") as (spark, place, _):
-        found = [row.asDict() for row in lags.lag(spark, place, group, topic).collect()]
+    with running(asked, "lag") as (spark, cluster, _):
+        found = [row.asDict() for row in lags.lag(spark, cluster, group, topic).collect()]
     if asked.as_json:
         show_json({"group": group, "queues": facts(found)})
         return
@@ -95,8 +95,8 @@ def lag(asked: Asked, group: str, topic: str | None) -> None:
 
 def watch(asked: Asked, group: str, topic: str | None, for_s: float, every_s: float) -> list[lags.Sample]:
     """Show the lag of a group again and again, and return what was seen. Needs no Spark session."""
-    place, found = Place(asked.nameserver, asked.options), []
-    for one in lags.samples(place, group, topic, every_s=every_s, for_s=for_s):
+    cluster, found = Cluster(asked.nameserver, asked.options), []
+    for one in lags.samples(cluster, group, topic, every_s=every_s, for_s=for_s):
         found.append(one)
         if asked.as_json:
             show_json(one._asdict())
@@ -110,8 +110,8 @@ def watch(asked: Asked, group: str, topic: str | None, for_s: float, every_s: fl
 
 def audit_transactions(asked: Asked, topics: Sequence[str] | None, since_ms: int | None, limit: int, *, curve: bool) -> Drawn:
     """Show an audit of transactions."""
-    with running(asked, "txn audit") as (spark, place, _):
-        audit = transaction_audit(spark, place, topics=topics or None, since_ms=since_ms)
+    with running(asked, "txn audit") as (spark, cluster, _):
+        audit = transaction_audit(spark, cluster, topics=topics or None, since_ms=since_ms)
         summary = audit.summary()
         curves = audit.latency_curve() if curve else {}
         wrong = [row.asDict() for row in transactions.duplicates(audit.transactions).limit(limit).collect()]
@@ -155,8 +155,8 @@ def _pending_told(asked: Asked) -> dict[str, int]:
 
 def audit_delays(asked: Asked, topics: Sequence[str] | None, since_ms: int | None, limit: int, *, curve: bool) -> Drawn:
     """Show an audit of delayed messages."""
-    with running(asked, "delay audit") as (spark, place, _):
-        audit = delay_audit(spark, place, topics=topics or None, since_ms=since_ms)
+    with running(asked, "delay audit") as (spark, cluster, _):
+        audit = delay_audit(spark, cluster, topics=topics or None, since_ms=since_ms)
         summary = audit.summary()
         curves = audit.lateness_curve() if curve else {}
         missing = [row.asDict() for row in audit.messages.where(F.col("state") == "MISSING").limit(limit).collect()]
@@ -176,8 +176,8 @@ def audit_delays(asked: Asked, topics: Sequence[str] | None, since_ms: int | Non
 
 def trace(asked: Asked, msg_id: str | None, trace_topic: str, since_ms: int | None, limit: int) -> None:
     """Show spans of messages from what traced clients told. Raises typer.Exit (1) when there are none."""
-    with running(asked, "trace") as (spark, place, _):
-        events = traces.events(frame_of(spark, place, ends_of(place, [trace_topic], since_ms=since_ms), ("body",)))
+    with running(asked, "trace") as (spark, cluster, _):
+        events = traces.events(frame_of(spark, cluster, ranges_of(cluster, [trace_topic], since_ms=since_ms), ("body",)))
         spans = traces.spans(events if msg_id is None else events.where(F.col("msgId") == msg_id))
         found, more = rows_of(spans.orderBy("begin"), limit)
     if asked.as_json:
@@ -195,8 +195,8 @@ def trace(asked: Asked, msg_id: str | None, trace_topic: str, since_ms: int | No
 
 def report_dead_letters(asked: Asked, groups: Sequence[str] | None, since_ms: int | None, now_ms: int, limit: int) -> None:
     """Show dead letters by group, source and reason. Raises typer.Exit (1) when there are none."""
-    with running(asked, "dlq report") as (spark, place, _):
-        found, more = rows_of(report(redrive.dead_letters_of(spark, place, groups, since_ms=since_ms), now_ms), limit)
+    with running(asked, "dlq report") as (spark, cluster, _):
+        found, more = rows_of(report(dead_letters.dead_letters_of(spark, cluster, groups, since_ms=since_ms), now_ms), limit)
     if asked.as_json:
         show_json({"reasons": facts(found), "more": more})
     else:
@@ -209,11 +209,11 @@ def replay_dead_letters(
     asked: Asked, groups: Sequence[str] | None, since_ms: int | None, where: str | None, replay: Replay, audit: Path | None
 ) -> None:
     """Send dead letters again and show what became of each. Raises typer.Exit (1) when one failed, or there are none."""
-    with running(asked, "dlq replay") as (spark, place, progress):
-        chosen = redrive.dead_letters_of(spark, place, groups, since_ms=since_ms)
+    with running(asked, "dlq replay") as (spark, cluster, progress):
+        chosen = dead_letters.dead_letters_of(spark, cluster, groups, since_ms=since_ms)
         chosen = chosen if where is None else chosen.where(where)
-        rows = redrive.replay_dead_letters(
-            spark, place, chosen, replay, on_progress=lambda done, failed: progress.note(f"{done:,} done, {failed:,} failed")
+        rows = dead_letters.replay_dead_letters(
+            spark, cluster, chosen, replay, on_progress=lambda done, failed: progress.note(f"{done:,} done, {failed:,} failed")
         ).cache()
         outcomes = {row[0]: row["count"] for row in rows.groupBy(F.substring_index("outcome", ":", 1)).count().collect()}
         found = [row.asDict() for row in rows.collect()]

@@ -14,7 +14,7 @@ from halfmoon.cli.spark.options import Asked, facts, show_rows
 from halfmoon.errors import UsageError
 from halfmoon.spark.jobs import query
 from halfmoon.spark.lake import schemas
-from halfmoon.spark.lake.arrivals import Dedup
+from halfmoon.spark.lake.dedup import Dedup
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest
 from halfmoon.spark.lake.ledger import Ledger
@@ -40,8 +40,8 @@ class Wanted(NamedTuple):
 def sql(asked: Asked, text: str, archives: Mapping[str, str], limit: int) -> None:
     """Run a query and show its rows."""
     tables = {topic: _archive(path) for topic, path in archives.items()}
-    with running(asked, "sql") as (spark, place, _):
-        frame = query.sql(spark, place, text, archives=tables)
+    with running(asked, "sql") as (spark, cluster, _):
+        frame = query.sql(spark, cluster, text, archives=tables)
         found, more = rows_of(frame, limit)
     if asked.as_json:
         show_json({"columns": frame.columns, "rows": facts(found), "more": more})
@@ -68,7 +68,7 @@ def fill(asked: Asked, topic: str, directory: tuple[Path, str, dict[str, str]], 
     table, avro = LakeTable(root, kind=wanted.kind, name=name, catalog=catalog), _text(wanted.avro)
     dedup = Dedup(by=wanted.dedup, hours=wanted.dedup_hours) if wanted.dedup else None
     begun, rows = time.monotonic(), 0
-    with running(asked, "ingest") as (spark, place, progress):
+    with running(asked, "ingest") as (spark, cluster, progress):
         schema = None if wanted.ddl is None else schemas.from_ddl(wanted.ddl)
         layout = layout_for(root, decode=wanted.decode, schema=schema, avro=avro, partition=wanted.partition)
 
@@ -77,7 +77,7 @@ def fill(asked: Asked, topic: str, directory: tuple[Path, str, dict[str, str]], 
             rows += manifest.rows
             progress.note(f"batch {manifest.batch}, {rows:,} rows, {rows / (time.monotonic() - begun):,.0f} rows/s")
 
-        options = {**place.options, "endpoints": place.endpoints, "topic": topic}
+        options = {**cluster.options, "endpoints": cluster.endpoints, "topic": topic}
         done = ingest(spark, table, layout, options, dedup=dedup, compact_every=wanted.compact_every, progress=told)
     took = time.monotonic() - begun
     if asked.as_json:

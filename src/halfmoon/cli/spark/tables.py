@@ -17,7 +17,7 @@ from halfmoon.cli.spark.options import Asked, show_rows
 from halfmoon.errors import UsageError
 from halfmoon.spark import option_parsing
 from halfmoon.spark.jobs import replay as replays
-from halfmoon.spark.jobs.reading import Place, ends_of, frame_of
+from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
 from halfmoon.spark.lake import maintenance
 from halfmoon.spark.lake import verify as verifying
 from halfmoon.spark.lake.table import LakeTable
@@ -79,8 +79,8 @@ def verify(asked: Asked, directory: Directory, *, live: bool, limit: int) -> Non
     """Show a verdict on each queue. Raises typer.Exit (1) when one is bad."""
     table = _table(directory)
     if live:
-        with running(asked, "verify") as (spark, place, _):
-            verdicts = verifying.verify(spark, table, _live(spark, place, table))
+        with running(asked, "verify") as (spark, cluster, _):
+            verdicts = verifying.verify(spark, table, _live(spark, cluster, table))
     else:
         with working(asked, "verify") as (spark, _):
             verdicts = verifying.verify(spark, table)
@@ -107,13 +107,13 @@ def _told(found: verifying.QueueVerdict) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _live(spark: SparkSession, place: Place, table: LakeTable) -> DataFrame:
+def _live(spark: SparkSession, cluster: Cluster, table: LakeTable) -> DataFrame:
     """Return the live messages of a table's queues. Raises UsageError where the log has lost some of them by age."""
     begins: dict[tuple[str, str, int], int] = {}
     for span in table.state().spans:
         key = (span.topic, span.broker, span.queue)
         begins[key] = min(span.begin, begins.get(key, span.begin))
-    ends = ends_of(place, sorted({topic for topic, _, _ in begins}))
+    ends = ranges_of(cluster, sorted({topic for topic, _, _ in begins}))
     for (topic, broker, queue), begin in sorted(begins.items()):
         low = ends.get((topic, broker, queue), (-1, -1))[0]
         if low > begin or low < 0:
@@ -122,7 +122,7 @@ def _live(spark: SparkSession, place: Place, table: LakeTable) -> DataFrame:
                 f"topic {topic}, broker {broker}, queue {queue}: the table begins at {begin:,}, the log {there}; "
                 "verify the table without --live"
             )
-    return frame_of(spark, place, {queue: ends[queue] for queue in begins}, (*replays.PLACE, "body"))
+    return frame_of(spark, cluster, {queue: ends[queue] for queue in begins}, (*replays.PLACE, "body"))
 
 
 # ---------------------------------------------------------------- replay
@@ -135,9 +135,9 @@ def replay(asked: Asked, source: str | Directory, wanted: Wanted) -> None:
     begun = time.monotonic()
     if wanted.id is None and not wanted.dry_run:
         say(f"the replay's id is {name}: with it, it can go on when it is cut off", error=True)
-    with running(asked, "replay") as (spark, place, progress):
+    with running(asked, "replay") as (spark, cluster, progress):
         found = replays.replay(
-            spark, place, table, wanted.to, id=name, where=wanted.where, since_ms=wanted.since_ms, rate=wanted.rate,
+            spark, cluster, table, wanted.to, id=name, where=wanted.where, since_ms=wanted.since_ms, rate=wanted.rate,
             dry_run=wanted.dry_run, on_progress=lambda done, total: progress.note(f"{done:,} of {total:,} messages"),
         )  # fmt: skip
     took = time.monotonic() - begun

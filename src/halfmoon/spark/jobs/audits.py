@@ -1,7 +1,7 @@
 """Audits of a running cluster: reads the topics of the protocol through the source, joins them, and sums up.
 
-The joins stand in `halfmoon.spark.jobs.transactions` and `delays`. Ends are fixed in an order that makes a moving log harmless: op
-records first, then visible messages, then half messages, so that whatever an op record or a visible message speaks of was read.
+The joins are in `halfmoon.spark.jobs.transactions` and `delays`. The ends of the topics are asked in an order that makes a log that
+grows meanwhile harmless: op records first, then visible messages, then half messages, so that whatever they refer to is read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, NetworkError
 from halfmoon.spark.jobs import delays, transactions
-from halfmoon.spark.jobs.reading import Place, ends_of, frame_of
+from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
 
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """Delays of the levels unless a broker says otherwise. Follows MessageStoreConfig.messageDelayLevel (RocketMQ 4.9.8)."""
@@ -65,8 +65,8 @@ class TransactionAudit:
         """Compute the numbers."""
         groups = [row.asDict() for row in transactions.counts(self.transactions).collect()]
         states: dict[str, int] = {}
-        for one in groups:
-            states[one["state"]] = states.get(one["state"], 0) + one["count"]
+        for row in groups:
+            states[row["state"]] = states.get(row["state"], 0) + row["count"]
         latencies = {
             row["state"]: {"count": row["count"], **dict(zip(("p50", "p95", "p99", "max"), row["latencyMs"]))}
             for row in transactions.latencies(self.transactions, SHARES).collect()
@@ -77,9 +77,9 @@ class TransactionAudit:
             states=states,
             groups=groups,
             latencies=latencies,
-            duplicates=sum(one["duplicates"] for one in groups),
+            duplicates=sum(row["duplicates"] for row in groups),
             orphans=self.orphans.count(),
-            op_missing=sum(one["opMissing"] for one in groups),
+            op_missing=sum(row["opMissing"] for row in groups),
             pending={row["brokerName"]: row["count"] for row in waiting},
             not_read=self.not_read,
         )
@@ -90,7 +90,7 @@ class TransactionAudit:
 
 
 def transaction_audit(
-    session: SparkSession, place: Place, *, topics: Sequence[str] | None = None, since_ms: int | None = None
+    session: SparkSession, cluster: Cluster, *, topics: Sequence[str] | None = None, since_ms: int | None = None
 ) -> TransactionAudit:
     """Audit the transactions of all brokers: half x op x visible messages.
 
@@ -100,25 +100,27 @@ def transaction_audit(
     Raises:
         NoPermission: a broker lets no audit read (its setting ``half_messages_readable``).
     """
-    place = place.with_half_messages()
+    cluster = cluster.with_half_messages()
     if topics is None:
-        named = frame_of(session, place, ends_of(place, [transactions.HALF_TOPIC], since_ms=since_ms), ("properties",))
-        topics = [row[0] for row in named.select(F.col("properties")["REAL_TOPIC"]).distinct().dropna().collect()]
-    ops = ends_of(place, [transactions.OP_TOPIC], since_ms=since_ms)
-    visible = ends_of(place, [*topics, transactions.GIVEN_UP_TOPIC], since_ms=since_ms)
-    halves = ends_of(place, [transactions.HALF_TOPIC], since_ms=since_ms)
-    there = sorted({topic for topic, _, _ in visible} - {transactions.GIVEN_UP_TOPIC})
+        halves_of_all = frame_of(
+            session, cluster, ranges_of(cluster, [transactions.HALF_TOPIC], since_ms=since_ms), ("properties",)
+        )
+        topics = [row[0] for row in halves_of_all.select(F.col("properties")["REAL_TOPIC"]).distinct().dropna().collect()]
+    ops = ranges_of(cluster, [transactions.OP_TOPIC], since_ms=since_ms)
+    visible = ranges_of(cluster, [*topics, transactions.GIVEN_UP_TOPIC], since_ms=since_ms)
+    halves = ranges_of(cluster, [transactions.HALF_TOPIC], since_ms=since_ms)
+    existing = sorted({topic for topic, _, _ in visible} - {transactions.GIVEN_UP_TOPIC})
     given_up = {queue: span for queue, span in visible.items() if queue[0] == transactions.GIVEN_UP_TOPIC}
-    shown = {queue: span for queue, span in visible.items() if queue not in given_up}
+    delivered = {queue: span for queue, span in visible.items() if queue not in given_up}
     columns = ("topic", "brokerName", "msgId", "commitOffset", "sysFlag", "preparedTransactionOffset", "storeTimestamp")
-    found = transactions.joined(
-        frame_of(session, place, halves),
-        frame_of(session, place, ops),
-        frame_of(session, place, shown, columns),
-        frame_of(session, place, given_up),
-        topics=there,
+    tables = transactions.joined(
+        frame_of(session, cluster, halves),
+        frame_of(session, cluster, ops),
+        frame_of(session, cluster, delivered, columns),
+        frame_of(session, cluster, given_up),
+        topics=existing,
     )
-    return TransactionAudit(found.transactions.cache(), found.orphans.cache(), sorted(set(topics) - set(there)))
+    return TransactionAudit(tables.transactions.cache(), tables.orphans.cache(), sorted(set(topics) - set(existing)))
 
 
 # ---------------------------------------------------------------- delays
@@ -137,23 +139,23 @@ class DelaySummary:
 
 @dataclass(frozen=True)
 class DelayAudit:
-    """One row a delayed message, see `halfmoon.spark.jobs.delays.audited`; kept once it is computed."""
+    """One row a delayed message, see `halfmoon.spark.jobs.delays.audit_delays`; kept once it is computed."""
 
     messages: DataFrame
 
     def summary(self) -> DelaySummary:
         """Compute the numbers."""
         states = {row["state"]: row["count"] for row in self.messages.groupBy("state").count().collect()}
-        found = delays.lateness(self.messages, SHARES).collect()
+        levels_rows = delays.lateness(self.messages, SHARES).collect()
         levels = {
             row["level"]: {
                 "count": row["count"],
                 "early": row["early"],
                 **dict(zip(("p50", "p95", "p99", "max"), row["latenessMs"])),
             }
-            for row in found
+            for row in levels_rows
         }
-        early = sum(row["early"] for row in found)
+        early = sum(row["early"] for row in levels_rows)
         return DelaySummary(sum(states.values()), states, levels, early, states.get(delays.MISSING, 0))
 
     def lateness_curve(self) -> dict[int, list[float]]:
@@ -163,7 +165,7 @@ class DelayAudit:
 
 def delay_audit(
     session: SparkSession,
-    place: Place,
+    cluster: Cluster,
     *,
     topics: Sequence[str] | None = None,
     since_ms: int | None = None,
@@ -175,23 +177,25 @@ def delay_audit(
     ``topics``: where they are delivered; None: those that parked messages name. ``levels_ms``: delays by broker; None: brokers are
     asked (`levels_of`). ``now_ms``: the time of the look.
     """
-    judge = delays.Judge(
-        time.time_ns() // 1_000_000 if now_ms is None else now_ms, GRACE_MS, levels_of(place) if levels_ms is None else levels_ms
+    rules = delays.DelayRules(
+        time.time_ns() // 1_000_000 if now_ms is None else now_ms, GRACE_MS, levels_of(cluster) if levels_ms is None else levels_ms
     )
-    parked = ends_of(place, [delays.SCHEDULE_TOPIC, delays.TIMER_TOPIC], since_ms=since_ms)
-    waits = frame_of(session, place, parked)
+    parked = ranges_of(cluster, [delays.SCHEDULE_TOPIC, delays.TIMER_TOPIC], since_ms=since_ms)
+    parked_frame = frame_of(session, cluster, parked)
     if topics is None:
-        topics = [row[0] for row in waits.select(F.col("properties")["REAL_TOPIC"]).distinct().dropna().collect()]
-    arrived = ends_of(place, topics, since_ms=since_ms)
+        topics = [row[0] for row in parked_frame.select(F.col("properties")["REAL_TOPIC"]).distinct().dropna().collect()]
+    arrived = ranges_of(cluster, topics, since_ms=since_ms)
     columns = ("topic", "brokerName", "msgId", "commitOffset", "reconsumeTimes", "properties", "storeTimestamp")
-    there = sorted({topic for topic, _, _ in arrived})
-    return DelayAudit(delays.audited(waits, frame_of(session, place, arrived, columns), judge, topics=there).cache())
+    existing = sorted({topic for topic, _, _ in arrived})
+    return DelayAudit(
+        delays.audit_delays(parked_frame, frame_of(session, cluster, arrived, columns), rules, topics=existing).cache()
+    )
 
 
-def levels_of(place: Place) -> dict[str, dict[int, int]]:
+def levels_of(cluster: Cluster) -> dict[str, dict[int, int]]:
     """Return the delays of the levels by broker, in ms; ``""`` is for brokers that do not tell."""
-    found = {"": delays.parse_levels(LEVELS)}
-    with Admin(nameserver=place.endpoints) as admin:
+    levels = {"": delays.parse_levels(LEVELS)}
+    with Admin(nameserver=cluster.endpoints) as admin:
         for name, broker in admin.cluster().broker_addr_table.items():
             for address in list(broker.broker_addrs.values())[:1]:
                 try:
@@ -199,5 +203,5 @@ def levels_of(place: Place) -> dict[str, dict[int, int]]:
                 except (BrokerError, NetworkError):
                     continue
                 if text:
-                    found[name] = delays.parse_levels(text)
-    return found
+                    levels[name] = delays.parse_levels(text)
+    return levels

@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from halfmoon.errors import HalfmoonError
+from halfmoon.client.admin import Admin
+from halfmoon.errors import HalfmoonError, NoRoute
 from halfmoon.model import DEAD_LETTER_ID, RECONSUME_REASON, DeadLetter, Replayed
+from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
+from halfmoon.wire.ids import offset_msg_id, pack_host
 
 PREFIX = "%DLQ%"
 NOT_TOLD = "not told"
@@ -44,14 +47,14 @@ def _property(name: str) -> Column:
     return F.col("properties")[name]
 
 
-def report(found: DataFrame, now_ms: int) -> DataFrame:
+def report(letters_found: DataFrame, now_ms: int) -> DataFrame:
     """Return what `letters` found by group, source and reason: count, tries, bytes, oldest, newest, ages in ms; the largest first.
 
     Numbers in a reason are written as N, so that reasons which differ in an id or an amount are counted together.
     """
     alike = F.regexp_replace("reason", r"[0-9]+", "N")
     return (
-        found.groupBy("deadGroup", "source", alike.alias("reason"))
+        letters_found.groupBy("deadGroup", "source", alike.alias("reason"))
         .agg(
             F.count("*").alias("count"),
             F.sum("tries").alias("tries"),
@@ -83,8 +86,8 @@ Find = Callable[[Any], DeadLetter]
 """Return the dead letter of a row. Raises HalfmoonError."""
 Send = Callable[..., Replayed]
 """As `halfmoon.Admin.replay_dead_letter`."""
-Told = Callable[[int, int], None]
-"""Told of progress: how many were looked at, and how many of them failed."""
+OnProgress = Callable[[int, int], None]
+"""OnProgress of progress: how many were looked at, and how many of them failed."""
 
 
 def replayed(
@@ -94,7 +97,7 @@ def replayed(
     find: Find,
     send: Send,
     *,
-    on_progress: Told = lambda done, failed: None,
+    on_progress: OnProgress = lambda done, failed: None,
 ) -> DataFrame:
     """Send what `letters` found again, in the order in which it was given up, and return audit rows (`AUDIT`).
 
@@ -103,11 +106,11 @@ def replayed(
     """
     columns = ("brokerName", "topic", "queueId", "queueOffset", "commitOffset", "msgId", "deadGroup", "givenUp")
     rows = chosen.select(*columns).orderBy("givenUp", "commitOffset")
-    found = list(_sent(rows.toLocalIterator(), replay, find, send, on_progress))
-    return session.createDataFrame(found, AUDIT)
+    outcomes = list(_sent(rows.toLocalIterator(), replay, find, send, on_progress))
+    return session.createDataFrame(outcomes, AUDIT)
 
 
-def _sent(rows: Iterator[Any], replay: Replay, find: Find, send: Send, on_progress: Told) -> Iterator[Sequence[Any]]:
+def _sent(rows: Iterator[Any], replay: Replay, find: Find, send: Send, on_progress: OnProgress) -> Iterator[Sequence[Any]]:
     due, failed = 0.0, 0
     for before, row in enumerate(rows):
         if replay.rate and not replay.dry_run:
@@ -129,3 +132,46 @@ def copies(visible: DataFrame) -> DataFrame:
     return visible.where(_property(DEAD_LETTER_ID).isNotNull()).select(
         _property(DEAD_LETTER_ID).alias("deadId"), "topic", "brokerName", "queueOffset", F.col("storeTimestamp").alias("replayedAt")
     )
+
+
+# ---------------------------------------------------------------- of a running cluster
+
+
+def dead_letters_of(
+    session: SparkSession, cluster: Cluster, groups: Sequence[str] | None = None, *, since_ms: int | None = None
+) -> DataFrame:
+    """Return the dead letters of groups, see `letters`. ``groups`` None: of all.
+
+    ``since_ms``: only those given up since.
+    """
+    prefix = PREFIX
+    topics = (
+        [prefix + group for group in groups] if groups else [name for name in cluster.client().topics() if name.startswith(prefix)]
+    )
+    return letters(frame_of(session, cluster, ranges_of(cluster, topics, since_ms=since_ms)))
+
+
+def replay_dead_letters(
+    session: SparkSession,
+    cluster: Cluster,
+    chosen: DataFrame,
+    replay: Replay,
+    *,
+    on_progress: OnProgress = lambda done, failed: None,
+) -> DataFrame:
+    """Send what `dead_letters_of` found (or some of its rows) again, each once; return audit rows.
+
+    See `replayed`.
+    """
+    with Admin(nameserver=cluster.endpoints) as admin:
+        masters = {
+            name: broker.broker_addrs[0] for name, broker in admin.cluster().broker_addr_table.items() if 0 in broker.broker_addrs
+        }
+
+        def find(row: Any) -> DeadLetter:
+            address = masters.get(row.brokerName)
+            if address is None:
+                raise NoRoute(f"broker {row.brokerName} has no master now")
+            return admin.dead_letter(offset_msg_id(pack_host(address), row.commitOffset))
+
+        return replayed(session, chosen, replay, find, admin.replay_dead_letter, on_progress=on_progress)

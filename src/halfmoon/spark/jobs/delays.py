@@ -22,7 +22,7 @@ DELIVERED, WAITING, MISSING, CANCELLED = "DELIVERED", "WAITING", "MISSING", "CAN
 _KEY = ["brokerName", "topic", "msgId", "reconsumeTimes"]
 
 
-class Judge(NamedTuple):
+class DelayRules(NamedTuple):
     """Against what messages are judged: the time of the look (ms since the epoch), how long after its time a message may still be
     under way, and the delays of the levels by broker (``""``: every other broker), each a table from level to ms."""
 
@@ -31,7 +31,7 @@ class Judge(NamedTuple):
     levels_ms: Mapping[str, Mapping[int, int]]
 
 
-def audited(parked: DataFrame, delivered: DataFrame, judge: Judge, *, topics: Sequence[str] | None = None) -> DataFrame:
+def audit_delays(parked: DataFrame, delivered: DataFrame, rules: DelayRules, *, topics: Sequence[str] | None = None) -> DataFrame:
     """Return one row a delayed message: brokerName, topic, msgId, reconsumeTimes, level (0: a point in time), parked, due,
     delivered, latenessMs, state.
 
@@ -39,7 +39,7 @@ def audited(parked: DataFrame, delivered: DataFrame, judge: Judge, *, topics: Se
     ``properties``. DELIVERED; WAITING: its time has not come (or hardly); MISSING: its time is over and it is nowhere; CANCELLED.
     Of topics other than ``topics`` (None: all were read) nothing is said.
     """
-    waits = _parked(parked, judge)
+    waits = _parked(parked, rules)
     if topics is not None:
         waits = waits.where(F.col("topic").isin(list(topics)))
     arrived = _numbered(
@@ -49,7 +49,7 @@ def audited(parked: DataFrame, delivered: DataFrame, judge: Judge, *, topics: Se
         F.col("commitOffset"),
     )
     both = waits.join(arrived.drop("commitOffset"), [*_KEY, "nth"], "left")
-    over = F.unix_millis("due") + judge.grace_ms < judge.now_ms
+    over = F.unix_millis("due") + rules.grace_ms < rules.now_ms
     state = (
         F.when(F.col("delivered").isNotNull(), DELIVERED).when(F.col("cancelled"), CANCELLED).when(over, MISSING).otherwise(WAITING)
     )
@@ -73,7 +73,7 @@ def _numbered(frame: DataFrame, order: Column) -> DataFrame:
     return frame.withColumn("nth", F.row_number().over(Window.partitionBy(*_KEY).orderBy(order)))
 
 
-def _parked(parked: DataFrame, judge: Judge) -> DataFrame:
+def _parked(parked: DataFrame, rules: DelayRules) -> DataFrame:
     on_level = parked.where(F.col("topic") == SCHEDULE_TOPIC).select(
         "brokerName",
         _property("REAL_TOPIC").alias("topic"),
@@ -81,7 +81,7 @@ def _parked(parked: DataFrame, judge: Judge) -> DataFrame:
         "reconsumeTimes",
         (F.col("queueId") + 1).alias("level"),
         F.col("storeTimestamp").alias("parked"),
-        F.timestamp_millis(F.unix_millis("storeTimestamp") + _level_ms(judge)).alias("due"),
+        F.timestamp_millis(F.unix_millis("storeTimestamp") + _level_ms(rules)).alias("due"),
         "commitOffset",
         F.lit(False).alias("cancelled"),
     )
@@ -119,19 +119,19 @@ def _out_ms() -> Column:
     return _property("TIMER_OUT_MS").try_cast("bigint")
 
 
-def _level_ms(judge: Judge) -> Column:
+def _level_ms(rules: DelayRules) -> Column:
     """How long a message of a level waits at its broker; a second where the level is in no table, as brokers have it."""
     level = F.col("queueId") + 1
-    found = F.lit(None).cast("bigint")
-    for broker, table in judge.levels_ms.items():
-        times = F.create_map(*[F.lit(each) for pair in table.items() for each in pair])
+    delay = F.lit(None).cast("bigint")
+    for broker, delays in rules.levels_ms.items():
+        times = F.create_map(*[F.lit(item) for pair in delays.items() for item in pair])
         here = F.lit(broker == "") | (F.col("brokerName") == broker)
-        found = (
-            F.coalesce(F.when(here, times[level].cast("bigint")), found)
+        delay = (
+            F.coalesce(F.when(here, times[level].cast("bigint")), delay)
             if broker
-            else F.coalesce(found, times[level].cast("bigint"))
+            else F.coalesce(delay, times[level].cast("bigint"))
         )
-    return F.coalesce(found, F.lit(1000).cast("bigint"))
+    return F.coalesce(delay, F.lit(1000).cast("bigint"))
 
 
 def lateness(audit: DataFrame, shares: Sequence[float] = (0.5, 0.95, 0.99, 1.0)) -> DataFrame:
@@ -156,8 +156,8 @@ def states(audit: DataFrame) -> DataFrame:
 def parse_levels(text: str) -> dict[int, int]:
     """Return the delays of ``messageDelayLevel`` (``1s 5s 1m 2h``) by level, in ms; entries that are none are left out."""
     units = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-    found = {}
+    levels = {}
     for level, entry in enumerate(text.split()[:64], 1):
         if entry[:-1].isdigit() and entry[-1] in units and len(entry) < 11:
-            found[level] = int(entry[:-1]) * units[entry[-1]]
-    return found
+            levels[level] = int(entry[:-1]) * units[entry[-1]]
+    return levels

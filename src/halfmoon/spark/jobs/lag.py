@@ -14,39 +14,39 @@ from pyspark.sql import functions as F
 
 from halfmoon.client.admin import Admin
 from halfmoon.model import MessageQueue
-from halfmoon.spark.jobs.reading import Ends, Place, frame_of
+from halfmoon.spark.jobs.reading import Cluster, QueueRanges, frame_of
 
 COLUMNS = "topic string, brokerName string, queueId int, progress bigint, end bigint, messages bigint"
 SAMPLES_MAX = 100_000
 
 
-def progress_of(place: Place, group: str, topic: str | None = None) -> Ends:
+def progress_of(cluster: Cluster, group: str, topic: str | None = None) -> QueueRanges:
     """Return (progress, end) of every queue that a group consumes; no progress yet counts from the queue's beginning.
 
     Raises BrokerError for a group without progress anywhere.
     """
-    with Admin(nameserver=place.endpoints) as admin:
-        found = admin.consume_stats(group, topic)
-        unbegun = {queue.topic for queue, one in found.items() if one.consumer_offset < 0}
+    with Admin(nameserver=cluster.endpoints) as admin:
+        stats = admin.consume_stats(group, topic)
+        without_progress = {queue.topic for queue, queue_stats in stats.items() if queue_stats.consumer_offset < 0}
         lowest: dict[MessageQueue, int] = {}
-        for name in unbegun:
+        for name in without_progress:
             lowest |= {queue: ends.min_offset for queue, ends in admin.topic_stats(name).items()}
     spans = {}
-    for queue, one in found.items():
-        begin = one.consumer_offset if one.consumer_offset >= 0 else lowest.get(queue, 0)
-        spans[queue.topic, queue.broker_name, queue.queue_id] = (min(begin, one.broker_offset), one.broker_offset)
+    for queue, queue_stats in stats.items():
+        begin = queue_stats.consumer_offset if queue_stats.consumer_offset >= 0 else lowest.get(queue, 0)
+        spans[queue.topic, queue.broker_name, queue.queue_id] = (min(begin, queue_stats.broker_offset), queue_stats.broker_offset)
     return spans
 
 
-def lag(session: SparkSession, place: Place, group: str, topic: str | None = None, *, now_ms: int | None = None) -> DataFrame:
+def lag(session: SparkSession, cluster: Cluster, group: str, topic: str | None = None, *, now_ms: int | None = None) -> DataFrame:
     """Return one row a queue: topic, brokerName, queueId, progress, end, messages, bytes (of bodies), oldest (stored when),
     seconds (the age of the oldest message that is not consumed; 0 without any)."""
-    spans = progress_of(place, group, topic)
+    spans = progress_of(cluster, group, topic)
     queues = session.createDataFrame([(*queue, low, high, high - low) for queue, (low, high) in sorted(spans.items())], COLUMNS)
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     key = ["topic", "brokerName", "queueId"]
     backlog = (
-        frame_of(session, place, spans, (*key, "storeTimestamp", "body"))
+        frame_of(session, cluster, spans, (*key, "storeTimestamp", "body"))
         .groupBy(*key)
         .agg(F.sum(F.length("body")).alias("bytes"), F.min("storeTimestamp").alias("oldest"))
     )
@@ -69,23 +69,23 @@ class Sample(NamedTuple):
 
 
 def samples(
-    place: Place, group: str, topic: str | None = None, *, every_s: float, for_s: float,
+    cluster: Cluster, group: str, topic: str | None = None, *, every_s: float, for_s: float,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[Sample]:  # fmt: skip
     """Yield the lag of a group by topic every so often; asks the brokers only. At most `SAMPLES_MAX` looks."""
-    begun = time.monotonic()
-    with Admin(nameserver=place.endpoints) as admin:
-        for look in range(SAMPLES_MAX):
+    started = time.monotonic()
+    with Admin(nameserver=cluster.endpoints) as admin:
+        for number in range(SAMPLES_MAX):
             now = time.time_ns() // 1_000_000
             topics: dict[str, tuple[int, int]] = {}
-            for queue, one in admin.consume_stats(group, topic).items():
-                count = max(0, one.broker_offset - max(0, one.consumer_offset))
-                age = max(0, now - one.last_timestamp) if count and one.last_timestamp > 0 else 0
+            for queue, queue_stats in admin.consume_stats(group, topic).items():
+                count = max(0, queue_stats.broker_offset - max(0, queue_stats.consumer_offset))
+                age = max(0, now - queue_stats.last_timestamp) if count and queue_stats.last_timestamp > 0 else 0
                 messages, behind = topics.get(queue.topic, (0, 0))
                 topics[queue.topic] = (messages + count, max(behind, age))
             for name, (messages, behind) in sorted(topics.items()):
                 yield Sample(now, name, messages, behind)
-            left = begun + (look + 1) * every_s - time.monotonic()
-            if time.monotonic() - begun + max(0.0, left) > for_s:
+            left = started + (number + 1) * every_s - time.monotonic()
+            if time.monotonic() - started + max(0.0, left) > for_s:
                 return
             wait(max(0.0, left))

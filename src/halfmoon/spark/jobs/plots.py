@@ -43,33 +43,33 @@ MARKS = (50, 95, 99)
 _DAY_MS = 86_400_000
 
 
-def lag_plot(path: Path, group: str, found: Sequence[Sample]) -> None:
+def lag_plot(path: Path, group: str, samples: Sequence[Sample]) -> None:
     """Draw the lag of a group over time, one line a topic: messages above, time below."""
     figure, (above, below) = _figure(2, f"Lag of {group}")
-    unit, unit_ms = _unit(max((one.behind_ms for one in found), default=0), SECONDS)
-    for number, topic in enumerate(sorted({one.topic for one in found})):
-        mine = [one for one in found if one.topic == topic]
-        times = [one.at_ms / _DAY_MS for one in mine]
-        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 3, "clip_on": False}
-        above.plot(times, [one.messages for one in mine], label=topic, **look)
-        below.plot(times, [one.behind_ms / unit_ms for one in mine], **look)
+    unit, unit_ms = _unit(max((sample.behind_ms for sample in samples), default=0), SECONDS)
+    for number, topic in enumerate(sorted({sample.topic for sample in samples})):
+        of_topic = [sample for sample in samples if sample.topic == topic]
+        times = [sample.at_ms / _DAY_MS for sample in of_topic]
+        style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 3, "clip_on": False}
+        above.plot(times, [sample.messages for sample in of_topic], label=topic, **style)
+        below.plot(times, [sample.behind_ms / unit_ms for sample in of_topic], **style)
     above.set_ylabel("messages waiting")
     above.yaxis.set_major_locator(MaxNLocator(integer=True))
-    above.set_ylim(0, max(1, 1.08 * max((one.messages for one in found), default=0)))
+    above.set_ylim(0, max(1, 1.08 * max((sample.messages for sample in samples), default=0)))
     below.set_ylabel(f"behind ({unit})")
-    below.set_ylim(0, max(0.1, 1.08 * max((one.behind_ms for one in found), default=0) / unit_ms))
+    below.set_ylim(0, max(0.1, 1.08 * max((sample.behind_ms for sample in samples), default=0) / unit_ms))
     for axes in (above, below):
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     figure.align_ylabels()
-    _times(above, below, found)
+    _times(above, below, samples)
     if len(above.lines) > 1:
         above.legend(frameon=False, ncols=min(4, len(above.lines)), loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
     _save(figure, path)
 
 
-def _times(above: Axes, below: Axes, found: Sequence[Sample]) -> None:
+def _times(above: Axes, below: Axes, samples: Sequence[Sample]) -> None:
     """Make time of the axis that both share."""
-    first, last = (found[0].at_ms, found[-1].at_ms) if found else (0, 0)
+    first, last = (samples[0].at_ms, samples[-1].at_ms) if samples else (0, 0)
     room = max((last - first) * 0.02, (SPAN_MS_MIN - (last - first)) / 2)
     form = "%m-%d %H:%M" if last - first > _DAY_MS else "%H:%M:%S"
     for axes in (above, below):
@@ -78,8 +78,8 @@ def _times(above: Axes, below: Axes, found: Sequence[Sample]) -> None:
         axes.xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=7))  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_formatter(FuncFormatter(lambda day, _: f"{_time(day):{form}}"))
     above.tick_params(labelbottom=False)
-    below.set_xlabel(f"UTC, {_time(first / _DAY_MS):%Y-%m-%d}" if found else "UTC")
-    if not found:
+    below.set_xlabel(f"UTC, {_time(first / _DAY_MS):%Y-%m-%d}" if samples else "UTC")
+    if not samples:
         _nothing(above, below)
 
 
@@ -89,10 +89,10 @@ def latency_plot(path: Path, curves: Mapping[str, Sequence[float]], counts: Mapp
     for number, (state, curve) in enumerate(sorted(curves.items())):
         colour = STATE_COLOURS.get(state, COLOURS[number % len(COLOURS)])
         label = f"{state.lower().replace('_', ' ')} ({counts.get(state, 0):,})"
-        _curve(axes, [max(each, 0.5) for each in curve], curve, colour, label)
+        _curve(axes, [max(ms, 0.5) for ms in curve], curve, colour, label)
     axes.set_yscale("log")
     low, high = max(0.5, min((curve[0] for curve in curves.values()), default=1)), max(map(max, curves.values()), default=1)
-    axes.set_ylim(max(each for each in (0.4, *TICKS) if each < low), min(each for each in (*TICKS, 10 * high) if each > high))
+    axes.set_ylim(max(ms for ms in (0.4, *TICKS) if ms < low), min(ms for ms in (*TICKS, 10 * high) if ms > high))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(FixedLocator(list(TICKS)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: TICKS.get(round(value), "")))
@@ -104,11 +104,11 @@ def latency_plot(path: Path, curves: Mapping[str, Sequence[float]], counts: Mapp
 def lateness_plot(path: Path, curves: Mapping[int, Sequence[float]], counts: Mapping[int, int]) -> None:
     """Draw how late delayed messages came: a curve of percentiles a level; below 0 is before their time."""
     figure, (axes,) = _figure(1, "Delayed messages: delivered minus due", entries=len(curves))
-    unit, unit_ms = _unit(max((abs(each) for curve in curves.values() for each in curve), default=0), UNITS)
+    unit, unit_ms = _unit(max((abs(ms) for curve in curves.values() for ms in curve), default=0), UNITS)
     for number, (level, curve) in enumerate(sorted(curves.items())):
         name = "point in time" if level == 0 else f"level {level}"
         palette = COLOURS if len(curves) <= len(COLOURS) else MANY_COLOURS
-        drawn = [each / unit_ms for each in curve]
+        drawn = [ms / unit_ms for ms in curve]
         _curve(axes, drawn, curve, palette[number % len(palette)], f"{name} ({counts.get(level, 0):,})")
     axes.axhline(0, color="#999999", linewidth=0.8)
     axes.set_ylabel(f"lateness ({unit})")
@@ -117,11 +117,11 @@ def lateness_plot(path: Path, curves: Mapping[int, Sequence[float]], counts: Map
     _save(figure, path)
 
 
-def _curve(axes: Axes, drawn: Sequence[float], told: Sequence[float], colour: str, label: str) -> None:
+def _curve(axes: Axes, drawn: Sequence[float], values: Sequence[float], colour: str, label: str) -> None:
     axes.plot(range(len(drawn)), drawn, color=colour, label=label, linewidth=1.8)
     for mark in MARKS:
         axes.plot([mark], [drawn[mark]], "o", color=colour, markersize=4)
-    named = " · ".join(f"p{mark} {_span(told[mark])}" for mark in MARKS)
+    named = " · ".join(f"p{mark} {_span(values[mark])}" for mark in MARKS)
     axes.lines[-len(MARKS) - 1].set_label(f"{label}   {named}")
 
 
@@ -147,7 +147,7 @@ def _nothing(*where: Axes) -> None:
 
 def _unit(ms: float, units: Sequence[tuple[str, int]]) -> tuple[str, int]:
     """Return the largest unit of which a time has two at least, else the first: its name, and how many ms it has."""
-    return next((each for each in reversed(units) if ms >= 2 * each[1]), units[0])
+    return next((unit for unit in reversed(units) if ms >= 2 * unit[1]), units[0])
 
 
 def _time(day: float) -> datetime:
@@ -175,11 +175,11 @@ def _figure(rows: int, title: str, *, entries: int = 0) -> tuple[Figure, list[Ax
     figure = Figure(figsize=(9, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = [figure.add_subplot(rows, 1, number + 1) for number in range(rows)]
-    for one in axes:
-        one.grid(True, color="#e4e4e4", linewidth=0.7)
-        one.set_axisbelow(True)
+    for panel in axes:
+        panel.grid(True, color="#e4e4e4", linewidth=0.7)
+        panel.set_axisbelow(True)
         for side in ("top", "right"):
-            one.spines[side].set_visible(False)
+            panel.spines[side].set_visible(False)
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return figure, axes
 

@@ -10,7 +10,7 @@ from typing import Self, TextIO
 
 from pyspark.sql import SparkSession
 
-BEAT_S = 0.5
+LOOK_S = 0.5
 QUIET_S = 2.0
 """Work that is done sooner says nothing."""
 
@@ -47,7 +47,7 @@ class Progress:
 
     def _run(self) -> None:
         begun = time.monotonic()
-        while not self._ended.wait(BEAT_S):
+        while not self._ended.wait(LOOK_S):
             age = time.monotonic() - begun
             if age >= QUIET_S:
                 self._show(f"{self._what}: {age:.0f} s{self._tasks()}{', ' if self._note else ''}{self._note}")

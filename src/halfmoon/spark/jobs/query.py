@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from halfmoon.errors import HalfmoonError, UsageError
-from halfmoon.spark.jobs.reading import Ends, Place, ends_of, frame_of
+from halfmoon.spark.jobs.reading import Cluster, QueueRanges, frame_of, ranges_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.source.rows import COLUMNS
 
@@ -40,7 +40,9 @@ class Reference(NamedTuple):
     @property
     def view(self) -> str:
         """The name of its view."""
-        safe = "".join(each if each.isascii() and each.isalnum() else f"_{ord(each):x}_" for each in self.topic)
+        safe = "".join(
+            character if character.isascii() and character.isalnum() else f"_{ord(character):x}_" for character in self.topic
+        )
         return f"halfmoon_topic_{safe}" + ("" if self.as_of_ms is None else f"_{self.as_of_ms}")
 
 
@@ -49,16 +51,16 @@ def references(text: str) -> tuple[str, list[Reference]]:
 
     Raises UsageError for a time that is none.
     """
-    found: dict[Reference, None] = {}
+    names: dict[Reference, None] = {}
 
     def view(match: re.Match[str]) -> str:
         if match["skip"] is not None:
             return match[0]
-        one = Reference(match["quoted"] or match["plain"], _time_ms(match["when"]) if match["as_of"] else None)
-        found[one] = None
-        return one.view
+        reference = Reference(match["quoted"] or match["plain"], _time_ms(match["when"]) if match["as_of"] else None)
+        names[reference] = None
+        return reference.view
 
-    return _TOKEN.sub(view, text), list(found)
+    return _TOKEN.sub(view, text), list(names)
 
 
 def _time_ms(text: str) -> int:
@@ -69,7 +71,7 @@ def _time_ms(text: str) -> int:
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def sql(session: SparkSession, place: Place, text: str, *, archives: Mapping[str, LakeTable] | None = None) -> DataFrame:
+def sql(session: SparkSession, cluster: Cluster, text: str, *, archives: Mapping[str, LakeTable] | None = None) -> DataFrame:
     """Return the result of a query that may name topics as ``topic.name`` or ``topic.`a-name```.
 
     ``archives``: the tables that hold the older part of topics. The ends of the log are those of the call.
@@ -78,46 +80,48 @@ def sql(session: SparkSession, place: Place, text: str, *, archives: Mapping[str
         UsageError: a topic is neither there nor archived, or an archive has no column of those that place a message.
         Gap: messages are in neither.
     """
-    query, found = references(text)
+    query, named = references(text)
     known = archives or {}
-    unknown = known.keys() - {one.topic for one in found}
+    unknown = known.keys() - {reference.topic for reference in named}
     if unknown:
         raise UsageError(f"the query does not name topic.{min(unknown)}, of which an archive was given")
-    for one in found:
-        frame = table_of(session, place, one.topic, known.get(one.topic))
-        if one.as_of_ms is not None:
-            frame = frame.where(F.unix_millis("storeTimestamp") < one.as_of_ms)
-        frame.createOrReplaceTempView(one.view)
+    for reference in named:
+        frame = table_of(session, cluster, reference.topic, known.get(reference.topic))
+        if reference.as_of_ms is not None:
+            frame = frame.where(F.unix_millis("storeTimestamp") < reference.as_of_ms)
+        frame.createOrReplaceTempView(reference.view)
     return session.sql(query)
 
 
-def table_of(session: SparkSession, place: Place, topic: str, archive: LakeTable | None = None) -> DataFrame:
+def table_of(session: SparkSession, cluster: Cluster, topic: str, archive: LakeTable | None = None) -> DataFrame:
     """Return a topic as one table: its archive as far as that goes, and the live log behind it. Columns as in the archive."""
     ends = {} if archive is None else {queue: end for queue, end in archive.ends().items() if queue[0] == topic}
-    live = ends_of(place, [topic])  # later than the archive's ends, and so never before them
+    live = ranges_of(cluster, [topic])  # later than the archive's ends, and so never before them
     if archive is None:
         if not live:
             raise UsageError(f"there is no topic {topic}")
-        return frame_of(session, place, live)
+        return frame_of(session, cluster, live)
     old = archive.read(session)
     if missing := {"topic", "brokerName", "queueId", "queueOffset"} - set(old.columns):
         raise UsageError(f"{archive.root}: without the columns {', '.join(sorted(missing))} its rows cannot be told from the log's")
     behind = behind_the_seam(live, ends)
     shared = [name for name in COLUMNS if name in old.columns]
-    return _before(old, topic, ends).unionByName(frame_of(session, place, behind, shared), allowMissingColumns=True)
+    return _before(old, topic, ends).unionByName(frame_of(session, cluster, behind, shared), allowMissingColumns=True)
 
 
 def _before(old: DataFrame, topic: str, ends: Mapping[tuple[str, str, int], int]) -> DataFrame:
     """Return the rows of a topic before ends: a batch may have entered the archive since these were looked at."""
-    inside = F.lit(False)
+    archived_rows = F.lit(False)
     for (_, broker, queue), end in ends.items():
-        inside = inside | ((F.col("brokerName") == broker) & (F.col("queueId") == queue) & (F.col("queueOffset") < end))
-    return old.where((F.col("topic") == topic) & inside)
+        archived_rows = archived_rows | (
+            (F.col("brokerName") == broker) & (F.col("queueId") == queue) & (F.col("queueOffset") < end)
+        )
+    return old.where((F.col("topic") == topic) & archived_rows)
 
 
-def behind_the_seam(live: Ends, archived: Mapping[tuple[str, str, int], int]) -> Ends:
+def behind_the_seam(live: QueueRanges, archived: Mapping[tuple[str, str, int], int]) -> QueueRanges:
     """Return what of the log is not archived. Raises Gap where the log begins behind the archive's end, or ends before it."""
-    found = {}
+    behind = {}
     for queue, (low, high) in live.items():
         begin = archived.get(queue, low)
         topic, broker, number = queue
@@ -126,5 +130,5 @@ def behind_the_seam(live: Ends, archived: Mapping[tuple[str, str, int], int]) ->
             raise Gap(f"{where}: the archive ends at {begin:,}, the log begins at {low:,}; what lies between is in neither")
         if begin > high:
             raise Gap(f"{where}: the archive goes to {begin:,}, the log to {high:,}: it is not the log that was archived")
-        found[queue] = (begin, high)
-    return found
+        behind[queue] = (begin, high)
+    return behind

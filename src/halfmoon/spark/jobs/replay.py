@@ -20,21 +20,21 @@ from halfmoon.client.admin import Admin
 from halfmoon.client.batches import BatchName, batch_transactions
 from halfmoon.errors import UsageError
 from halfmoon.model import RESERVED_PROPERTIES
-from halfmoon.spark.jobs.reading import Place, ends_of, frame_of
+from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
 from halfmoon.spark.lake.table import LakeTable
 
 REPLAY_ID, REPLAY_OF = "REPLAY_ID", "REPLAY_OF"
 LAST = 10**15
 """The number of a replay's last batch."""
 
-BEAT_S = 1.0
+BATCH_S = 1.0
 """With a rate the messages of so long become visible together."""
 BATCHES_MAX = 100_000
 """Most batches of one replay; beyond it they grow. Each takes Spark about a tenth of a second."""
 
 PLACE = ("topic", "brokerName", "queueId", "queueOffset")
-Told = Callable[[int, int], object]
-"""Told of progress: how many messages are visible, of how many."""
+OnProgress = Callable[[int, int], object]
+"""OnProgress of progress: how many messages are visible, of how many."""
 
 
 class Outcome(NamedTuple):
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
     complete_before: bool = False
 
 
-class Earlier(NamedTuple):
+class EarlierRun(NamedTuple):
     """What brokers know of a transactional id: its last decided batch (-1: none), and who coordinates it."""
 
     last: int = -1
@@ -54,7 +54,7 @@ class Earlier(NamedTuple):
 
 def replay(
     session: SparkSession,
-    place: Place,
+    cluster: Cluster,
     source: str | LakeTable,
     to: str,
     *,
@@ -63,7 +63,7 @@ def replay(
     since_ms: int | None = None,
     rate: float | None = None,
     dry_run: bool = False,
-    on_progress: Told = lambda done, total: None,
+    on_progress: OnProgress = lambda done, total: None,
     wait: Callable[[float], None] = time.sleep,
 ) -> Outcome:
     """Send the messages of a topic, or of a table with the column body, to another topic; return what was done.
@@ -80,19 +80,19 @@ def replay(
         UsageError: the source has not what is needed, or is the target; brokers cannot write exactly once.
         NoRoute: the target is not there.
     """
-    place.client().queues(to)
-    earlier = _earlier(place, id)
+    cluster.client().queues(to)
+    earlier = _earlier(cluster, id)
     if earlier.last >= 0 and not dry_run:
-        _carry_out(place, id, earlier)
+        _finish_last_batch(cluster, id, earlier)
     if earlier.last >= LAST:
         return Outcome(0, 0, complete_before=True)
-    chosen = _copies(_rows(session, place, source, to, since_ms), where, id)
+    chosen = _copies(_rows(session, cluster, source, to, since_ms), where, id)
     if earlier.last >= 0:
-        chosen = chosen.join(_sent(session, place, to, id), REPLAY_OF, "left_anti")
+        chosen = chosen.join(_sent(session, cluster, to, id), REPLAY_OF, "left_anti")
     if dry_run:
-        unseen = _unseen(place, id, earlier) if earlier.last >= 0 else 0
+        unseen = _invisible_count(cluster, id, earlier) if earlier.last >= 0 else 0
         return Outcome(max(0, chosen.count() - unseen), 0)
-    sink = {"endpoints": place.endpoints, "topic": to, "delivery": "exactly-once", "transactionalId": id}
+    sink = {"endpoints": cluster.endpoints, "topic": to, "delivery": "exactly-once", "transactionalId": id}
     if rate is None:
         return _all_at_once(chosen, sink, on_progress)
     rows = _numbered(chosen).persist(StorageLevel.DISK_ONLY)
@@ -102,22 +102,22 @@ def replay(
         rows.unpersist()
 
 
-def _rows(session: SparkSession, place: Place, source: str | LakeTable, to: str, since_ms: int | None) -> DataFrame:
+def _rows(session: SparkSession, cluster: Cluster, source: str | LakeTable, to: str, since_ms: int | None) -> DataFrame:
     """Return what the source holds now. Raises UsageError."""
     if isinstance(source, LakeTable):
-        topics, found = {topic for topic, _, _ in source.ends()}, source.read(session)
-        if missing := {*PLACE, "storeTimestamp", "body"} - set(found.columns):
+        topics, rows = {topic for topic, _, _ in source.ends()}, source.read(session)
+        if missing := {*PLACE, "storeTimestamp", "body"} - set(rows.columns):
             raise UsageError(f"{source.root}: the table has no {', '.join(sorted(missing))}, which a replay needs")
         if since_ms is not None:
-            found = found.where(F.unix_millis("storeTimestamp") >= since_ms)
+            rows = rows.where(F.unix_millis("storeTimestamp") >= since_ms)
     else:
-        ends = ends_of(place, [source], since_ms=since_ms)
+        ends = ranges_of(cluster, [source], since_ms=since_ms)
         if not ends:
             raise UsageError(f"there is no topic {source}")
-        topics, found = {source}, frame_of(session, place, ends)
+        topics, rows = {source}, frame_of(session, cluster, ends)
     if to in topics:
         raise UsageError(f"topic {to} would be replayed to itself")
-    return found
+    return rows
 
 
 def _copies(rows: DataFrame, where: str | None, id: str) -> DataFrame:
@@ -147,7 +147,7 @@ def _may_be_sent(name: Column, value: Column) -> Column:
 # ---------------------------------------------------------------- sending
 
 
-def _all_at_once(rows: DataFrame, sink: dict[str, str], on_progress: Told) -> Outcome:
+def _all_at_once(rows: DataFrame, sink: dict[str, str], on_progress: OnProgress) -> Outcome:
     count = rows.count()
     if count:
         on_progress(0, count)
@@ -165,11 +165,11 @@ def _numbered(chosen: DataFrame) -> DataFrame:
 
 
 def _paced(
-    rows: DataFrame, sink: dict[str, str], earlier: Earlier, rate: float, on_progress: Told, wait: Callable[[float], None]
+    rows: DataFrame, sink: dict[str, str], earlier: EarlierRun, rate: float, on_progress: OnProgress, wait: Callable[[float], None]
 ) -> Outcome:
     """Write a batch a beat; the first at once."""
     total = rows.count()
-    size = max(1, math.ceil(rate * BEAT_S), math.ceil(total / BATCHES_MAX))
+    size = max(1, math.ceil(rate * BATCH_S), math.ceil(total / BATCHES_MAX))
     due, batches = 0.0, math.ceil(total / size)
     for index in range(batches):
         low, high = index * size, min((index + 1) * size, total)
@@ -191,36 +191,36 @@ def _write(rows: DataFrame, options: dict[str, str]) -> None:
 # ---------------------------------------------------------------- what was done before
 
 
-def _earlier(place: Place, id: str) -> Earlier:
-    with Admin(nameserver=place.endpoints) as admin:
-        known = [one for broker in admin.batches(id) for one in broker.ids]
-    return max((Earlier(one.decided, one.coordinator) for one in known), default=Earlier())
+def _earlier(cluster: Cluster, id: str) -> EarlierRun:
+    with Admin(nameserver=cluster.endpoints) as admin:
+        known = [status for broker in admin.batches(id) for status in broker.ids]
+    return max((EarlierRun(status.decided, status.coordinator) for status in known), default=EarlierRun())
 
 
-def _carry_out(place: Place, id: str, earlier: Earlier) -> None:
+def _finish_last_batch(cluster: Cluster, id: str, earlier: EarlierRun) -> None:
     """See that the last batch is visible: who decided it may have died before it was applied."""
-    transactions, batch = batch_transactions(nameserver=place.endpoints), BatchName(id, earlier.last)
+    transactions, batch = batch_transactions(nameserver=cluster.endpoints), BatchName(id, earlier.last)
     decision = transactions.decide(batch, earlier.coordinator, {}, "")
     for broker, attempts in {} if decision.complete else sorted(decision.parts.items()):
         transactions.apply(batch, broker, earlier.coordinator, attempts)
 
 
-def _unseen(place: Place, id: str, earlier: Earlier) -> int:
+def _invisible_count(cluster: Cluster, id: str, earlier: EarlierRun) -> int:
     """Return how many messages brokers hold that the last batch is made of and nobody sees yet. Asks, and changes nothing.
 
     While the batch is being published, some of them are seen already: what is still to be sent looks less than it is for so long.
     """
-    with Admin(nameserver=place.endpoints) as admin:
-        known = [one for broker in admin.batches(id) for one in broker.ids]
-    held = [attempt for one in known for attempt in one.attempts if attempt.batch_id == earlier.last]
-    transactions, batch = batch_transactions(nameserver=place.endpoints), BatchName(id, earlier.last)
+    with Admin(nameserver=cluster.endpoints) as admin:
+        known = [status for broker in admin.batches(id) for status in broker.ids]
+    held = [attempt for status in known for attempt in status.attempts if attempt.batch_id == earlier.last]
+    transactions, batch = batch_transactions(nameserver=cluster.endpoints), BatchName(id, earlier.last)
     names = {attempt.attempt for attempt in held}
     named = {name for name in names if transactions.resolve(batch, earlier.coordinator, name) == "COMMIT"}
     return sum(attempt.count for attempt in held if attempt.attempt in named)
 
 
-def _sent(session: SparkSession, place: Place, to: str, id: str) -> DataFrame:
+def _sent(session: SparkSession, cluster: Cluster, to: str, id: str) -> DataFrame:
     """Return what the target holds of a replay, as REPLAY_OF. Reads all of the target."""
-    target = frame_of(session, place, ends_of(place, [to]), ("properties",))
+    target = frame_of(session, cluster, ranges_of(cluster, [to]), ("properties",))
     ours = target.where(F.col("properties")[REPLAY_ID] == id)
     return ours.select(F.col("properties")[REPLAY_OF].alias(REPLAY_OF)).distinct()

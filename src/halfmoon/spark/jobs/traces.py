@@ -50,14 +50,14 @@ def _row(r: TraceRecord) -> dict[str, Any]:
     return dict(zip(_SCHEMA.names, values))
 
 
-def spans(found: DataFrame) -> DataFrame:
+def spans(records: DataFrame) -> DataFrame:
     """Return spans from `events`: each send, second phase and call of a listener with begin, end and how it ended.
 
     Columns: msgId, span (send, half, commit or rollback, consume), who (the group), topic, begin, end, costMs, success, retries,
     fromCheck. A call of a listener joins SubBefore and SubAfter by request and message; one without an end is still under way, or
     its client died: success is null.
     """
-    sends = found.where(F.col("kind") == PUB).select(
+    sends = records.where(F.col("kind") == PUB).select(
         "msgId",
         F.when(F.col("messageKind") == 1, "half").otherwise("send").alias("span"),
         F.col("clientGroup").alias("who"),
@@ -69,7 +69,7 @@ def spans(found: DataFrame) -> DataFrame:
         F.lit(0).alias("retries"),
         F.lit(False).alias("fromCheck"),
     )
-    endings = found.where(F.col("kind") == END_TRANSACTION).select(
+    decisions = records.where(F.col("kind") == END_TRANSACTION).select(
         "msgId",
         F.lower(F.regexp_replace("state", "_MESSAGE$", "")).alias("span"),
         F.col("clientGroup").alias("who"),
@@ -81,12 +81,12 @@ def spans(found: DataFrame) -> DataFrame:
         F.lit(0).alias("retries"),
         "fromCheck",
     )
-    return sends.unionByName(endings).unionByName(_calls(found))
+    return sends.unionByName(decisions).unionByName(_calls(records))
 
 
-def _calls(found: DataFrame) -> DataFrame:
-    before = found.where(F.col("kind") == "SubBefore").select("msgId", "requestId", "clientGroup", "at", "retries")
-    after = found.where(F.col("kind") == SUB_AFTER).select("msgId", "requestId", "costMs", "success")
+def _calls(records: DataFrame) -> DataFrame:
+    before = records.where(F.col("kind") == "SubBefore").select("msgId", "requestId", "clientGroup", "at", "retries")
+    after = records.where(F.col("kind") == SUB_AFTER).select("msgId", "requestId", "costMs", "success")
     return before.join(after.dropDuplicates(["msgId", "requestId"]), ["msgId", "requestId"], "left").select(
         "msgId",
         F.lit("consume").alias("span"),

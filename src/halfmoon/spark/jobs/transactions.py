@@ -76,14 +76,14 @@ def _halves(halves: DataFrame) -> DataFrame:
 
 def _ops(ops: DataFrame) -> DataFrame:
     """One row a half offset that is settled: when first, how often, and by whom by hand."""
-    each = ops.where(F.col("tags") == "d").select(
+    rows = ops.where(F.col("tags") == "d").select(
         "brokerName",
         F.explode(F.split(F.col("body").cast("string"), ",")).alias("text"),
         "storeTimestamp",
         _property("DECIDED_BY").alias("by"),
     )
     return (
-        each.withColumn("halfOffset", F.col("text").try_cast("bigint"))
+        rows.withColumn("halfOffset", F.col("text").try_cast("bigint"))
         .where("halfOffset is not null")
         .groupBy("brokerName", "halfOffset")
         .agg(F.min("storeTimestamp").alias("settled"), F.max("by").alias("decidedBy"))
@@ -115,11 +115,11 @@ def _given_up(given_up: DataFrame) -> DataFrame:
 def _transactions(
     records: DataFrame, decisions: DataFrame, committed: DataFrame, given_up: DataFrame, topics: Sequence[str] | None
 ) -> DataFrame:
-    each = records.join(decisions, ["brokerName", "halfOffset"], "left").join(
+    halves = records.join(decisions, ["brokerName", "halfOffset"], "left").join(
         committed.select("brokerName", "place", "visibleCount", "shown"), ["brokerName", "place"], "left"
     )
     newest = "halfOffset"
-    one = each.groupBy(*_TX).agg(
+    transactions = halves.groupBy(*_TX).agg(
         F.max_by("producerGroup", newest).alias("producerGroup"),
         F.max_by("topic", newest).alias("topic"),
         F.max_by("keys", newest).alias("keys"),
@@ -134,10 +134,10 @@ def _transactions(
         F.min("shown").alias("shown"),
         F.max(newest).alias(newest),
     )
-    return _judged(one.join(given_up, _TX, "left"), topics)
+    return _with_state(transactions.join(given_up, _TX, "left"), topics)
 
 
-def _judged(one: DataFrame, topics: Sequence[str] | None) -> DataFrame:
+def _with_state(transactions: DataFrame, topics: Sequence[str] | None) -> DataFrame:
     was_read = F.lit(True) if topics is None else F.col("topic").isin(list(topics))
     state = (
         F.when(F.col("visibleCount") > 0, COMMITTED)
@@ -146,10 +146,10 @@ def _judged(one: DataFrame, topics: Sequence[str] | None) -> DataFrame:
         .when(was_read, ROLLED_BACK)
         .otherwise(DECIDED)
     )
-    found = one.withColumn("state", state).withColumn(
+    judged = transactions.withColumn("state", state).withColumn(
         "decided", F.when(F.col("state") == COMMITTED, F.col("shown")).otherwise(F.col("settled"))
     )
-    return found.select(
+    return judged.select(
         *_TX,
         "producerGroup",
         "topic",

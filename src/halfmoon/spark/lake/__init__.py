@@ -13,5 +13,5 @@
     table.read(session).show()
 
 Needs the extra ``halfmoon[spark]``, and ``halfmoon[lake]`` for Delta, Iceberg and Avro. Nothing is imported here, for
-workers import only `tasks`.
+workers import only `files`.
 """

@@ -64,7 +64,7 @@ def decoder(kind: str, schema: pa.Schema | None, avro: str = "") -> Bodies | Non
         return Text()
     if kind == "json":
         if schema is None or not len(schema):
-            raise UsageError("decode=json needs a schema: fields with types, or a sample to read them from")
+            raise UsageError("decode=json needs a schema: fields with types")
         return Json(schema)
     if kind == "avro":
         return Avro(avro)
@@ -84,7 +84,7 @@ class Text:
         try:
             return pa.RecordBatch.from_arrays([bodies.cast(pa.string())], schema=self.schema)
         except pa.ArrowInvalid:
-            raise _Bad("not UTF-8", "the body is not UTF-8") from None
+            raise _Undecodable("not UTF-8", "the body is not UTF-8") from None
 
 
 class Json:
@@ -114,7 +114,7 @@ class Json:
         text = pc.binary_join_element_wise(_objects(bodies), "", "\n")
         table = self._lines(text)
         if table.num_rows != len(bodies):
-            raise _Bad("not JSON", "the body holds more than one JSON value")
+            raise _Undecodable("not JSON", "the body holds more than one JSON value")
         columns = [self._column(table, field) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -132,12 +132,12 @@ class Json:
     def _column(self, table: pa.Table, field: pa.Field) -> pa.Array:
         column = table.column(field.name)
         if field.name in self._needed and column.null_count:
-            raise _Bad("missing field", f"field {field.name} is missing or null")
+            raise _Undecodable("missing field", f"field {field.name} is missing or null")
         if pa.types.is_date(field.type):
             try:
                 column = column.cast(field.type)
             except pa.ArrowInvalid:
-                raise _Bad("wrong type", f"field {field.name} is no date such as 2026-01-31") from None
+                raise _Undecodable("wrong type", f"field {field.name} is no date such as 2026-01-31") from None
         return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
 
 
@@ -174,51 +174,51 @@ class Avro:
         for i, body in enumerate(bodies.to_pylist()):
             try:
                 rows[i] = self._record(body or b"")
-            except _Bad as exc:
+            except _Undecodable as exc:
                 bad[i] = (exc.kind, exc.text)
-        places, made = list(rows), []
-        waiting = [places] if places else []
+        decoded, batches = list(rows), []
+        waiting = [decoded] if decoded else []
         while waiting:  # a value may be right for Avro's writer and too large for its column; then its row is looked for
             run = waiting.pop()
             try:
-                made.append(self._columns([rows[i] for i in run]))
-            except _Bad as exc:
+                batches.append(self._columns([rows[i] for i in run]))
+            except _Undecodable as exc:
                 if len(run) == 1:
                     bad[run[0]] = (exc.kind, exc.text)
                 else:
                     waiting += [run[len(run) // 2 :], run[: len(run) // 2]]
-        good = np.array([i for i in places if i not in bad], np.int64)
-        return Decoded(_one(made, self.schema), good, dict(sorted(bad.items())))
+        good = np.array([i for i in decoded if i not in bad], np.int64)
+        return Decoded(_combined(batches, self.schema), good, dict(sorted(bad.items())))
 
     def _columns(self, rows: list[Any]) -> pa.RecordBatch:
         try:
             values = [[row[field.name] for row in rows] for field in self.schema]
             if self._uuids:
-                values = [[_plain(each) for each in column] for column in values]
+                values = [[_without_uuids(value) for value in column] for column in values]
             columns = [pa.array(column, field.type) for column, field in zip(values, self.schema, strict=True)]
             return pa.RecordBatch.from_arrays(columns, schema=self.schema)
         except (pa.ArrowException, OverflowError, ValueError, TypeError) as exc:
-            raise _Bad("wrong type", f"a value does not fit its column: {exc}") from None
+            raise _Undecodable("wrong type", f"a value does not fit its column: {exc}") from None
 
     def _record(self, body: bytes) -> Any:
         at = io.BytesIO(body)
         if body.startswith(AVRO_OBJECT):
             if not body.startswith(self._mark):
-                raise _Bad("another schema", "the body was written with another Avro schema")
+                raise _Undecodable("another schema", "the body was written with another Avro schema")
             at.seek(len(self._mark))
         try:
             row = fastavro.schemaless_reader(at, self._parsed, None)
         except Exception as exc:  # whatever a reader of foreign bytes may raise: the body is at fault, and is kept
-            raise _Bad("not Avro", f"{type(exc).__name__}: {exc}") from None
+            raise _Undecodable("not Avro", f"{type(exc).__name__}: {exc}") from None
         if at.tell() != len(body):
-            raise _Bad("not Avro", f"{len(body) - at.tell()} bytes follow the record")
+            raise _Undecodable("not Avro", f"{len(body) - at.tell()} bytes follow the record")
         return row
 
 
 # ---------------------------------------------------------------- runs of bodies
 
 
-class _Bad(Exception):
+class _Undecodable(Exception):
     """A run of bodies does not decode; with one body in it, this is the reason."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -228,30 +228,30 @@ class _Bad(Exception):
 
 def _by_runs(bodies: pa.BinaryArray, schema: pa.Schema, run: Callable[[pa.BinaryArray], pa.RecordBatch]) -> Decoded:
     """Decode runs of bodies, halving those that fail, in order."""
-    made: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     good: list[NDArray[np.int64]] = []
     bad: dict[int, tuple[str, str]] = {}
-    waiting = _stretches(bodies)[::-1]
+    waiting = _runs(bodies)[::-1]
     while waiting:
         begin, end = waiting.pop()
         try:
-            made.append(run(bodies.slice(begin, end - begin)))
+            batches.append(run(bodies.slice(begin, end - begin)))
             good.append(np.arange(begin, end))
-        except _Bad as exc:
+        except _Undecodable as exc:
             if end - begin == 1:
                 bad[begin] = (exc.kind, exc.text)
             else:
                 middle = (begin + end) // 2
                 waiting += [(middle, end), (begin, middle)]
-    return Decoded(_one(made, schema), np.concatenate(good) if good else np.empty(0, np.int64), bad)
+    return Decoded(_combined(batches, schema), np.concatenate(good) if good else np.empty(0, np.int64), bad)
 
 
-def _one(made: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    batches = pa.Table.from_batches(made, schema=schema).combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+def _combined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    chunks = pa.Table.from_batches(batches, schema=schema).combine_chunks().to_batches()
+    return chunks[0] if chunks else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
 
 
-def _stretches(bodies: pa.BinaryArray) -> list[tuple[int, int]]:
+def _runs(bodies: pa.BinaryArray) -> list[tuple[int, int]]:
     """Return index ranges whose bodies together stay under `RUN_BYTES_MAX`, or are a single one."""
     if not len(bodies):
         return []
@@ -264,15 +264,15 @@ def _stretches(bodies: pa.BinaryArray) -> list[tuple[int, int]]:
 def _objects(bodies: pa.BinaryArray) -> pa.StringArray:
     """Return bodies as texts that begin with { and end with }, without blanks around them."""
     if bodies.null_count:
-        raise _Bad("empty", "there is no body")
+        raise _Undecodable("empty", "there is no body")
     try:
         texts = bodies.cast(pa.string())
     except pa.ArrowInvalid:
-        raise _Bad("not UTF-8", "the body is not UTF-8") from None
+        raise _Undecodable("not UTF-8", "the body is not UTF-8") from None
     if not _from_brace_to_brace(texts):
         texts = pc.utf8_trim(texts, " \t\r\n")
         if not _from_brace_to_brace(texts):
-            raise _Bad("not JSON", "the body is no JSON object")
+            raise _Undecodable("not JSON", "the body is no JSON object")
     return texts
 
 
@@ -280,12 +280,12 @@ def _from_brace_to_brace(texts: pa.StringArray) -> bool:
     return bool(pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py())
 
 
-def _json_fault(text: str) -> _Bad:
+def _json_fault(text: str) -> _Undecodable:
     """Return what Arrow says about one body, in words and as one of a few kinds."""
-    said = text.removeprefix("JSON parse error: ").removesuffix(" in row 0")
-    if "changed from" in said or "convert JSON" in said:
-        return _Bad("wrong type", said)
-    return _Bad("field twice" if "twice" in said else "not JSON", said)
+    fault = text.removeprefix("JSON parse error: ").removesuffix(" in row 0")
+    if "changed from" in fault or "convert JSON" in fault:
+        return _Undecodable("wrong type", fault)
+    return _Undecodable("field twice" if "twice" in fault else "not JSON", fault)
 
 
 # ---------------------------------------------------------------- types
@@ -323,13 +323,13 @@ _AVRO = {
 }
 
 
-def _plain(value: Any) -> Any:
+def _without_uuids(value: Any) -> Any:
     """Return a value that Arrow takes: of what Avro's reader gives, it only does not know UUIDs."""
     if isinstance(value, uuid.UUID):
         return str(value)
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+        return {name: _without_uuids(member) for name, member in value.items()}
+    return [_without_uuids(member) for member in value] if isinstance(value, list) else value
 
 
 def _avro_field(field: Any, known: dict[str, pa.DataType | None]) -> pa.Field:
@@ -340,25 +340,25 @@ def _avro_field(field: Any, known: dict[str, pa.DataType | None]) -> pa.Field:
 def _without_null(kind: Any) -> tuple[Any, bool]:
     if not isinstance(kind, list):
         return kind, False
-    others = [each for each in kind if each != "null"]
+    others = [branch for branch in kind if branch != "null"]
     return (others[0] if len(others) == 1 else kind), "null" in kind
 
 
 def _avro_type(name: str, kind: Any, known: dict[str, pa.DataType | None]) -> pa.DataType:
     """Return the column type of an Avro type. ``known``: the types named so far, None while one is not complete."""
     if isinstance(kind, str):
-        found = _AVRO.get(kind) or known.get(kind)
+        column_type = _AVRO.get(kind) or known.get(kind)
     elif isinstance(kind, dict):
         if "name" in kind:
             known[kind["name"]] = None
-        found = _avro_complex(name, kind, known)
+        column_type = _avro_complex(name, kind, known)
         if "name" in kind:
-            known[kind["name"]] = found
+            known[kind["name"]] = column_type
     else:
-        found = None
-    if found is None:
+        column_type = None
+    if column_type is None:
         raise UsageError(f"Avro field {name}: type {str(kind)[:100]} has no column type here")
-    return found
+    return column_type
 
 
 def _avro_complex(name: str, kind: dict[str, Any], known: dict[str, pa.DataType | None]) -> pa.DataType | None:
@@ -372,16 +372,20 @@ def _avro_complex(name: str, kind: dict[str, Any], known: dict[str, pa.DataType 
     if base == "enum":
         return pa.string()
     if base in ("bytes", "fixed") and kind.get("logicalType") == "decimal":
-        precision, scale = kind.get("precision"), kind.get("scale", 0)
-        if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= 38 and precision):
-            raise UsageError(f"Avro field {name}: decimals have a precision of 1 to 38 and a scale up to it")
-        return pa.decimal128(precision, scale)
+        return _avro_decimal(name, kind)
     logical = f"{base}-{kind.get('logicalType', '')}"
     if logical in _AVRO or logical in fastavro.read.LOGICAL_READERS:
-        return _AVRO.get(logical)
+        return _AVRO.get(logical)  # None: the reader would give values that no column here takes
     if base == "fixed":
-        return pa.binary() if kind["size"] else None  # of nothing there may be as many as a body likes to say
-    return _AVRO.get(base)  # logical types that the reader does not know are passed over
+        return pa.binary() if kind["size"] else None  # an array of values without bytes could be of any length that a body claims
+    return _AVRO.get(base)  # the reader passes over logical types that it does not know
+
+
+def _avro_decimal(name: str, kind: dict[str, Any]) -> pa.DataType:
+    precision, scale = kind.get("precision"), kind.get("scale", 0)
+    if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= 38 and precision):
+        raise UsageError(f"Avro field {name}: decimals have a precision of 1 to 38 and a scale up to it")
+    return pa.decimal128(precision, scale)
 
 
 # ---------------------------------------------------------------- names

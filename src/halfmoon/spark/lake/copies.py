@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from halfmoon.errors import UsageError
-from halfmoon.spark.lake.manifest import Copies, Queue, summed
+from halfmoon.spark.lake.manifest import Copies, Queue, sum_copies
 
 COPIES = {"msgId": ("topic", "msgId"), "keys": ("topic", "keys")}
 """What makes two rows copies of one message."""
@@ -50,12 +50,12 @@ def named(by: str) -> Column:
     return F.col(by).isNotNull() & (F.col(by) != "")
 
 
-def places_by_file(found: DataFrame) -> dict[str, Offsets]:
+def places_by_file(rows: DataFrame) -> dict[str, Offsets]:
     """Return for each name of a file (the column ``_file`` has addresses) the offsets of the rows given, each once.
 
     The driver holds them: a few dozen bytes a row.
     """
-    grouped = found.groupBy("_file", *PLACE[:3]).agg(F.collect_set("queueOffset"))
+    grouped = rows.groupBy("_file", *PLACE[:3]).agg(F.collect_set("queueOffset"))
     files: dict[str, Offsets] = {}
     for file, topic, broker, queue, offsets in grouped.collect():
         files.setdefault(Path(file).name, {})[topic, broker, queue] = np.array(offsets, np.int64)
@@ -64,7 +64,7 @@ def places_by_file(found: DataFrame) -> dict[str, Offsets]:
 
 def counted(files: dict[str, Offsets]) -> tuple[Copies, ...]:
     """Return how many rows that is, by queue."""
-    return summed(Copies(*queue, len(offsets)) for found in files.values() for queue, offsets in found.items())
+    return sum_copies(Copies(*queue, len(offsets)) for offsets_of in files.values() for queue, offsets in offsets_of.items())
 
 
 def _numbered(frame: DataFrame, by: str) -> DataFrame:

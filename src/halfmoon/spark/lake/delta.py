@@ -23,7 +23,7 @@ except ImportError:  # comes with the extra `lake`
 
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake.ledger import TRIES, TableChanged
-from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Queue, summed
+from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Queue, sum_copies
 
 
 class Delta:
@@ -43,8 +43,8 @@ class Delta:
 
     def last(self, id: str) -> int:
         """Return the last batch of an id that is in the table, by its application transaction; -1: none."""
-        found = DeltaTable(self.root).transaction_version(id)
-        return -1 if found is None else found
+        version = DeltaTable(self.root).transaction_version(id)
+        return -1 if version is None else version
 
     def apply(self, manifest: Manifest) -> bool:
         """Put a batch into the table unless it is there; False: it was."""
@@ -85,16 +85,16 @@ class Delta:
         """Return the files of the table with their rows and partitions."""
         return _files(DeltaTable(self.root))
 
-    def known(self) -> set[str]:
+    def referenced(self) -> set[str]:
         """Return the paths of all files that some version of the table has, as far back as its log goes: `free` is for them."""
-        found: set[str] = set()
+        paths: set[str] = set()
         for entry in sorted((self.root / "_delta_log").glob("*.json")):
             for line in entry.read_text().splitlines():
                 action = json.loads(line)
-                found |= {unquote(action[name]["path"]) for name in ("add", "remove") if name in action}
-        return found | {file.path for file in self.live()}
+                paths |= {unquote(action[name]["path"]) for name in ("add", "remove") if name in action}
+        return paths | {file.path for file in self.live()}
 
-    def free(self) -> list[str]:
+    def vacuum(self) -> list[str]:
         """Remove files that are no longer in the table since longer than it keeps them; return their paths.
 
         It keeps them for its property ``delta.deletedFileRetentionDuration``, a week unless set. Older versions can then no longer
@@ -110,17 +110,17 @@ class Delta:
     def replace(self, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
         """Put files in the place of others by one commit, which tells the rows left out so far as application transactions."""
         table = DeltaTable(self.root)
-        have = {file.path: file for file in _files(table)}
-        if not set(old) <= have.keys():
+        current = {file.path: file for file in _files(table)}
+        if not set(old) <= current.keys():
             raise self._changed()
         totals = []
-        for each in summed(copies):
-            name = _copies_of((each.topic, each.broker, each.queue))
-            totals.append(Transaction(name, (table.transaction_version(name) or 0) + each.rows))
+        for duplicates in sum_copies(copies):
+            name = _copies_of((duplicates.topic, duplicates.broker, duplicates.queue))
+            totals.append(Transaction(name, (table.transaction_version(name) or 0) + duplicates.rows))
         changes = bool(totals)
         try:
             table.create_write_transaction(
-                [*(_removed(have[path], changes=changes) for path in old), *(_added(file, changes=changes) for file in new)],
+                [*(_removed(current[path], changes=changes) for path in old), *(_added(file, changes=changes) for file in new)],
                 mode="append",
                 schema=table.schema(),
                 partition_by=table.metadata().partition_columns,
@@ -139,12 +139,12 @@ def _copies_of(queue: Queue) -> str:
 
 
 def _files(table: DeltaTable) -> list[DataFile]:
-    found = []
+    files = []
     for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
         partition = {name[10:]: str(value) for name, value in action.items() if name.startswith("partition.")}
         path, rows, size = unquote(action["path"]), action["num_records"], action["size_bytes"]
-        found.append(DataFile(path=path, rows=rows, size_bytes=size, partition=partition))
-    return found
+        files.append(DataFile(path=path, rows=rows, size_bytes=size, partition=partition))
+    return files
 
 
 def _added(file: DataFile, *, changes: bool = True) -> AddAction:

@@ -1,5 +1,7 @@
 """The part of an ingest that tasks do: messages in, Parquet files and quarantine out, and a report of what was written.
 
+Imports no table format, because every Python worker imports this module anew.
+
 Files of an attempt have its random id in their names, and belong to the table only once a manifest names them. So an attempt that
 is repeated, killed or overtaken leaves files that no reader sees and `vacuum` removes.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,11 @@ import pyarrow.parquet as pq
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake import bodies
 from halfmoon.spark.lake.ledger import QUARANTINE, sync_folder
-from halfmoon.spark.lake.manifest import DataFile, Part, Span
+from halfmoon.spark.lake.manifest import DataFile, Span, TaskReport, span_of, text
 from halfmoon.spark.source import rows
+from halfmoon.spark.source.options import SourceOptions
+from halfmoon.spark.source.partitions import Range
+from halfmoon.spark.source.reading import DataLoss, record_reader
 
 COMPRESSIONS = ("snappy", "zstd", "none")
 PARTITIONS = {"": "", "day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
@@ -89,7 +94,7 @@ class Layout:
         return tuple(name for name in rows.COLUMNS if name in wanted)
 
 
-def write(layout: Layout, batches: Iterable[pa.RecordBatch], spans: Sequence[Span], gaps: Sequence[Span] = ()) -> Part:
+def write(layout: Layout, batches: Iterable[pa.RecordBatch], spans: Sequence[Span], gaps: Sequence[Span] = ()) -> TaskReport:
     """Write messages and return the report. ``batches`` have the columns `Layout.needed`; ``gaps`` may grow while they are read.
 
     Everything that it reports is on the device. Files begun before an error are removed as far as that works.
@@ -103,6 +108,29 @@ def write(layout: Layout, batches: Iterable[pa.RecordBatch], spans: Sequence[Spa
     except BaseException:
         writing.discard()
         raise
+
+
+def report(layout: Layout, options: SourceOptions, ranges: Sequence[Range]) -> str:
+    """Write the files of some ranges and return the report, a `TaskReport` as JSON."""
+    gaps: list[Span] = []
+    task_report = write(layout, messages(options, layout.needed(), ranges, gaps), [span_of(span) for span in ranges], gaps)
+    return text(task_report).decode()
+
+
+def messages(
+    options: SourceOptions, columns: tuple[str, ...], ranges: Iterable[Range], gaps: list[Span]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of ranges; offsets that are gone raise DataLoss, or go into ``gaps`` with ``failOnDataLoss=false``."""
+    reader, schema = record_reader(options), rows.schema_of(columns)
+    for span in ranges:
+
+        def gone(begin: int, end: int, span: Range = span) -> None:
+            if options.fail_on_data_loss:
+                raise DataLoss(span, begin, end)
+            gaps.append(span_of(replace(span, begin=begin, end=end)))
+
+        for raw in reader.read(span.broker, span.topic, span.queue, span.begin, span.end, options.fetch_bytes, missing=gone):
+            yield rows.batch_of(raw, broker=span.broker, begin=span.begin, end=span.end, columns=columns, schema=schema)
 
 
 class _Writing:
@@ -119,19 +147,19 @@ class _Writing:
 
     def add(self, batch: pa.RecordBatch) -> None:
         if self._decoder is not None:
-            found = self._decoder.decode(batch.column("body"))
-            if found.bad:
-                self._quarantine(batch, found.bad)
-                batch = batch.take(pa.array(found.good))
-            made = self._joined(batch, found.columns)
+            decoded = self._decoder.decode(batch.column("body"))
+            if decoded.bad:
+                self._quarantine(batch, decoded.bad)
+                batch = batch.take(pa.array(decoded.good))
+            table_rows = self._joined(batch, decoded.columns)
         else:
-            made = batch.select(list(self._layout.columns))
-        if made.num_rows:
-            for value, piece in self._parted(batch, made):
-                self._rows.write(value, piece)
+            table_rows = batch.select(list(self._layout.columns))
+        if table_rows.num_rows:
+            for value, chunk in self._parted(batch, table_rows):
+                self._rows.write(value, chunk)
 
-    def report(self, spans: Sequence[Span], gaps: Sequence[Span]) -> Part:
-        return Part(
+    def report(self, spans: Sequence[Span], gaps: Sequence[Span]) -> TaskReport:
+        return TaskReport(
             attempt=self._attempt,
             spans=tuple(spans),
             files=self._rows.close(),
@@ -159,20 +187,20 @@ class _Writing:
         for kind in kinds:
             self._refused[kind] = self._refused.get(kind, 0) + 1
         columns = [rejected.column(name) for name in QUARANTINE_SCHEMA.names[:-2]]
-        made = pa.RecordBatch.from_arrays([*columns, pa.array(kinds), pa.array(reasons)], schema=QUARANTINE_SCHEMA)
-        self._refused_rows.write("", made)
+        quarantined = pa.RecordBatch.from_arrays([*columns, pa.array(kinds), pa.array(reasons)], schema=QUARANTINE_SCHEMA)
+        self._refused_rows.write("", quarantined)
 
-    def _parted(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _parted(self, batch: pa.RecordBatch, table_rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield rows by their value of the partition column, in order."""
         if not self._layout.partition:
-            yield "", made
+            yield "", table_rows
             return
         unit = "D" if self._layout.partition == "day" else "h"
         stored = batch.column("storeTimestamp").cast(pa.int64()).to_numpy().view("M8[us]").astype(f"M8[{unit}]")
         for value in np.unique(stored):
             text = str(value).replace("T", "-")
             picked = stored == value
-            yield text, made if picked.all() else made.filter(pa.array(picked))
+            yield text, table_rows if picked.all() else table_rows.filter(pa.array(picked))
 
 
 class _Files:
@@ -234,9 +262,9 @@ class _File:
 
     def abandon(self) -> None:
         """Let go of the file, whatever state it is in."""
-        for each in (self.writer, self.sink):
+        for stream in (self.writer, self.sink):
             try:
-                each.close()
+                stream.close()
             except (OSError, pa.ArrowException):
                 pass  # it is to be removed
 

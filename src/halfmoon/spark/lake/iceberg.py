@@ -24,7 +24,7 @@ except ImportError:  # comes with the extra `lake`
 
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake.ledger import TRIES, TableChanged
-from halfmoon.spark.lake.manifest import FILE_NAME, Copies, DataFile, Manifest, Queue, summed
+from halfmoon.spark.lake.manifest import FILE_NAME, Copies, DataFile, Manifest, Queue, sum_copies
 
 
 class Iceberg:
@@ -91,22 +91,22 @@ class Iceberg:
 
     def files(self) -> list[str]:
         """Return the paths of the files that the table is made of now."""
-        found = []
+        paths = []
         for task in self._table().scan().plan_files():
             if task.delete_files:
                 raise UsageError(f"{self._name} has delete files, which plain Parquet files do not show")
-            found.append(task.file.file_path)
-        return sorted(found)
+            paths.append(task.file.file_path)
+        return sorted(paths)
 
     def live(self) -> list[DataFile]:
         """Return the table's files of ours, whose names tell their partition. Those of others are left to them."""
-        found, root = [], f"file://{self.root}/"
+        files, root = [], f"file://{self.root}/"
         for task in self._table().scan().plan_files():
             folder, _, name = task.file.file_path.removeprefix(root).rpartition("/")
             if not task.file.file_path.startswith(root) or not FILE_NAME.fullmatch(name):
                 continue
             column, equals, value = folder.partition("=")
-            found.append(
+            files.append(
                 DataFile(
                     path=task.file.file_path.removeprefix(root),
                     rows=task.file.record_count,
@@ -114,14 +114,14 @@ class Iceberg:
                     partition={column: value} if equals else {},
                 )
             )
-        return found
+        return files
 
-    def known(self) -> set[str]:
+    def referenced(self) -> set[str]:
         """Return the paths of all files that some snapshot of the table has. Whoever expires snapshots gives their files free."""
         paths = self._table().inspect.all_data_files().column("file_path").to_pylist()
         return {path.removeprefix(f"file://{self.root}/") for path in paths}
 
-    def free(self) -> list[str]:
+    def vacuum(self) -> list[str]:
         """There is nothing beside what `vacuum` does for every format: which snapshots go is for the table's owner to say."""
         return []
 
@@ -142,14 +142,14 @@ class Iceberg:
             if len(files) < len(gone):
                 raise CommitFailedException
             with table.transaction() as change:
-                for each in summed(copies):
-                    name = _copies_of((each.topic, each.broker, each.queue))
-                    change.set_properties({name: str(int(table.properties.get(name, "0")) + each.rows)})
+                for duplicates in sum_copies(copies):
+                    name = _copies_of((duplicates.topic, duplicates.broker, duplicates.queue))
+                    change.set_properties({name: str(int(table.properties.get(name, "0")) + duplicates.rows)})
                 with change.update_snapshot().overwrite() as step:
                     for file in files:
                         step.delete_data_file(file)
-                    for made in _parquet_files_to_data_files(table.metadata, [self._place(file.path) for file in new], table.io):
-                        step.append_data_file(made)
+                    for added in _parquet_files_to_data_files(table.metadata, [self._place(file.path) for file in new], table.io):
+                        step.append_data_file(added)
         except CommitFailedException:
             raise TableChanged(f"{self._name} changed meanwhile: files are no longer in it. Run this again") from None
 

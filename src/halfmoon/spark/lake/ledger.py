@@ -21,7 +21,7 @@ import msgspec
 
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake import manifest as manifests
-from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Span, check_id, joined, read, summed, text
+from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Span, check_id, merge_spans, read, sum_copies, text
 
 FOLDER = "_halfmoon"
 QUARANTINE = "_quarantine"
@@ -47,7 +47,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     decode: str = "binary"
 
 
-class Last(msgspec.Struct, frozen=True):
+class LastBatch(msgspec.Struct, frozen=True):
     """The last batch of an id, and the digest of its ranges."""
 
     batch: int
@@ -59,7 +59,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = manifests.VERSION
     number: int
-    last: dict[str, Last]
+    last: dict[str, LastBatch]
     spans: tuple[Span, ...]
     quarantine: tuple[DataFile, ...] = ()
     gaps: tuple[Span, ...] = ()
@@ -80,49 +80,49 @@ class State(NamedTuple):
     @property
     def quarantine(self) -> tuple[DataFile, ...]:
         """Files with what could not be decoded."""
-        return tuple(file for part in self._whole() for file in part.quarantine)
+        return tuple(file for record in self._whole() for file in record.quarantine)
 
     @property
     def spans(self) -> tuple[Span, ...]:
         """Ranges as the batches name them; a table that two fill may have some twice."""
-        return tuple(span for part in self._whole() for span in part.spans)
+        return tuple(span for record in self._whole() for span in record.spans)
 
     @property
     def gaps(self) -> tuple[Span, ...]:
         """Offsets inside `spans` that were gone when they were read."""
-        return tuple(span for part in self._whole() for span in part.gaps)
+        return tuple(span for record in self._whole() for span in record.gaps)
 
     @property
     def refused(self) -> dict[str, int]:
         """How many bodies are in quarantine, by reason."""
-        found: dict[str, int] = {}
-        for part in self._whole():
-            for reason, count in part.refused.items():
-                found[reason] = found.get(reason, 0) + count
-        return found
+        counts: dict[str, int] = {}
+        for record in self._whole():
+            for reason, count in record.refused.items():
+                counts[reason] = counts.get(reason, 0) + count
+        return counts
 
     @property
     def copies(self) -> tuple[Copies, ...]:
         """Rows left out as copies of others, by queue."""
-        return summed(each for part in self._whole() for each in part.copies)
+        return sum_copies(count for record in self._whole() for count in record.copies)
 
     @property
-    def last(self) -> dict[str, Last]:
+    def last(self) -> dict[str, LastBatch]:
         """The last batch of each id."""
-        found = dict(self.snapshot.last) if self.snapshot else {}
+        batches = dict(self.snapshot.last) if self.snapshot else {}
         for batch in self.batches:
-            found[batch.id] = Last(batch.batch, batch.digest)
-        return found
+            batches[batch.id] = LastBatch(batch.batch, batch.digest)
+        return batches
 
 
-def folded(state: State) -> Snapshot:
+def snapshot_of(state: State) -> Snapshot:
     """Return a table's state as its next snapshot."""
     return Snapshot(
         number=state.snapshot.number + 1 if state.snapshot else 1,
         last=state.last,
-        spans=joined(state.spans, overlaps=True),
+        spans=merge_spans(state.spans, overlaps=True),
         quarantine=state.quarantine,
-        gaps=joined(state.gaps, overlaps=True),
+        gaps=merge_spans(state.gaps, overlaps=True),
         refused=state.refused,
         copies=state.copies,
         made_ms=now_ms(),
@@ -145,7 +145,7 @@ class Ledger:
         except FileNotFoundError:
             raise UsageError(f"{self.root} holds no table of Halfmoon") from None
 
-    def agree(self, table: Table) -> None:
+    def create_or_check(self, table: Table) -> None:
         """Make the table, or see that it is the same. Raises UsageError naming what differs."""
         if not self._create(self._folder / "table.json", text(table)):
             self.check(table)
@@ -173,7 +173,7 @@ class Ledger:
                 was restored from a copy.
             StoreError: a file of a new batch is gone; nothing is decided.
         """
-        last = self.state().last.get(manifest.id, Last(-1, ""))
+        last = self.state().last.get(manifest.id, LastBatch(-1, ""))
         if not last.batch <= manifest.batch <= last.batch + 1:
             raise _other_checkpoint(
                 manifest, f"the table's last is batch {last.batch}" if last.batch >= 0 else "the table has none of it"
@@ -182,10 +182,10 @@ class Ledger:
             self._check_files(manifest)
             if self._create(self._batch(manifest.id, manifest.batch), text(manifest)):
                 return manifest
-        found = self.batch(manifest.id, manifest.batch)
-        if (found.digest if found else self.state().last[manifest.id].digest) != manifest.digest:
+        published = self.batch(manifest.id, manifest.batch)
+        if (published.digest if published else self.state().last[manifest.id].digest) != manifest.digest:
             raise _other_checkpoint(manifest, "the table has it with other offsets")
-        return found
+        return published
 
     def batch(self, id: str, number: int) -> Manifest | None:
         """Return the manifest of a batch; None: it is not published, or a snapshot took it up."""
@@ -198,38 +198,38 @@ class Ledger:
     def state(self) -> State:
         """Return the table as it stands now. Raises StoreError when a batch is lost, or the table changes at each of many looks.
 
-        A snapshot may take batches up, and `forget` remove them, between two looks. So the snapshots are looked at once more.
+        A snapshot may take batches up, and `prune` remove them, between two looks. So the snapshots are looked at once more.
         """
         for _ in range(TRIES):
-            before = self._snapshots()
+            numbers = self._snapshots()
             try:
-                snapshot = self._snapshot(before[-1]) if before else None
-                found = State(snapshot, tuple(self._after(snapshot.last if snapshot else {})))
+                snapshot = self._snapshot(numbers[-1]) if numbers else None
+                state = State(snapshot, tuple(self._after(snapshot.last if snapshot else {})))
             except FileNotFoundError:
-                if self._snapshots()[-1:] == before[-1:]:
+                if self._snapshots()[-1:] == numbers[-1:]:
                     raise StoreError(f"{self.root} lost a batch while it was read") from None
                 continue
-            if self._snapshots()[-1:] == before[-1:]:
-                return found
+            if self._snapshots()[-1:] == numbers[-1:]:
+                return state
         raise StoreError(f"others changed the record of {self.root} at each of {TRIES} looks at it. Run this again")
 
     # ------------------------------------------------------------ snapshots
 
-    def take(self, snapshot: Snapshot) -> bool:
+    def add_snapshot(self, snapshot: Snapshot) -> bool:
         """Write a snapshot; False: another one with its number came first, and nothing was changed."""
         return self._create(self._folder / "snapshots" / _STEM.format(snapshot.number), text(snapshot))
 
-    def forget(self, keep_ms: int) -> None:
+    def prune(self, keep_ms: int) -> None:
         """Remove batches and snapshots that a snapshot made needless, once that is ``keep_ms`` old."""
         numbers = self._snapshots()
         try:
             old = bisect_right(numbers, now_ms() - keep_ms, key=lambda number: self._snapshot(number).made_ms)
             if not old:
                 return
-            kept = self._snapshot(numbers[old - 1])
+            newest_old = self._snapshot(numbers[old - 1])
         except FileNotFoundError:
             return  # somebody else is at it
-        for id, last in kept.last.items():
+        for id, last in newest_old.last.items():
             for number in self._numbers(self._folder / "batches" / check_id(id)):
                 if number <= last.batch:
                     self._batch(id, number).unlink(missing_ok=True)
@@ -252,14 +252,14 @@ class Ledger:
     def _snapshot(self, number: int) -> Snapshot:
         return read(Snapshot, (self._folder / "snapshots" / _STEM.format(number)).read_bytes(), f"snapshot {number}")
 
-    def _after(self, last: dict[str, Last]) -> list[Manifest]:
+    def _after(self, last: dict[str, LastBatch]) -> list[Manifest]:
         folder = self._folder / "batches"
-        found = []
+        after = []
         for id in sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []:
             for number in self._numbers(folder / check_id(id)):
                 if id not in last or number > last[id].batch:
-                    found.append(read(Manifest, self._batch(id, number).read_bytes(), f"batch {number} of {id}"))
-        return found
+                    after.append(read(Manifest, self._batch(id, number).read_bytes(), f"batch {number} of {id}"))
+        return after
 
     def _numbers(self, folder: Path) -> list[int]:
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []

@@ -17,7 +17,7 @@ from halfmoon.errors import UsageError
 from halfmoon.spark.lake.copies import copies, counted, places_by_file
 from halfmoon.spark.lake.ledger import QUARANTINE, TableChanged
 from halfmoon.spark.lake.manifest import FILE_NAME, Copies, DataFile
-from halfmoon.spark.lake.rewrite import Work, rewritten
+from halfmoon.spark.lake.rewrite import Rewrite, rewrite_files
 from halfmoon.spark.lake.table import LakeTable
 
 FILE_BYTES = 128 << 20
@@ -36,13 +36,13 @@ def compact(session: SparkSession, table: LakeTable, *, file_bytes: int = FILE_B
 
     The table's record of its batches becomes one, too. Raises TableChanged when the table changed meanwhile in a way that matters.
     """
-    table.settle()
-    works = []
+    table.recover()
+    rewrites = []
     for files in _by_partition(file for file in table.live() if file.size_bytes < file_bytes // 2):
-        works += [Work(tuple(f.path for f in group), {}, group[0].partition) for group in _groups(files, file_bytes)]
-    gone = _replace(session, table, works, compression, ())
-    table.fold()
-    return gone
+        rewrites += [Rewrite(tuple(f.path for f in group), {}, group[0].partition) for group in _groups(files, file_bytes)]
+    removed = _replace(session, table, rewrites, compression, ())
+    table.add_snapshot()
+    return removed
 
 
 def dedup(session: SparkSession, table: LakeTable, by: str, *, compression: str = "zstd") -> int:
@@ -51,23 +51,23 @@ def dedup(session: SparkSession, table: LakeTable, by: str, *, compression: str 
     Only the files that have copies are written anew. Raises TableChanged when the table changed meanwhile in a way that matters;
     run again, it goes on.
     """
-    table.settle()
+    table.recover()
     removed = 0
     while True:
         named = table.read(session).withColumn("_file", F.input_file_name())
-        found = places_by_file(copies(named, by).limit(COPIES_MAX))
-        if not found:
-            table.fold()
+        places = places_by_file(copies(named, by).limit(COPIES_MAX))
+        if not places:
+            table.add_snapshot()
             return removed
         files = {Path(file.path).name: file for file in table.live()}
-        if not found.keys() <= files.keys():
-            if theirs := [name for name in sorted(found.keys() - files.keys()) if not FILE_NAME.fullmatch(name)]:
-                raise UsageError(f"copies lie in {theirs[0]} of another writer, and only files of ours are written anew")
+        if not places.keys() <= files.keys():
+            if foreign := [name for name in sorted(places.keys() - files.keys()) if not FILE_NAME.fullmatch(name)]:
+                raise UsageError(f"copies lie in {foreign[0]} of another writer, and only files of ours are written anew")
             raise TableChanged(f"the table in {table.root} changed meanwhile. Run this again")
-        works = [Work((files[name].path,), offsets, files[name].partition) for name, offsets in sorted(found.items())]
-        dropped = counted(found)
-        _replace(session, table, works, compression, dropped)
-        removed += sum(each.rows for each in dropped)
+        rewrites = [Rewrite((files[name].path,), offsets, files[name].partition) for name, offsets in sorted(places.items())]
+        dropped = counted(places)
+        _replace(session, table, rewrites, compression, dropped)
+        removed += sum(count.rows for count in dropped)
 
 
 def vacuum(table: LakeTable, *, keep_ms: int = KEEP_MS) -> list[str]:
@@ -97,10 +97,10 @@ def check_keep(keep_ms: int) -> None:
 
 def sweep(table: LakeTable, keep_ms: int) -> list[str]:
     """Do what `vacuum` does, at any age: for tables that nobody fills or reads."""
-    table.settle()
-    table.ledger.forget(keep_ms)
-    gone = table.format.free()
-    known, oldest = table.known(), time.time() - keep_ms / 1000
+    table.recover()
+    table.ledger.prune(keep_ms)
+    gone = table.format.vacuum()
+    known, oldest = table.referenced(), time.time() - keep_ms / 1000
     for path in sorted(table.root.rglob("*.parquet")):
         name = path.relative_to(table.root).as_posix()
         if not FILE_NAME.fullmatch(path.name) or name in known:
@@ -117,11 +117,13 @@ def sweep(table: LakeTable, keep_ms: int) -> list[str]:
 # ---------------------------------------------------------------- files by others
 
 
-def _replace(session: SparkSession, table: LakeTable, works: Sequence[Work], compression: str, dropped: Sequence[Copies]) -> int:
-    if not works:
+def _replace(
+    session: SparkSession, table: LakeTable, rewrites: Sequence[Rewrite], compression: str, dropped: Sequence[Copies]
+) -> int:
+    if not rewrites:
         return 0
-    files = rewritten(session, table.root, works, compression)
-    old = [path for work in works for path in work.sources]
+    files = rewrite_files(session, table.root, rewrites, compression)
+    old = [path for rewrite in rewrites for path in rewrite.sources]
     try:
         table.format.replace(old, [file for file in files if file.rows], dropped)
     except TableChanged:  # after any other error they may be in the table, and if not `vacuum` removes them
@@ -132,11 +134,11 @@ def _replace(session: SparkSession, table: LakeTable, works: Sequence[Work], com
 
 
 def _by_partition(files: Iterable[DataFile]) -> list[list[DataFile]]:
-    found: dict[str, list[DataFile]] = {}
+    partitions: dict[str, list[DataFile]] = {}
     for file in sorted(files, key=lambda file: file.path):
         if not file.path.startswith(QUARANTINE):
-            found.setdefault(str(sorted(file.partition.items())), []).append(file)
-    return list(found.values())
+            partitions.setdefault(str(sorted(file.partition.items())), []).append(file)
+    return list(partitions.values())
 
 
 def _groups(files: list[DataFile], file_bytes: int) -> list[list[DataFile]]:

@@ -16,14 +16,14 @@ import msgspec
 
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import StoreError, UsageError
-from halfmoon.spark.source.plan import Range
+from halfmoon.spark.source.partitions import Range
 
 VERSION = 1
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names of who fills a table. They become names of files and of properties, so they are letters, digits, dot, _ and -."""
 
-FILE_NAME = re.compile(r"(part|refused|joined)-[0-9a-f]{16}-\d+\.parquet")
+FILE_NAME = re.compile(r"(part|refused|merge_spans)-[0-9a-f]{16}-\d+\.parquet")
 """Names of the files that ingests and upkeep write. Files with other names belong to other writers."""
 
 MANIFEST_BYTES_MAX = 64 << 20
@@ -67,7 +67,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     partition: dict[str, str] = {}
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """What one attempt of one task wrote. ``gaps`` are offsets that were asked for and are gone; ``refused`` counts by reason."""
 
     attempt: str
@@ -100,10 +100,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def dropped(self) -> int:
         """Rows left out as copies of others."""
-        return sum(each.rows for each in self.copies)
+        return sum(count.rows for count in self.copies)
 
 
-def manifest_of(id: str, batch: int, parts: Iterable[Part], *, copies: Iterable[Copies] = ()) -> Manifest:
+def manifest_of(id: str, batch: int, reports: Iterable[TaskReport], *, copies: Iterable[Copies] = ()) -> Manifest:
     """Return the manifest of a batch from what its tasks report. ``copies`` are rows left out after that.
 
     Raises:
@@ -113,74 +113,74 @@ def manifest_of(id: str, batch: int, parts: Iterable[Part], *, copies: Iterable[
     check_id(id)
     if batch < 0:
         raise UsageError(f"batch {batch} of {id}: batches count from 0")
-    whole = list(parts)
-    spans = joined(span for part in whole for span in part.spans)
+    reports = list(reports)
+    spans = merge_spans(span for report in reports for span in report.spans)
     refused: dict[str, int] = {}
-    for part in whole:
-        for reason, count in part.refused.items():
+    for report in reports:
+        for reason, count in report.refused.items():
             refused[reason] = refused.get(reason, 0) + count
     return Manifest(
         id=id,
         batch=batch,
         digest=digest(spans),
         spans=spans,
-        files=tuple(sorted((file for part in whole for file in part.files), key=lambda file: file.path)),
-        quarantine=tuple(sorted((file for part in whole for file in part.quarantine), key=lambda file: file.path)),
-        gaps=tuple(sorted(gap for part in whole for gap in part.gaps)),
+        files=tuple(sorted((file for report in reports for file in report.files), key=lambda file: file.path)),
+        quarantine=tuple(sorted((file for report in reports for file in report.quarantine), key=lambda file: file.path)),
+        gaps=tuple(sorted(gap for report in reports for gap in report.gaps)),
         refused=dict(sorted(refused.items())),
-        copies=summed(copies),
+        copies=sum_copies(copies),
     )
 
 
-def summed(copies: Iterable[Copies]) -> tuple[Copies, ...]:
+def sum_copies(copies: Iterable[Copies]) -> tuple[Copies, ...]:
     """Return one entry a queue, in order, with the sum of its rows."""
-    found: dict[Queue, int] = {}
-    for each in copies:
-        key = (each.topic, each.broker, each.queue)
-        found[key] = found.get(key, 0) + each.rows
-    return tuple(Copies(*key, rows) for key, rows in sorted(found.items()) if rows)
+    sums: dict[Queue, int] = {}
+    for count in copies:
+        key = (count.topic, count.broker, count.queue)
+        sums[key] = sums.get(key, 0) + count.rows
+    return tuple(Copies(*key, rows) for key, rows in sorted(sums.items()) if rows)
 
 
-def joined(spans: Iterable[Span], *, overlaps: bool = False) -> tuple[Span, ...]:
+def merge_spans(spans: Iterable[Span], *, overlaps: bool = False) -> tuple[Span, ...]:
     """Return spans in order, neighbours made one and empty ones left out.
 
     Raises StoreError where two overlap, unless ``overlaps`` says that both stay.
     """
-    found: list[Span] = []
+    merged: list[Span] = []
     for span in sorted(spans):
         if not 0 <= span.begin <= span.end:
             raise StoreError(f"{text_of(span)} is no range")
         if span.begin == span.end:
             continue
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is None or (last.topic, last.broker, last.queue) != (span.topic, span.broker, span.queue):
-            found.append(span)
+            merged.append(span)
         elif span.begin < last.end and not overlaps:
             raise StoreError(f"{text_of(span)} overlaps {text_of(last)}")
         elif span.begin == last.end:
-            found[-1] = msgspec.structs.replace(last, end=span.end)
+            merged[-1] = msgspec.structs.replace(last, end=span.end)
         else:
-            found.append(span)
-    return tuple(found)
+            merged.append(span)
+    return tuple(merged)
 
 
 def digest(spans: Iterable[Span]) -> str:
-    """Return the SHA-256 of joined spans, in hex digits. It says whether two runs of a batch read the same."""
+    """Return the SHA-256 of merged spans, in hex digits. It says whether two runs of a batch read the same."""
     return hashlib.sha256(msgspec.json.encode(list(spans))).hexdigest()
 
 
 def ends(spans: Iterable[Span], known: Mapping[Queue, int] | None = None) -> dict[Queue, int]:
     """Return how far each queue is covered: the largest end, of these spans and of what is known."""
-    found = dict(known or {})
+    covered = dict(known or {})
     for span in spans:
         key = (span.topic, span.broker, span.queue)
-        found[key] = max(found.get(key, 0), span.end)
-    return found
+        covered[key] = max(covered.get(key, 0), span.end)
+    return covered
 
 
-def span_of(part: Range) -> Span:
+def span_of(span: Range) -> Span:
     """Return a range of the plan as a span."""
-    return Span(part.topic, part.broker, part.queue, part.begin, part.end)
+    return Span(span.topic, span.broker, span.queue, span.begin, span.end)
 
 
 def text_of(span: Span) -> str:

@@ -30,7 +30,7 @@ BATCH_BYTES = 64 << 20
 """Bytes of one row group in memory, so that large bodies do not fill a task's: it holds two of them."""
 
 
-class Work(NamedTuple):
+class Rewrite(NamedTuple):
     """One file to write: from which files, in order, and without which offsets of each queue."""
 
     sources: tuple[str, ...]
@@ -38,7 +38,7 @@ class Work(NamedTuple):
     partition: dict[str, str]
 
 
-def rewritten(session: SparkSession, root: Path, works: Sequence[Work], compression: str) -> list[DataFile]:
+def rewrite_files(session: SparkSession, root: Path, rewrites: Sequence[Rewrite], compression: str) -> list[DataFile]:
     """Write the files and return them, in order; those that would have no rows have none, and `DataFile.rows` is 0.
 
     They are on the device, and no table knows them yet. The sources stay. Spark's error says so when a file did not get the rows
@@ -46,41 +46,43 @@ def rewritten(session: SparkSession, root: Path, works: Sequence[Work], compress
     """
     context = session.sparkContext
     task = partial(_rewrite, str(root), compression)
-    made = context.parallelize(list(works), max(1, min(len(works), 4 * context.defaultParallelism))).map(task).collect()
+    reports = context.parallelize(list(rewrites), max(1, min(len(rewrites), 4 * context.defaultParallelism))).map(task).collect()
     data_file = json_decoder(DataFile)
-    return [data_file.decode(text) for text in made]
+    return [data_file.decode(text) for text in reports]
 
 
-def _rewrite(root: str, compression: str, work: Work) -> str:
+def _rewrite(root: str, compression: str, rewrite: Rewrite) -> str:
     """Write one file from others; return it as JSON."""
-    folder = Path(root, *(f"{name}={value}" for name, value in work.partition.items()))
-    path = folder / f"joined-{secrets.token_hex(8)}-0.parquet"
-    schema = pq.read_schema(Path(root, work.sources[0]))
+    folder = Path(root, *(f"{name}={value}" for name, value in rewrite.partition.items()))
+    path = folder / f"merge_spans-{secrets.token_hex(8)}-0.parquet"
+    schema = pq.read_schema(Path(root, rewrite.sources[0]))
     rows = 0
     with path.open("xb") as sink:
         with pq.ParquetWriter(sink, schema, compression=compression, use_dictionary=repeating(schema)) as writer:
-            for group in _gathered(_batches(root, work)):
+            for group in _gathered(_batches(root, rewrite)):
                 writer.write_table(group, row_group_size=BATCH_ROWS)
                 rows += group.num_rows
         sink.flush()
         os.fsync(sink.fileno())
         size = sink.tell()
-    expected = sum(pq.read_metadata(Path(root, source)).num_rows for source in work.sources) - sum(map(len, work.without.values()))
+    expected = sum(pq.read_metadata(Path(root, source)).num_rows for source in rewrite.sources) - sum(
+        map(len, rewrite.without.values())
+    )
     if rows != expected:
         path.unlink()
-        raise StoreError(f"{path.name}: {rows} rows of {', '.join(work.sources)} were written, and not {expected}")
+        raise StoreError(f"{path.name}: {rows} rows of {', '.join(rewrite.sources)} were written, and not {expected}")
     if not rows:
         path.unlink()
     sync_folder(folder)
-    made = DataFile(path=path.relative_to(root).as_posix(), rows=rows, size_bytes=size, partition=work.partition)
-    return msgspec.json.encode(made).decode()
+    data_file = DataFile(path=path.relative_to(root).as_posix(), rows=rows, size_bytes=size, partition=rewrite.partition)
+    return msgspec.json.encode(data_file).decode()
 
 
-def _batches(root: str, work: Work) -> Iterator[pa.RecordBatch]:
-    for source in work.sources:
+def _batches(root: str, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
+    for source in rewrite.sources:
         with pq.ParquetFile(Path(root, source)) as file:
             for batch in file.iter_batches(_rows_at_once(file.metadata)):
-                left = without(batch, work.without) if work.without else batch
+                left = without(batch, rewrite.without) if rewrite.without else batch
                 if left.num_rows:
                     yield left
 
@@ -95,17 +97,17 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the rows in order, in tables of no more than `BATCH_ROWS` and `BATCH_BYTES`; a larger row is one of its own."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    for piece in (piece for batch in batches for piece in _pieces(batch)):
-        if held and (rows + piece.num_rows > BATCH_ROWS or size + piece.nbytes > BATCH_BYTES):
+    for chunk in (chunk for batch in batches for chunk in _chunks(batch)):
+        if held and (rows + chunk.num_rows > BATCH_ROWS or size + chunk.nbytes > BATCH_BYTES):
             yield pa.Table.from_batches(held)
             held, rows, size = [], 0, 0
-        held.append(piece)
-        rows, size = rows + piece.num_rows, size + piece.nbytes
+        held.append(chunk)
+        rows, size = rows + chunk.num_rows, size + chunk.nbytes
     if held:
         yield pa.Table.from_batches(held)
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _chunks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield a batch whole, or in pieces of about `BATCH_BYTES`: a dictionary may have told too little."""
     rows = max(1, batch.num_rows // max(1, -(-batch.nbytes // BATCH_BYTES)))
     for begin in range(0, batch.num_rows, rows):

@@ -20,8 +20,8 @@ from halfmoon.spark.lake.copies import first_of_copies
 from halfmoon.spark.lake.delta import Delta
 from halfmoon.spark.lake.files import QUARANTINE_SCHEMA, Layout
 from halfmoon.spark.lake.iceberg import Iceberg
-from halfmoon.spark.lake.ledger import Ledger, State, folded
-from halfmoon.spark.lake.ledger import Table as Described
+from halfmoon.spark.lake.ledger import Ledger, State, snapshot_of
+from halfmoon.spark.lake.ledger import Table as TableDescription
 from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Queue, ends
 
 KINDS = ("delta", "iceberg")
@@ -53,11 +53,11 @@ class Format(Protocol):
         """Return those of them that lie in the table's directory."""
         ...
 
-    def known(self) -> set[str]:
+    def referenced(self) -> set[str]:
         """Return the paths, in the table's directory, of files that the table names, or an older state of it that is kept."""
         ...
 
-    def free(self) -> list[str]:
+    def vacuum(self) -> list[str]:
         """Remove files of older states that the format keeps no longer, by its own rules; return their paths."""
         ...
 
@@ -95,11 +95,13 @@ class LakeTable:
         """
         layout.check()
         schema = layout.table_schema()
-        described = Described(kind=self.kind, schema=bytes(schema.serialize()), partition=layout.partition, decode=layout.decode)
+        described = TableDescription(
+            kind=self.kind, schema=bytes(schema.serialize()), partition=layout.partition, decode=layout.decode
+        )
         self.ledger.check(described)
         self.format.create(schema, layout.partition)
-        self.ledger.agree(described)
-        self.settle()
+        self.ledger.create_or_check(described)
+        self.recover()
 
     def publish(self, manifest: Manifest) -> Manifest | None:
         """Put a batch into the table, once however often it is asked. Return the manifest that counts, None if it is long in.
@@ -112,7 +114,7 @@ class LakeTable:
             self.format.apply(counted)
         return counted
 
-    def settle(self) -> int:
+    def recover(self) -> int:
         """Finish batches that were decided and not taken in, in order; return how many. A driver may have died between."""
         return self._apply(self.ledger.state().batches)
 
@@ -136,29 +138,29 @@ class LakeTable:
         """Return the files with the table's rows that lie in its directory."""
         return self.format.live()
 
-    def known(self) -> set[str]:
-        """Return the paths of all files that something of the table names; see `Format.known`."""
+    def referenced(self) -> set[str]:
+        """Return the paths of all files that something of the table names; see `Format.referenced`."""
         state = self.ledger.state()
-        mine = {file.path for file in state.quarantine}
-        return mine | {file.path for batch in state.batches for file in batch.files} | self.format.known()
+        quarantined = {file.path for file in state.quarantine}
+        return quarantined | {file.path for batch in state.batches for file in batch.files} | self.format.referenced()
 
     def copies(self) -> dict[Queue, int]:
         """Return for each queue how many of its rows were left out as copies of others."""
         state = self.ledger.state()
-        found = self.format.copies({(span.topic, span.broker, span.queue) for span in state.spans})
-        for each in state.copies:
-            queue = (each.topic, each.broker, each.queue)
-            found[queue] = found.get(queue, 0) + each.rows
-        return found
+        counts = self.format.copies({(span.topic, span.broker, span.queue) for span in state.spans})
+        for count in state.copies:
+            queue = (count.topic, count.broker, count.queue)
+            counts[queue] = counts.get(queue, 0) + count.rows
+        return counts
 
-    def fold(self) -> bool:
+    def add_snapshot(self) -> bool:
         """Take all batches up into one snapshot; False: there is nothing to take up, or another driver was faster.
 
         What a snapshot has is never settled again, so these very batches go into the table before.
         """
         state = self.ledger.state()
         self._apply(state.batches)
-        return bool(state.batches) and self.ledger.take(folded(state))
+        return bool(state.batches) and self.ledger.add_snapshot(snapshot_of(state))
 
     def _apply(self, batches: Sequence[Manifest]) -> int:
         """Put those of some batches into the table that it lacks; one look tells about all of an id."""

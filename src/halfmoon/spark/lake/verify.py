@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from halfmoon.spark.lake.copies import PLACE
-from halfmoon.spark.lake.manifest import Queue, Span, joined
+from halfmoon.spark.lake.manifest import Queue, Span, merge_spans
 from halfmoon.spark.lake.table import LakeTable
 
 
@@ -41,7 +41,7 @@ def verify(session: SparkSession, table: LakeTable, source: DataFrame | None = N
     and body: then count and checksum are compared, too; the checksum of those messages whose offset the table has, where copies
     were left out. The checksum is a sum over rows, so order plays no part in it.
     """
-    table.settle()
+    table.recover()
     state = table.state()
     spans: dict[Queue, list[Span]] = {}
     for span in state.spans:
@@ -52,32 +52,32 @@ def verify(session: SparkSession, table: LakeTable, source: DataFrame | None = N
         lost[key] = lost.get(key, 0) + gap.end - gap.begin
     rows, refused = table.read(session), table.quarantine(session)
     with_body = source is not None and "body" in rows.columns
-    have, kept = _figures(rows, with_body=with_body), _figures(refused, with_body=with_body)
+    in_table, in_quarantine = _sums(rows, with_body=with_body), _sums(refused, with_body=with_body)
     dropped = table.copies()
-    there, same = None, None
+    in_topic, kept_of_topic = None, None
     if source is not None:
-        inside = _within(source, spans)
-        there = same = _figures(inside, with_body=with_body)
+        messages = _within(source, spans)
+        in_topic = kept_of_topic = _sums(messages, with_body=with_body)
         if any(dropped.values()):
             places = rows.select(*PLACE).unionByName(refused.select(*PLACE))
-            same = _figures(inside.join(places, list(PLACE), "left_semi"), with_body=with_body)
+            kept_of_topic = _sums(messages.join(places, list(PLACE), "left_semi"), with_body=with_body)
     return [
         verdict(
             queue,
-            found,
-            have.get(queue, NONE),
-            kept.get(queue, NONE),
+            queue_spans,
+            in_table.get(queue, NO_ROWS),
+            in_quarantine.get(queue, NO_ROWS),
             lost=lost.get(queue, 0),
             dropped=dropped.get(queue, 0),
-            there=None if there is None else there.get(queue, NONE),
-            same=None if same is None else same.get(queue, NONE),
+            there=None if in_topic is None else in_topic.get(queue, NO_ROWS),
+            same=None if kept_of_topic is None else kept_of_topic.get(queue, NO_ROWS),
         )
-        for queue, found in sorted(spans.items())
+        for queue, queue_spans in sorted(spans.items())
     ]
 
 
 @dataclass(frozen=True)
-class Figures:
+class QueueSums:
     """Sums over the rows of a queue: how many, how many different offsets, the first and the last, and the checksum."""
 
     count: int
@@ -87,15 +87,15 @@ class Figures:
     checksum: int
 
 
-NONE = Figures(0, 0, 0, 0, 0)
+NO_ROWS = QueueSums(0, 0, 0, 0, 0)
 
 
-def _figures(frame: DataFrame, *, with_body: bool) -> dict[Queue, Figures]:
+def _sums(frame: DataFrame, *, with_body: bool) -> dict[Queue, QueueSums]:
     """Return count, different offsets, first and last offset and checksum of each queue."""
-    found = frame.groupBy("topic", "brokerName", "queueId").agg(
+    grouped = frame.groupBy("topic", "brokerName", "queueId").agg(
         F.count("*"), F.countDistinct("queueOffset"), F.min("queueOffset"), F.max("queueOffset"), _checksum(with_body)
     )
-    return {(row[0], row[1], row[2]): Figures(row[3], row[4], row[5], row[6], int(row[7])) for row in found.collect()}
+    return {(row[0], row[1], row[2]): QueueSums(row[3], row[4], row[5], row[6], int(row[7])) for row in grouped.collect()}
 
 
 def _checksum(with_body: bool) -> Column:
@@ -107,8 +107,8 @@ def _checksum(with_body: bool) -> Column:
 def _within(source: DataFrame, spans: Mapping[Queue, Iterable[Span]]) -> DataFrame:
     """Return the messages of the topic that the table should have."""
     inside = F.lit(False)
-    for found in spans.values():
-        for span in joined(found, overlaps=True):
+    for queue_spans in spans.values():
+        for span in merge_spans(queue_spans, overlaps=True):
             queue = (F.col("topic") == span.topic) & (F.col("brokerName") == span.broker) & (F.col("queueId") == span.queue)
             inside = inside | (queue & (F.col("queueOffset") >= span.begin) & (F.col("queueOffset") < span.end))
     return source.where(inside)
@@ -116,35 +116,23 @@ def _within(source: DataFrame, spans: Mapping[Queue, Iterable[Span]]) -> DataFra
 
 def verdict(
     queue: Queue,
-    found: list[Span],
-    rows: Figures,
-    bad: Figures,
+    spans: list[Span],
+    rows: QueueSums,
+    refused: QueueSums,
     *,
     lost: int = 0,
     dropped: int = 0,
-    there: Figures | None = None,
-    same: Figures | None = None,
+    there: QueueSums | None = None,
+    same: QueueSums | None = None,
 ) -> QueueVerdict:
-    """Return the verdict on one queue from the spans of its batches, and the figures of the table and its quarantine.
+    """Return the verdict on one queue from the spans of its batches, and the sums over the table and its quarantine.
 
     ``lost`` offsets were gone when they were read, ``dropped`` rows were left out as copies.
-    ``there`` and ``same`` are the topic's figures: of the ranges, and of the offsets that the table has.
+    ``there`` and ``same`` are sums over the topic: of the ranges, and of the offsets that the table has.
     """
-    pieces = sorted(found)
-    wrong = []
-    for left, right in pairwise(pieces):
-        if right.begin < left.end:
-            wrong.append(f"offsets {right.begin} to {min(left.end, right.end) - 1} are in two batches")
-        elif right.begin > left.end:
-            wrong.append(f"offsets {left.end} to {right.begin - 1} are in no batch")
-    if twice := rows.count - rows.offsets:
-        wrong.append(f"{twice} rows have an offset that another row has")
-    missing = _covered(pieces) - lost - dropped - rows.offsets - bad.offsets
-    if missing > 0:
-        wrong.append(f"{missing} rows of the batches are missing")
-    if missing < 0:
-        wrong.append(f"{-missing} rows are in no batch")
-    count, checksum = rows.count + bad.count, rows.checksum + bad.checksum
+    ordered = sorted(spans)
+    wrong = [*_overlaps_and_holes(ordered), *_wrong_rows(ordered, rows, refused, lost + dropped)]
+    count, checksum = rows.count + refused.count, rows.checksum + refused.checksum
     if there is not None and same is not None:
         expected = there.count - dropped
         if expected != count or same.checksum != checksum:
@@ -152,15 +140,34 @@ def verdict(
             wrong.append(f"messages (and their checksum): {topic} in the topic{without}, {count} ({checksum}) in the table")
     return QueueVerdict(
         queue=queue,
-        begin=pieces[0].begin,
-        end=max(span.end for span in pieces),
+        begin=ordered[0].begin,
+        end=max(span.end for span in ordered),
         rows=rows.count,
-        refused=bad.count,
+        refused=refused.count,
         dropped=dropped,
         table_checksum=checksum,
         topic_checksum=None if same is None else same.checksum,
         wrong=tuple(wrong),
     )
+
+
+def _overlaps_and_holes(spans: list[Span]) -> Iterator[str]:
+    for left, right in pairwise(spans):
+        if right.begin < left.end:
+            yield f"offsets {right.begin} to {min(left.end, right.end) - 1} are in two batches"
+        elif right.begin > left.end:
+            yield f"offsets {left.end} to {right.begin - 1} are in no batch"
+
+
+def _wrong_rows(spans: list[Span], rows: QueueSums, refused: QueueSums, left_out: int) -> Iterator[str]:
+    """Yield what the table has more than once, not at all, or without a batch. ``left_out`` offsets have no row, as is known."""
+    if duplicates := rows.count - rows.offsets:
+        yield f"{duplicates} rows have an offset that another row has"
+    missing = _covered(spans) - left_out - rows.offsets - refused.offsets
+    if missing > 0:
+        yield f"{missing} rows of the batches are missing"
+    if missing < 0:
+        yield f"{-missing} rows are in no batch"
 
 
 def _covered(spans: Iterable[Span]) -> int:

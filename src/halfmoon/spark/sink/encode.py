@@ -1,7 +1,7 @@
 """Arrow rows as the bodies of batches: what the sinks send. Checks every row before anything of its batch leaves; asks nobody.
 
 Columns: ``body`` (binary or string) is required; ``topic``, ``tags``, ``keys``, ``properties``, ``shardingKey``, ``delayLevel``,
-``deliverAt`` and ``queueId`` may be there. The plain road is `halfmoon.wire.record.encode_batch`.
+``deliverAt`` and ``queueId`` may be there. The general path is `halfmoon.wire.record.encode_batch`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from halfmoon.columns.batch import ITEM_BYTES_MIN
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from halfmoon.model import RESERVED_PROPERTIES, MessageQueue, java_hash
-from halfmoon.spark.sink.too_large import DeadLetters, buried
+from halfmoon.spark.sink.too_large import DeadLetters, with_dead_letters
 from halfmoon.wire.compression import compress
 
 Ints = NDArray[np.int64]
@@ -36,14 +36,14 @@ MADE_BY_SOURCE = "msgId"
 _SEPARATORS = "[\x01\x02]"
 
 
-class Item(NamedTuple):
+class SingleMessage(NamedTuple):
     """One message that travels alone, because brokers take no delayed one in a batch."""
 
     body: bytes
     properties: bytes
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """Messages of one topic and queue, in the order of their rows. ``queue`` None: any.
 
     ``body`` is that of SEND_BATCH_MESSAGE with ``message_count`` messages; of a delayed message ``single`` holds it instead.
@@ -53,7 +53,7 @@ class Piece(NamedTuple):
     queue: MessageQueue | None
     message_count: int
     body: bytes
-    single: Item | None = None
+    single: SingleMessage | None = None
 
 
 def no_queues(topic: str) -> Sequence[MessageQueue]:
@@ -103,12 +103,18 @@ class Ids(NamedTuple):
 _TEXT = (pa.types.is_string, pa.types.is_large_string)
 _BYTES = (*_TEXT, pa.types.is_binary, pa.types.is_large_binary)
 _WHOLE = (pa.types.is_integer,)
+
+
+def _is_map_of_texts(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) and all(any(is_text(side) for is_text in _TEXT) for side in (kind.key_type, kind.item_type))
+
+
 COLUMNS = {
     "body": ("binary or string", _BYTES),
     "topic": ("string", _TEXT),
     "tags": ("string", _TEXT),
     "keys": ("string", _TEXT),
-    "properties": ("map<string,string>", (pa.types.is_map,)),
+    "properties": ("map<string,string>", (_is_map_of_texts,)),
     "shardingKey": ("string", _TEXT),
     "delayLevel": ("int", _WHOLE),
     "deliverAt": ("timestamp or bigint (ms)", (*_WHOLE, pa.types.is_timestamp)),
@@ -128,21 +134,17 @@ def check_columns(schema: pa.Schema, *, topic: str | None) -> list[str]:
     if topic is None and "topic" not in schema.names:
         raise UsageError("say where the rows go: the option 'topic', or a column 'topic'")
     for field in schema:
-        if field.name not in COLUMNS:
-            continue
-        wanted, kinds = COLUMNS[field.name]
-        fits = any(kind(field.type) for kind in kinds)
-        if field.name == "properties" and fits:
-            fits = all(any(kind(part) for kind in _TEXT) for part in (field.type.key_type, field.type.item_type))
-        if not fits:
-            raise UsageError(f"column {field.name!r} is {field.type}, not {wanted}")
+        if field.name in COLUMNS:
+            type_name, kinds = COLUMNS[field.name]
+            if not any(kind(field.type) for kind in kinds):
+                raise UsageError(f"column {field.name!r} is {field.type}, not {type_name}")
     return [name for name in schema.names if name not in COLUMNS]
 
 
 # ---------------------------------------------------------------- encode
 
 
-def pieces_of(batch: pa.RecordBatch, ids: Ids, first: int, encoding: Encoding) -> Iterator[Piece]:
+def chunks_of(batch: pa.RecordBatch, ids: Ids, first: int, encoding: Encoding) -> Iterator[Chunk]:
     """Yield what a batch of rows is sent as. ``first`` is the number of its first row in its task.
 
     Raises:
@@ -150,19 +152,19 @@ def pieces_of(batch: pa.RecordBatch, ids: Ids, first: int, encoding: Encoding) -
     """
     if batch.num_rows > 1 and batch.nbytes > SLICE_BYTES:
         half = batch.num_rows // 2
-        yield from pieces_of(batch.slice(0, half), ids, first, encoding)
-        yield from pieces_of(batch.slice(half), ids, first + half, encoding)
+        yield from chunks_of(batch.slice(0, half), ids, first, encoding)
+        yield from chunks_of(batch.slice(half), ids, first + half, encoding)
     elif batch.num_rows:
         rows = _Rows(batch, first)
-        found = _measured(rows, ids, encoding)
+        measured = _measured(rows, ids, encoding)
         limit, dead = encoding.message_bytes_max, encoding.dead
-        over = found.sizes > limit
-        if dead is None or not over.any():
-            rows.refuse(over, f"the message is larger than {limit} bytes with its properties (onTooLarge)")
-            yield from _cut(rows, _items(rows, found, encoding.compression), encoding)
+        too_large = measured.sizes > limit
+        if dead is None or not too_large.any():
+            rows.refuse(too_large, f"the message is larger than {limit} bytes with its properties (onTooLarge)")
+            yield from _cut(rows, _items(rows, measured, encoding.compression), encoding)
         else:
-            batch = buried(batch, over, found.sizes, first=first, limit=limit, topic=encoding.topic, dead=dead)
-            yield from pieces_of(batch, ids, first, replace(encoding, topic=None, dead=None))
+            batch = with_dead_letters(batch, too_large, measured.sizes, first=first, limit=limit, topic=encoding.topic, dead=dead)
+            yield from chunks_of(batch, ids, first, replace(encoding, topic=None, dead=None))
 
 
 class _Rows:
@@ -175,8 +177,8 @@ class _Rows:
         """Return a column, None where it is missing or empty."""
         if name not in self.batch.schema.names:
             return None
-        found = self.batch.column(name)
-        return None if found.null_count == self.count else found
+        column = self.batch.column(name)
+        return None if column.null_count == self.count else column
 
     def refuse(self, bad: pa.Array | NDArray[np.bool_], why: str) -> None:
         """Raise MessageIllegal for the first row that is bad; a null is not."""
@@ -197,7 +199,7 @@ class _Measured(NamedTuple):
     """What messages are made of, and how long each is: its body, its properties, all of it."""
 
     body: pa.BinaryArray
-    parts: list[_Part]
+    fields: list[_Field]
     body_bytes: Ints
     lengths: Ints
     sizes: Ints
@@ -210,39 +212,45 @@ def _measured(rows: _Rows, ids: Ids, encoding: Encoding) -> _Measured:
     body = body.cast(pa.binary())
     body_bytes = _lengths(body)
     rows.refuse(body_bytes == 0, "the body is empty")
-    parts = [*_named(rows, "keys", "KEYS"), *_named(rows, "tags", "TAGS"), *_given(rows), *_times(rows), _tail(rows, ids, encoding)]
-    lengths = sum((part.lengths for part in parts), np.zeros(rows.count, np.int64))
+    property_fields = [
+        *_named(rows, "keys", "KEYS"),
+        *_named(rows, "tags", "TAGS"),
+        *_given(rows),
+        *_times(rows),
+        _tail(rows, ids, encoding),
+    ]
+    lengths = sum((fields.lengths for fields in property_fields), np.zeros(rows.count, np.int64))
     rows.refuse(lengths > PROPERTIES_BYTES_MAX, f"the properties are longer than {PROPERTIES_BYTES_MAX} bytes")
-    return _Measured(body, parts, body_bytes, lengths, ITEM_BYTES_MIN + body_bytes + lengths)
+    return _Measured(body, property_fields, body_bytes, lengths, ITEM_BYTES_MIN + body_bytes + lengths)
 
 
-def _items(rows: _Rows, found: _Measured, kind: int) -> _Items:
-    body, parts, body_bytes, lengths, sizes = found
+def _items(rows: _Rows, measured: _Measured, kind: int) -> _Items:
+    body, fields, body_bytes, lengths, sizes = measured
     if kind:
-        body = pa.array([compress(each, kind) for each in body.to_pylist()], pa.binary())
+        body = pa.array([compress(plain, kind) for plain in body.to_pylist()], pa.binary())
         sizes, body_bytes = sizes - body_bytes + _lengths(body), _lengths(body)
     head = np.zeros((rows.count, 5), ">i4")
     head[:, 0], head[:, 4] = sizes, body_bytes
     front, middle = _fixed(head.view(np.uint8)), _fixed(lengths.astype(">i2").view(np.uint8).reshape(-1, 2))
-    pieces = (piece for part in parts for piece in part.pieces)
-    joined = pc.binary_join_element_wise(front, body, middle, *pieces, b"", null_handling="replace", null_replacement=b"")
+    arrays = (array for field in fields for array in field.arrays)
+    joined = pc.binary_join_element_wise(front, body, middle, *arrays, b"", null_handling="replace", null_replacement=b"")
     offsets = np.zeros(rows.count + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return _Items(joined, offsets, body_bytes)
 
 
-class _Part(NamedTuple):
+class _Field(NamedTuple):
     """Properties of each row: what is joined for them, null for nothing, and how long that is together."""
 
-    pieces: list[pa.Array | bytes]
+    arrays: list[pa.Array | bytes]
     lengths: Ints
 
 
-def _part(array: pa.BinaryArray) -> _Part:
-    return _Part([array], _lengths(array))
+def _field(array: pa.BinaryArray) -> _Field:
+    return _Field([array], _lengths(array))
 
 
-def _named(rows: _Rows, column: str, name: str) -> list[_Part]:
+def _named(rows: _Rows, column: str, name: str) -> list[_Field]:
     """Return one of the protocol's own properties for each row, nothing where it is null or empty."""
     values = rows.column(column)
     if values is None:
@@ -253,13 +261,13 @@ def _named(rows: _Rows, column: str, name: str) -> list[_Part]:
     return [_pairs(name, values)]
 
 
-def _pairs(name: str, values: pa.Array) -> _Part:
+def _pairs(name: str, values: pa.Array) -> _Field:
     values, mark = values.cast(pa.binary()), f"{name}\x01".encode()
     lengths = _lengths(values)
     if (lengths > 0).all():
-        return _Part([mark, values, b"\x02"], lengths + len(mark) + 1)
+        return _Field([mark, values, b"\x02"], lengths + len(mark) + 1)
     values = pc.if_else(pa.array(lengths > 0), values, pa.scalar(None, pa.binary()))
-    return _part(pc.binary_join_element_wise(mark, values, b"\x02", b""))
+    return _field(pc.binary_join_element_wise(mark, values, b"\x02", b""))
 
 
 def _may_hold_separators(texts: pa.StringArray) -> bool:
@@ -268,7 +276,7 @@ def _may_hold_separators(texts: pa.StringArray) -> bool:
     return data is not None and bool((np.frombuffer(data, np.uint8) - np.uint8(1) < 2).any())
 
 
-def _given(rows: _Rows) -> list[_Part]:
+def _given(rows: _Rows) -> list[_Field]:
     """Return the users' own properties of each row as they travel. Of rows that were read from a topic, as `MADE_BY_SOURCE` tells,
     those of the protocol stay behind: the copy is a message of its own, and has keys and tags from their columns."""
     column = rows.column("properties")
@@ -292,37 +300,37 @@ def _given(rows: _Rows) -> list[_Part]:
             rows.refuse(np.arange(rows.count) == row[flags.argmax()], f"property {name!r:.80}: {why}")
 
     refuse(pc.is_in(names, pa.array(sorted(RESERVED_PROPERTIES))), "the name is used by the protocol, take another one")
-    for part in (names, values):
-        refuse(pc.is_null(part), "a name or value is null")
-        refuse(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(part)), 0), "a name or value is blank")
-        if _may_hold_separators(part):
-            refuse(pc.match_substring_regex(part, _SEPARATORS), "it contains a separator (0x01 or 0x02)")
+    for texts in (names, values):
+        refuse(pc.is_null(texts), "a name or value is null")
+        refuse(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(texts)), 0), "a name or value is blank")
+        if _may_hold_separators(texts):
+            refuse(pc.match_substring_regex(texts, _SEPARATORS), "it contains a separator (0x01 or 0x02)")
     joined = pc.binary_join_element_wise(names, "\x01", values, "\x02", "").cast(pa.binary())
     ends = np.zeros(rows.count + 1, np.int32)
     np.cumsum(counts, out=ends[1:])
-    return [_part(pc.binary_join(pa.ListArray.from_arrays(pa.array(ends), joined), b""))]
+    return [_field(pc.binary_join(pa.ListArray.from_arrays(pa.array(ends), joined), b""))]
 
 
-def _times(rows: _Rows) -> list[_Part]:
+def _times(rows: _Rows) -> list[_Field]:
     """Return what asks for a later delivery."""
     level, at = rows.column("delayLevel"), rows.column("deliverAt")
-    found: list[_Part] = []
+    fields: list[_Field] = []
     if level is not None:
         wrong = pc.or_(pc.less(level, 0), pc.greater(level, DELAY_LEVEL_MAX))
         rows.refuse(wrong, f"delayLevel is 1 to {DELAY_LEVEL_MAX}, or 0 for none")
         level = pc.if_else(pc.greater(level, 0), level, pa.scalar(None, level.type))
-        found.append(_pairs("DELAY", level.cast(pa.string())))
+        fields.append(_pairs("DELAY", level.cast(pa.string())))
     if at is not None:
         ms = at.cast(pa.timestamp("ms", at.type.tz), safe=False).cast(pa.int64()) if pa.types.is_timestamp(at.type) else at
         wrong = pc.or_(pc.less(ms, 0), pc.greater_equal(ms, _DELIVER_MS_MAX))
         rows.refuse(wrong, "deliverAt is a time after 1970, or milliseconds since then")
-        found.append(_pairs("TIMER_DELIVER_MS", ms.cast(pa.string())))
-    if len(found) == 2:
-        rows.refuse((found[0].lengths > 0) & (found[1].lengths > 0), "it has both delayLevel and deliverAt")
-    return found
+        fields.append(_pairs("TIMER_DELIVER_MS", ms.cast(pa.string())))
+    if len(fields) == 2:
+        rows.refuse((fields[0].lengths > 0) & (fields[1].lengths > 0), "it has both delayLevel and deliverAt")
+    return fields
 
 
-def _tail(rows: _Rows, ids: Ids, encoding: Encoding) -> _Part:
+def _tail(rows: _Rows, ids: Ids, encoding: Encoding) -> _Field:
     """Return what every message ends with: its id. Without WAIT it waits for the device, as with ``WAIT=true``."""
     front = (b"INNER_REPEAT\x012\x02" if encoding.repeat else b"") + b"UNIQ_KEY\x01"
     whole = np.empty((rows.count, len(front) + 33), np.uint8)
@@ -331,71 +339,71 @@ def _tail(rows: _Rows, ids: Ids, encoding: Encoding) -> _Part:
     octets = np.arange(rows.first, rows.first + rows.count, dtype=np.int64).astype(">i8").view(np.uint8).reshape(-1, 8)[:, 2:]
     whole[:, -13:-1:2], whole[:, -12:-1:2] = _HEX[octets >> 4], _HEX[octets & 15]
     whole[:, -1] = 2
-    return _Part([_fixed(whole)], np.full(rows.count, whole.shape[1]))
+    return _Field([_fixed(whole)], np.full(rows.count, whole.shape[1]))
 
 
 # ---------------------------------------------------------------- cut
 
 
-def _cut(rows: _Rows, items: _Items, encoding: Encoding) -> Iterator[Piece]:
+def _cut(rows: _Rows, items: _Items, encoding: Encoding) -> Iterator[Chunk]:
     """Yield the items as pieces: rows of one topic and queue together, in their order, up to the size of a batch."""
     single = _is_delayed(rows) if encoding.delayed_alone else np.zeros(rows.count, np.bool_)
-    lanes = _lanes(rows, encoding)
-    if len(lanes.places) == 1 and not single.any():
-        yield from _ranges(*lanes.places[0], items.array, items.offsets, encoding)
+    routes = _routes(rows, encoding)
+    if len(routes.places) == 1 and not single.any():
+        yield from _ranges(*routes.places[0], items.array, items.offsets, encoding)
         return
-    order = np.argsort(lanes.codes, kind="stable")
+    order = np.argsort(routes.codes, kind="stable")
     sizes = np.diff(items.offsets)
-    for group in np.split(order, np.flatnonzero(np.diff(lanes.codes[order])) + 1):
-        topic, queue = lanes.places[int(lanes.codes[group[0]])]
+    for group in np.split(order, np.flatnonzero(np.diff(routes.codes[order])) + 1):
+        topic, queue = routes.places[int(routes.codes[group[0]])]
         for at in group[single[group]].tolist():
-            yield Piece(topic, queue, 1, b"", _alone(items, at))
+            yield Chunk(topic, queue, 1, b"", _alone(items, at))
         group = group[~single[group]]
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes[group])))
         yield from _ranges(topic, queue, items.array.take(pa.array(group)), offsets, encoding)
 
 
-def _ranges(topic: str, queue: MessageQueue | None, array: pa.BinaryArray, offsets: Ints, encoding: Encoding) -> Iterator[Piece]:
+def _ranges(topic: str, queue: MessageQueue | None, array: pa.BinaryArray, offsets: Ints, encoding: Encoding) -> Iterator[Chunk]:
     if not len(array):
         return
     data, at, count = memoryview(array.buffers()[2]), 0, len(array)
     while at < count:
         stop = int(np.searchsorted(offsets, offsets[at] + encoding.batch_bytes, side="right")) - 1
         stop = max(at + 1, stop)
-        yield Piece(topic, queue, stop - at, bytes(data[int(offsets[at]) : int(offsets[stop])]))
+        yield Chunk(topic, queue, stop - at, bytes(data[int(offsets[at]) : int(offsets[stop])]))
         at = stop
 
 
-def _alone(items: _Items, at: int) -> Item:
+def _alone(items: _Items, at: int) -> SingleMessage:
     whole = items.array[at].as_py()
     body_end = 20 + int(items.body_bytes[at])
-    return Item(whole[20:body_end], whole[body_end + 2 :])
+    return SingleMessage(whole[20:body_end], whole[body_end + 2 :])
 
 
 def _is_delayed(rows: _Rows) -> NDArray[np.bool_]:
-    found = np.zeros(rows.count, np.bool_)
+    delayed = np.zeros(rows.count, np.bool_)
     if (level := rows.column("delayLevel")) is not None:
-        found |= np.asarray(pc.greater(level, 0).fill_null(False))
+        delayed |= np.asarray(pc.greater(level, 0).fill_null(False))
     if (at := rows.column("deliverAt")) is not None:
-        found |= np.asarray(at.is_valid())
-    return found
+        delayed |= np.asarray(at.is_valid())
+    return delayed
 
 
-class _Lanes(NamedTuple):
+class _Routes(NamedTuple):
     """Where each row goes: a code that counts topics and queues, and what the codes mean."""
 
     codes: Ints
     places: list[tuple[str, MessageQueue | None]]
 
 
-def _lanes(rows: _Rows, encoding: Encoding) -> _Lanes:
+def _routes(rows: _Rows, encoding: Encoding) -> _Routes:
     names, topic_of = _topics(rows, encoding)
     queue_ids, keys = rows.column("queueId"), rows.column("shardingKey")
     codes = np.zeros(rows.count, np.int64)
     places: list[tuple[str, MessageQueue | None]] = []
     for number, name in enumerate(names):
-        mine = topic_of == number
-        codes[mine] = len(places)
+        of_topic = topic_of == number
+        codes[of_topic] = len(places)
         places.append((name, None))
         if queue_ids is None and keys is None:
             continue
@@ -403,17 +411,17 @@ def _lanes(rows: _Rows, encoding: Encoding) -> _Lanes:
         begin = len(places)
         places += ((name, queue) for queue in queues)
         if keys is not None:
-            rows.refuse(mine & np.full(rows.count, not queues), f"topic {name!r} has no queue that takes messages")
+            rows.refuse(of_topic & np.full(rows.count, not queues), f"topic {name!r} has no queue that takes messages")
             hashes = _hashes(keys)
-            keyed = mine & (hashes >= 0)
+            keyed = of_topic & (hashes >= 0)
             codes[keyed] = begin + hashes[keyed] % len(queues)
         if queue_ids is not None:
-            for queue_id in pc.unique(queue_ids.filter(pa.array(mine))).drop_null().to_pylist():
-                asked = mine & np.asarray(pc.equal(queue_ids, queue_id).fill_null(False))
-                found = [begin + i for i, queue in enumerate(queues) if queue.queue_id == queue_id]
-                rows.refuse(asked & np.full(rows.count, not found), f"topic {name!r} has no queue {queue_id} that takes messages")
-                codes[asked] = found[encoding.partition % len(found)]
-    return _Lanes(codes, places)
+            for queue_id in pc.unique(queue_ids.filter(pa.array(of_topic))).drop_null().to_pylist():
+                asked = of_topic & np.asarray(pc.equal(queue_ids, queue_id).fill_null(False))
+                matches = [begin + i for i, queue in enumerate(queues) if queue.queue_id == queue_id]
+                rows.refuse(asked & np.full(rows.count, not matches), f"topic {name!r} has no queue {queue_id} that takes messages")
+                codes[asked] = matches[encoding.partition % len(matches)]
+    return _Routes(codes, places)
 
 
 def _topics(rows: _Rows, encoding: Encoding) -> tuple[list[str], Ints]:
@@ -432,8 +440,8 @@ def _hashes(keys: pa.Array) -> Ints:
     """Return the absolute Java hash of each key, as producers choose queues by it; -1 where there is none."""
     coded = pc.dictionary_encode(keys)
     hashes = np.array([*(abs(java_hash(key)) for key in coded.dictionary.to_pylist()), -1], np.int64)
-    found: Ints = hashes[np.asarray(coded.indices.fill_null(len(hashes) - 1))]
-    return found
+    by_row: Ints = hashes[np.asarray(coded.indices.fill_null(len(hashes) - 1))]
+    return by_row
 
 
 # ---------------------------------------------------------------- arrays

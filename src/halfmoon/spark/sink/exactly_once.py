@@ -22,10 +22,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from halfmoon.client.batches import Attempts, BatchName, Decision, Stored, batch_transactions
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.gc_freeze import spare_imports
-from halfmoon.spark.sink.encode import Ids, Piece, pieces_of
+from halfmoon.spark.gc_freeze import freeze_imports
+from halfmoon.spark.sink.encode import Chunk, Ids, chunks_of
 from halfmoon.spark.sink.options import SinkOptions, encoding_of, sys_flag_of
-from halfmoon.spark.sink.target_queues import Targets
+from halfmoon.spark.sink.target_queues import TargetQueues
 from halfmoon.wire.bodies.batches import BatchPromise, sum_of
 
 log = logging.getLogger("halfmoon.spark")
@@ -66,7 +66,7 @@ class NotDecided(HalfmoonError):
 
 
 @dataclass
-class Prepared(WriterCommitMessage):
+class PrepareReport(WriterCommitMessage):
     """What a task says when it is done: O(brokers), whatever the rows.
 
     ``checksums`` and ``counts`` by broker name; ``too_large`` rows went as dead letters; ``crc_sum`` is that of all
@@ -116,13 +116,13 @@ def transactions_of(options: SinkOptions) -> Transactions:
 
 def prepare(
     transactions: Transactions, options: SinkOptions, batch: BatchName, partition: int, batches: Iterable[pa.RecordBatch]
-) -> Prepared:
+) -> PrepareReport:
     """Send the rows of a task to brokers that keep them unseen; return what the commit needs to know.
 
     Raises:
         MessageIllegal, UsageError: a row cannot be sent. NoRoute, NetworkError, BrokerError: brokers failed too often, or for good.
     """
-    spare_imports()
+    freeze_imports()
     preparing = _Preparing(transactions, options, batch, partition)
     try:
         for rows in batches:
@@ -143,101 +143,117 @@ class _Preparing:
 
     def __init__(self, transactions: Transactions, options: SinkOptions, batch: BatchName, partition: int) -> None:
         self._transactions, self._options, self._partition = transactions, options, partition
-        self._said = Prepared(batch, token_hex(16), crc_sum=0 if options.strict_replay else None)
+        self._report = PrepareReport(batch, token_hex(16), crc_sum=0 if options.strict_replay else None)
         self._ids = Ids.of(*batch, partition)
         self._sys_flag = sys_flag_of(options)
-        self._queues = Targets(transactions.queues)
+        self._queues = TargetQueues(transactions.queues)
         self._encoding = replace(encoding_of(options, self._queues, partition), repeat=False, delayed_alone=False)
         self._waiting: deque[tuple[str, int, Future[Stored]]] = deque()
         self._next: dict[MessageQueue, int] = {}
-        self._pieces = 0
+        self._chunk_count = 0
 
     def rows(self, batch: pa.RecordBatch) -> None:
         """Send rows, unless the batch is decided; then they only count."""
-        if self._said.crc_sum is not None:
-            self._said.crc_sum += crc_sum(batch)
-        if not self._said.decided:
-            for piece in pieces_of(batch, self._ids, self._said.rows, self._encoding):
-                self._send(piece)
-                if self._said.decided:
+        if self._report.crc_sum is not None:
+            self._report.crc_sum += crc_sum(batch)
+        if not self._report.decided:
+            for chunk in chunks_of(batch, self._ids, self._report.rows, self._encoding):
+                self._send(chunk)
+                if self._report.decided:
                     break
-        self._said.rows += batch.num_rows
+        self._report.rows += batch.num_rows
 
-    def finish(self) -> Prepared:
+    def finish(self) -> PrepareReport:
         """Wait for all answers."""
         while self._waiting:
-            self._answered()
-        self._said.too_large = self._encoding.dead.count if self._encoding.dead else 0
-        return self._said
+            self._take_reply()
+        self._report.too_large = self._encoding.dead.count if self._encoding.dead else 0
+        return self._report
 
     def leave(self) -> None:
         """Give up what is under way, where something failed."""
         while self._waiting:
             self._waiting.popleft()[2].cancel()
 
-    def _send(self, piece: Piece) -> None:
-        queue = piece.queue or self._any(piece.topic)
+    def _send(self, chunk: Chunk) -> None:
+        queue = chunk.queue or self._any(chunk.topic)
         first = self._next.get(queue, 0)
         while len(self._waiting) >= self._options.in_flight:
-            self._answered()
-        said, count = self._said, piece.message_count
+            self._take_reply()
+        report, count = self._report, chunk.message_count
         flags = {"sys_flag": self._sys_flag} if self._sys_flag else {}
-        future = self._transactions.prepare(said.batch, said.attempt, self._partition, queue, first, count, piece.body, **flags)
+        future = self._transactions.prepare(report.batch, report.attempt, self._partition, queue, first, count, chunk.body, **flags)
         self._waiting.append((queue.broker_name, count, future))
         self._next[queue] = first + count
-        self._pieces += 1
+        self._chunk_count += 1
 
-    def _answered(self) -> None:
+    def _take_reply(self) -> None:
         """Take in the oldest answer."""
         broker, count, future = self._waiting.popleft()
-        stored, said = future.result(), self._said
-        said.coordinators |= {stored.coordinator}
-        said.decided |= stored.decided
-        said.counts[broker] = said.counts.get(broker, 0) + count
-        said.checksums[broker] = sum_of((said.checksums.get(broker, 0), stored.checksum))
+        stored, report = future.result(), self._report
+        report.coordinators |= {stored.coordinator}
+        report.decided |= stored.decided
+        report.counts[broker] = report.counts.get(broker, 0) + count
+        report.checksums[broker] = sum_of((report.checksums.get(broker, 0), stored.checksum))
 
     def _any(self, topic: str) -> MessageQueue:
         queues = self._queues(topic)
-        return queues[(self._partition + self._pieces) % len(queues)]
+        return queues[(self._partition + self._chunk_count) % len(queues)]
 
 
 # ---------------------------------------------------------------- the driver's part
 
 
-def settle(transactions: Transactions, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
+def commit_batch(transactions: Transactions, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Decide a batch and have it published; return once all of it is visible. May be called again, by anyone, at any time.
 
     Raises:
-        NotDecided: a broker does not hold an attempt whole, or it was given up; nothing is visible, and the batch may run again.
+        NotDecided: a broker does not hold an attempt whole, or aborted it; nothing is visible, and the batch may run again.
         UsageError: the batch was decided with other rows than these, or so long ago that nobody knows with which
             (``strictReplay``); or a broker has published it, and its coordinator does not know.
         NetworkError, BrokerError: brokers failed too often; what is decided is published without us, too.
     """
-    said = [message for message in _prepared(messages) if message.rows]
-    if not said:
+    reports = [report for report in _prepared(messages) if report.rows]
+    if not reports:
         return
-    (batch,) = {message.batch for message in said}
-    coordinator = _coordinator(said)
-    decided = any(message.decided for message in said)
-    parts: Mapping[str, Attempts] = {} if decided else _parts(said)
-    for broker, attempts in parts.items():
-        if (reason := transactions.vote(batch, broker, coordinator, attempts)) is not None:
-            raise NotDecided(f"batch {batch.number} of {batch.owner}: broker {broker} does not hold it whole: {reason}")
-    digest = _digest(said)
-    decision = transactions.decide(batch, coordinator, parts, UNKNOWN if decided else digest)
-    if decided and not decision.already:
-        raise UsageError(
-            f"batch {batch.number} of {batch.owner} is published in part at least, and {coordinator}, which decides, knows nothing "
-            "of it: its store was lost, or it knew of too many ids (batch_ids_max). Compare the topic with the query's "
-            "input; a new transactionalId begins anew"
-        )
+    (batch,) = {report.batch for report in reports}
+    coordinator = _coordinator(reports)
+    if any(report.decided for report in reports):
+        # a task found the batch decided, and may have sent nothing: there is nothing to vote about, only the decision to learn
+        decision = transactions.decide(batch, coordinator, {}, UNKNOWN)
+        if not decision.already:
+            raise _lost_decision(batch, coordinator)
+    else:
+        decision = transactions.decide(batch, coordinator, _voted(transactions, batch, coordinator, reports), _digest(reports))
     if decision.refused is not None:
-        raise NotDecided(f"batch {batch.number} of {batch.owner} is not decided: {decision.refused}")
-    if decision.already and digest:
+        raise NotDecided(f"{_name(batch)} is not decided: {decision.refused}")
+    if decision.already and (digest := _digest(reports)):
         _check_content(batch, decision, digest)
     if not decision.complete:
         for broker, attempts in sorted(decision.parts.items()):
             transactions.apply(batch, broker, coordinator, attempts)
+
+
+def _voted(
+    transactions: Transactions, batch: BatchName, coordinator: str, reports: Sequence[PrepareReport]
+) -> Mapping[str, Attempts]:
+    """Return the attempts of each broker, once all brokers have voted that they hold them. Raises NotDecided."""
+    brokers = _parts(reports)
+    for broker, attempts in brokers.items():
+        if (reason := transactions.vote(batch, broker, coordinator, attempts)) is not None:
+            raise NotDecided(f"{_name(batch)}: broker {broker} does not hold it whole: {reason}")
+    return brokers
+
+
+def _lost_decision(batch: BatchName, coordinator: str) -> UsageError:
+    return UsageError(
+        f"{_name(batch)} is published in part at least, and {coordinator}, which decides, knows nothing of it: its store was lost, "
+        "or it knew of too many ids (batch_ids_max). Compare the topic with the query's input; a new transactionalId begins anew"
+    )
+
+
+def _name(batch: BatchName) -> str:
+    return f"batch {batch.number} of {batch.owner}"
 
 
 def _check_content(batch: BatchName, decision: Decision, digest: str) -> None:
@@ -252,50 +268,47 @@ def _check_content(batch: BatchName, decision: Decision, digest: str) -> None:
     )
     if decision.digest is None and decision.last > batch.number:
         raise UsageError(
-            f"batch {batch.number} of {batch.owner} was written long ago, batch {decision.last} after it, and nobody knows any "
+            f"{_name(batch)} was written long ago, batch {decision.last} after it, and nobody knows any "
             f"more with which rows: {what_to_do}"
         )
     if decision.digest not in (None, "", digest):
-        raise UsageError(
-            f"batch {batch.number} of {batch.owner} was written with other rows before ({decision.digest}, now {digest}): "
-            f"{what_to_do}"
-        )
+        raise UsageError(f"{_name(batch)} was written with other rows before ({decision.digest}, now {digest}): {what_to_do}")
 
 
-def give_up(transactions: Transactions, messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Tell brokers that attempts will not be decided: a hint, which they ignore once they are. Never raises what brokers say."""
+def abort_attempts(transactions: Transactions, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Tell brokers that attempts will not be decided: a hint, which they ignore once they are. Never raises brokers' errors."""
     for message in _prepared(messages):
         for broker, promise in message.parts().items():
             try:
                 transactions.abort(message.batch, broker, {message.attempt: promise})
             except HalfmoonError as exc:
                 log.info(
-                    "abort not told: batch=%d of %s broker=%s reason=%s", message.batch.number, message.batch.owner, broker, exc
+                    "abort not sent: batch=%d of %s broker=%s reason=%s", message.batch.number, message.batch.owner, broker, exc
                 )
 
 
-def _prepared(messages: Iterable[WriterCommitMessage | None]) -> Iterator[Prepared]:
-    return (message for message in messages if isinstance(message, Prepared))
+def _prepared(messages: Iterable[WriterCommitMessage | None]) -> Iterator[PrepareReport]:
+    return (message for message in messages if isinstance(message, PrepareReport))
 
 
-def _coordinator(said: Sequence[Prepared]) -> str:
-    names = sorted(frozenset().union(*(message.coordinators for message in said)))
+def _coordinator(reports: Sequence[PrepareReport]) -> str:
+    names = sorted(frozenset().union(*(message.coordinators for message in reports)))
     if len(names) != 1:
-        raise NotDecided(f"brokers do not agree on who coordinates {said[0].batch.owner}: {', '.join(names) or 'none was told'}")
+        raise NotDecided(f"brokers do not agree on who coordinates {reports[0].batch.owner}: {', '.join(names) or 'none was told'}")
     return names[0]
 
 
-def _parts(said: Sequence[Prepared]) -> dict[str, dict[str, BatchPromise]]:
-    found: dict[str, dict[str, BatchPromise]] = {}
-    for message in said:
+def _parts(reports: Sequence[PrepareReport]) -> dict[str, dict[str, BatchPromise]]:
+    brokers: dict[str, dict[str, BatchPromise]] = {}
+    for message in reports:
         for broker, promise in message.parts().items():
-            found.setdefault(broker, {})[message.attempt] = promise
-    return dict(sorted(found.items()))
+            brokers.setdefault(broker, {})[message.attempt] = promise
+    return dict(sorted(brokers.items()))
 
 
-def _digest(said: Sequence[Prepared]) -> str:
+def _digest(reports: Sequence[PrepareReport]) -> str:
     """Return what tells a batch's content: the same whatever the order of rows and however tasks share them; empty: not wanted."""
-    if any(message.crc_sum is None for message in said):
+    if any(message.crc_sum is None for message in reports):
         return ""
-    total = sum(message.crc_sum or 0 for message in said)
-    return f"{sum(message.rows for message in said)} rows, {total & (2**64 - 1):016x}"
+    total = sum(message.crc_sum or 0 for message in reports)
+    return f"{sum(message.rows for message in reports)} rows, {total & (2**64 - 1):016x}"

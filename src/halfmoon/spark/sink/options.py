@@ -16,13 +16,13 @@ from halfmoon.wire.bodies.batches import ONE_RUN
 from halfmoon.wire.compression import compress
 from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
 
-SPARKS = frozenset({"checkpointlocation"})
+SPARK_OPTIONS = frozenset({"checkpointlocation"})
 """Options of the stream itself that Spark hands to its sink, too."""
 
 EXACTLY = "exactly-once"
-KINDS = {"zlib": ZLIB, "lz4": LZ4, "zstd": ZSTD}
+COMPRESSIONS = {"zlib": ZLIB, "lz4": LZ4, "zstd": ZSTD}
 DELIVERIES = ("at-least-once", "idempotent", EXACTLY)
-PROMISES = {
+NEEDED_DELIVERIES = {
     "transactionalId": ("idempotent", EXACTLY),
     "batchNumber": (EXACTLY,),
     "strictReplay": (EXACTLY,),
@@ -35,83 +35,83 @@ PROMISES = {
 class SinkOptions:
     """What a sink was asked for. Times are in ms, sizes in bytes."""
 
-    endpoints: str = option(kind=option_parsing.text, alias="nameServer", why="Name servers, host:port joined by ';'.")
-    topic: str = option("", kind=option_parsing.text, why="Where all rows go; it wins over a column of that name.")
+    endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers, host:port joined by ';'.")
+    topic: str = option("", parse=option_parsing.text, why="Where all rows go; it wins over a column of that name.")
     delivery: str = option(
         "at-least-once",
-        kind=option_parsing.one_of(*DELIVERIES),
+        parse=option_parsing.one_of(*DELIVERIES),
         why="at-least-once: repeats after a retry; idempotent: one copy of each row at a Halfmoon broker; "
         "exactly-once: one copy there, whole batches, in order.",
     )
     transactional_id: str = option(
-        "", kind=option_parsing.text, why="Whose rows these are: the same in each run of a job, which repeats none."
+        "", parse=option_parsing.text, why="Whose rows these are: the same in each run of a job, which repeats none."
     )
     batch_number: int = option(
         0,
-        kind=option_parsing.count(0, 1 << 62),
+        parse=option_parsing.count(0, 1 << 62),
         why="exactly-once of a batch: its number; up to the last one of the id nothing is added.",
     )
     transaction_timeout: int = option(
         3_600_000,
-        kind=option_parsing.duration(1_000, 7 * 86_400_000),
+        parse=option_parsing.duration(1_000, 7 * 86_400_000),
         why="exactly-once: what nobody decides is given up so long after its last sign of life.",
     )
     strict_replay: bool = option(
-        True, kind=option_parsing.flag, why="exactly-once: a batch that runs again with other rows is an error."
+        True, parse=option_parsing.flag, why="exactly-once: a batch that runs again with other rows is an error."
     )
-    producer_group: str = option("", kind=option_parsing.text, why="Producer group shown to operators; spark-sink when not given.")
-    batch_bytes: int = option(1 << 20, kind=option_parsing.size(1 << 10, BODY_BYTES_MAX), why="Most bytes of one request.")
-    in_flight: int = option(4, kind=option_parsing.count(1, 64), why="Requests of a task under way.")
-    request_timeout: int = option(30_000, kind=option_parsing.duration(100, 3_600_000), why="Longest wait for one answer.")
+    producer_group: str = option("", parse=option_parsing.text, why="Producer group shown to operators; spark-sink when not given.")
+    batch_bytes: int = option(1 << 20, parse=option_parsing.size(1 << 10, BODY_BYTES_MAX), why="Most bytes of one request.")
+    in_flight: int = option(4, parse=option_parsing.count(1, 64), why="Requests of a task under way.")
+    request_timeout: int = option(30_000, parse=option_parsing.duration(100, 3_600_000), why="Longest wait for one answer.")
     retries: int = option(
-        20, kind=option_parsing.count(0, 1_000), why="Further attempts, 75 s of pauses in all: a broker may be restarted."
+        20, parse=option_parsing.count(0, 1_000), why="Further attempts, 75 s of pauses in all: a broker may be restarted."
     )
     on_too_large: str = option(
         "fail",
-        kind=option_parsing.one_of("fail", "dlq"),
+        parse=option_parsing.one_of("fail", "dlq"),
         why="A message over messageBytes: the task fails; dlq: dlqTopic gets its begin, and why.",
     )
-    dlq_topic: str = option("", kind=option_parsing.text, why="Where onTooLarge=dlq sends. exactly-once: it must be there.")
+    dlq_topic: str = option("", parse=option_parsing.text, why="Where onTooLarge=dlq sends. exactly-once: it must be there.")
     message_bytes: int = option(
         BODY_BYTES_MAX,
-        kind=option_parsing.size(1 << 10, BODY_BYTES_MAX),
+        parse=option_parsing.size(1 << 10, BODY_BYTES_MAX),
         why="Most bytes of a message, as the brokers' maxMessageSize.",
     )
     compression: str = option(
         "none",
-        kind=option_parsing.one_of("none", *KINDS),
+        parse=option_parsing.one_of("none", *COMPRESSIONS),
         why="Of every body, singly: none, zlib, lz4, zstd (with their packages).",
     )
     extra_columns: str = option(
         "ignore",
-        kind=option_parsing.one_of("ignore", "error"),
+        parse=option_parsing.one_of("ignore", "error"),
         why="Columns that no message has, such as brokerName of a frame that was read: left out with a warning; error: refused.",
     )
-    namespace: str = option("", kind=option_parsing.text, why="Prefix of topics and groups on the wire.")
+    namespace: str = option("", parse=option_parsing.text, why="Prefix of topics and groups on the wire.")
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink, checked one by one and against each other. Raises UsageError."""
-    found = parse(SinkOptions, {name: text for name, text in given.items() if name.lower() not in SPARKS}, "sink")
-    split_addresses(found.endpoints)
+    options = parse(SinkOptions, {name: text for name, text in given.items() if name.lower() not in SPARK_OPTIONS}, "sink")
+    split_addresses(options.endpoints)
     named = {name.lower() for name in given}
-    for name, deliveries in PROMISES.items():
-        if name.lower() in named and found.delivery not in deliveries:
-            raise UsageError(f"{name} does nothing with delivery={found.delivery}; it needs delivery={' or '.join(deliveries)}")
-    if found.batch_number and not found.transactional_id:
+    for name, deliveries in NEEDED_DELIVERIES.items():
+        if name.lower() in named and options.delivery not in deliveries:
+            raise UsageError(f"{name} does nothing with delivery={options.delivery}; it needs delivery={' or '.join(deliveries)}")
+    if options.batch_number and not options.transactional_id:
         raise UsageError("batchNumber needs transactionalId: a job without one gets another id at each run")
-    if found.transactional_id.startswith(ONE_RUN):
+    if options.transactional_id.startswith(ONE_RUN):
         raise UsageError(f"transactionalId: ids that begin with {ONE_RUN} are those of jobs without one, and are forgotten")
-    if kind := KINDS.get(found.compression):
-        compress(b"", kind, 1)  # raises where a package is missing: here, and not first in a task
-    if (found.on_too_large == "dlq") != bool(found.dlq_topic):
+    if compression := COMPRESSIONS.get(options.compression):
+        compress(b"", compression, 1)  # raises where a package is missing: here, and not first in a task
+    if (options.on_too_large == "dlq") != bool(options.dlq_topic):
         raise UsageError("onTooLarge=dlq and dlqTopic=TOPIC belong together")
-    return found
+    return options
 
 
 def sys_flag_of(options: SinkOptions) -> int:
     """Return what tells brokers' consumers how bodies are compressed."""
-    kind = KINDS.get(options.compression, 0)
+    kind = COMPRESSIONS.get(options.compression, 0)
     return COMPRESSED | kind if kind else 0
 
 
@@ -123,7 +123,7 @@ def encoding_of(options: SinkOptions, queues: Callable[[str], Sequence[MessageQu
         message_bytes_max=options.message_bytes,
         repeat=options.delivery == "idempotent",
         dead=DeadLetters(options.dlq_topic) if options.on_too_large == "dlq" else None,
-        compression=KINDS.get(options.compression, 0),
+        compression=COMPRESSIONS.get(options.compression, 0),
         delayed_alone=options.delivery != EXACTLY,
         queues=queues,
         partition=partition,

@@ -27,11 +27,11 @@ from halfmoon.client.batches import BatchName
 from halfmoon.client.bulk import BulkProducer, Encoded, bulk
 from halfmoon.errors import UsageError
 from halfmoon.model import UNIQ_KEY, MessageQueue
-from halfmoon.spark.gc_freeze import spare_imports
-from halfmoon.spark.sink.encode import COLUMNS, Ids, Piece, check_columns, pieces_of
-from halfmoon.spark.sink.exactly_once import Prepared, give_up, prepare, settle, transactions_of
+from halfmoon.spark.gc_freeze import freeze_imports
+from halfmoon.spark.sink.encode import COLUMNS, Chunk, Ids, check_columns, chunks_of
+from halfmoon.spark.sink.exactly_once import PrepareReport, abort_attempts, commit_batch, prepare, transactions_of
 from halfmoon.spark.sink.options import EXACTLY, SinkOptions, encoding_of, sink_options, sys_flag_of
-from halfmoon.spark.sink.target_queues import Targets
+from halfmoon.spark.sink.target_queues import TargetQueues
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies.batches import ONE_RUN
 from halfmoon.wire.record import decode_batch
@@ -46,7 +46,7 @@ QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass
-class Sent(WriterCommitMessage):
+class SendReport(WriterCommitMessage):
     """What a task says when it is done: how many rows it sent, in how many requests, and how many of them as dead letters."""
 
     rows: int
@@ -118,12 +118,12 @@ class ExactlyBatchWriter(BatchWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all of them visible."""
-        settle(transactions_of(self._options), self._options, messages)
+        commit_batch(transactions_of(self._options), self._options, messages)
         report(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Tell the brokers that they may forget them."""
-        give_up(transactions_of(self._options), messages)
+        abort_attempts(transactions_of(self._options), messages)
 
 
 class ExactlyStreamWriter(StreamWriter):
@@ -137,12 +137,12 @@ class ExactlyStreamWriter(StreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch visible."""
-        settle(transactions_of(self._options), self._options, messages)
+        commit_batch(transactions_of(self._options), self._options, messages)
         report(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Tell the brokers that they may forget these attempts: a hint, for the batch may be decided."""
-        give_up(transactions_of(self._options), messages)
+        abort_attempts(transactions_of(self._options), messages)
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
@@ -160,7 +160,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 def _checked(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
-    spare_imports()
+    freeze_imports()
     options = sink_options(given)
     if overwrite:
         raise UsageError("what a topic holds cannot be overwritten; take the mode append")
@@ -174,22 +174,22 @@ def _checked(given: Mapping[str, str], schema: StructType, overwrite: bool) -> S
 
 def report(options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Log how rows were written, and as a warning how many were too large."""
-    spare_imports()
-    said = [message for message in messages if isinstance(message, (Sent, Prepared))]
-    rows, too_large = sum(message.rows for message in said), sum(message.too_large for message in said)
-    log.info("rows written: delivery=%s rows=%d tasks=%d", options.delivery, rows, len(said))
+    freeze_imports()
+    reports = [message for message in messages if isinstance(message, (SendReport, PrepareReport))]
+    rows, too_large = sum(message.rows for message in reports), sum(message.too_large for message in reports)
+    log.info("rows written: delivery=%s rows=%d tasks=%d", options.delivery, rows, len(reports))
     if too_large:
         log.warning("messages too large, sent as dead letters: count=%d topic=%s", too_large, options.dlq_topic)
 
 
-def write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Sent:
+def write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> SendReport:
     """Send the rows of a task; return when brokers have stored them all.
 
     Raises:
         MessageIllegal: a row cannot be sent. Rows before it may be.
         NoRoute, NetworkError, BrokerError: brokers failed too often, or for good.
     """
-    spare_imports()
+    freeze_imports()
     producer = bulk(
         nameserver=options.endpoints,
         namespace=options.namespace,
@@ -214,25 +214,25 @@ class Sending:
         self._single = options.delivery == "idempotent"
         self._ids = Ids.of(task.owner, task.batch, task.partition) if self._single else Ids.of(token_hex(16))
         self._sys_flag = sys_flag_of(options)
-        self._queues = Targets(producer.queues)
+        self._queues = TargetQueues(producer.queues)
         self._encoding = encoding_of(options, self._queues, task.partition)
         self._waiting: deque[Future[Any]] = deque()
         self._rows = self._requests = 0
 
     def rows(self, batch: pa.RecordBatch) -> None:
         """Send a batch of rows; waits while too much is under way."""
-        for piece in pieces_of(batch, self._ids, self._rows, self._encoding):
-            for encoded, queues in self._one_by_one(piece) if self._single else self._together(piece):
+        for chunk in chunks_of(batch, self._ids, self._rows, self._encoding):
+            for encoded, queues in self._one_by_one(chunk) if self._single else self._together(chunk):
                 self._wait_for_room(SINGLES if encoded.properties is not None else 1)
                 self._waiting.append(self._producer.submit(encoded, queues))
                 self._requests += 1
         self._rows += batch.num_rows
 
-    def finish(self) -> Sent:
+    def finish(self) -> SendReport:
         """Wait for all answers."""
         while self._waiting:
             self._waiting.popleft().result()
-        return Sent(self._rows, self._requests, self._encoding.dead.count if self._encoding.dead else 0)
+        return SendReport(self._rows, self._requests, self._encoding.dead.count if self._encoding.dead else 0)
 
     def leave(self) -> None:
         """Give up what is under way, where something failed."""
@@ -243,24 +243,24 @@ class Sending:
         while len(self._waiting) >= self._options.in_flight * weight:
             self._waiting.popleft().result()
 
-    def _together(self, piece: Piece) -> Iterator[tuple[Encoded, Sequence[MessageQueue]]]:
+    def _together(self, chunk: Chunk) -> Iterator[tuple[Encoded, Sequence[MessageQueue]]]:
         """Yield a piece as one request to a queue of its own or to any, each task beginning at another."""
-        queues = [piece.queue] if piece.queue is not None else self._from(piece.topic, self._task.partition + self._requests)
-        if piece.single is None:
-            yield Encoded(piece.topic, piece.body, sys_flag=self._sys_flag), queues
+        queues = [chunk.queue] if chunk.queue is not None else self._from(chunk.topic, self._task.partition + self._requests)
+        if chunk.single is None:
+            yield Encoded(chunk.topic, chunk.body, sys_flag=self._sys_flag), queues
         else:
-            yield Encoded(piece.topic, *piece.single, self._sys_flag), queues
+            yield Encoded(chunk.topic, *chunk.single, self._sys_flag), queues
 
-    def _one_by_one(self, piece: Piece) -> Iterator[tuple[Encoded, Sequence[MessageQueue]]]:
+    def _one_by_one(self, chunk: Chunk) -> Iterator[tuple[Encoded, Sequence[MessageQueue]]]:
         """Yield the messages of a piece singly, each to the one queue that it goes to in every attempt."""
-        if piece.single is not None:
+        if chunk.single is not None:
             raise UsageError("delivery=idempotent takes no delayed rows: brokers do not tell their repeats")
-        for item in decode_batch(piece.body):
-            queue = piece.queue
+        for item in decode_batch(chunk.body):
+            queue = chunk.queue
             if queue is None:
                 number = int((wire_properties.value_of(item.properties, UNIQ_KEY.encode()) or b"0")[-12:], 16)
-                queue = self._from(piece.topic, self._task.partition + number)[0]
-            yield Encoded(piece.topic, item.body, item.properties, self._sys_flag), [queue]
+                queue = self._from(chunk.topic, self._task.partition + number)[0]
+            yield Encoded(chunk.topic, item.body, item.properties, self._sys_flag), [queue]
 
     def _from(self, topic: str, number: int) -> list[MessageQueue]:
         queues = self._queues(topic)

@@ -1,8 +1,11 @@
-"""Where rows may go: the queues of a topic, asked for once a task, and what it says when there are none."""
+"""Where rows go: the queues of a topic, asked for once per task; and all rows of one sharding key into one task, so one queue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from halfmoon.errors import NoRoute, UsageError
 from halfmoon.model import MessageQueue
@@ -11,7 +14,7 @@ Find = Callable[[str], Sequence[MessageQueue]]
 """Gives the queues that messages of a topic may go to, sorted; raises NoRoute."""
 
 
-class Targets:
+class TargetQueues:
     """The queues of the topics that a task sends to. ``find`` asks for them."""
 
     def __init__(self, find: Find) -> None:
@@ -20,16 +23,28 @@ class Targets:
 
     def __call__(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic, at least one. Raises UsageError for a topic that is not there or takes no messages."""
-        found = self._known.get(topic)
-        if found is None:
+        queues = self._known.get(topic)
+        if queues is None:
             try:
-                found = list(self._find(topic))
+                queues = list(self._find(topic))
             except NoRoute as exc:
                 raise UsageError(f"{exc}. {_REMEDY}") from exc
-            if not found:
+            if not queues:
                 raise UsageError(f"topic {topic} has no queue that takes messages. {_REMEDY}")
-            self._known[topic] = found
-        return found
+            self._known[topic] = queues
+        return queues
 
 
 _REMEDY = "Make the topic (halfmoon topic create), or let it be written (--perm 6), and see that its brokers run"
+
+
+def by_key(rows: DataFrame, *, order: Sequence[str] = (), count: int | None = None) -> DataFrame:
+    """Return rows with all of one ``shardingKey`` in one task, and so in one queue in the order in which that task has them.
+
+    ``order`` names columns by which each task sorts its rows: without them the rows of a key that several tasks read come in any
+    order. ``count`` tasks, None: as Spark chooses. Rows without a key are spread by their body. For batches and streams alike; it
+    costs a shuffle. A sink whose requests are repeated after a failure keeps that order with ``delivery=exactly-once`` only.
+    """
+    key = F.coalesce(F.col("shardingKey"), F.col("body").cast("string"))
+    shared = rows.repartition(key) if count is None else rows.repartition(count, key)
+    return shared.sortWithinPartitions(*order) if order else shared

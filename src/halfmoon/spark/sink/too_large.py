@@ -35,7 +35,7 @@ class DeadLetters:
         self.count = 0
 
 
-def buried(
+def with_dead_letters(
     batch: pa.RecordBatch, over: NDArray[np.bool_], sizes: Ints, *, first: int, limit: int, topic: str | None, dead: DeadLetters
 ) -> pa.RecordBatch:
     """Return rows with dead letters in the place of those that are over the limit.
@@ -53,12 +53,12 @@ def buried(
         whole = body[at].as_py()
         beside = int(sizes[at]) - len(whole)
         bodies.append(whole[: max(1, min(BODY_BYTES_KEPT, limit - beside - _HEADERS_BYTES))])
-        told = {
+        facts = {
             RECONSUME_REASON: f"row {first + at} of its task is a message of {int(sizes[at])} bytes, over the limit of {limit}",
             OF_TOPIC: topics[at].as_py() or "", OF_BYTES: str(len(whole)), OF_SHA256: sha256(whole).hexdigest(),
         }  # fmt: skip
-        kept = [(name, value) for name, value in properties[at].as_py() or () if name not in told]
-        maps.append([*kept, *((name, value) for name, value in told.items() if value)])
+        others = [(name, value) for name, value in properties[at].as_py() or () if name not in facts]
+        maps.append([*others, *((name, value) for name, value in facts.items() if value)])
     dead.count += len(places)
     columns = {name: batch.column(name) for name in batch.schema.names}
     columns["body"] = _replaced(body, places, pa.array(bodies, pa.binary()))

@@ -85,27 +85,27 @@ class Files:
         name = self._client.on_wire(topic)
         if not _TOPIC.fullmatch(name):
             raise UsageError(f"the topic {name[:200]!r} cannot name a directory")
-        return self._pieces(MessageQueue(name, broker, queue), begin, end, max_bytes, missing)
+        return self._read_queue(MessageQueue(name, broker, queue), begin, end, max_bytes, missing)
 
-    def _pieces(self, queue: MessageQueue, begin: int, end: int, max_bytes: int, missing: Missing | None) -> Iterator[bytes]:
-        found, at, known = _Queue(self, queue), begin, False
+    def _read_queue(self, queue: MessageQueue, begin: int, end: int, max_bytes: int, missing: Missing | None) -> Iterator[bytes]:
+        reader, at, compared = _Queue(self, queue), begin, False
         while at < end:
-            taken = found.records(at, end, max_bytes)
-            if not taken.raw:
+            records = reader.records(at, end, max_bytes)
+            if not records.raw:
                 if missing is None:
-                    raise OffsetsLost(queue, at, taken.reached, taken.reached, end)
-                missing(at, taken.reached)
-            elif not known:
-                self._compare(queue, at, taken)
-                known = True
-            at = taken.reached
-            if taken.raw:
-                yield taken.raw
+                    raise OffsetsLost(queue, at, records.reached, records.reached, end)
+                missing(at, records.reached)
+            elif not compared:
+                self._compare(queue, at, records)
+                compared = True
+            at = records.reached
+            if records.raw:
+                yield records.raw
 
-    def _compare(self, queue: MessageQueue, offset: int, taken: _Taken) -> None:
+    def _compare(self, queue: MessageQueue, offset: int, records: _Records) -> None:
         """Raise UsageError unless the broker has the same record at an offset."""
-        theirs = b"".join(self._client.read_wire(queue, offset, offset + 1))
-        if taken.raw[: taken.first_bytes] != theirs:
+        expected = b"".join(self._client.read_wire(queue, offset, offset + 1))
+        if records.raw[: records.first_bytes] != expected:
             raise UsageError(
                 f"{self._directory} is not the store of {queue.broker_name}: message {offset} of queue {queue.queue_id} of "
                 f"{queue.topic} is another there; readFrom=master reads from the broker"
@@ -136,7 +136,7 @@ class Files:
             return []
 
 
-class _Taken(NamedTuple):
+class _Records(NamedTuple):
     """Records of the offsets below ``reached``, the first of ``first_bytes``; no bytes: none of them is there."""
 
     reached: int
@@ -157,24 +157,26 @@ class _Queue:
                 f"no queue {queue.queue_id} of {queue.topic} in {files._directory}: readFrom names a store's directory"
             )
 
-    def records(self, begin: int, end: int, max_bytes: int) -> _Taken:
+    def records(self, begin: int, end: int, max_bytes: int) -> _Records:
         """Return the records from ``begin`` on, as many as fit and lie together in the files, but one at least."""
         first = self._bases[0] // ENTRY_BYTES
         if begin < first:
-            return _Taken(min(first, end))
+            return _Records(min(first, end))
         entries = self._entries(begin, end)
         likely = min(max(int(entries["size"][0]), RECORD_BYTES_MIN), RECORD_BYTES_MAX)
         entries = entries[: 2 * max_bytes // likely + 1]  # enough where the others are about as long as the first
         places, sizes = entries["place"].astype(np.int64), entries["size"].astype(np.int64)
-        gone = (sizes == FILLER_SIZE) | (places < self._log_bases[0])
-        if gone[0]:
-            return _Taken(begin + (len(gone) if gone.all() else int(np.argmin(gone))))
-        whole = int(np.argmax(gone)) if gone.any() else len(gone)
-        bad = (sizes[:whole] < RECORD_BYTES_MIN) | (sizes[:whole] > RECORD_BYTES_MAX)
-        if bad.any():
-            raise BadMessage(f"{self._path}: the entry of message {begin + int(np.argmax(bad))} is none; are the files up to date?")
-        taken = max(1, int(np.searchsorted(np.cumsum(sizes[:whole]), max_bytes, "right")))
-        return self._log(begin, places[:taken], sizes[:taken])
+        expired = (sizes == FILLER_SIZE) | (places < self._log_bases[0])
+        if expired[0]:
+            return _Records(begin + (len(expired) if expired.all() else int(np.argmin(expired))))
+        whole = int(np.argmax(expired)) if expired.any() else len(expired)
+        wrong = (sizes[:whole] < RECORD_BYTES_MIN) | (sizes[:whole] > RECORD_BYTES_MAX)
+        if wrong.any():
+            raise BadMessage(
+                f"{self._path}: the entry of message {begin + int(np.argmax(wrong))} is none; are the files up to date?"
+            )
+        taken_count = max(1, int(np.searchsorted(np.cumsum(sizes[:whole]), max_bytes, "right")))
+        return self._log(begin, places[:taken_count], sizes[:taken_count])
 
     def _entries(self, begin: int, end: int) -> NDArray[Any]:
         """Return entries from ``begin`` on, those of one file."""
@@ -186,12 +188,12 @@ class _Queue:
             raise BadMessage(f"{self._path}: no file holds the entry of message {begin}; are the files up to date?")
         return np.frombuffer(data, _ENTRY, count, at - base)
 
-    def _log(self, begin: int, places: Ints, sizes: Ints) -> _Taken:
+    def _log(self, begin: int, places: Ints, sizes: Ints) -> _Records:
         """Return the records at places of the log, those of the first one's file."""
         base = max(base for base in self._log_bases if base <= places[0])
         data = self._files.mapped(f"commitlog/{base:020d}")
         if data is None:
-            return _Taken(begin + int(np.count_nonzero(places < base + self._log_file_bytes(base))))
+            return _Records(begin + int(np.count_nonzero(places < base + self._log_file_bytes(base))))
         ends = places + sizes
         count = int(np.searchsorted(ends > base + len(data), True)) if len(ends) else 0
         if count == 0:
@@ -202,19 +204,19 @@ class _Queue:
         view = memoryview(data)
         raw = b"".join([view[start:stop] for start, stop in zip(starts, stops)])
         self._check(raw, begin, places + base, sizes)
-        return _Taken(begin + count, raw, int(sizes[0]))
+        return _Records(begin + count, raw, int(sizes[0]))
 
     def _log_file_bytes(self, base: int) -> int:
-        later = [each for each in self._log_bases if each > base]
+        later = [other for other in self._log_bases if other > base]
         return later[0] - base if later else 2**62
 
     def _check(self, raw: bytes, begin: int, places: Ints, sizes: Ints) -> None:
         """Raise BadMessage unless each record is the one that its entry says."""
         starts = np.cumsum(sizes) - sizes
         heads = sliding_window_view(np.frombuffer(raw, np.uint8), _HEAD.itemsize)[starts].view(_HEAD)[:, 0]
-        right = (heads["size"] == sizes) & (heads["place"] == places) & (heads["queue_id"] == self._queue.queue_id)
-        right &= heads["queue_offset"] == np.arange(begin, begin + len(sizes))
-        right &= (heads["magic"] == MAGIC) | (heads["magic"] == MAGIC_V2)
-        if not right.all():
-            wrong = int(np.argmin(right))
+        matches = (heads["size"] == sizes) & (heads["place"] == places) & (heads["queue_id"] == self._queue.queue_id)
+        matches &= heads["queue_offset"] == np.arange(begin, begin + len(sizes))
+        matches &= (heads["magic"] == MAGIC) | (heads["magic"] == MAGIC_V2)
+        if not matches.all():
+            wrong = int(np.argmin(matches))
             raise BadMessage(f"{self._path}: message {begin + wrong} is not at {int(places[wrong])} of the log")

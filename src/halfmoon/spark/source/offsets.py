@@ -1,195 +1,158 @@
-"""What Spark writes into a checkpoint about our source, and how far the next batch goes. Pure.
-
-::
-
-    start   {"v": 1, "start": "latest"}                                      the same at every call
-    end     {"v": 1, "end": {topic: {broker: {queue: offset}}}, "from": {…}}   "from" for queues that enter in this batch
-            "born": {topic: {broker: ms}}}      when topics were made, where brokers tell: of which topic the offsets speak
-
-Spark compares offsets as text, so the keys stand in one order: topics and brokers by name, queues by number. A batch reads of each
-queue what lies between its lower bound and its end: the lower bound stands in ``from``, or else it is the end before. So the range
-of a batch is in the log of the checkpoint before anything of it runs, and running it again reads the same.
-"""
+"""Which queues a source reads, and at which offsets reading them begins and ends. Asks brokers; reads no messages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import re
+from collections.abc import Iterable
 
-from halfmoon.errors import UsageError
+from halfmoon.client.ranges import Ranges
+from halfmoon.errors import NoPermission, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.source.plan import Range
+from halfmoon.spark.option_parsing import QueueOffsets
+from halfmoon.spark.source.checkpoint import Bounds, Offsets, flat, losses
+from halfmoon.spark.source.options import SourceOptions
 
-Offsets = dict[MessageQueue, int]
-Bounds = Mapping[MessageQueue, tuple[int, int]]
-"""Of each queue the offset of its first message that is still there, and the one behind its last."""
+EARLIEST, LATEST = -2, -1
 
-Births = Mapping[tuple[str, str], int]
-"""When topics were made, ms since the epoch, by topic and broker."""
-
-VERSION = 1
-
-
-@dataclass(frozen=True)
-class Position:
-    """How far a stream has come: the next offset of each queue, where those begin that enter with this batch, of which topics."""
-
-    ends: Offsets
-    entered: Offsets
-    births: Births = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what is written into the checkpoint."""
-        found: dict[str, Any] = {"v": VERSION, "end": _nested(self.ends)}
-        if self.entered:
-            found["from"] = _nested(self.entered)
-        for topic, broker in sorted(self.births):
-            found.setdefault("born", {}).setdefault(topic, {})[broker] = self.births[topic, broker]
-        return found
+SYSTEM_TOPICS = re.compile(
+    r"(?i)(rmq_sys_.*|schedule_topic_xxxx|tbw102|self_test_topic|benchmarktest|offset_moved_event|trans_check_max_time_topic|%.*)"
+)
+"""Topics of the protocol itself, retries and dead letters. A ``topicPattern`` matches them only if it is like the name of one."""
 
 
-@dataclass(frozen=True)
-class Loss:
-    """Messages that a stream should have read and that are gone: the offset it stands at, and what the queue has."""
-
-    queue: MessageQueue
-    next_offset: int
-    min_offset: int
-    max_offset: int
-
-    def __str__(self) -> str:
-        name = f"{self.queue.topic} {self.queue.broker_name} queue {self.queue.queue_id}"
-        if self.next_offset < self.min_offset:
-            return f"{name}: offsets {self.next_offset} to {self.min_offset - 1} are gone; the oldest there is {self.min_offset}"
-        return f"{name}: read up to {self.next_offset}, but it ends at {self.max_offset}; was the topic made anew, or a store lost?"
+def topic_names(options: SourceOptions, client: Ranges) -> list[str]:
+    """Return the topics that the options name, in order; those of a pattern as they are now."""
+    if not options.topic_pattern:
+        return sorted(options.topic or options.assign or ())
+    pattern = re.compile(options.topic_pattern)
+    users_only = not SYSTEM_TOPICS.fullmatch(options.topic_pattern)
+    return sorted(
+        name for name in client.topics() if pattern.fullmatch(name) and not (users_only and SYSTEM_TOPICS.fullmatch(name))
+    )
 
 
-def start_json(start: str) -> dict[str, Any]:
-    """Return the offset of a stream that has read nothing; ``start`` is for people who read the checkpoint."""
-    return {"v": VERSION, "start": start}
-
-
-def position(found: Mapping[str, Any]) -> Position | None:
-    """Return what an offset of the checkpoint says, None for a start.
+def available_bounds(options: SourceOptions, client: Ranges) -> dict[MessageQueue, tuple[int, int]]:
+    """Return the first offset of every queue that is read, and the one behind its last; one request a broker and topic.
 
     Raises:
-        UsageError: it is not one of ours.
+        NoRoute: a topic that was named does not exist.
+        UsageError: ``assign`` names queues that do not exist.
+        NoPermission: a topic that was named may not be read.
+        NetworkError, BrokerError: nobody answers, or the broker refuses.
     """
-    if found.get("v") == VERSION and set(found) == {"v", "start"}:
-        return None
-    if found.get("v") != VERSION or "end" not in found or not set(found) <= {"v", "end", "from", "born"}:
+    bounds: dict[MessageQueue, tuple[int, int]] = {}
+    for topic in topic_names(options, client):
+        ends = client.bounds(topic)
+        if not ends and not options.topic_pattern:
+            raise NoPermission(f"topic {topic} has no queue that may be read. Let it be read (halfmoon topic create --perm 6)")
+        bounds |= {MessageQueue(topic, *queue): span for queue, span in ends.items()}
+    if options.assign is None:
+        return bounds
+    assigned = {
+        MessageQueue(topic, broker, queue)
+        for topic, brokers in options.assign.items()
+        for broker, queues in brokers.items()
+        for queue in queues
+    }
+    _check_exist(assigned, bounds, "assign")
+    return {queue: bounds[queue] for queue in assigned}
+
+
+def creation_times(client: Ranges, queues: Iterable[MessageQueue]) -> dict[tuple[str, str], int]:
+    """Return when the topics of queues were created, by topic and broker, as the last `available_bounds` learned it.
+
+    Only Halfmoon's brokers report it.
+    """
+    topics = {queue.topic for queue in queues}
+    return {(topic, broker): ms for topic in topics for broker, ms in client.births(topic).items()}
+
+
+def start_offsets(options: SourceOptions, client: Ranges, bounds: Bounds, default: str) -> Offsets:
+    """Return where the reading of each queue begins; ``default`` is what no option means, ``earliest`` or ``latest``.
+
+    A queue of which the group has no progress begins where the default says; but while its first message is there and not yet
+    paged out, brokers answer 0 for such a group (ConsumerManageProcessor.queryConsumerOffset, RocketMQ 4.9.8).
+
+    Raises:
+        UsageError: the offsets don't name exactly the queues that are there, lie outside of what is there (with
+            ``failOnDataLoss``), or a queue has no message as late as the starting time.
+    """
+    if options.starting_timestamp is not None:
+        return _since(options, client, bounds, options.starting_timestamp)
+    start = options.starting_offsets or default
+    if start == "group":
+        progress = _progress(options, client, bounds)
+        offsets = {queue: progress.get(queue, _end(bounds, queue, default)) for queue in bounds}
+    elif isinstance(start, str):
+        return {queue: _end(bounds, queue, start) for queue in bounds}
+    else:
+        offsets = _given(start, bounds, "startingOffsets")
+    lost = losses(offsets, bounds)
+    if lost and options.fail_on_data_loss:
+        raise UsageError(f"the reading cannot begin there: {lost[0]}. failOnDataLoss=false begins at the oldest message instead")
+    return {**offsets, **{loss.queue: loss.min_offset for loss in lost}}
+
+
+def end_offsets(options: SourceOptions, client: Ranges, bounds: Bounds) -> Offsets:
+    """Return where a batch ends, by queue. Raises UsageError as `start_offsets`."""
+    if options.ending_timestamp is not None:
+        return _at_time(client, bounds, options.ending_timestamp)
+    if isinstance(options.ending_offsets, str):
+        return {queue: high for queue, (_, high) in bounds.items()}
+    offsets = _given(options.ending_offsets, bounds, "endingOffsets")
+    beyond = [loss for loss in losses(offsets, bounds) if loss.next_offset > loss.max_offset]
+    if beyond and options.fail_on_data_loss:
+        raise UsageError(f"endingOffsets: {beyond[0]}. failOnDataLoss=false ends at the newest message instead")
+    return {**offsets, **{loss.queue: loss.max_offset for loss in beyond}}
+
+
+def _end(bounds: Bounds, queue: MessageQueue, keyword: str) -> int:
+    return bounds[queue][0 if keyword == "earliest" else 1]
+
+
+def _since(options: SourceOptions, client: Ranges, bounds: Bounds, timestamp_ms: int) -> Offsets:
+    offsets = _at_time(client, bounds, timestamp_ms)
+    late = [queue for queue, offset in offsets.items() if offset >= bounds[queue][1]]
+    if late and options.starting_timestamp_strategy == "error":
         raise UsageError(
-            f"the checkpoint has an offset of another source or version: {str(dict(found))[:200]}; "
-            "use a checkpoint location of its own for each query"
+            f"no message stored at startingTimestamp={timestamp_ms} or later in {_shown(late)}; "
+            "startingTimestampStrategy=latest begins behind the newest there"
         )
-    return Position(flat(found["end"]), flat(found.get("from", {})), _births(found.get("born", {})))
+    return offsets
 
 
-def flat(found: Any) -> Offsets:
-    """Return offsets by queue from topic -> broker -> queue -> offset. Raises UsageError."""
-    try:
-        offsets = {
-            MessageQueue(topic, broker, int(queue)): offset
-            for topic, brokers in found.items()
-            for broker, queues in brokers.items()
-            for queue, offset in queues.items()
-        }
-        if all(type(offset) is int and offset >= 0 for offset in offsets.values()):
-            return offsets
-    except (AttributeError, ValueError, TypeError):
-        pass
-    raise UsageError(f"these are not offsets of the shape topic -> broker -> queue -> offset: {str(found)[:200]}")
+def _at_time(client: Ranges, bounds: Bounds, timestamp_ms: int) -> Offsets:
+    """Return the first offset stored at a time or later, by queue; behind the newest where there is none."""
+    offsets: Offsets = {}
+    for topic in sorted({queue.topic for queue in bounds}):
+        ends = {(queue.broker_name, queue.queue_id): span for queue, span in bounds.items() if queue.topic == topic}
+        offsets |= {MessageQueue(topic, *key): offset for key, offset in client.offsets_at(topic, timestamp_ms, ends).items()}
+    return offsets
 
 
-def _births(found: Any) -> Births:
-    try:
-        births = {(topic, broker): birth for topic, brokers in found.items() for broker, birth in brokers.items()}
-        if all(type(birth) is int for birth in births.values()):
-            return births
-    except AttributeError:
-        pass
-    raise UsageError(f"these are not births of the shape topic -> broker -> ms: {str(found)[:200]}")
+def _progress(options: SourceOptions, client: Ranges, bounds: Bounds) -> Offsets:
+    return {
+        MessageQueue(topic, *key): offset
+        for topic in sorted({queue.topic for queue in bounds})
+        for key, offset in client.committed(options.consumer_group, topic).items()
+    }
 
 
-def _nested(offsets: Offsets) -> dict[str, dict[str, dict[str, int]]]:
-    found: dict[str, dict[str, dict[str, int]]] = {}
-    for queue in sorted(offsets):
-        found.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
-    return found
+def _given(offsets: QueueOffsets, bounds: Bounds, option: str) -> Offsets:
+    by_queue = flat(offsets)
+    _check_exist(by_queue, bounds, option)
+    if unnamed := bounds.keys() - by_queue.keys():
+        raise UsageError(f"{option} must name every queue that is read; it leaves out {_shown(unnamed)}")
+    keywords = {EARLIEST: "earliest", LATEST: "latest"}
+    return {queue: _end(bounds, queue, keywords[offset]) if offset in keywords else offset for queue, offset in by_queue.items()}
 
 
-def begun(begins: Offsets) -> Position:
-    """Return the first position of a stream: every queue enters, and nothing of it is read yet."""
-    return Position(dict(begins), dict(begins))
+def _check_exist(queues: Iterable[MessageQueue], bounds: Bounds, option: str) -> None:
+    if absent := set(queues) - bounds.keys():
+        raise UsageError(f"{option} names queues that are not there: {_shown(absent)}; there are {_shown(bounds)}")
 
 
-def made_anew(at: Births, now: Births) -> set[tuple[str, str]]:
-    """Return topics and brokers whose topic is another one now, under the old name."""
-    return {place for place, birth in at.items() if now.get(place, birth) != birth}
-
-
-def losses(at: Offsets, bounds: Bounds) -> list[Loss]:
-    """Return, by queue, what was not read yet and is gone."""
-    return [
-        Loss(queue, offset, *bounds[queue])
-        for queue, offset in sorted(at.items())
-        if queue in bounds and not bounds[queue][0] <= offset <= bounds[queue][1]
-    ]
-
-
-def entering(at: Offsets, bounds: Bounds) -> Offsets:
-    """Return where new queues begin, and those whose place is gone: at their oldest message."""
-    lost = {loss.queue for loss in losses(at, bounds)}
-    return {queue: low for queue, (low, _) in bounds.items() if queue not in at or queue in lost}
-
-
-def advanced(at: Offsets, bounds: Bounds, limit: int | None) -> Position:
-    """Return the position after the next batch, of at most ``limit`` messages (None: all that is there).
-
-    The limit is shared in proportion to what each queue has waiting. A queue that vanished keeps its place. Where the place of a
-    queue is gone it enters again at its oldest message: call `losses` first when that must not be.
-    """
-    entered = entering(at, bounds)
-    begins = {**at, **entered}
-    backlog = {queue: bounds[queue][1] - begin for queue, begin in begins.items() if queue in bounds and bounds[queue][1] > begin}
-    taken = share(backlog, limit) if limit is not None else backlog
-    return Position({queue: begin + taken.get(queue, 0) for queue, begin in begins.items()}, entered)
-
-
-def waiting(at: Offsets, bounds: Bounds) -> int:
-    """Return how many messages wait behind a position."""
-    begins = {**at, **entering(at, bounds)}
-    return sum(bounds[queue][1] - begin for queue, begin in begins.items() if queue in bounds)
-
-
-def share(backlog: Mapping[MessageQueue, int], limit: int) -> Offsets:
-    """Return how many messages of each queue to take, ``limit`` in all, in proportion to the backlog.
-
-    What is left by rounding down goes to the queues with the largest backlog, one each.
-    """
-    total = sum(backlog.values())
-    if total <= limit:
-        return dict(backlog)
-    found = {queue: count * limit // total for queue, count in backlog.items()}
-    left = limit - sum(found.values())
-    for queue in sorted(backlog, key=lambda queue: (-backlog[queue], queue))[:left]:
-        found[queue] += 1
-    return found
-
-
-def ranges(start: Position | None, end: Position) -> list[Range]:
-    """Return what lies between two positions, by queue; None: the stream's start.
-
-    Raises:
-        UsageError: a queue's end lies before its beginning, or it has none; such a checkpoint was damaged or made by hand.
-    """
-    before = start.ends if start else {}
-    found = []
-    for queue, upper in sorted(end.ends.items()):
-        lower = end.entered.get(queue, before.get(queue))
-        if lower is None or lower > upper:
-            raise UsageError(f"the checkpoint's offsets of {queue} do not fit together: from {lower} to {upper}")
-        if lower < upper:
-            found.append(Range(queue.topic, queue.broker_name, queue.queue_id, lower, upper))
-    return found
+def _shown(queues: Iterable[MessageQueue]) -> str:
+    """Return the names of a few queues."""
+    names = [f"{queue.topic} {queue.broker_name} {queue.queue_id}" for queue in sorted(queues)]
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "") if names else "none"

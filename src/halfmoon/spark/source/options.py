@@ -16,9 +16,9 @@ from halfmoon.model import split_addresses
 from halfmoon.spark import option_parsing
 from halfmoon.spark.option_parsing import QueueOffsets
 
-O = TypeVar("O")  # noqa: E741
+T = TypeVar("T")
 
-KAFKAS = {
+KAFKA_NAMES = {
     "kafka.bootstrap.servers": "endpoints, the addresses of the name servers",
     "subscribe": "topic",
     "subscribepattern": "topicPattern",
@@ -34,98 +34,101 @@ KAFKAS = {
 def option(
     default: Any = MISSING,
     *,
-    kind: Callable[[str], Any],
+    parse: Callable[[str], Any],
     why: str,
     only: str = "",
     alias: str = "",
 ) -> Any:
     """Declare one option: how its text is read, and why it is there. ``only`` is ``batch`` or ``stream``; no default: required."""
-    return field(default=default, metadata={"kind": kind, "why": why, "only": only, "alias": alias})
+    return field(default=default, metadata={"parse": parse, "why": why, "only": only, "alias": alias})
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """What a source was asked for. Times are in ms, sizes in bytes; None: not given."""
 
-    endpoints: str = option(kind=option_parsing.text, alias="nameServer", why="Name servers, host:port joined by ';'.")
-    topic: tuple[str, ...] = option((), kind=option_parsing.names, why="Topics, joined by ','.")
-    topic_pattern: str = option("", kind=option_parsing.pattern, why="Topics whose whole name matches this regular expression.")
+    endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers, host:port joined by ';'.")
+    topic: tuple[str, ...] = option((), parse=option_parsing.names, why="Topics, joined by ','.")
+    topic_pattern: str = option("", parse=option_parsing.pattern, why="Topics whose whole name matches this regular expression.")
     assign: dict[str, dict[str, tuple[int, ...]]] | None = option(
-        None, kind=option_parsing.queues, why="Exactly these queues: JSON topic -> broker -> [queue, …]."
+        None, parse=option_parsing.queues, why="Exactly these queues: JSON topic -> broker -> [queue, …]."
     )
     starting_offsets: str | QueueOffsets | None = option(
         None,
-        kind=option_parsing.position("earliest", "latest", "group"),
+        parse=option_parsing.position("earliest", "latest", "group"),
         why="earliest (default of a batch), latest (default of a stream), group, or JSON topic -> broker -> queue -> offset.",
     )
     starting_timestamp: int | None = option(
-        None, kind=option_parsing.moment, why="Begin with what was stored at this time or later."
+        None, parse=option_parsing.moment, why="Begin with what was stored at this time or later."
     )
     starting_timestamp_strategy: str = option(
-        "error", kind=option_parsing.one_of("error", "latest"), why="When a queue has no message that late."
+        "error", parse=option_parsing.one_of("error", "latest"), why="When a queue has no message that late."
     )
     ending_offsets: str | QueueOffsets = option(
-        "latest", kind=option_parsing.position("latest"), only="batch", why="latest, or JSON topic -> broker -> queue -> offset."
+        "latest", parse=option_parsing.position("latest"), only="batch", why="latest, or JSON topic -> broker -> queue -> offset."
     )
     ending_timestamp: int | None = option(
-        None, kind=option_parsing.moment, only="batch", why="End before what was stored at this time."
+        None, parse=option_parsing.moment, only="batch", why="End before what was stored at this time."
     )
-    fail_on_data_loss: bool = option(True, kind=option_parsing.flag, why="false: what is gone is logged, counted and passed over.")
+    fail_on_data_loss: bool = option(True, parse=option_parsing.flag, why="false: what is gone is logged, counted and passed over.")
     max_offsets_per_trigger: int = option(
-        1_000_000, kind=option_parsing.count(1, 1 << 40), only="stream", why="Most messages of one batch, shared by backlog."
+        1_000_000, parse=option_parsing.count(1, 1 << 40), only="stream", why="Most messages of one batch, shared by backlog."
     )
     max_bytes_per_trigger: int = option(
-        256 << 20, kind=option_parsing.size(1, 1 << 50), only="stream", why="Most bytes of one batch, by the mean size of a sample."
+        256 << 20,
+        parse=option_parsing.size(1, 1 << 50),
+        only="stream",
+        why="Most bytes of one batch, by the mean size of a sample.",
     )
     min_offsets_per_trigger: int = option(
-        0, kind=option_parsing.count(0, 1 << 40), only="stream", why="Wait until so many messages are there."
+        0, parse=option_parsing.count(0, 1 << 40), only="stream", why="Wait until so many messages are there."
     )
     max_trigger_delay: int = option(
-        900_000, kind=option_parsing.duration(1, 7 * 86_400_000), only="stream", why="But no longer than this."
+        900_000, parse=option_parsing.duration(1, 7 * 86_400_000), only="stream", why="But no longer than this."
     )
-    min_partitions: int = option(0, kind=option_parsing.count(1, 100_000), why="Queues are split to have so many partitions.")
+    min_partitions: int = option(0, parse=option_parsing.count(1, 100_000), why="Queues are split to have so many partitions.")
     max_partitions: int = option(
         0,
-        kind=option_parsing.count(1, 100_000),
+        parse=option_parsing.count(1, 100_000),
         why="Most partitions; not given: as many as cores, fewer for a small batch of a stream.",
     )
-    max_records_per_partition: int = option(0, kind=option_parsing.count(1, 1 << 40), why="Queues are split at so many messages.")
+    max_records_per_partition: int = option(0, parse=option_parsing.count(1, 1 << 40), why="Queues are split at so many messages.")
     consumer_group: str = option(
-        "", kind=option_parsing.text, why="Group whose progress startingOffsets=group reads and reportOffsets writes."
+        "", parse=option_parsing.text, why="Group whose progress startingOffsets=group reads and reportOffsets writes."
     )
     report_offsets: bool | None = option(
-        None, kind=option_parsing.flag, only="stream", why="Tell the group's progress to the brokers; true where a group is given."
+        None, parse=option_parsing.flag, only="stream", why="Tell the group's progress to the brokers; true where a group is given."
     )
     tags: str = option(
-        "*", kind=option_parsing.text, why="Messages with one of these tags, joined by '||'; Halfmoon's brokers send no others."
+        "*", parse=option_parsing.text, why="Messages with one of these tags, joined by '||'; Halfmoon's brokers send no others."
     )
     sql_filter: str = option(
-        "", kind=option_parsing.text, why="Messages for which this SQL92 expression is true; Halfmoon's brokers send no others."
+        "", parse=option_parsing.text, why="Messages for which this SQL92 expression is true; Halfmoon's brokers send no others."
     )
-    include_properties: bool = option(False, kind=option_parsing.flag, why="With a column of all properties.")
-    columns: tuple[str, ...] = option((), kind=option_parsing.words, why="Only these columns, joined by ','.")
+    include_properties: bool = option(False, parse=option_parsing.flag, why="With a column of all properties.")
+    columns: tuple[str, ...] = option((), parse=option_parsing.words, why="Only these columns, joined by ','.")
     half_messages: bool = option(
         False,
-        kind=option_parsing.flag,
+        parse=option_parsing.flag,
         why="Read half messages and op records, too, where the broker lets audits (half_messages_readable).",
     )
-    namespace: str = option("", kind=option_parsing.text, why="Prefix of topics and groups on the wire.")
-    fetch_bytes: int = option(4 << 20, kind=option_parsing.size(1 << 10, 64 << 20), why="Most bytes of one answer of a broker.")
-    request_timeout: int = option(30_000, kind=option_parsing.duration(100, 3_600_000), why="Longest wait for one answer.")
+    namespace: str = option("", parse=option_parsing.text, why="Prefix of topics and groups on the wire.")
+    fetch_bytes: int = option(4 << 20, parse=option_parsing.size(1 << 10, 64 << 20), why="Most bytes of one answer of a broker.")
+    request_timeout: int = option(30_000, parse=option_parsing.duration(100, 3_600_000), why="Longest wait for one answer.")
     retries: int = option(
-        20, kind=option_parsing.count(0, 1_000), why="Further attempts, 76 s of pauses in all: a broker may be restarted."
+        20, parse=option_parsing.count(0, 1_000), why="Further attempts, 76 s of pauses in all: a broker may be restarted."
     )
     read_from: str = option(
         "master",
-        kind=option_parsing.place,
+        parse=option_parsing.place,
         why="master, or files:DIR, the store's directory of the one broker, seen by every worker.",
     )
     emit: str = option(
-        "messages", kind=option_parsing.one_of("messages", "ranges"), why="ranges: one row for each range of offsets."
+        "messages", parse=option_parsing.one_of("messages", "ranges"), why="ranges: one row for each range of offsets."
     )
 
 
-def parse(table: type[O], given: Mapping[str, str], use: str) -> O:
+def parse(table: type[T], given: Mapping[str, str], use: str) -> T:
     """Return the options that a table reads from texts; names count without case.
 
     ``use`` is ``batch`` or ``stream``, or any other word for a table without such options.
@@ -133,47 +136,48 @@ def parse(table: type[O], given: Mapping[str, str], use: str) -> O:
     Raises:
         UsageError: an option is unknown, unfit, given under two names or missing, or not for this use.
     """
-    known = {name.lower(): found for found in fields(table) for name in _names(found)}  # type: ignore[arg-type]
+    known = {name.lower(): option for option in fields(table) for name in names_of(option)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for name, text in given.items():
-        found = known.get(name.lower())
-        if found is None:
+        option = known.get(name.lower())
+        if option is None:
             raise UsageError(f"there is no option {name}; {nearest(name, table)}")
-        if found.metadata["only"] not in ("", use):
-            raise UsageError(f"option {public(found.name)} is for a {found.metadata['only']} only")
-        if found.name in values:
-            raise UsageError(f"option {public(found.name)} is given twice, as {' and '.join(_names(found))}")
-        values[found.name] = _read(found, text)
-    for found in fields(table):  # type: ignore[arg-type]
-        if found.default is MISSING and found.name not in values:
-            raise UsageError(f"option {public(found.name)} is needed: {found.metadata['why']}")
+        if option.metadata["only"] not in ("", use):
+            raise UsageError(f"option {public(option.name)} is for a {option.metadata['only']} only")
+        if option.name in values:
+            raise UsageError(f"option {public(option.name)} is given twice, as {' and '.join(names_of(option))}")
+        values[option.name] = _value(option, text)
+    for option in fields(table):  # type: ignore[arg-type]
+        if option.default is MISSING and option.name not in values:
+            raise UsageError(f"option {public(option.name)} is needed: {option.metadata['why']}")
     return table(**values)
 
 
-def _read(found: Field[Any], text: str) -> Any:
+def _value(option: Field[Any], text: str) -> Any:
     try:
-        return found.metadata["kind"](text)
+        return option.metadata["parse"](text)
     except ValueError as exc:
-        raise UsageError(f"option {public(found.name)}={text[:200]!r} {exc}") from None
+        raise UsageError(f"option {public(option.name)}={text[:200]!r} {exc}") from None
 
 
 def nearest(name: str, table: Any) -> str:
     """Return half a sentence that names the option nearest to a name, or where to find them all."""
-    if ours := KAFKAS.get(name.lower()):
+    if ours := KAFKA_NAMES.get(name.lower()):
         return f"Kafka's {name} is {ours}"
-    right = {name.lower(): name for found in fields(table) for name in _names(found)}
-    near = difflib.get_close_matches(name.lower(), right, n=1, cutoff=0.5)
-    return f"did you mean {right[near[0]]}?" if near else f"there are {', '.join(sorted(right.values()))}"
+    names = {name.lower(): name for option in fields(table) for name in names_of(option)}
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    return f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
 
 
 def public(name: str) -> str:
     """Return an option's name as users write it: ``fetch_bytes`` is ``fetchBytes``."""
     first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    return first + "".join(word.capitalize() for word in rest)
 
 
-def _names(found: Field[Any]) -> list[str]:
-    return [public(found.name), *([found.metadata["alias"]] if found.metadata["alias"] else [])]
+def names_of(option: Field[Any]) -> list[str]:
+    """Return the names that users may give an option by."""
+    return [public(option.name), *([option.metadata["alias"]] if option.metadata["alias"] else [])]
 
 
 def source_options(given: Mapping[str, str], use: str) -> SourceOptions:
@@ -182,22 +186,29 @@ def source_options(given: Mapping[str, str], use: str) -> SourceOptions:
     Raises:
         UsageError: something does not fit; the text says what to do.
     """
-    found = parse(SourceOptions, given, use)
-    split_addresses(found.endpoints)
-    ways = [name for name in ("topic", "topic_pattern", "assign") if getattr(found, name)]
-    if len(ways) != 1:
-        named = " and ".join(map(public, ways)) or "none"
-        raise UsageError(f"exactly one of topic, topicPattern and assign says what is read; {named} given")
-    if found.starting_timestamp is not None and found.starting_offsets is not None:
-        raise UsageError("startingOffsets and startingTimestamp exclude each other")
-    if found.ending_timestamp is not None and found.ending_offsets != "latest":
-        raise UsageError("endingOffsets and endingTimestamp exclude each other")
-    if use == "batch" and found.starting_offsets == "latest":
-        raise UsageError("startingOffsets=latest leaves a batch nothing to read; use earliest, group, offsets or startingTimestamp")
-    if not found.consumer_group and (found.report_offsets or found.starting_offsets == "group"):
-        raise UsageError("startingOffsets=group and reportOffsets need consumerGroup")
-    if found.tags != "*" and found.sql_filter:
+    options = parse(SourceOptions, given, use)
+    split_addresses(options.endpoints)
+    _check_topics(options)
+    _check_offsets(options, use)
+    if options.tags != "*" and options.sql_filter:
         raise UsageError("tags and sqlFilter exclude each other; an SQL expression may speak of TAGS")
-    if found.max_partitions and found.min_partitions > found.max_partitions:
-        raise UsageError(f"minPartitions={found.min_partitions} is more than maxPartitions={found.max_partitions}")
-    return found
+    if options.max_partitions and options.min_partitions > options.max_partitions:
+        raise UsageError(f"minPartitions={options.min_partitions} is more than maxPartitions={options.max_partitions}")
+    return options
+
+
+def _check_topics(options: SourceOptions) -> None:
+    given = [public(name) for name in ("topic", "topic_pattern", "assign") if getattr(options, name)]
+    if len(given) != 1:
+        raise UsageError(f"exactly one of topic, topicPattern and assign says what is read; {' and '.join(given) or 'none'} given")
+
+
+def _check_offsets(options: SourceOptions, use: str) -> None:
+    if options.starting_timestamp is not None and options.starting_offsets is not None:
+        raise UsageError("startingOffsets and startingTimestamp exclude each other")
+    if options.ending_timestamp is not None and options.ending_offsets != "latest":
+        raise UsageError("endingOffsets and endingTimestamp exclude each other")
+    if use == "batch" and options.starting_offsets == "latest":
+        raise UsageError("startingOffsets=latest leaves a batch nothing to read; use earliest, group, offsets or startingTimestamp")
+    if not options.consumer_group and (options.report_offsets or options.starting_offsets == "group"):
+        raise UsageError("startingOffsets=group and reportOffsets need consumerGroup")

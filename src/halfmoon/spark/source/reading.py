@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -14,10 +15,10 @@ from pyspark.sql.datasource import InputPartition
 from halfmoon import sql92
 from halfmoon.client.ranges import Ranges, Selection, ranges
 from halfmoon.errors import NetworkError, NoPermission, NoRoute, TopicNotFound, UsageError
-from halfmoon.spark.gc_freeze import spare_imports
+from halfmoon.spark.gc_freeze import freeze_imports
 from halfmoon.spark.source.files import Files
 from halfmoon.spark.source.options import SourceOptions
-from halfmoon.spark.source.plan import Range
+from halfmoon.spark.source.partitions import Range
 from halfmoon.spark.source.rows import batch_of, schema_of
 
 log = logging.getLogger("halfmoon.spark")
@@ -37,30 +38,30 @@ RANGE_SCHEMA = pa.schema(
 class RangesPartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, found: Sequence[Range]) -> None:
+    def __init__(self, ranges: Sequence[Range]) -> None:
         super().__init__(None)
-        self.ranges = tuple(found)
+        self.ranges = tuple(ranges)
 
     def __repr__(self) -> str:
         return f"RangesPartition({'; '.join(map(str, self.ranges))})"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which rows and columns a reading gives: Arrow's schema, and what ``tags``, ``keys`` or ``msgId`` must be."""
+class Scan:
+    """Which columns and rows are read: Arrow's schema, which values of ``tags``, ``keys`` or ``msgId`` pass, SQL92."""
 
     schema: pa.Schema
-    texts: dict[str, frozenset[str]] = field(default_factory=dict)
+    allowed: dict[str, frozenset[str]] = field(default_factory=dict)
     sql: str = ""
 
     def columns(self) -> list[str]:
         """Return the columns to decode: those of the schema, and behind them what only the filters look at."""
-        extra = [*self.texts, *(["properties"] if self.sql else [])]
+        extra = [*self.allowed, *(["properties"] if self.sql else [])]
         return [*self.schema.names, *(name for name in extra if name not in self.schema.names)]
 
     def selection(self) -> Selection | None:
-        """Return what brokers are told, so that they send less; None: nothing. Rows are looked at again when they have come."""
-        tags = sorted(self.texts.get("tags", ()))
+        """Return the filter that brokers apply, so that they send less; None: none. Rows are filtered again after that."""
+        tags = sorted(self.allowed.get("tags", ()))
         if tags and all(tag and tag == tag.strip() and tag != "*" and "||" not in tag for tag in tags):
             return Selection("||".join(tags))
         return Selection(self.sql, "SQL92") if self.sql else None
@@ -77,19 +78,19 @@ def client_of(options: SourceOptions) -> Ranges:
     )
 
 
-def must_be_reachable(options: SourceOptions) -> None:
-    """Raise soon where no name server answers, before a query is planned: an address is more often wrong than a server away.
+def check_reachable(options: SourceOptions) -> None:
+    """Raise soon where no name server answers, before a query is planned: a wrong address is more likely than a long outage.
 
     Raises NoNameServerAnswers. Where one answers, everything later is as patient as the option ``retries`` says.
     """
-    asking = ranges(
+    probe = ranges(
         nameserver=options.endpoints,
         namespace=options.namespace,
         request_timeout_ms=min(options.request_timeout, FIRST_TIMEOUT_MS),
         retries_max=min(options.retries, FIRST_RETRIES),
     )
     try:
-        asking.topics()
+        probe.topics()
     except NetworkError as exc:
         exc.add_note("nothing was read: is the option endpoints right, and is the name server up?")
         raise
@@ -101,8 +102,8 @@ FIRST_RETRIES, FIRST_TIMEOUT_MS = 4, 3_000
 _files: dict[tuple[int, str], Files] = {}
 
 
-def reads_of(options: SourceOptions) -> Ranges | Files:
-    """Return who gives the records: the brokers, or the files of one, which this process keeps mapped."""
+def record_reader(options: SourceOptions) -> Ranges | Files:
+    """Return what reads records: from the brokers, or from the files of one, which this process keeps mapped."""
     client = client_of(options)
     if options.read_from == "master":
         return client
@@ -110,12 +111,12 @@ def reads_of(options: SourceOptions) -> Ranges | Files:
 
 
 def cores() -> int:
-    """Return how many tasks run side by side, as `halfmoon.spark.session` left word; or this machine's cores."""
-    word = os.environ.get("PYSPARK_HALFMOON_CORES", "")
-    return int(word) if word.isdigit() and int(word) > 0 else len(os.sched_getaffinity(0))
+    """Return how many tasks run side by side, as `halfmoon.spark.session` set it for its workers; or this machine's cores."""
+    count = os.environ.get("PYSPARK_HALFMOON_CORES", "")
+    return int(count) if count.isdigit() and int(count) > 0 else len(os.sched_getaffinity(0))
 
 
-def rows(options: SourceOptions, wanted: Wanted, found: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+def rows(options: SourceOptions, scan: Scan, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
     """Yield the messages of ranges as rows, about ``fetchBytes`` of log at a time.
 
     Raises:
@@ -124,92 +125,99 @@ def rows(options: SourceOptions, wanted: Wanted, found: Sequence[Range]) -> Iter
         NoPermission: the topic may not be read. NetworkError, NoRoute: brokers or name servers failed too often. A note on the
             error says what to do.
     """
-    spare_imports()
+    freeze_imports()
     if options.emit == "ranges":
-        if found:
-            yield range_rows(found)
+        if ranges:
+            yield range_rows(ranges)
         return
-    source = reads_of(options)
-    columns = wanted.columns()
-    schema = wanted.schema if columns == wanted.schema.names else schema_of(columns)
-    for part in found:
-        lost = _Lost(part, options.fail_on_data_loss)
-        try:
-            for raw in _raw(source, options, wanted, part, lost):
-                batch = batch_of(raw, broker=part.broker, begin=part.begin, end=part.end, columns=columns, schema=schema)
-                batch = _passing(batch, wanted)
+    reader = record_reader(options)
+    columns = scan.columns()
+    schema = scan.schema if columns == scan.schema.names else schema_of(columns)
+    for span in ranges:
+        gaps = _Gaps(span, options.fail_on_data_loss)
+        with _advice(span, options.retries):
+            for raw in _records(reader, options, scan, span, gaps):
+                batch = batch_of(raw, broker=span.broker, begin=span.begin, end=span.end, columns=columns, schema=schema)
+                batch = _passing(batch, scan)
                 if batch.num_rows:
                     yield batch
-        except TopicNotFound as exc:
-            raise UsageError(
-                f"topic {part.topic} is not there any more, and {part} is still to be read: is it deleted? Created again, "
-                "failOnDataLoss=false goes on with what is in it then; or begin anew with another checkpoint location"
-            ) from exc
-        except NoPermission as exc:
-            exc.add_note(f"{part} may not be read, and nothing is lost by that: let the topic be read (--perm 6), and its broker")
-            raise
-        except (NetworkError, NoRoute) as exc:
-            exc.add_note(
-                f"{part} could not be read, and nothing is lost by that: are name server and brokers up? Started again, a stream "
-                f"goes on where it stands. Now a task fails after {options.retries} retries; the option retries has it wait longer"
-            )
-            raise
-        lost.done()
+        gaps.report()
 
 
-def _raw(source: Ranges | Files, options: SourceOptions, wanted: Wanted, part: Range, lost: _Lost) -> Iterator[bytes]:
-    asked = (part.broker, part.topic, part.queue, part.begin, part.end, options.fetch_bytes)
-    if isinstance(source, Files):
-        return source.read(*asked, missing=lost.told)
-    return source.read(*asked, missing=lost.told, selection=wanted.selection())
+@contextmanager
+def _advice(span: Range, retries: int) -> Iterator[None]:
+    """Add what to do to the errors of reading a range."""
+    try:
+        yield
+    except TopicNotFound as exc:
+        raise UsageError(
+            f"topic {span.topic} is not there any more, and {span} is still to be read: is it deleted? Created again, "
+            "failOnDataLoss=false goes on with what is in it then; or begin anew with another checkpoint location"
+        ) from exc
+    except NoPermission as exc:
+        exc.add_note(f"{span} may not be read, and nothing is lost by that: let the topic be read (--perm 6), and its broker")
+        raise
+    except (NetworkError, NoRoute) as exc:
+        exc.add_note(
+            f"{span} could not be read, and nothing is lost by that: are name server and brokers up? Started again, a stream "
+            f"goes on where it stands. Now a task fails after {retries} retries; the option retries has it wait longer"
+        )
+        raise
 
 
-def range_rows(found: Sequence[Range]) -> pa.RecordBatch:
+def _records(reader: Ranges | Files, options: SourceOptions, scan: Scan, span: Range, gaps: _Gaps) -> Iterator[bytes]:
+    request = (span.broker, span.topic, span.queue, span.begin, span.end, options.fetch_bytes)
+    if isinstance(reader, Files):
+        return reader.read(*request, missing=gaps.add)
+    return reader.read(*request, missing=gaps.add, selection=scan.selection())
+
+
+def range_rows(ranges: Sequence[Range]) -> pa.RecordBatch:
     """Return ranges as rows."""
-    columns = zip(*((part.topic, part.broker, part.queue, part.begin, part.end) for part in found))
+    columns = zip(*((span.topic, span.broker, span.queue, span.begin, span.end) for span in ranges))
     return pa.RecordBatch.from_arrays(
         [pa.array(list(values), kind) for values, kind in zip(columns, RANGE_SCHEMA.types)], schema=RANGE_SCHEMA
     )
 
 
-def _passing(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+def _passing(batch: pa.RecordBatch, scan: Scan) -> pa.RecordBatch:
     """Return the rows that pass, without the columns that only the filters needed."""
-    for name, values in wanted.texts.items():
+    for name, values in scan.allowed.items():
         mask = pc.is_in(batch.column(name), value_set=pa.array(sorted(values), pa.string()))
         batch = batch.filter(mask)
-    if wanted.sql and batch.num_rows:
-        test = sql92.compile(wanted.sql)
+    if scan.sql and batch.num_rows:
+        test = sql92.compile(scan.sql)
         blocks = [sql92.stored(dict(pairs)) for pairs in batch.column("properties").to_pylist()]
         batch = batch.take(pa.array(test.matching(blocks), pa.int64()))
-    return batch if batch.schema.names == wanted.schema.names else batch.select(wanted.schema.names)
+    return batch if batch.schema.names == scan.schema.names else batch.select(scan.schema.names)
 
 
-class _Lost:
-    """Counts offsets of a range without a message, or makes an error of the first."""
+class _Gaps:
+    """Counts the offsets of a range without a message, or makes an error of the first."""
 
-    def __init__(self, part: Range, fail: bool) -> None:
-        self._part, self._fail = part, fail
+    def __init__(self, span: Range, fail: bool) -> None:
+        self._span, self._fail = span, fail
         self.count = 0
 
-    def told(self, begin: int, end: int) -> None:
+    def add(self, begin: int, end: int) -> None:
         """Offsets [begin, end) hold no message."""
         if self._fail:
-            raise DataLoss(self._part, begin, end)
+            raise DataLoss(self._span, begin, end)
         self.count += end - begin
 
-    def done(self) -> None:
-        """The range was read."""
+    def report(self) -> None:
+        """Log how many there were, now that the range is read."""
         if self.count:
-            log.warning("messages lost, passed over by failOnDataLoss=false: range=%s count=%d", self._part, self.count)
+            log.warning("messages lost, passed over by failOnDataLoss=false: range=%s count=%d", self._span, self.count)
 
 
 class DataLoss(Exception):
-    """Messages that a query should read are gone; ``part`` is the range, [begin, end) the first gap in it."""
+    """Messages that a query should read are gone; ``span`` is the range, [begin, end) the first gap in it."""
 
-    def __init__(self, part: Range, begin: int, end: int) -> None:
+    def __init__(self, span: Range, begin: int, end: int) -> None:
         super().__init__(
-            f"offsets {begin} to {end - 1} of {part} hold no message any more: they expired, the topic was made anew, or a store "
-            "was lost. failOnDataLoss=false logs and counts what is gone and goes on; keep messages longer (fileReservedTime) "
-            "where queries fall behind"
+            f"offsets {begin} to {end - 1} of {span} hold no message any more: they expired, the topic was created again, or "
+            "a store was lost. failOnDataLoss=false logs and counts what is gone and goes on; keep messages longer "
+            "(fileReservedTime) where queries fall behind"
         )
-        self.part, self.begin, self.end = part, begin, end
+        self.span, self.begin, self.end = span, begin, end

@@ -1,7 +1,7 @@
 """Stored records as Arrow rows: what the source yields. Reads bytes it is given; asks nobody.
 
-`batch_of` is the only way in. Ordinary records are made into columns by the compiled twin where it is there, all others with numpy;
-the plain road is `halfmoon.wire.record`.
+`batch_of` is the only way in. The compiled twin makes columns of ordinary records where it is installed, numpy of all others;
+the general path is `halfmoon.wire.record`.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ def batch_of(
         UsageError: a body was compressed in a way whose package is missing.
     """
     schema = schema or schema_of(columns)
-    made = row_columns(raw, begin, end, [name for name in columns if name != "brokerName"], verify)
-    if made is not None:
-        return _batch_from(*made, broker, schema)
+    columns_of_twin = row_columns(raw, begin, end, [name for name in columns if name != "brokerName"], verify)
+    if columns_of_twin is not None:
+        return _batch_from(*columns_of_twin, broker, schema)
     try:
-        found = records(raw, begin, end)
-        if verify and len(bad := bad_bodies(raw, found)):
-            raise BadMessage(f"{_place(found, int(bad[0]))}: the body's CRC differs")
-        chunk = _Chunk(raw, found, broker)
+        stored = records(raw, begin, end)
+        if verify and len(bad := bad_bodies(raw, stored)):
+            raise BadMessage(f"{_place(stored, int(bad[0]))}: the body's CRC differs")
+        chunk = _Chunk(raw, stored, broker)
         arrays = [_MAKERS[name](chunk) for name in columns]
     except BadMessage as exc:
         raise BadMessage(f"broker {broker}: {exc}") from None
@@ -108,17 +108,17 @@ def batch_of(
 
 
 def _batch_from(
-    count: int, made: bytes, columns: Sequence[Sequence[tuple[int, int] | None]], broker: str, schema: pa.Schema
+    count: int, buffer: bytes, columns: Sequence[Sequence[tuple[int, int] | None]], broker: str, schema: pa.Schema
 ) -> pa.RecordBatch:  # fmt: skip
     """Return what `row_columns` made as rows; nothing is copied."""
-    whole, others = pa.py_buffer(made), iter(columns)
+    data, others = pa.py_buffer(buffer), iter(columns)
     brokers = pa.repeat(pa.scalar(broker, pa.string()), count)
     arrays = []
     for field in schema:
         if field.name == "brokerName":
             arrays.append(brokers)
         else:
-            arrays.append(_array_from(field.type, count, [each and whole.slice(*each) for each in next(others)]))
+            arrays.append(_array_from(field.type, count, [span and data.slice(*span) for span in next(others)]))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -137,29 +137,29 @@ def _array_from(kind: pa.DataType, count: int, buffers: list[Any]) -> pa.Array:
 class _Chunk:
     """Records of one buffer and what several columns of them share."""
 
-    def __init__(self, raw: bytes, found: Records, broker: str) -> None:
-        self.raw, self.found, self.broker = raw, found, broker
-        self.count = len(found.at)
+    def __init__(self, raw: bytes, stored: Records, broker: str) -> None:
+        self.raw, self.stored, self.broker = raw, stored, broker
+        self.count = len(stored.at)
 
     @cached_property
-    def parts(self) -> pa.BinaryArray:
+    def sections(self) -> pa.BinaryArray:
         """Body, what follows it, topic, what follows it, properties, what follows them; and so on: six a record."""
         if len(self.raw) >= 2**31:
             raise UsageError("2 GiB or more of records at once: ask for less (fetchBytes)")
         offsets = np.empty((self.count + 1, len(Spans._fields)), np.int32)
-        for i, column in enumerate(self.found.spans):
+        for i, column in enumerate(self.stored.spans):
             offsets[:-1, i] = column
         offsets[-1] = offsets[-2, -1] if self.count else 0
         count = self.count * len(Spans._fields)
         return pa.BinaryArray.from_buffers(pa.binary(), count, [None, _buffer(offsets), pa.py_buffer(self.raw)])
 
-    def part(self, first: int) -> pa.BinaryArray:
-        """Return one part of each record, copied together."""
-        return self.parts.take(pa.array(np.arange(first, len(self.parts), len(Spans._fields))))
+    def section(self, first: int) -> pa.BinaryArray:
+        """Return one section of each record, copied together."""
+        return self.sections.take(pa.array(np.arange(first, len(self.sections), len(Spans._fields))))
 
     @cached_property
     def properties(self) -> pa.BinaryArray:
-        return self.part(4)
+        return self.section(4)
 
     @cached_property
     def pairs(self) -> Pairs:
@@ -177,7 +177,7 @@ class _Chunk:
 
 def _integers(field: str) -> Callable[[_Chunk], pa.Array]:
     def column(chunk: _Chunk) -> pa.Array:
-        values = chunk.found.head[field]
+        values = chunk.stored.head[field]
         return pa.array(values.astype(values.dtype.newbyteorder("=")))
 
     return column
@@ -185,14 +185,14 @@ def _integers(field: str) -> Callable[[_Chunk], pa.Array]:
 
 def _time(field: str) -> Callable[[_Chunk], pa.Array]:
     def column(chunk: _Chunk) -> pa.Array:
-        ms = np.clip(chunk.found.head[field].astype(np.int64), MS_MIN, MS_MAX)
+        ms = np.clip(chunk.stored.head[field].astype(np.int64), MS_MIN, MS_MAX)
         return pa.array(ms * 1000).cast(_TIME)
 
     return column
 
 
 def _topic(chunk: _Chunk) -> pa.Array:
-    return _as_text(chunk.part(2))
+    return _as_text(chunk.section(2))
 
 
 def _broker(chunk: _Chunk) -> pa.Array:
@@ -200,18 +200,18 @@ def _broker(chunk: _Chunk) -> pa.Array:
 
 
 def _born_host(chunk: _Chunk) -> pa.Array:
-    packed = chunk.found.head["born_host"].astype(np.uint64)
+    packed = chunk.stored.head["born_host"].astype(np.uint64)
     if chunk.count and (packed == packed[0]).all():
         hosts = pa.repeat(host_text(packed[0].item().to_bytes(8, "big")), chunk.count)
     else:
         codes = pc.dictionary_encode(pa.array(packed))
         texts = pa.array([host_text(value.to_bytes(8, "big")) for value in codes.dictionary.to_pylist()], pa.string())
         hosts = texts.take(codes.indices)
-    return _replaced(hosts, {i: host_text(born) for i, (born, _) in chunk.found.hosts.items()})
+    return _replaced(hosts, {i: host_text(born) for i, (born, _) in chunk.stored.hosts.items()})
 
 
 def _sys_flag(chunk: _Chunk) -> pa.Array:
-    return pa.array(chunk.found.head["sys_flag"].astype(np.int32) & ~np.int32(COMPRESSED))
+    return pa.array(chunk.stored.head["sys_flag"].astype(np.int32) & ~np.int32(COMPRESSED))
 
 
 def _msg_id(chunk: _Chunk) -> pa.Array:
@@ -221,7 +221,7 @@ def _msg_id(chunk: _Chunk) -> pa.Array:
 
 def _offset_ids(chunk: _Chunk) -> pa.Array:
     """Return the broker's id of each record: store host and physical offset in hex digits."""
-    head, hosts = chunk.found.head, chunk.found.hosts
+    head, hosts = chunk.stored.head, chunk.stored.hosts
     places = np.empty((chunk.count, 2), ">u8")
     places[:, 0], places[:, 1] = head["store_host"], head["physical_offset"].astype(np.int64).view(np.uint64)
     octets = places.view(np.uint8)
@@ -234,14 +234,14 @@ def _offset_ids(chunk: _Chunk) -> pa.Array:
 
 
 def _body(chunk: _Chunk) -> pa.Array:
-    bodies, flags = chunk.part(0), chunk.found.head["sys_flag"]
+    bodies, flags = chunk.section(0), chunk.stored.head["sys_flag"]
     inflated: dict[int, bytes] = {}
     left = INFLATED_BYTES_MAX - len(chunk.raw)
     for i in np.flatnonzero(flags & COMPRESSED).tolist():
         try:
             inflated[i] = decompress(bodies[i].as_py(), int(flags[i]))
         except BadMessage as exc:
-            raise BadMessage(f"{_place(chunk.found, i)}: {exc}") from None
+            raise BadMessage(f"{_place(chunk.stored, i)}: {exc}") from None
         left -= len(inflated[i])
         if left < 0:
             raise UsageError(f"compressed bodies of more than {INFLATED_BYTES_MAX} bytes at once: ask for less (fetchBytes)")
@@ -249,20 +249,20 @@ def _body(chunk: _Chunk) -> pa.Array:
 
 
 def _properties(chunk: _Chunk) -> pa.Array:
-    """Return all properties of each record as a map; a record whose pairs are odd takes the plain road alone."""
+    """Return all properties of each record as a map; a record with irregular pairs is decoded alone, by the general path."""
     pairs = chunk.pairs
     split = _first_separators(pairs)
-    whole = (pairs.begin < split) & (split + 1 < pairs.end)
-    odd = _repeated_names(pairs, split, whole)
-    begin, middle, end, row = pairs.begin[whole], split[whole], pairs.end[whole], pairs.row[whole]
-    fine = np.zeros(0, np.bool_)
-    names, values = _texts(pairs.data, begin, middle, fine), _texts(pairs.data, middle + 1, end, fine)
+    complete = (pairs.begin < split) & (split + 1 < pairs.end)
+    irregular = _repeated_names(pairs, split, complete)
+    begin, middle, end, row = pairs.begin[complete], split[complete], pairs.end[complete], pairs.row[complete]
+    never = np.zeros(0, np.bool_)
+    names, values = _texts(pairs.data, begin, middle, never), _texts(pairs.data, middle + 1, end, never)
     offsets = np.zeros(chunk.count + 1, np.int32)
     np.cumsum(np.bincount(row, minlength=chunk.count), out=offsets[1:])
-    made = pa.MapArray.from_arrays(pa.array(offsets), names, values)
+    maps = pa.MapArray.from_arrays(pa.array(offsets), names, values)
     stored = chunk.properties
-    odd |= _not_text(stored)
-    return _replaced(made, {i: list(wire_properties.decode(stored[i].as_py()).items()) for i in sorted(odd)})
+    irregular |= _not_text(stored)
+    return _replaced(maps, {i: list(wire_properties.decode(stored[i].as_py()).items()) for i in sorted(irregular)})
 
 
 def _first_separators(pairs: Pairs) -> Ints:
@@ -270,19 +270,19 @@ def _first_separators(pairs: Pairs) -> Ints:
     marks = np.append(np.flatnonzero(pairs.data[: pairs.offsets[-1]] == 1), len(pairs.data))
     if len(marks) == len(pairs.begin) + 1 and ((marks[:-1] >= pairs.begin) & (marks[:-1] < pairs.end)).all():
         return marks[:-1]
-    found: Ints = np.minimum(marks[np.searchsorted(marks, pairs.begin)], pairs.end)
-    return found
+    separators: Ints = np.minimum(marks[np.searchsorted(marks, pairs.begin)], pairs.end)
+    return separators
 
 
-def _repeated_names(pairs: Pairs, split: Ints, whole: NDArray[np.bool_]) -> set[int]:
+def _repeated_names(pairs: Pairs, split: Ints, complete: NDArray[np.bool_]) -> set[int]:
     """Return the records that may name a property twice: two names of the same length, first two and last two bytes."""
     data = pairs.data
     length = np.minimum(split - pairs.begin, 255)
     head = data[pairs.begin].astype(np.int64) << 8 | data[pairs.begin + 1]
     tail = data[split - 1].astype(np.int64) << 8 | data[np.maximum(split - 2, pairs.begin)]
-    key = (((pairs.row << 8 | length) << 16 | head) << 16 | tail)[whole]
-    order = np.sort(key)
-    return set((order[1:][order[1:] == order[:-1]] >> 40).tolist())
+    # one integer a pair: row, then 8 bits of length and 16 each of head and tail, so that sorting brings equal ones together
+    keys = np.sort((((pairs.row << 8 | length) << 16 | head) << 16 | tail)[complete])
+    return set((keys[1:][keys[1:] == keys[:-1]] >> 40).tolist())
 
 
 def _not_text(stored: pa.BinaryArray) -> set[int]:
@@ -290,7 +290,7 @@ def _not_text(stored: pa.BinaryArray) -> set[int]:
     try:
         stored.cast(pa.string())
     except pa.ArrowInvalid:
-        return {i for i, each in enumerate(stored.to_pylist()) if not _is_text(each)}
+        return {i for i, value in enumerate(stored.to_pylist()) if not _is_text(value)}
     return set()
 
 
@@ -341,6 +341,7 @@ def _content(array: pa.BinaryArray) -> tuple[NDArray[np.uint8], Ints]:
 
 def _texts(data: NDArray[np.uint8], begin: Ints, end: Ints, missing: NDArray[np.bool_]) -> pa.StringArray:
     """Return stretches of a buffer, in its order, as texts; null where ``missing`` says so (empty: nowhere)."""
+    # an array of the stretches and of what lies between them, without a copy: every other value is wanted
     offsets = np.empty(2 * len(begin) + 1, np.int32)
     offsets[:-1:2], offsets[1::2], offsets[-1] = begin, end, end[-1] if len(end) else 0
     every = pa.BinaryArray.from_buffers(pa.binary(), 2 * len(begin), [None, _buffer(offsets), _buffer(data)])
@@ -353,7 +354,7 @@ def _as_text(array: pa.BinaryArray) -> pa.StringArray:
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([None if each is None else str(each, "utf-8", "replace") for each in array.to_pylist()], pa.string())
+        return pa.array([None if value is None else str(value, "utf-8", "replace") for value in array.to_pylist()], pa.string())
 
 
 def _replaced(array: pa.Array, others: Mapping[int, object]) -> pa.Array:
@@ -365,6 +366,6 @@ def _replaced(array: pa.Array, others: Mapping[int, object]) -> pa.Array:
     return pa.concat_arrays([array, pa.array(list(others.values()), array.type)]).take(pa.array(places))
 
 
-def _place(found: Records, index: int) -> str:
-    head = found.head[index]
-    return f"record at byte {found.at[index]} (queue {head['queue_id']}, offset {head['queue_offset']})"
+def _place(stored: Records, index: int) -> str:
+    head = stored.head[index]
+    return f"record at byte {stored.at[index]} (queue {head['queue_id']}, offset {head['queue_offset']})"

@@ -14,12 +14,11 @@ from pyspark.sql.types import StructType
 
 from halfmoon import sql92
 from halfmoon.errors import UsageError
-from halfmoon.model import MessageQueue
 from halfmoon.spark.sink.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
-from halfmoon.spark.source import positions
+from halfmoon.spark.source.offsets import available_bounds, end_offsets, start_offsets
 from halfmoon.spark.source.options import SourceOptions, source_options
-from halfmoon.spark.source.plan import Range, Sizes, plan
-from halfmoon.spark.source.reading import RANGE_SCHEMA, RangesPartition, Wanted, client_of, cores, must_be_reachable, rows
+from halfmoon.spark.source.partitions import Range, Sizes, plan_partitions
+from halfmoon.spark.source.reading import RANGE_SCHEMA, RangesPartition, Scan, check_reachable, client_of, cores, rows
 from halfmoon.spark.source.rows import COLUMNS, schema_of
 from halfmoon.spark.source.stream import StreamReader
 
@@ -42,12 +41,12 @@ class HalfmoonSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
         options = source_options(self.options, "batch")
-        return BatchReader(options, wanted(options, schema))
+        return BatchReader(options, scan_of(options, schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Return the reader of a stream."""
         options = source_options(self.options, "stream")
-        return StreamReader(options, wanted(options, schema))
+        return StreamReader(options, scan_of(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return the sink of a DataFrame."""
@@ -88,19 +87,19 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     return schema_of([name for name in COLUMNS if name != "properties" or options.include_properties])
 
 
-def wanted(options: SourceOptions, schema: StructType) -> Wanted:
+def scan_of(options: SourceOptions, schema: StructType) -> Scan:
     """Return what is read for a schema that the user or the options gave. Raises UsageError where its types are not ours."""
     given = to_arrow_schema(schema, timezone="UTC")
-    ours = RANGE_SCHEMA if options.emit == "ranges" else schema_of(given.names)
-    if options.emit == "ranges" and given.names != ours.names:
-        raise UsageError(f"emit=ranges has the columns {', '.join(ours.names)}")
-    for mine, theirs in zip(ours, given):
-        if mine.type != theirs.type:
-            raise UsageError(f"column {mine.name} is {mine.type}, and not {theirs.type}; cast it behind the source")
-    texts = {} if options.tags == "*" else {"tags": frozenset(tag.strip() for tag in options.tags.split("||"))}
+    supported = RANGE_SCHEMA if options.emit == "ranges" else schema_of(given.names)
+    if options.emit == "ranges" and given.names != supported.names:
+        raise UsageError(f"emit=ranges has the columns {', '.join(supported.names)}")
+    for field, asked in zip(supported, given):
+        if field.type != asked.type:
+            raise UsageError(f"column {field.name} is {field.type}, and not {asked.type}; cast it behind the source")
+    allowed = {} if options.tags == "*" else {"tags": frozenset(tag.strip() for tag in options.tags.split("||"))}
     if options.sql_filter:
-        sql92.compile(options.sql_filter)
-    return Wanted(given, texts, options.sql_filter)
+        sql92.compile(options.sql_filter)  # a wrong expression is refused here, and not first in a task
+    return Scan(given, allowed, options.sql_filter)
 
 
 class BatchReader(DataSourceReader):
@@ -110,45 +109,41 @@ class BatchReader(DataSourceReader):
     both would read for the filters that came last. Tags, SQL92, offsets and times are options, which hold for all of a frame.
     """
 
-    def __init__(self, options: SourceOptions, wanted: Wanted) -> None:
-        self._options, self._wanted = options, wanted
+    def __init__(self, options: SourceOptions, scan: Scan) -> None:
+        self._options, self._scan = options, scan
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ask the brokers for the ends of all queues and share out what lies between."""
-        must_be_reachable(self._options)
+        """Ask the brokers for the bounds of all queues and plan the partitions between them."""
+        check_reachable(self._options)
         options, client = self._options, client_of(self._options)
-        at = positions.bounds(options, client)
-        begins = positions.starts(options, client, at, "earliest")
-        ends = positions.stops(options, client, at)
-        found = [Range(*_names(queue), begin, ends[queue]) for queue, begin in sorted(begins.items())]
-        shares = plan(
-            found,
+        bounds = available_bounds(options, client)
+        begins = start_offsets(options, client, bounds, "earliest")
+        ends = end_offsets(options, client, bounds)
+        ranges = [Range.of(queue, begin, ends[queue]) for queue, begin in sorted(begins.items())]
+        shares = plan_partitions(
+            ranges,
             cores=cores(),
             min_partitions=options.min_partitions,
             max_partitions=options.max_partitions,
             max_records=options.max_records_per_partition,
-            sizes=self._sizes(found),
+            sizes=self._sizes(ranges),
         )
         return [RangesPartition(share) for share in shares]
 
-    def _sizes(self, found: list[Range]) -> Sizes | None:
+    def _sizes(self, ranges: list[Range]) -> Sizes | None:
         """Ask how many bytes the ranges hold; None where the plan does not depend on it."""
         options = self._options
-        most = max(options.max_partitions or cores(), options.min_partitions)
-        if options.max_records_per_partition or most < 2 or (len(found) < 2 and options.min_partitions < 2):
+        partitions_max = max(options.max_partitions or cores(), options.min_partitions)
+        if options.max_records_per_partition or partitions_max < 2 or (len(ranges) < 2 and options.min_partitions < 2):
             return None
         sizes: dict[Range, Sequence[int]] = {}
-        for topic in sorted({part.topic for part in found}):
-            parts = {(part.broker, part.queue): part for part in found if part.topic == topic}
-            weighed = client_of(options).weigh(topic, {key: (part.begin, part.end) for key, part in parts.items()})
-            sizes |= {parts[key]: part_bytes for key, part_bytes in weighed.items()}
+        for topic in sorted({span.topic for span in ranges}):
+            spans = {(span.broker, span.queue): span for span in ranges if span.topic == topic}
+            weighed = client_of(options).weigh(topic, {key: (span.begin, span.end) for key, span in spans.items()})
+            sizes |= {spans[key]: section_bytes for key, section_bytes in weighed.items()}
         return sizes
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition; without partitions, Spark asks once with none."""
-        found = partition.ranges if isinstance(partition, RangesPartition) else ()
-        return rows(self._options, self._wanted, found)
-
-
-def _names(queue: MessageQueue) -> tuple[str, str, int]:
-    return queue.topic, queue.broker_name, queue.queue_id
+        ranges = partition.ranges if isinstance(partition, RangesPartition) else ()
+        return rows(self._options, self._scan, ranges)

@@ -1,7 +1,7 @@
 """The stream reader: offsets for the checkpoint, how far each batch goes, and what happens when brokers do not answer.
 
-`spark.source.offsets` decides; this asks the brokers, and waits. One object lives in a process of the driver and plans; copies of
-it in the workers read, and share nothing with it.
+`spark.source.checkpoint` decides; this asks the brokers, and waits. One object lives in a process of the driver and plans; copies
+of it in the workers read, and share nothing with it.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from pyspark.sql.streaming.datasource import (
 
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.source import positions
-from halfmoon.spark.source.offsets import (
+from halfmoon.spark.source.checkpoint import (
     Bounds,
     Loss,
     Offsets,
     Position,
-    advanced,
+    backlog_count,
     losses,
-    made_anew,
-    position,
-    ranges,
-    start_json,
-    waiting,
+    next_position,
+    position_from_json,
+    ranges_between,
+    recreated_topics,
+    start_to_json,
 )
+from halfmoon.spark.source.offsets import available_bounds, creation_times, start_offsets
 from halfmoon.spark.source.options import SourceOptions
-from halfmoon.spark.source.plan import plan
-from halfmoon.spark.source.reading import RangesPartition, Wanted, client_of, cores, rows
+from halfmoon.spark.source.partitions import plan_partitions
+from halfmoon.spark.source.reading import RangesPartition, Scan, client_of, cores, rows
 from halfmoon.wire.columns import records
 
 log = logging.getLogger("halfmoon.spark")
 
 OUTAGE_S = 150.0
-"""So long a stream waits for a route that is gone or for brokers that do not answer; then the query fails."""
+"""How long a stream waits for a route that is gone or for brokers that do not answer; then the query fails."""
 
 IDLE_S, IDLE_STEP_S = 0.15, 0.015
-"""With nothing new the brokers are asked again inside one call so long and so often: that is cheaper than a trigger of Spark's."""
+"""How long and how often brokers are asked again inside one call with nothing new: cheaper than a trigger of Spark's."""
 
 PAUSE_S = 0.25
-"""Pause after a question that nobody answered."""
+"""Pause after a request that nobody answered."""
 
 SAMPLE_COUNT, SAMPLE_S = 32, 60.0
-"""Messages of a sample of sizes, and how long it is believed."""
+"""Messages of a sample of sizes, and how long it is used."""
 
 MESSAGE_BYTES_MAX = 4 << 20
 
@@ -63,10 +63,10 @@ TASK_MESSAGES = 1_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans and reads the batches of a stream. See `halfmoon.spark.source.offsets` for what the offsets say."""
+    """Plans and reads the batches of a stream. See `halfmoon.spark.source.checkpoint` for what the offsets say."""
 
-    def __init__(self, options: SourceOptions, wanted: Wanted) -> None:
-        self._options, self._wanted = options, wanted
+    def __init__(self, options: SourceOptions, scan: Scan) -> None:
+        self._options, self._scan = options, scan
         self._target: Bounds | None = None
         self._newest: Offsets = {}
         self._reported: Offsets = {}
@@ -80,8 +80,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the constant that stands for the configured start; Spark asks more than once."""
         options = self._options
         if options.starting_timestamp is not None:
-            return start_json("timestamp")
-        return start_json(options.starting_offsets if isinstance(options.starting_offsets, str) else self._default())
+            return start_to_json("timestamp")
+        return start_to_json(options.starting_offsets if isinstance(options.starting_offsets, str) else self._default())
 
     def _default(self) -> str:
         return "latest" if self._options.starting_offsets is None else "offsets"
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where the query ends."""
-        self._target = positions.bounds(self._options, client_of(self._options))
+        self._target = available_bounds(self._options, client_of(self._options))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next batch ends; ``start`` itself, to the letter, when there is none.
@@ -101,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             UsageError: messages are gone (with ``failOnDataLoss``), or the options do not fit what is there.
             HalfmoonError: nobody has answered for `OUTAGE_S`.
         """
-        at = position(start)
+        at = position_from_json(start)
         if at is None:
             return self._first(limit).to_json()
         until = time.monotonic() + IDLE_S
@@ -109,53 +109,54 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds = self._bounds(at)
             if bounds is None:
                 return start
-            found = self._next(self._of_today(at), bounds, limit)
-            if found is not None:
-                return found.to_json()
+            end = self._next(self._without_recreated(at), bounds, limit)
+            if end is not None:
+                return end.to_json()
             if self._target is not None or self._too_few_since is not None or time.monotonic() > until:
                 return start
             time.sleep(IDLE_STEP_S)
 
     def _first(self, limit: ReadLimit) -> Position:
-        """Return the end of the first batch. It says where every queue begins, so that a repeat of it reads the same."""
+        """Return the end of the first batch. It says where every queue begins, so that running it again reads the same."""
         client = client_of(self._options)
-        bounds = self._targeted(positions.bounds(self._options, client))
-        begins = positions.starts(self._options, client, bounds, "latest")
+        bounds = self._up_to_target(available_bounds(self._options, client))
+        begins = start_offsets(self._options, client, bounds, "latest")
         self._newest = {queue: high for queue, (_, high) in bounds.items()}
-        found = advanced(begins, bounds, self._count(begins, bounds, limit))
-        return Position(found.ends, {**begins, **found.entered}, positions.births(client, bounds))
+        end = next_position(begins, bounds, self._count(begins, bounds, limit))
+        return Position(end.ends, {**begins, **end.entered}, creation_times(client, bounds))
 
     def _next(self, at: Position, bounds: Bounds, limit: ReadLimit) -> Position | None:
         if lost := losses(at.ends, bounds):
-            self._check(lost, at)
-        count = waiting(at.ends, bounds)
-        if not isinstance(limit, ReadAllAvailable) and self._waits(count):
+            self._report_losses(lost)
+        count = backlog_count(at.ends, bounds)
+        if not isinstance(limit, ReadAllAvailable) and self._waits_for_more(count):
             return None
-        found = advanced(at.ends, bounds, self._count(at.ends, bounds, limit))
-        if found.ends == at.ends and not found.entered:
+        end = next_position(at.ends, bounds, self._count(at.ends, bounds, limit))
+        if end.ends == at.ends and not end.entered:
             return None
-        return Position(found.ends, found.entered, {**at.births, **positions.births(client_of(self._options), bounds)})
+        return Position(end.ends, end.entered, {**at.created, **creation_times(client_of(self._options), bounds)})
 
-    def _of_today(self, at: Position) -> Position:
-        """Return a position without the places in topics that were deleted and made anew: what it says is of others.
+    def _without_recreated(self, at: Position) -> Position:
+        """Return a position without the offsets in topics that were deleted and created again: they belong to the old topics.
 
         Raises:
             UsageError: there are such topics (with ``failOnDataLoss``).
         """
-        places = made_anew(at.births, positions.births(client_of(self._options), at.ends))
-        if not places:
+        recreated = recreated_topics(at.created, creation_times(client_of(self._options), at.ends))
+        if not recreated:
             return at
-        named = ", ".join(f"{topic} at {broker}" for topic, broker in sorted(places))
+        names = ", ".join(f"{topic} at {broker}" for topic, broker in sorted(recreated))
         if self._options.fail_on_data_loss:
             raise UsageError(
-                f"deleted and made anew since this query read it: {named}; what it had not read is gone. failOnDataLoss=false "
+                f"deleted and created again since this query read it: {names}; what it had not read is gone. failOnDataLoss=false "
                 "reads the new topic from its beginning; or begin anew with another checkpoint location"
             )
-        log.warning("topics made anew, read from their beginning by failOnDataLoss=false: %s", named)
-        return Position({queue: offset for queue, offset in at.ends.items() if (queue.topic, queue.broker_name) not in places}, {})
+        log.warning("topics created again, read from their beginning by failOnDataLoss=false: %s", names)
+        ends = {queue: offset for queue, offset in at.ends.items() if (queue.topic, queue.broker_name) not in recreated}
+        return Position(ends, {})
 
-    def _waits(self, count: int) -> bool:
-        """Whether too few messages are there, and the time to wait for more is not over."""
+    def _waits_for_more(self, count: int) -> bool:
+        """Whether there are too few messages, and the time to wait for more is not over."""
         options = self._options
         if self._target is not None or not 0 < count < options.min_offsets_per_trigger:
             self._too_few_since = None
@@ -168,8 +169,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._too_few_since = None
         return False
 
-    def _check(self, lost: list[Loss], at: Position) -> None:
-        """Messages are gone: raise, or say so and go on at the oldest that is there."""
+    def _report_losses(self, lost: list[Loss]) -> None:
+        """Raise because messages are gone, or log it; the query then continues at the oldest message."""
         if self._options.fail_on_data_loss:
             raise UsageError(
                 f"messages are gone that this query has not read: {'; '.join(map(str, lost[:4]))}"
@@ -187,46 +188,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         A broker that is restarted takes its queues out of the route for a while, and with the last one goes the topic.
         """
         try:
-            found = self._asked(at)
-        except (NetworkError, NoRoute) as exc:
-            self._silence(exc)
-            return None
+            bounds = self._ask_bounds(at)
         except HalfmoonError as exc:
-            if not exc.retry:
+            if not (exc.retry or isinstance(exc, NetworkError | NoRoute)):
                 raise
-            self._silence(exc)
+            self._note_outage(exc)
             return None
         self._silent_since = None
-        self._newest = {queue: high for queue, (_, high) in found.items()}
-        return self._targeted(found)
+        self._newest = {queue: high for queue, (_, high) in bounds.items()}
+        return self._up_to_target(bounds)
 
-    def _asked(self, at: Position) -> Bounds:
+    def _ask_bounds(self, at: Position) -> Bounds:
         client = client_of(self._options)
-        found = positions.bounds(self._options, client)
-        if losses(at.ends, found):  # a broker that is just starting may know less than it will
+        bounds = available_bounds(self._options, client)
+        if losses(at.ends, bounds):  # a broker that is just starting may know less than it will
             time.sleep(PAUSE_S)
-            found = positions.bounds(self._options, client)
-        return found
+            bounds = available_bounds(self._options, client)
+        return bounds
 
-    def _targeted(self, found: Bounds) -> Bounds:
-        """Return the ends as they were when a query that ends with what is there began."""
+    def _up_to_target(self, bounds: Bounds) -> Bounds:
+        """Return the bounds up to where a query of ``availableNow`` ends: at what was there when it began."""
         target = self._target
         if target is None:
-            return found
-        return {queue: (low, max(low, min(high, target[queue][1]))) for queue, (low, high) in found.items() if queue in target}
+            return bounds
+        return {queue: (low, max(low, min(high, target[queue][1]))) for queue, (low, high) in bounds.items() if queue in target}
 
-    def _silence(self, exc: HalfmoonError) -> None:
+    def _note_outage(self, exc: HalfmoonError) -> None:
         now = time.monotonic()
         if self._silent_since is None:
             self._silent_since = now
             log.warning("no answer about the topics; the query waits: reason=%s", exc)
         if now - self._silent_since >= OUTAGE_S:
-            what = (
-                "is the topic deleted? Create it again, or take it out of the query's options" if isinstance(exc, NoRoute) else ""
-            )
+            remedy = "Are name server and brokers up?"
+            if isinstance(exc, NoRoute):
+                remedy = "is the topic deleted? Create it again, or take it out of the query's options"
             raise UsageError(
-                f"for {OUTAGE_S:.0f} s nobody could say what the topics hold: {exc}. "
-                f"{what or 'Are name server and brokers up?'} Started again, the query goes on where it stands"
+                f"for {OUTAGE_S:.0f} s nobody could say what the topics hold: {exc}. {remedy} Started again, the query goes on "
+                "where it stands"
             ) from exc
         time.sleep(PAUSE_S)
 
@@ -236,14 +234,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how many messages the next batch may have; None: all."""
         if isinstance(limit, ReadAllAvailable):
             return None
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets_per_trigger
-        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes_per_trigger
-        if min(most, waiting(at, bounds)) * MESSAGE_BYTES_MAX <= size:
-            return most
-        return min(most, max(1, int(size / self._mean_bytes(at, bounds))))
+        count_max = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets_per_trigger
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes_per_trigger
+        if min(count_max, backlog_count(at, bounds)) * MESSAGE_BYTES_MAX <= bytes_max:
+            return count_max  # so few fit whatever their size: no sample is needed
+        return min(count_max, max(1, int(bytes_max / self._mean_bytes(at, bounds))))
 
     def _mean_bytes(self, at: Offsets, bounds: Bounds) -> float:
-        """Return about how long messages are that wait, by a sample of each topic."""
+        """Return the mean size of the messages of the backlog, by a sample of each topic."""
         total = count = 0.0
         for topic in sorted({queue.topic for queue in bounds}):
             backlog = {queue: bounds[queue][1] - at.get(queue, bounds[queue][0]) for queue in bounds if queue.topic == topic}
@@ -275,25 +273,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(self._newest, {}).to_json() if self._newest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Share out what lies between two offsets, by messages.
+        """Plan the partitions of the batch between two offsets, by numbers of messages.
 
-        Nobody is asked, but whether the topics are still those of the offsets, where that was not asked before: a restarted query
+        Brokers are asked only whether the topics are still those of the offsets, where that was not asked before: a restarted query
         begins with the batch that its checkpoint names.
-        After a restart with the same options and as many `cores` the same batch is so planned the same way. By bytes it might not
-        be: brokers tell others of the same ranges once messages have expired, or tell none. Planned otherwise, a batch that runs
+        So after a restart with the same options and `cores` the same batch is planned the same way. By bytes it might not be:
+        brokers report other sizes of the same ranges once messages have expired, or none. Planned differently, a batch that runs
         again has its rows doubled by ``idempotent``, which knows a row by its partition and its number there. ``exactly-once``
-        would not mind, for a decision names attempts; but a reader is not told which sink it feeds.
+        would not mind, for a decision names attempts; but a reader does not know which sink it feeds.
         """
-        upper = position(end)
+        upper = position_from_json(end)
         if upper is None:
             return []
-        options, found = self._options, ranges(position(start), upper)
-        if upper.births and not self._newest:
+        options, ranges = self._options, ranges_between(position_from_json(start), upper)
+        if upper.created and not self._newest:
             self._bounds(upper)
-            self._of_today(upper)
-        count = sum(part.count for part in found)
-        shares = plan(
-            found,
+            self._without_recreated(upper)
+        count = sum(span.count for span in ranges)
+        shares = plan_partitions(
+            ranges,
             cores=min(cores(), -(-count // TASK_MESSAGES)),
             min_partitions=options.min_partitions,
             max_partitions=options.max_partitions,
@@ -303,16 +301,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
-        found = partition.ranges if isinstance(partition, RangesPartition) else ()
-        return rows(self._options, self._wanted, found)
+        ranges = partition.ranges if isinstance(partition, RangesPartition) else ()
+        return rows(self._options, self._scan, ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Report the progress to the group, for tools that show lag. Never raises, and nothing is read back from there."""
+        """Report the progress to the consumer group, for tools that show lag. Never raises; it is never read back."""
         options = self._options
         if not options.consumer_group or options.report_offsets is False:
             return
         try:
-            at = position(end)
+            at = position_from_json(end)
             new = {queue: offset for queue, offset in (at.ends if at else {}).items() if self._reported.get(queue) != offset}
             for topic in sorted({queue.topic for queue in new}):
                 offsets = {(q.broker_name, q.queue_id): offset for q, offset in new.items() if q.topic == topic}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.source.plan import Range, plan
+from halfmoon.spark.source.partitions import Range, plan_partitions
 
 sizes = st.lists(st.integers(0, 500), max_size=12)
 bounds = st.integers(0, 30)
@@ -20,7 +20,7 @@ def ranges(counts: list[int]) -> list[Range]:
 
 @given(sizes, st.integers(1, 8), bounds, bounds, st.integers(0, 400))
 def test_every_offset_is_read_once(counts: list[int], cores: int, low: int, high: int, records: int):
-    shares = plan(ranges(counts), cores=cores, min_partitions=low, max_partitions=high, max_records=records)
+    shares = plan_partitions(ranges(counts), cores=cores, min_partitions=low, max_partitions=high, max_records=records)
 
     pieces = sorted(part for share in shares for part in share)
     joined: dict[int, list[int]] = {}
@@ -33,16 +33,16 @@ def test_every_offset_is_read_once(counts: list[int], cores: int, low: int, high
 @given(sizes, st.integers(1, 8), bounds, st.integers(1, 400))
 def test_the_numbers_asked_for_are_kept(counts: list[int], cores: int, low: int, records: int):
     total = sum(counts)
-    shares = plan(ranges(counts), cores=cores, min_partitions=low, max_records=records)
+    shares = plan_partitions(ranges(counts), cores=cores, min_partitions=low, max_records=records)
 
     assert all(sum(part.count for part in share) <= records for share in shares)
     assert len(shares) >= min(low, total)
-    assert len(plan(ranges(counts), cores=cores, max_partitions=3)) <= 3
-    assert len(plan(ranges(counts), cores=cores)) <= cores
+    assert len(plan_partitions(ranges(counts), cores=cores, max_partitions=3)) <= 3
+    assert len(plan_partitions(ranges(counts), cores=cores)) <= cores
 
 
 def test_without_a_wish_there_are_as_many_as_cores_and_the_queues_are_shared_evenly():
-    shares = plan(ranges([100, 50, 50, 90, 10]), cores=2)
+    shares = plan_partitions(ranges([100, 50, 50, 90, 10]), cores=2)
 
     assert [sum(part.count for part in share) for share in shares] == [150, 150]
 
@@ -53,7 +53,7 @@ parts = st.lists(st.lists(st.integers(0, 10**9), min_size=4, max_size=4), min_si
 @given(sizes, parts, st.integers(1, 8), bounds)
 def test_by_bytes_every_offset_is_read_once_too(counts: list[int], weights: list[list[int]], cores: int, low: int):
     found = ranges(counts)
-    shares = plan(found, cores=cores, min_partitions=low, sizes=dict(zip(found, weights)))
+    shares = plan_partitions(found, cores=cores, min_partitions=low, sizes=dict(zip(found, weights)))
 
     pieces = sorted(part for share in shares for part in share)
     joined: dict[int, list[int]] = {}
@@ -73,17 +73,17 @@ def test_partitions_are_balanced_by_bytes_where_they_are_known():
     found = ranges([1_000, 1_000, 1_000, 10])
     sizes = dict(zip(found, ([100, 100], [100, 100], [100, 100], [300, 300])))
 
-    shares = plan(found, cores=2, sizes=sizes)
+    shares = plan_partitions(found, cores=2, sizes=sizes)
 
     assert sorted(weight(share, sizes) for share in shares) == [600, 600]
-    assert [len(share) for share in plan(found, cores=2)] == [2, 2]  # by messages the ten large ones count as nothing
+    assert [len(share) for share in plan_partitions(found, cores=2)] == [2, 2]  # by messages the ten large ones count as nothing
 
 
 def test_a_queue_is_cut_where_its_bytes_are():
     (found,) = ranges([1_000])
     sizes = {found: [0, 100, 100, 600]}  # 250 messages each
 
-    shares = plan([found], cores=1, min_partitions=4, sizes=sizes)
+    shares = plan_partitions([found], cores=1, min_partitions=4, sizes=sizes)
 
     assert [[(part.begin, part.end) for part in share] for share in shares] == [
         [(0, 750)],
@@ -95,7 +95,7 @@ def test_a_queue_is_cut_where_its_bytes_are():
 
 def test_a_bound_of_messages_is_kept_whatever_the_bytes():
     found = ranges([1_000, 10])
-    shares = plan(found, cores=2, max_records=100, sizes=dict(zip(found, ([1], [10**9]))))
+    shares = plan_partitions(found, cores=2, max_records=100, sizes=dict(zip(found, ([1], [10**9]))))
 
     assert max(sum(part.count for part in share) for share in shares) <= 100
 
@@ -103,18 +103,18 @@ def test_a_bound_of_messages_is_kept_whatever_the_bytes():
 def test_the_plan_depends_on_the_ranges_alone():
     found = ranges([10, 20, 30, 30])
 
-    assert plan(found, cores=3) == plan(reversed(found), cores=3)
+    assert plan_partitions(found, cores=3) == plan_partitions(reversed(found), cores=3)
 
 
 def test_a_year_of_backlog_is_planned_by_queues_and_a_silly_wish_is_refused():
     year = ranges([30_000_000_000] * 8)
 
-    assert len(plan(year, cores=4)) == 4
-    assert len(plan(year, cores=4, min_partitions=1_000)) == 1_000
+    assert len(plan_partitions(year, cores=4)) == 4
+    assert len(plan_partitions(year, cores=4, min_partitions=1_000)) == 1_000
     with pytest.raises(UsageError, match="maxRecordsPerPartition"):
-        plan(year, cores=4, max_records=1)
+        plan_partitions(year, cores=4, max_records=1)
 
 
 def test_a_range_knows_its_queue():
-    assert Range("orders", "a", 3, 5, 9).of == MessageQueue("orders", "a", 3)
+    assert Range.of(MessageQueue("orders", "a", 3), 5, 9) == Range("orders", "a", 3, 5, 9)
     assert str(Range("orders", "a", 3, 5, 9)) == "orders a queue 3 [5, 9)"

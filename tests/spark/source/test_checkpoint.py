@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.source.offsets import (
+from halfmoon.spark.source.checkpoint import (
     Position,
-    advanced,
-    begun,
-    entering,
+    backlog_count,
+    entry_offsets,
     losses,
-    made_anew,
-    position,
-    ranges,
-    share,
-    start_json,
-    waiting,
+    next_position,
+    position_from_json,
+    ranges_between,
+    recreated_topics,
+    share_limit,
+    start_to_json,
 )
 
 Q = [MessageQueue("orders", "a", number) for number in range(12)]
@@ -41,18 +40,18 @@ def test_a_position_comes_back_from_its_text_and_is_written_the_same():
     found = Position({Q[0]: 5, Q[10]: 7, Q[2]: 1}, {Q[10]: 3}, {("orders", "b"): 8, ("orders", "a"): 7})
     text = json.dumps(found.to_json())
 
-    assert position(json.loads(text)) == found
-    assert json.dumps(position(json.loads(text)).to_json()) == text
+    assert position_from_json(json.loads(text)) == found
+    assert json.dumps(position_from_json(json.loads(text)).to_json()) == text
 
 
 def test_a_topic_is_another_one_where_its_birth_differs_and_both_are_known():
     at = {("orders", "a"): 7, ("orders", "b"): 8, ("orders", "c"): 9}
 
-    assert made_anew(at, {("orders", "a"): 7, ("orders", "b"): 80, ("other", "c"): 90}) == {("orders", "b")}
+    assert recreated_topics(at, {("orders", "a"): 7, ("orders", "b"): 80, ("other", "c"): 90}) == {("orders", "b")}
 
 
 def test_a_start_is_no_position():
-    assert position(start_json("latest")) is None
+    assert position_from_json(start_to_json("latest")) is None
 
 
 @pytest.mark.parametrize(
@@ -74,30 +73,30 @@ def test_a_start_is_no_position():
 )
 def test_an_offset_that_is_not_ours_is_refused(found: dict[str, object]):
     with pytest.raises(UsageError):
-        position(found)
+        position_from_json(found)
 
 
 def test_a_new_queue_enters_at_its_oldest_message_and_is_read_from_there():
     at = Position({Q[0]: 5}, {})
-    found = advanced(at.ends, {Q[0]: (0, 5), Q[1]: (3, 9)}, None)
+    found = next_position(at.ends, {Q[0]: (0, 5), Q[1]: (3, 9)}, None)
 
     assert found.entered == {Q[1]: 3}
-    assert [str(part) for part in ranges(at, found)] == ["orders a queue 1 [3, 9)"]
+    assert [str(part) for part in ranges_between(at, found)] == ["orders a queue 1 [3, 9)"]
 
 
 def test_a_queue_that_vanished_keeps_its_place_and_goes_on_from_it():
     at = Position({Q[0]: 5, Q[1]: 7}, {})
-    without = advanced(at.ends, {Q[0]: (0, 6)}, None)
-    again = advanced(without.ends, {Q[0]: (0, 6), Q[1]: (0, 9)}, None)
+    without = next_position(at.ends, {Q[0]: (0, 6)}, None)
+    again = next_position(without.ends, {Q[0]: (0, 6), Q[1]: (0, 9)}, None)
 
     assert without.ends == {Q[0]: 6, Q[1]: 7}
-    assert [(part.queue, part.begin, part.end) for part in ranges(without, again)] == [(1, 7, 9)]
+    assert [(part.queue, part.begin, part.end) for part in ranges_between(without, again)] == [(1, 7, 9)]
 
 
 def test_nothing_new_leaves_the_position_as_it_is():
     at = Position({Q[0]: 5}, {})
 
-    assert advanced(at.ends, {Q[0]: (0, 5)}, 10) == at
+    assert next_position(at.ends, {Q[0]: (0, 5)}, 10) == at
 
 
 @pytest.mark.parametrize(("bounds", "says"), [((8, 20), "offsets 5 to 7 are gone"), ((0, 2), "it ends at 2")])
@@ -106,7 +105,7 @@ def test_what_is_gone_is_told_and_the_queue_enters_again_where_it_is_let(bounds:
     (loss,) = losses(at.ends, {Q[0]: bounds})
 
     assert says in str(loss)
-    assert [(part.begin, part.end) for part in ranges(at, advanced(at.ends, {Q[0]: bounds}, None))] == [bounds]
+    assert [(part.begin, part.end) for part in ranges_between(at, next_position(at.ends, {Q[0]: bounds}, None))] == [bounds]
 
 
 def test_standing_at_either_end_is_no_loss():
@@ -115,14 +114,14 @@ def test_standing_at_either_end_is_no_loss():
 
 def test_a_damaged_checkpoint_is_refused():
     with pytest.raises(UsageError, match="do not fit together"):
-        ranges(Position({Q[0]: 9}, {}), Position({Q[0]: 5}, {}))
+        ranges_between(Position({Q[0]: 9}, {}), Position({Q[0]: 5}, {}))
     with pytest.raises(UsageError, match="do not fit together"):
-        ranges(None, Position({Q[0]: 5}, {}))
+        ranges_between(None, Position({Q[0]: 5}, {}))
 
 
 @given(st.dictionaries(st.sampled_from(Q), st.integers(1, 10**12)), st.integers(1, 10**9))
 def test_a_limit_is_kept_and_used_up_in_proportion(backlog: dict[MessageQueue, int], limit: int):
-    found = share(backlog, limit)
+    found = share_limit(backlog, limit)
     total = sum(backlog.values())
 
     assert sum(found.values()) == min(total, limit)
@@ -135,22 +134,22 @@ def test_a_limit_is_kept_and_used_up_in_proportion(backlog: dict[MessageQueue, i
 def test_batches_read_everything_once_while_queues_come_and_grow(data: st.DataObject):
     """A stream over queues that appear and grow reads each offset in one batch, whatever the limits."""
     bounds = {Q[0]: (0, 0)}
-    before, at = None, begun({Q[0]: 0})
+    before, at = None, Position({Q[0]: 0}, {Q[0]: 0})
     read: dict[int, list[int]] = {}
     for _ in range(data.draw(st.integers(1, 12))):
         bounds = {queue: (low, high + data.draw(st.integers(0, 20))) for queue, (low, high) in bounds.items()}
         if data.draw(st.booleans()):
             low = data.draw(st.integers(0, 5))
             bounds.setdefault(Q[len(bounds)] if len(bounds) < len(Q) else Q[0], (low, low))
-        before, at = at, advanced(at.ends, bounds, data.draw(st.none() | st.integers(1, 15)))
-        for part in ranges(before, position(json.loads(json.dumps(at.to_json())))):
+        before, at = at, next_position(at.ends, bounds, data.draw(st.none() | st.integers(1, 15)))
+        for part in ranges_between(before, position_from_json(json.loads(json.dumps(at.to_json())))):
             read.setdefault(part.queue, []).extend(range(part.begin, part.end))
-    assert entering(at.ends, bounds) == {}
-    for part in ranges(at, advanced(at.ends, bounds, None)):
+    assert entry_offsets(at.ends, bounds) == {}
+    for part in ranges_between(at, next_position(at.ends, bounds, None)):
         read.setdefault(part.queue, []).extend(range(part.begin, part.end))
 
     assert read == {queue.queue_id: list(range(low, high)) for queue, (low, high) in bounds.items() if low < high}
 
 
 def test_what_waits_is_counted_with_new_queues():
-    assert waiting({Q[0]: 5}, {Q[0]: (0, 9), Q[1]: (2, 4)}) == 6
+    assert backlog_count({Q[0]: 5}, {Q[0]: (0, 9), Q[1]: (2, 4)}) == 6

@@ -21,8 +21,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from halfmoon.errors import UsageError
 from halfmoon.spark.lake.copies import COPIES, PLACE, check_copies, copies, counted, named, places_by_file
 from halfmoon.spark.lake.files import PARTITIONS, Layout
-from halfmoon.spark.lake.manifest import Copies, DataFile, Part
-from halfmoon.spark.lake.rewrite import Work, rewritten
+from halfmoon.spark.lake.manifest import Copies, DataFile, TaskReport
+from halfmoon.spark.lake.rewrite import Rewrite, rewrite_files
 from halfmoon.spark.lake.table import LakeTable, frame_of
 
 HOURS_MAX = 24 * 3660
@@ -43,49 +43,51 @@ class Dedup:
 
 
 def without_copies(
-    session: SparkSession, table: LakeTable, layout: Layout, dedup: Dedup, parts: Sequence[Part]
-) -> tuple[list[Part], tuple[Copies, ...]]:
+    session: SparkSession, table: LakeTable, layout: Layout, dedup: Dedup, reports: Sequence[TaskReport]
+) -> tuple[list[TaskReport], tuple[Copies, ...]]:
     """Return what tasks wrote without the copies, and how many went. Only files with copies are written anew.
 
     Costs a Spark job that reads ids (or keys) of the batch and of the table's last ``hours``. The driver holds the offsets of the
     copies, a few dozen bytes each.
     """
-    files = {file.path.rpartition("/")[2]: file for part in parts for file in part.files}
+    files = {file.path.rpartition("/")[2]: file for report in reports for file in report.files}
     first = _first_stored(table, files.values())
     if first is None:
-        return list(parts), ()
+        return list(reports), ()
     names = list(dict.fromkeys([*COPIES[dedup.by], *PLACE, "storeTimestamp"]))
     paths = [str(table.root / file.path) for file in files.values()]
-    fresh = frame_of(session, paths, from_arrow_schema(pa.schema([layout.table_schema().field(name) for name in names])))
-    fresh = fresh.select(*names).withColumn("_file", F.input_file_name())
-    found = copies(fresh, dedup.by).select("_file", *PLACE)
+    batch = frame_of(session, paths, from_arrow_schema(pa.schema([layout.table_schema().field(name) for name in names])))
+    batch = batch.select(*names).withColumn("_file", F.input_file_name())
+    rows = copies(batch, dedup.by).select("_file", *PLACE)
     if dedup.hours and table.files():
-        old = _since(table, table.read(session), first - timedelta(hours=dedup.hours), layout.partition)
+        stored = _since(table, table.read(session), first - timedelta(hours=dedup.hours), layout.partition)
         ids = list(COPIES[dedup.by])
-        found = found.union(fresh.where(named(dedup.by)).join(old.select(*ids), ids, "left_semi").select("_file", *PLACE))
-    places = places_by_file(found)
-    works = [Work((files[name].path,), offsets, files[name].partition) for name, offsets in sorted(places.items())]
-    made = dict(zip(sorted(places), rewritten(session, table.root, works, layout.compression), strict=True)) if works else {}
-    for name in made:
+        rows = rows.union(batch.where(named(dedup.by)).join(stored.select(*ids), ids, "left_semi").select("_file", *PLACE))
+    places = places_by_file(rows)
+    works = [Rewrite((files[name].path,), offsets, files[name].partition) for name, offsets in sorted(places.items())]
+    rewritten = (
+        dict(zip(sorted(places), rewrite_files(session, table.root, works, layout.compression), strict=True)) if works else {}
+    )
+    for name in rewritten:
         (table.root / files[name].path).unlink()  # no manifest names it yet, and none will
-    return [_with(part, made) for part in parts], counted(places)
+    return [_with_files(report, rewritten) for report in reports], counted(places)
 
 
-def _with(part: Part, made: dict[str, DataFile]) -> Part:
+def _with_files(report: TaskReport, rewritten: dict[str, DataFile]) -> TaskReport:
     """Return a part with the files that stand for others; those without rows are left out."""
-    files = [made.get(file.path.rpartition("/")[2], file) for file in part.files]
-    return msgspec.structs.replace(part, files=tuple(file for file in files if file.rows))
+    files = [rewritten.get(file.path.rpartition("/")[2], file) for file in report.files]
+    return msgspec.structs.replace(report, files=tuple(file for file in files if file.rows))
 
 
 def _first_stored(table: LakeTable, files: Iterable[DataFile]) -> datetime | None:
     """Return when the first row of some files was stored, by the statistics of their row groups; None without any row."""
-    found: list[datetime] = []
+    times: list[datetime] = []
     for file in files:
         groups = pq.read_metadata(table.root / file.path)
         column = groups.schema.names.index("storeTimestamp")
         for number in range(groups.num_row_groups):
-            found.append(groups.row_group(number).column(column).statistics.min.astimezone(UTC))
-    return min(found, default=None)
+            times.append(groups.row_group(number).column(column).statistics.min.astimezone(UTC))
+    return min(times, default=None)
 
 
 def _since(table: LakeTable, frame: DataFrame, begin: datetime, partition: str) -> DataFrame:

@@ -13,9 +13,9 @@ pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
 from halfmoon.errors import UsageError
-from halfmoon.spark.lake.arrivals import Dedup, without_copies
+from halfmoon.spark.lake.dedup import Dedup, without_copies
 from halfmoon.spark.lake.files import Layout, layout_for, write
-from halfmoon.spark.lake.manifest import Copies, Part, Span, manifest_of
+from halfmoon.spark.lake.manifest import Copies, Span, TaskReport, manifest_of
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.source.rows import schema_of
 from tests.spark.lake.tables import KINDS, table_of
@@ -27,7 +27,7 @@ Row = tuple[int, str | None, float]
 """Offset, keys, and hours after noon."""
 
 
-def part(layout: Layout, queue: int, rows: list[Row]) -> Part:
+def part(layout: Layout, queue: int, rows: list[Row]) -> TaskReport:
     """Write rows of one queue as a task does, and return its report."""
     names = layout.needed()
     values = [
@@ -85,7 +85,7 @@ def test_a_batch_without_rows_is_left_as_it_is(spark: Any, tmp_path: Path):
     table, layout = table_of("delta", tmp_path), layout_for(tmp_path / "table")
     table.create(layout)
 
-    assert without_copies(spark, table, layout, Dedup(by="msgId"), [Part(attempt="a")]) == ([Part(attempt="a")], ())
+    assert without_copies(spark, table, layout, Dedup(by="msgId"), [TaskReport(attempt="a")]) == ([TaskReport(attempt="a")], ())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from halfmoon.spark.archive import CLAIM_S, MAGIC, WHOLE_S, cache, java_options
+from halfmoon.spark.jvm_archive import CLAIM_S, MAGIC, WHOLE_S, cache, java_options
 
 WHOLE = MAGIC.to_bytes(4, sys.byteorder) + b"and so on"
 

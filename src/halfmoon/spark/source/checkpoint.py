@@ -1,0 +1,197 @@
+"""What Spark writes into a checkpoint about our source, and how far the next batch goes. Pure.
+
+::
+
+    start   {"v": 1, "start": "latest"}                                      the same at every call
+    end     {"v": 1, "end": {topic: {broker: {queue: offset}}}, "from": {…}}   "from" for queues that enter in this batch
+            "born": {topic: {broker: ms}}}      when topics were created, where brokers report it: a recreated topic is another one
+
+Spark compares offsets as text, so the keys stand in one order: topics and brokers by name, queues by number. A batch reads of each
+queue what lies between its lower bound and its end: the lower bound stands in ``from``, or else it is the end before. So the range
+of a batch is in the log of the checkpoint before anything of it runs, and running it again reads the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from halfmoon.errors import UsageError
+from halfmoon.model import MessageQueue
+from halfmoon.spark.source.partitions import Range
+
+Offsets = dict[MessageQueue, int]
+Bounds = Mapping[MessageQueue, tuple[int, int]]
+"""Of each queue the offset of its first message that is still there, and the one behind its last."""
+
+CreationTimes = Mapping[tuple[str, str], int]
+"""When topics were created, ms since the epoch, by topic and broker."""
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a stream has come: the next offset of each queue, where those begin that enter with this batch, of which topics."""
+
+    ends: Offsets
+    entered: Offsets
+    created: CreationTimes = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the position as the checkpoint holds it."""
+        offset: dict[str, Any] = {"v": VERSION, "end": nested(self.ends)}
+        if self.entered:
+            offset["from"] = nested(self.entered)
+        for topic, broker in sorted(self.created):
+            offset.setdefault("born", {}).setdefault(topic, {})[broker] = self.created[topic, broker]
+        return offset
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Messages that were deleted before a stream read them: its next offset, and what the queue holds."""
+
+    queue: MessageQueue
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+    def __str__(self) -> str:
+        name = f"{self.queue.topic} {self.queue.broker_name} queue {self.queue.queue_id}"
+        if self.next_offset < self.min_offset:
+            return f"{name}: offsets {self.next_offset} to {self.min_offset - 1} are gone; the oldest there is {self.min_offset}"
+        cause = "was the topic created again, or a store lost?"
+        return f"{name}: read up to {self.next_offset}, but it ends at {self.max_offset}; {cause}"
+
+
+def start_to_json(start: str) -> dict[str, Any]:
+    """Return the offset of a stream that has read nothing; ``start`` is for people who read the checkpoint."""
+    return {"v": VERSION, "start": start}
+
+
+def position_from_json(offset: Mapping[str, Any]) -> Position | None:
+    """Return the position that an offset of the checkpoint holds, None for a start.
+
+    Raises:
+        UsageError: it is not one of ours.
+    """
+    if offset.get("v") == VERSION and set(offset) == {"v", "start"}:
+        return None
+    if offset.get("v") != VERSION or "end" not in offset or not set(offset) <= {"v", "end", "from", "born"}:
+        raise UsageError(
+            f"the checkpoint has an offset of another source or version: {str(dict(offset))[:200]}; "
+            "use a checkpoint location of its own for each query"
+        )
+    entered, born = offset.get("from", {}), offset.get("born", {})
+    return Position(_offsets_from_json(offset["end"]), _offsets_from_json(entered), _creation_times_from_json(born))
+
+
+def _offsets_from_json(value: Any) -> Offsets:
+    try:
+        offsets = flat(value)
+        if all(type(offset) is int and offset >= 0 for offset in offsets.values()):
+            return offsets
+    except (AttributeError, ValueError, TypeError):
+        pass
+    raise UsageError(f"these are not offsets of the shape topic -> broker -> queue -> offset: {str(value)[:200]}")
+
+
+def _creation_times_from_json(value: Any) -> CreationTimes:
+    try:
+        created = {(topic, broker): ms for topic, brokers in value.items() for broker, ms in brokers.items()}
+        if all(type(ms) is int for ms in created.values()):
+            return created
+    except AttributeError:
+        pass
+    raise UsageError(f"these are not creation times of the shape topic -> broker -> ms: {str(value)[:200]}")
+
+
+def flat(offsets: Any) -> Offsets:
+    """Return offsets by queue from topic -> broker -> queue -> offset."""
+    return {
+        MessageQueue(topic, broker, int(queue)): offset
+        for topic, brokers in offsets.items()
+        for broker, queues in brokers.items()
+        for queue, offset in queues.items()
+    }
+
+
+def nested(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
+    """Return offsets as JSON has them: topic -> broker -> queue -> offset, topics and brokers by name, queues by number."""
+    topics: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(offsets):
+        topics.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    return topics
+
+
+def recreated_topics(at: CreationTimes, now: CreationTimes) -> set[tuple[str, str]]:
+    """Return the (topic, broker) pairs whose topic was deleted and created again under the same name."""
+    return {place for place, ms in at.items() if now.get(place, ms) != ms}
+
+
+def losses(at: Offsets, bounds: Bounds) -> list[Loss]:
+    """Return the messages of each queue that were deleted before they were read."""
+    return [
+        Loss(queue, offset, *bounds[queue])
+        for queue, offset in sorted(at.items())
+        if queue in bounds and not bounds[queue][0] <= offset <= bounds[queue][1]
+    ]
+
+
+def entry_offsets(at: Offsets, bounds: Bounds) -> Offsets:
+    """Return where new queues begin, and those whose next offset is gone: at their oldest message."""
+    lost = {loss.queue for loss in losses(at, bounds)}
+    return {queue: low for queue, (low, _) in bounds.items() if queue not in at or queue in lost}
+
+
+def next_position(at: Offsets, bounds: Bounds, limit: int | None) -> Position:
+    """Return the position after the next batch, of at most ``limit`` messages (None: all that is there).
+
+    The limit is shared in proportion to what each queue has waiting. A queue that vanished keeps its offset. A queue
+    whose next offset is gone enters again at its oldest message: call `losses` first when that must not be.
+    """
+    entered = entry_offsets(at, bounds)
+    begins = {**at, **entered}
+    backlog = {queue: bounds[queue][1] - begin for queue, begin in begins.items() if queue in bounds and bounds[queue][1] > begin}
+    taken = share_limit(backlog, limit) if limit is not None else backlog
+    return Position({queue: begin + taken.get(queue, 0) for queue, begin in begins.items()}, entered)
+
+
+def backlog_count(at: Offsets, bounds: Bounds) -> int:
+    """Return how many messages wait behind a position."""
+    begins = {**at, **entry_offsets(at, bounds)}
+    return sum(bounds[queue][1] - begin for queue, begin in begins.items() if queue in bounds)
+
+
+def share_limit(backlog: Mapping[MessageQueue, int], limit: int) -> Offsets:
+    """Return how many messages of each queue to take, ``limit`` in all, in proportion to the backlog.
+
+    What is left by rounding down goes to the queues with the largest backlog, one each.
+    """
+    total = sum(backlog.values())
+    if total <= limit:
+        return dict(backlog)
+    shares = {queue: count * limit // total for queue, count in backlog.items()}
+    remainder = limit - sum(shares.values())
+    for queue in sorted(backlog, key=lambda queue: (-backlog[queue], queue))[:remainder]:
+        shares[queue] += 1
+    return shares
+
+
+def ranges_between(start: Position | None, end: Position) -> list[Range]:
+    """Return what lies between two positions, by queue; None: the stream's start.
+
+    Raises:
+        UsageError: a queue's end lies before its beginning, or it has none; such a checkpoint was damaged or made by hand.
+    """
+    before = start.ends if start else {}
+    ranges = []
+    for queue, upper in sorted(end.ends.items()):
+        lower = end.entered.get(queue, before.get(queue))
+        if lower is None or lower > upper:
+            raise UsageError(f"the checkpoint's offsets of {queue} do not fit together: from {lower} to {upper}")
+        if lower < upper:
+            ranges.append(Range.of(queue, lower, upper))
+    return ranges
