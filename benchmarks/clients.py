@@ -36,7 +36,7 @@ from halfmoon import (  # noqa: E402
     PullConsumer,
     PushConsumer,
 )
-from halfmoon.runtime.server.loop import run_loop  # noqa: E402
+from halfmoon.runtime.loop import run_loop  # noqa: E402
 from tests.interop.ours import Serve  # noqa: E402
 
 TOPIC, QUEUES, BODY = "ClientsBench", 4, b"x" * 256

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from halfmoon.effects import Close, Gather, Op, Spawn, Start, Work, Write
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
-from halfmoon.runtime.server.serve import STEP_MS
+from halfmoon.runtime.server.server import STEP_MS
 from simulation.disk import Stopped
 from simulation.drive import Calls, Driver, Task
 from simulation.network import End, Network

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
-from halfmoon.runtime.server.serve import STEP_MS
+from halfmoon.runtime.server.server import STEP_MS
 from simulation.ledger import Acked, Commit, Contents, Ledger, Place, Seen
 
 WAIT_OFF_MS = STEP_MS + 50

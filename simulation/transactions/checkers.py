@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from halfmoon.runtime.server.serve import STEP_MS
+from halfmoon.runtime.server.server import STEP_MS
 from simulation.ledger import Contents
 from simulation.messages.checkers import PROBLEMS_MAX, may_be_gone
 from simulation.transactions.ledger import Asked, Ended, TxLedger

@@ -369,14 +369,14 @@ async def test_when_the_broker_is_gone_a_send_fails_and_nothing_is_stored(tmp_pa
 async def test_a_send_whose_connection_was_lost_under_way_is_tried_again_and_stored_once_more_at_most(names):
     async with AsyncProducer(group="P", nameserver=names["nameserver"]) as producer:
         first = await producer.send(Message(names["topic"], b"first"))
-        link = next(iter(producer._driver.connections._links.values()))
+        connection = next(iter(producer._driver.connections._connections.values()))
 
         sends = [asyncio.ensure_future(producer.send(Message(names["topic"], b"x"))) for _ in range(20)]
         cancelled = asyncio.ensure_future(producer.send(Message(names["topic"], b"y")))
         await asyncio.sleep(0)
         assert producer._driver.connections.in_flight == 21
         cancelled.cancel()
-        link.abort("a test")
+        connection.abort("a test")
 
         found = await asyncio.gather(*sends)
         assert {result.status for result in found} == {SendStatus.SEND_OK}

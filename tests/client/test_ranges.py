@@ -18,7 +18,7 @@ from halfmoon import Admin, Message, Producer
 from halfmoon.client import ranges as module
 from halfmoon.client.ranges import OffsetsLost, Ranges, Selection, ranges
 from halfmoon.errors import NoRoute, SettingError, TopicNotFound, UsageError
-from halfmoon.runtime.connections.bulk import Bulk
+from halfmoon.runtime.connections.bulk import BulkConnection
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_records
 
@@ -255,8 +255,8 @@ def test_connections_cut_in_mid_answer_cost_no_record_and_repeat_none(
     assert found == list(range(1_000))
 
 
-def through(proxy: Proxy, address: str) -> Bulk:
-    link = Bulk(proxy.address, 5_000)
+def through(proxy: Proxy, address: str) -> BulkConnection:
+    link = BulkConnection(proxy.address, 5_000)
     link.address = address
     return link
 
@@ -297,14 +297,14 @@ def test_an_unknown_request_is_answered_with_pulls_from_then_on(cluster: LocalCl
 def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list to which the size of each body is added that comes from now on."""
     sizes: list[int] = []
-    body = Bulk.body
+    body = BulkConnection.body
 
-    def counted(link: Bulk) -> bytes:
+    def counted(link: BulkConnection) -> bytes:
         found = body(link)
         sizes.append(len(found))
         return found
 
-    monkeypatch.setattr(Bulk, "body", counted)
+    monkeypatch.setattr(BulkConnection, "body", counted)
     return sizes
 
 

@@ -19,7 +19,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.files.disk import RealDisk
-from halfmoon.runtime.server.serve import Server
+from halfmoon.runtime.server.server import Server
 from halfmoon.store.settings import StoreSettings
 from halfmoon.wire.command import Command, decode, encode, request_command
 from halfmoon.wire.headers.send import SendMessageReply
@@ -61,7 +61,7 @@ class Watch:
     def _seen(self, frame: FrameType, event: str, what: Any) -> None:
         if event == "call" and (found := re.search(r"/src/halfmoon/(.+)\.py$", frame.f_code.co_filename)):
             module, name = found[1], frame.f_code.co_qualname
-            if "<" not in name and name.count(".") < 3 and not name.startswith("Awake."):  # which looks when the loop wakes
+            if "<" not in name and name.count(".") < 3 and not name.startswith("BusyPolling."):  # which looks when the loop wakes
                 self.calls.append(f"hot.{name}" if module.startswith("columns/") else name)
         elif event == "c_call" and _is_native(what):
             self.calls.append(f"hot.{what.__qualname__}")

@@ -18,7 +18,7 @@ from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.runtime.drivers.asyncio_driver import Driver
 from halfmoon.runtime.files.disk import RealDisk
-from halfmoon.runtime.server.serve import Server
+from halfmoon.runtime.server.server import Server
 from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, TopicRouteData, from_json
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.route import GetKvConfig, GetKvConfigReply, GetRouteinfoByTopic, PutKvConfig

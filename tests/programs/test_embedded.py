@@ -14,7 +14,7 @@ from halfmoon.errors import StoreError, StoreLocked
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, both, broker, name_server, start, stop
 from halfmoon.programs.ports import PortTaken
-from halfmoon.runtime.server.serve import Server
+from tests.programs.test_ports import pair_of_ports
 
 
 def settings() -> Configuration:
@@ -110,11 +110,6 @@ async def test_a_port_in_use_is_refused_before_the_directory_is_made(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-async def test_an_address_that_is_not_ours_is_refused(tmp_path):
-    with pytest.raises(PortTaken, match=r"192\.0\.2\.1"):
-        await name_server(settings()._replace(host="192.0.2.1"), None)
-
-
 @pytest.mark.parametrize("busy_poll_us", [0, 700])
 async def test_the_loop_of_a_broker_polls_as_long_as_its_settings_say(tmp_path, busy_poll_us):
     found = settings()
@@ -122,10 +117,10 @@ async def test_the_loop_of_a_broker_polls_as_long_as_its_settings_say(tmp_path, 
     await start((part,))
     try:
         assert part.server.busy_poll_us == busy_poll_us
-        part.server.awake.answered()
+        part.server.busy_polling.answered()
         for _ in range(100):
-            part.server.awake.answered()
-        assert part.server.awake.is_awake is (busy_poll_us > 0)
+            part.server.busy_polling.answered()
+        assert part.server.busy_polling.is_polling is (busy_poll_us > 0)
     finally:
         await stop((part,))
 
@@ -143,29 +138,11 @@ async def test_the_machines_memory_is_told_to_the_store(tmp_path):
 # ---------------------------------------------------------------- the second port
 
 
-def pair_of_ports() -> tuple[int, int]:
-    """Return a free port and the one two above it, free too."""
-    for _ in range(200):
-        with socket.socket() as low, socket.socket() as high:
-            low.bind(("127.0.0.1", 0))
-            port = low.getsockname()[1]
-            try:
-                high.bind(("127.0.0.1", port + 2))
-            except OSError:
-                continue
-            return port, port + 2
-    raise AssertionError("no free pair of ports")
-
-
-def vip(port: int, choice: VipChannel = VipChannel.IF_FREE) -> Configuration:
-    found = settings()
-    return found._replace(broker=replace(found.broker, port=port, vip_channel=choice))
-
-
 @pytest.mark.parametrize("choice", [VipChannel.IF_FREE, VipChannel.ALWAYS])
 async def test_clients_with_the_vip_channel_send_two_ports_below(tmp_path, choice, caplog):
     second, port = pair_of_ports()
-    parts = await both(vip(port, choice), tmp_path)
+    chosen = settings()
+    parts = await both(chosen._replace(broker=replace(chosen.broker, port=port, vip_channel=choice)), tmp_path)
     await start(parts)
     try:
         async with AsyncProducer(group="P", nameserver=parts[0].address, vip_channel=True) as producer:
@@ -179,61 +156,6 @@ async def test_clients_with_the_vip_channel_send_two_ports_below(tmp_path, choic
     assert not [entry for entry in caplog.records if "second port" in entry.getMessage()]
     with socket.socket() as again:
         again.bind(("127.0.0.1", second))
-
-
-async def test_a_second_port_in_use_is_a_warning(tmp_path, caplog):
-    second, port = pair_of_ports()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", second))
-        taken.listen()
-        alone = await broker(vip(port), tmp_path)
-        await start((alone,))
-        await stop((alone,))
-
-    (warning,) = [entry.getMessage() for entry in caplog.records if "second port" in entry.getMessage()]
-    assert str(second) in warning
-    assert alone.port == port
-
-
-async def test_a_second_port_in_use_is_an_error_when_it_must_be_there(tmp_path):
-    second, port = pair_of_ports()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", second))
-        taken.listen()
-        with pytest.raises(PortTaken, match=str(second)):
-            await broker(vip(port, VipChannel.ALWAYS), tmp_path / "new")
-
-    assert not (tmp_path / "new").exists()
-    with socket.socket() as again:
-        again.bind(("127.0.0.1", port))
-
-
-async def test_the_second_port_can_be_left_to_others(tmp_path):
-    second, port = pair_of_ports()
-    alone = await broker(vip(port, VipChannel.NEVER), tmp_path)
-    await start((alone,))
-    try:
-        with socket.socket() as other:
-            other.bind(("127.0.0.1", second))
-            other.listen()
-    finally:
-        await stop((alone,))
-
-
-async def test_below_a_port_that_the_system_chose_a_port_in_use_is_not_worth_a_word(tmp_path, caplog, monkeypatch):
-    real = Server.take
-
-    async def take(server, host, port):
-        if port:
-            raise OSError(98, "Address already in use")
-        return await real(server, host, port)
-
-    monkeypatch.setattr(Server, "take", take)
-    alone = await broker(settings(), tmp_path)
-    await start((alone,))
-    await stop((alone,))
-
-    assert not [entry for entry in caplog.records if "second port" in entry.getMessage()]
 
 
 # ---------------------------------------------------------------- killed

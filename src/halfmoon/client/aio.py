@@ -86,7 +86,7 @@ class AsyncProducer(Client[ProducerSettings]):
         self._tracer = Tracer(found, self._instance, self._ids) if found.trace else None
         self._sender.tracer = self._tracer
         if self._tracer is None and not found.latency_avoidance and not found.linger_ms:  # what these remember belongs to the loop
-            self.straight = frozenset((SendMessageV2, SendBatchMessage, EndTransaction))
+            self.blocking_requests = frozenset((SendMessageV2, SendBatchMessage, EndTransaction))
         self._pending = 0
 
     async def _begin(self, driver: Driver) -> None:

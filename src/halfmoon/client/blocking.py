@@ -6,8 +6,8 @@ from typing import Any, Self, TypeVar
 
 from halfmoon.client.lifecycle import Client
 from halfmoon.effects import Op
-from halfmoon.runtime.connections.blocking_connections import Direct
-from halfmoon.runtime.drivers.blocking_driver import Straight
+from halfmoon.runtime.connections.blocking_connections import BlockingConnections
+from halfmoon.runtime.drivers.blocking_driver import BlockingDriver
 from halfmoon.runtime.drivers.threads import BackgroundLoop
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class Blocking:
     def __init__(self, client: Client[Any], loop: BackgroundLoop) -> None:
         self._client = client
         self._loop = loop
-        self._straight: Straight | None = None
+        self._blocking_driver: BlockingDriver | None = None
 
     @property
     def settings(self) -> Any:
@@ -37,30 +37,30 @@ class Blocking:
         """Open for business: find routes, show the client to the brokers, begin what runs beside. Once in a life."""
         client = self._client
         self._loop.call(client.start())
-        if client.straight and client._driver is not None:
-            direct = Direct(
+        if client.blocking_requests and client._driver is not None:
+            connections = BlockingConnections(
                 serialization=client._driver.connections.serialization,
-                again=lambda address: self._loop.soon(client._instance.connected, address),
+                reconnected=lambda address: self._loop.soon(client._instance.connected, address),
             )
-            self._straight = Straight(direct, self._loop, client._driver, client.straight)
+            self._blocking_driver = BlockingDriver(connections, self._loop, client._driver, client.blocking_requests)
 
     def close(self) -> None:
         """Finish what is under way, leave the brokers, close all connections. Closing again does nothing."""
-        straight, self._straight = self._straight, None
-        if straight is not None:
-            straight.close()
+        driver, self._blocking_driver = self._blocking_driver, None
+        if driver is not None:
+            driver.close()
         self._loop.call(self._client.close())
 
     def _here(self, operation: Op[T], message: object) -> T:
         """Run the operation that sends a message in the calling thread, as far as it goes there.
 
-        It runs on the loop where this client sends nothing straight, and when the message's route is not known: whoever asks for
+        It runs on the loop where this client sends nothing from there, and when the message's route is not known: whoever asks for
         one shares the answer with others that wait for it, and that is for one thread only.
         """
-        straight, client = self._straight, self._client
-        if straight is None or not client._knows(message):
+        driver, client = self._blocking_driver, self._client
+        if driver is None or not client._knows(message):
             return self._loop.call(client._run(operation))
-        return straight.run(operation)
+        return driver.run(operation)
 
     def __enter__(self) -> Self:
         self.start()

@@ -46,7 +46,7 @@ class Client(Generic[S]):
         self._threads = threads
         self._driver: Driver | None = None
         self._state = "new"
-        self.straight: frozenset[type[Any]] = frozenset()
+        self.blocking_requests: frozenset[type[Any]] = frozenset()
         """Requests that threads of blocking clients send over connections of their own (`runtime.drivers.blocking_driver`)."""
 
     async def start(self) -> None:

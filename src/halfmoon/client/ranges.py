@@ -44,7 +44,7 @@ from halfmoon.errors import (
     broker_error,
 )
 from halfmoon.model import MessageQueue
-from halfmoon.runtime.connections.bulk import Bulk
+from halfmoon.runtime.connections.bulk import BulkConnection
 from halfmoon.runtime.drivers.threads import BackgroundLoop, background
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.ranges import ReadRange
@@ -89,7 +89,7 @@ class Ranges(Blocking):
         loop: BackgroundLoop = background()
         super().__init__(loop.plain(Quiet, settings or settings_of(RangeSettings, values)), loop)
         self._core = RangesCore(self._client._instance, self._client.settings)
-        self._idle: list[Bulk] = []
+        self._idle: list[BulkConnection] = []
         self._strangers: set[str] = set()
         """Addresses of brokers that know no request of Halfmoon's own."""
         self._closed = False
@@ -204,7 +204,7 @@ class Ranges(Blocking):
     def _ask(self, operation: Op[T]) -> T:
         return self._loop.call(self._client._run(operation))
 
-    def _open(self, address: str) -> Bulk:
+    def _open(self, address: str) -> BulkConnection:
         """Return a connection that nobody uses, an idle one if there is."""
         for link in list(self._idle):
             if link.address == address:
@@ -216,9 +216,11 @@ class Ranges(Blocking):
                     return link
                 link.close()
         settings = self._client.settings
-        return Bulk(address, settings.request_timeout_ms, serialization=ROCKETMQ if settings.serialization == "ROCKETMQ" else JSON)
+        return BulkConnection(
+            address, settings.request_timeout_ms, serialization=ROCKETMQ if settings.serialization == "ROCKETMQ" else JSON
+        )
 
-    def _give(self, link: Bulk) -> None:
+    def _give(self, link: BulkConnection) -> None:
         self._idle.append(link)
         while self._idle and (self._closed or len(self._idle) > IDLE_MAX):
             self._idle.pop(0).close()
@@ -237,7 +239,7 @@ class _Reading:
         self._settings: RangeSettings = client.settings
         self._window = Window(begin, end, end - begin, 1)
         self._short = False
-        self._link: Bulk | None = None
+        self._link: BulkConnection | None = None
         self._asked: dict[int, Segment] = {}
         self._held: dict[int, tuple[Answer, bytes]] = {}
         self._failures = 0
@@ -288,7 +290,7 @@ class _Reading:
             self._failed(exc)
             return []
 
-    def _send(self, link: Bulk) -> None:
+    def _send(self, link: BulkConnection) -> None:
         """Ask for what may be asked now; short answers are asked for by the dozen, since each write costs more than a request."""
         if self._short and len(self._asked) > self._settings.in_flight // 2:
             return
@@ -362,7 +364,7 @@ class _Reading:
 
     # ------------------------------------------------------------ failures
 
-    def _connected(self) -> Bulk:
+    def _connected(self) -> BulkConnection:
         return self._client._open(self._client._ask(self._client._core.address(self._queue, anew=self._failures > 0)))
 
     def _failed(self, exc: HalfmoonError) -> None:

@@ -136,16 +136,16 @@ class TransactionProducer(Producer):
 
     def _conclude(self, operation: Op[T]) -> T:
         """Run a second phase, also when closed meanwhile: it then fails inside, and is logged like any other failure."""
-        straight = self._straight
-        return self._loop.call(self._client._conclude(operation)) if straight is None else straight.run(operation)
+        driver = self._blocking_driver
+        return self._loop.call(self._client._conclude(operation)) if driver is None else driver.run(operation)
 
     def _post(self, operation: Op[None]) -> None:
         """Run a second phase without waiting for anything."""
-        straight = self._straight
-        if straight is None:
+        driver = self._blocking_driver
+        if driver is None:
             self._loop.soon(self._client._spawn, operation)
         else:
-            straight.post(operation)
+            driver.post(operation)
 
     def prepare(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> Half:
         """Store a half message and return it, to be decided later, wherever that is known: `half` without its block.

@@ -24,8 +24,9 @@ from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.runtime.drivers.asyncio_driver import Driver, wait_signal
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import PERMISSIONS, report_readable
-from halfmoon.runtime.server.allocator import keep_freed_memory
-from halfmoon.runtime.server.serve import STOP_MS, Address, Server, run_loop, run_until_signal
+from halfmoon.runtime.loop import run_loop
+from halfmoon.runtime.server.process import STOP_MS, Address, keep_freed_memory, run_until_signal
+from halfmoon.runtime.server.server import Server
 from halfmoon.store.settings import StoreSettings
 
 REGISTERED_MS = 3000

@@ -11,8 +11,8 @@ from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.drivers.asyncio_driver import Driver
 from halfmoon.runtime.server.busy_polling import BUSY_POLL_US
-from halfmoon.runtime.server.null_core import Gone
-from halfmoon.runtime.server.serve import Server
+from halfmoon.runtime.server.null_core import NullCore
+from halfmoon.runtime.server.server import Server
 
 VIP_STEP = 2
 """How far below a broker's port its second one is. Follows MixAll.brokerVIPChannel."""
@@ -36,7 +36,7 @@ async def server_on(
     Raises:
         PortTaken: the address is in use or not ours; nothing was made then.
     """
-    server = Server(Gone(), [], clock, driver, busy_poll_us=busy_poll_us)
+    server = Server(NullCore(), [], clock, driver, busy_poll_us=busy_poll_us)
     try:
         _, bound_port = await _take(server, host, port)
         if vip is not VipChannel.NEVER:

@@ -11,7 +11,7 @@ from halfmoon.client.core.route import RouteTable
 from halfmoon.client.core.trouble_log import KEPT_MAX, Troubles
 from halfmoon.errors import NetworkError, NoRoute, UsageError
 from halfmoon.model import subscription
-from halfmoon.runtime.connections.connect_errors import unreached
+from halfmoon.runtime.connections.sockets import connect_failed
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from tests.client.scripted import Scripted
 
@@ -45,7 +45,7 @@ def test_troubles_have_a_bound():
 
 def test_dead_name_servers_are_named_each_with_the_reason_and_not_taken_for_a_missing_route():
     script = Scripted()
-    script.on(GetRouteinfoByTopic, lambda seen: unreached(seen.address, ConnectionRefusedError(111, "Connect call failed")))
+    script.on(GetRouteinfoByTopic, lambda seen: connect_failed(seen.address, ConnectionRefusedError(111, "Connect call failed")))
     table = RouteTable(NameServers(["a:1", "b:2"], Random(1)), Random(1))
 
     with pytest.raises(NoRoute) as caught:

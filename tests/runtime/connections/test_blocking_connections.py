@@ -12,7 +12,7 @@ import pytest
 
 from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from halfmoon.runtime.connections import blocking_connections as module
-from halfmoon.runtime.connections.blocking_connections import Direct
+from halfmoon.runtime.connections.blocking_connections import BlockingConnections
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import Command, decode, encode, reply_command, request_command
 from halfmoon.wire.frame import Inbox
@@ -84,8 +84,8 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def direct() -> Iterator[Direct]:
-    made = Direct()
+def connections() -> Iterator[BlockingConnections]:
+    made = BlockingConnections()
     yield made
     made.close()
 
@@ -97,17 +97,17 @@ def offset(found: Command | None) -> int:
 
 @pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
 def test_a_request_is_answered_and_its_connection_used_again(server: Server, serialization: int) -> None:
-    direct = Direct(serialization=serialization)
+    connections = BlockingConnections(serialization=serialization)
 
-    assert [offset(direct.call(server.address, ASK, b"body", 3_000)) for _ in range(3)] == [7, 7, 7]
+    assert [offset(connections.call(server.address, ASK, b"body", 3_000)) for _ in range(3)] == [7, 7, 7]
 
     assert len(server.connections) == 1
     assert [bytes(one.body) for one in server.got] == [b"body"] * 3
     assert len({one.opaque for one in server.got}) == 3
-    direct.close()
+    connections.close()
 
 
-def test_threads_get_their_own_answers_each_on_a_connection_of_its_own(server: Server, direct: Direct) -> None:
+def test_threads_get_their_own_answers_each_on_a_connection_of_its_own(server: Server, connections: BlockingConnections) -> None:
     server.answer = lambda command: reply(command, command.opaque)
     together, wrong = threading.Barrier(8), []
 
@@ -115,7 +115,7 @@ def test_threads_get_their_own_answers_each_on_a_connection_of_its_own(server: S
         together.wait()
         before = 0
         for _ in range(50):
-            found = offset(direct.call(server.address, ASK, b"", 60_000))
+            found = offset(connections.call(server.address, ASK, b"", 60_000))
             if found <= before:
                 wrong.append(found)
             before = found
@@ -131,20 +131,20 @@ def test_threads_get_their_own_answers_each_on_a_connection_of_its_own(server: S
     assert len(server.connections) <= 8
 
 
-def test_no_answer_in_time_ends_the_wait_and_the_connection(server: Server, direct: Direct) -> None:
+def test_no_answer_in_time_ends_the_wait_and_the_connection(server: Server, connections: BlockingConnections) -> None:
     server.answer = lambda command: b""
     begin = time.monotonic()
 
     with pytest.raises(RequestTimeout, match="200"):
-        direct.call(server.address, ASK, b"", 200)
+        connections.call(server.address, ASK, b"", 200)
 
     assert time.monotonic() - begin < 30
     server.answer = reply
-    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+    assert offset(connections.call(server.address, ASK, b"", 60_000)) == 7
     assert len(server.connections) == 2
 
 
-def test_an_answer_that_trickles_does_not_extend_the_time(server: Server, direct: Direct) -> None:
+def test_an_answer_that_trickles_does_not_extend_the_time(server: Server, connections: BlockingConnections) -> None:
     def trickle(command: Command) -> bytes:
         for _ in range(20):
             server.connections[-1].sendall(encode(request_command(NotifyConsumerIdsChanged(consumer_group="g"), oneway=True)))
@@ -154,10 +154,10 @@ def test_an_answer_that_trickles_does_not_extend_the_time(server: Server, direct
     server.answer = trickle
 
     with pytest.raises(RequestTimeout):
-        direct.call(server.address, ASK, b"", 300)
+        connections.call(server.address, ASK, b"", 300)
 
 
-def test_what_the_server_asks_and_late_answers_are_dropped(server: Server, direct: Direct) -> None:
+def test_what_the_server_asks_and_late_answers_are_dropped(server: Server, connections: BlockingConnections) -> None:
     def noisy(command: Command) -> bytes:
         asked = encode(request_command(NotifyConsumerIdsChanged(consumer_group="g"), opaque=command.opaque, oneway=True))
         other = Command(0, flag=1, opaque=command.opaque + 5)
@@ -165,10 +165,10 @@ def test_what_the_server_asks_and_late_answers_are_dropped(server: Server, direc
 
     server.answer = noisy
 
-    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+    assert offset(connections.call(server.address, ASK, b"", 60_000)) == 7
 
 
-def test_an_answer_in_pieces_is_put_together(server: Server, direct: Direct) -> None:
+def test_an_answer_in_pieces_is_put_together(server: Server, connections: BlockingConnections) -> None:
     def pieces(command: Command) -> bytes:
         data = reply(command)
         for place in range(len(data) - 1):
@@ -177,13 +177,15 @@ def test_an_answer_in_pieces_is_put_together(server: Server, direct: Direct) -> 
 
     server.answer = pieces
 
-    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+    assert offset(connections.call(server.address, ASK, b"", 60_000)) == 7
 
 
-def test_a_server_that_closes_is_a_lost_connection_and_the_idle_ones_go_with_it(server: Server, direct: Direct) -> None:
+def test_a_server_that_closes_is_a_lost_connection_and_the_idle_ones_go_with_it(
+    server: Server, connections: BlockingConnections
+) -> None:
     together = threading.Barrier(2)
     server.answer = lambda command: (together.wait(60), reply(command))[1]
-    threads = [threading.Thread(target=direct.call, args=(server.address, ASK, b"", 60_000)) for _ in range(2)]
+    threads = [threading.Thread(target=connections.call, args=(server.address, ASK, b"", 60_000)) for _ in range(2)]
     for one in threads:
         one.start()
     for one in threads:
@@ -191,36 +193,36 @@ def test_a_server_that_closes_is_a_lost_connection_and_the_idle_ones_go_with_it(
     server.answer = lambda command: None
 
     with pytest.raises(ConnectionLost):
-        direct.call(server.address, ASK, b"", 60_000)
+        connections.call(server.address, ASK, b"", 60_000)
 
     server.answer = reply
-    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+    assert offset(connections.call(server.address, ASK, b"", 60_000)) == 7
     assert len(server.connections) == 3  # the two, and a new one
 
 
-def test_an_idle_connection_that_was_cut_meanwhile_is_not_used(server: Server, direct: Direct) -> None:
-    direct.call(server.address, ASK, b"", 60_000)
+def test_an_idle_connection_that_was_cut_meanwhile_is_not_used(server: Server, connections: BlockingConnections) -> None:
+    connections.call(server.address, ASK, b"", 60_000)
     server.cut()
     time.sleep(module.LOOK_S + 0.1)
 
-    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+    assert offset(connections.call(server.address, ASK, b"", 60_000)) == 7
 
 
 def test_a_connection_that_replaces_a_lost_one_is_told_of_and_others_are_not(server: Server) -> None:
     told: list[str] = []
-    direct = Direct(again=told.append)
-    with contextlib.closing(direct):
-        direct.call(server.address, ASK, b"", 1000)
-        direct.call(server.address, ASK, b"", 1000)
+    connections = BlockingConnections(reconnected=told.append)
+    with contextlib.closing(connections):
+        connections.call(server.address, ASK, b"", 1000)
+        connections.call(server.address, ASK, b"", 1000)
         assert told == []
 
         server.answer = lambda command: None
         with pytest.raises(ConnectionLost):
-            direct.call(server.address, ASK, b"", 1000)
+            connections.call(server.address, ASK, b"", 1000)
         server.answer = reply
         assert told == []
-        direct.call(server.address, ASK, b"", 1000)
-        direct.call(server.address, ASK, b"", 1000)
+        connections.call(server.address, ASK, b"", 1000)
+        connections.call(server.address, ASK, b"", 1000)
         assert told == [server.address]
 
 
@@ -228,42 +230,44 @@ def test_who_cannot_be_told_of_a_connection_does_not_spoil_it(server: Server) ->
     def fail(address: str) -> None:
         raise RuntimeError("the loop is gone")
 
-    direct = Direct(again=fail)
-    with contextlib.closing(direct):
+    connections = BlockingConnections(reconnected=fail)
+    with contextlib.closing(connections):
         server.answer = lambda command: None
         with pytest.raises(ConnectionLost):
-            direct.call(server.address, ASK, b"", 1000)
+            connections.call(server.address, ASK, b"", 1000)
         server.answer = reply
-        assert direct.call(server.address, ASK, b"", 1000) is not None
+        assert connections.call(server.address, ASK, b"", 1000) is not None
 
 
-def test_an_idle_connection_that_is_old_is_closed(server: Server, direct: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_connection_that_is_old_is_closed(
+    server: Server, connections: BlockingConnections, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "IDLE_S", 0.0)
     monkeypatch.setattr(module, "LOOK_S", -1.0)
-    direct.call(server.address, ASK, b"", 60_000)
+    connections.call(server.address, ASK, b"", 60_000)
 
-    direct.call(server.address, ASK, b"", 60_000)
+    connections.call(server.address, ASK, b"", 60_000)
 
     assert len(server.connections) == 2
 
 
-def test_bytes_that_are_no_frame_end_the_connection(server: Server, direct: Direct) -> None:
+def test_bytes_that_are_no_frame_end_the_connection(server: Server, connections: BlockingConnections) -> None:
     server.answer = lambda command: b"\xff\xff\xff\xff\0\0\0\0"
 
     with pytest.raises(ConnectionLost, match="no frame"):
-        direct.call(server.address, ASK, b"", 60_000)
+        connections.call(server.address, ASK, b"", 60_000)
 
 
-def test_nobody_there_is_said(direct: Direct) -> None:
+def test_nobody_there_is_said(connections: BlockingConnections) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
 
     with pytest.raises(ConnectFailed, match=address):
-        direct.call(address, ASK, b"", 60_000)
+        connections.call(address, ASK, b"", 60_000)
 
 
 def test_beyond_the_bound_of_connections_nothing_is_sent(server: Server) -> None:
-    direct = Direct(links_max=1)
+    connections = BlockingConnections(connections_max=1)
     inside, go_on = threading.Event(), threading.Event()
 
     def slow(command: Command) -> bytes:
@@ -272,48 +276,48 @@ def test_beyond_the_bound_of_connections_nothing_is_sent(server: Server) -> None
         return reply(command)
 
     server.answer = slow
-    first = threading.Thread(target=direct.call, args=(server.address, ASK, b"", 60_000))
+    first = threading.Thread(target=connections.call, args=(server.address, ASK, b"", 60_000))
     first.start()
     assert inside.wait(60)
 
-    assert direct.call(server.address, ASK, b"", 60_000) is None
+    assert connections.call(server.address, ASK, b"", 60_000) is None
     go_on.set()
     first.join()
-    assert offset(direct.call(server.address, ASK, b"", 60_000)) == 7
+    assert offset(connections.call(server.address, ASK, b"", 60_000)) == 7
     assert len(server.got) == 2
 
 
-def test_a_one_way_request_needs_a_connection_that_is_there(server: Server, direct: Direct) -> None:
-    assert not direct.tell(server.address, ASK, b"")
+def test_a_one_way_request_needs_a_connection_that_is_there(server: Server, connections: BlockingConnections) -> None:
+    assert not connections.tell(server.address, ASK, b"")
 
-    direct.call(server.address, ASK, b"", 60_000)
-    assert direct.tell(server.address, ASK, b"", "why")
-    direct.call(server.address, ASK, b"", 60_000)
+    connections.call(server.address, ASK, b"", 60_000)
+    assert connections.tell(server.address, ASK, b"", "why")
+    connections.call(server.address, ASK, b"", 60_000)
 
     assert [(one.is_oneway, one.remark) for one in server.got] == [(False, None), (True, "why"), (False, None)]
 
 
-def test_a_one_way_request_never_waits_for_a_peer_that_does_not_read(server: Server, direct: Direct) -> None:
+def test_a_one_way_request_never_waits_for_a_peer_that_does_not_read(server: Server, connections: BlockingConnections) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         deaf_address = f"127.0.0.1:{deaf.getsockname()[1]}"
         with pytest.raises(RequestTimeout):
-            direct.call(deaf_address, ASK, b"", 100)
-        link = direct._open(deaf_address, 1_000)
-        assert link is not None
-        direct._give(link)
+            connections.call(deaf_address, ASK, b"", 100)
+        connection = connections._open(deaf_address, 1_000)
+        assert connection is not None
+        connections._give(connection)
         begin = time.monotonic()
 
-        told = [direct.tell(deaf_address, ASK, bytes(1 << 20)) for _ in range(20)]
+        told = [connections.tell(deaf_address, ASK, bytes(1 << 20)) for _ in range(20)]
 
     assert not all(told)
     assert time.monotonic() - begin < 30
 
 
 def test_closed_it_keeps_nothing_open(server: Server) -> None:
-    direct = Direct()
-    direct.call(server.address, ASK, b"", 60_000)
+    connections = BlockingConnections()
+    connections.call(server.address, ASK, b"", 60_000)
 
-    direct.close()
+    connections.close()
 
     assert server.connections[0].recv(1) == b""
-    assert direct.call(server.address, ASK, b"", 60_000) is None
+    assert connections.call(server.address, ASK, b"", 60_000) is None

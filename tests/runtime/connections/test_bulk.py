@@ -11,7 +11,7 @@ import pytest
 
 from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from halfmoon.runtime.connections import bulk as module
-from halfmoon.runtime.connections.bulk import Bulk
+from halfmoon.runtime.connections.bulk import BulkConnection
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import Command, decode, encode, reply_command, request_command
 from halfmoon.wire.frame import Inbox
@@ -43,11 +43,11 @@ class Server:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., Bulk]]:
-    made: list[Bulk] = []
+def serve() -> Iterator[Callable[..., BulkConnection]]:
+    made: list[BulkConnection] = []
 
-    def make(count: int, script: Script, *, timeout_ms: int = 5_000, serialization: int = JSON) -> Bulk:
-        made.append(Bulk(Server(count, script).address, timeout_ms, serialization=serialization))
+    def make(count: int, script: Script, *, timeout_ms: int = 5_000, serialization: int = JSON) -> BulkConnection:
+        made.append(BulkConnection(Server(count, script).address, timeout_ms, serialization=serialization))
         return made[-1]
 
     yield make
@@ -118,7 +118,7 @@ def test_who_does_not_listen_is_told_of():
         address = f"127.0.0.1:{listening.getsockname()[1]}"
 
     with pytest.raises(ConnectFailed):
-        Bulk(address, 1_000)
+        BulkConnection(address, 1_000)
 
 
 def test_an_idle_connection_is_known_to_be_open_closed_or_too_old(serve, monkeypatch):

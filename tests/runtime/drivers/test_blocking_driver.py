@@ -1,4 +1,4 @@
-"""Operations run in the thread that asks: what goes straight, what is handed on, and what is raised."""
+"""Operations run in the thread that asks: what is sent there, what is handed on, and what is raised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halfmoon.effects import Call, Now, Op, Run, Sleep, Tell
 from halfmoon.errors import ConnectFailed, UsageError
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.drivers.asyncio_driver import Driver
-from halfmoon.runtime.drivers.blocking_driver import Straight
+from halfmoon.runtime.drivers.blocking_driver import BlockingDriver
 from halfmoon.runtime.drivers.threads import BackgroundLoop
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset
 
@@ -69,7 +69,7 @@ class Both:
     def __init__(self, loop: BackgroundLoop) -> None:
         self.line, self.on_loop = Line(), LoopLine()
         driver = Driver(self.on_loop, Clock())  # type: ignore[arg-type]
-        self.straight = Straight(self.line, loop, driver, frozenset((GetMaxOffset,)))  # type: ignore[arg-type]
+        self.driver = BlockingDriver(self.line, loop, driver, frozenset((GetMaxOffset,)))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -84,20 +84,20 @@ def asking(*requests: Any) -> Op[list[Any]]:
     return found
 
 
-def test_what_may_go_straight_runs_in_the_calling_thread(both: Both) -> None:
+def test_requests_that_may_be_sent_there_run_in_the_calling_thread(both: Both) -> None:
     def operation() -> Op[tuple[Any, Any]]:
         at = yield Now()
         answer = yield Call("a:1", HERE, b"", 1_000)
         yield Tell("a:1", HERE, b"")
         return at > 1_600_000_000_000, answer
 
-    assert both.straight.run(operation()) == (True, "answer")
+    assert both.driver.run(operation()) == (True, "answer")
     assert {name for name, _ in both.line.seen} == {threading.current_thread().name}
     assert both.on_loop.seen == []
 
 
 def test_what_may_not_is_done_by_the_loop_and_all_that_follows(both: Both) -> None:
-    assert both.straight.run(asking(HERE, ELSEWHERE, HERE)) == ["answer", "from the loop", "from the loop"]
+    assert both.driver.run(asking(HERE, ELSEWHERE, HERE)) == ["answer", "from the loop", "from the loop"]
 
     assert [request for _, request in both.line.seen] == [HERE]
     assert both.on_loop.seen == [("halfmoon-loop", ELSEWHERE), ("halfmoon-loop", HERE)]
@@ -108,13 +108,13 @@ def test_waiting_and_the_users_code_are_the_loops(both: Both, effect: Any) -> No
     def operation() -> Op[Any]:
         return (yield effect)
 
-    assert both.straight.run(operation()) != threading.get_ident()
+    assert both.driver.run(operation()) != threading.get_ident()
 
 
 def test_without_room_for_a_connection_the_loop_asks_and_nothing_is_asked_twice(both: Both) -> None:
     both.line.room = False
 
-    assert both.straight.run(asking(HERE)) == ["from the loop"]
+    assert both.driver.run(asking(HERE)) == ["from the loop"]
     assert both.on_loop.seen == [("halfmoon-loop", HERE)]
 
 
@@ -128,27 +128,27 @@ def test_an_error_is_the_operations_to_handle(both: Both) -> None:
             return str(exc)
         return "no error"
 
-    assert both.straight.run(operation()) == "gone"
+    assert both.driver.run(operation()) == "gone"
     with pytest.raises(ConnectFailed):
-        both.straight.run(asking(HERE))
+        both.driver.run(asking(HERE))
 
 
 def test_posted_it_never_waits_and_the_loop_does_the_rest(both: Both) -> None:
     def operation() -> Op[None]:
         yield Tell("a:1", HERE, b"")
 
-    both.straight.post(operation())
+    both.driver.post(operation())
     assert both.on_loop.seen == []
 
     both.line.room = False
-    both.straight.post(operation())
+    both.driver.post(operation())
     assert both.on_loop.told.wait(60)
     assert both.on_loop.seen == [("halfmoon-loop", HERE)]
 
 
 def test_it_is_refused_in_the_loops_own_thread(both: Both, loop: BackgroundLoop) -> None:
     async def inside() -> None:
-        both.straight.run(asking(HERE))
+        both.driver.run(asking(HERE))
 
     with pytest.raises(UsageError, match="own loop"):
         loop.call(inside())
@@ -159,14 +159,14 @@ def test_it_is_refused_in_a_forked_child(both: Both, loop: BackgroundLoop, monke
     monkeypatch.setattr(loop, "pid", os.getpid() + 1)
 
     with pytest.raises(UsageError, match="forked"):
-        both.straight.run(asking(HERE))
+        both.driver.run(asking(HERE))
     with pytest.raises(UsageError, match="forked"):
-        both.straight.post(asking(HERE))  # type: ignore[arg-type]
+        both.driver.post(asking(HERE))  # type: ignore[arg-type]
     monkeypatch.undo()
     assert both.line.seen == []
 
 
 def test_closing_it_closes_its_connections(both: Both) -> None:
-    both.straight.close()
+    both.driver.close()
 
     assert both.line.seen == [("closed", None)]

@@ -13,7 +13,7 @@ import pytest
 
 from halfmoon.runtime.files import disk as disk_module
 from halfmoon.runtime.files.disk import RealDisk
-from halfmoon.runtime.files.filesystems import PAGE_BYTES, Kind, kind_of, whole_pages
+from halfmoon.runtime.files.filesystems import PAGE_BYTES, Kind
 
 
 def _mount(*words: str, on: Path) -> Iterator[Path]:
@@ -181,7 +181,6 @@ def test_what_is_reserved_is_whole_pages(tmp_path: Path):
     for size in (1, 17_000, 100_001, 1 << 20):
         file.write(0, b"x" * size)
         assert file._reserved % PAGE_BYTES == 0
-    assert whole_pages(1) == whole_pages(PAGE_BYTES) == PAGE_BYTES
 
 
 def test_where_blocks_move_when_they_are_written_nothing_is_written_through_a_mapping(tmp_path: Path, monkeypatch):
@@ -199,8 +198,3 @@ def test_where_blocks_move_when_they_are_written_nothing_is_written_through_a_ma
     file.write_numbers([16], [9])
     file._view = mapped
     assert bytes(file.view(0, 24)).hex() == "736d616c6c000000" + "00000007" + "ffffffff" + "00000009" + b"more".hex()
-
-
-def test_the_kind_of_a_file_system_is_known_by_its_device(tmp_path: Path, tmpfs: Path):
-    assert kind_of(os.stat(tmpfs).st_dev) == Kind(keeps=True, reads_holes=False)
-    assert kind_of(0xFFFFFF) == Kind(keeps=False, reads_holes=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 from halfmoon.effects import Write
 from halfmoon.runtime.clock import Clock
-from halfmoon.runtime.server.serve import Server
+from halfmoon.runtime.server.server import Server
 
 
 class Echo:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.runtime.server.busy_polling import BUSY_POLL_US, LOST_NS, QUICK_MIN, REST_NS, Awake
+from halfmoon.runtime.server.busy_polling import BUSY_POLL_US, LOST_NS, PAUSE_NS, QUICK_MIN, BusyPolling
 
 AWAKE_NS = BUSY_POLL_US * 1_000
 
 
 class Loop:
-    """What `Awake` sees of a loop: callbacks of the next round, and a clock that a test moves."""
+    """What `BusyPolling` sees of a loop: callbacks of the next round, and a clock that a test moves."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
         self.now = 1_000_000_000
-        self.awake = Awake(self.soon.append, lambda: self.now)
+        self.polling = BusyPolling(self.soon.append, lambda: self.now)
 
     def requests(self, count: int, gap_ns: int = AWAKE_NS // 3) -> None:
         for _ in range(count):
             self.now += gap_ns
-            self.awake.answered()
+            self.polling.answered()
 
     def round(self) -> bool:
         """Run what is due; return whether the loop would not sleep now."""
@@ -35,12 +35,12 @@ def test_a_quick_client_keeps_the_loop_awake_until_it_falls_silent() -> None:
     loop.requests(QUICK_MIN)
     assert not loop.soon, "not quick for long enough yet"
     loop.requests(1)
-    assert loop.awake.is_awake
+    assert loop.polling.is_polling
     for _ in range(5):
         assert loop.round()
     loop.now += AWAKE_NS
     assert not loop.round()
-    assert not loop.awake.is_awake
+    assert not loop.polling.is_polling
 
 
 def test_one_look_a_round_however_many_requests_come() -> None:
@@ -73,16 +73,16 @@ def test_a_loop_that_others_took_the_core_from_sleeps_for_a_while() -> None:
     assert loop.round()
     loop.now += LOST_NS + 1
     assert not loop.round()
-    loop.requests(REST_NS // AWAKE_NS)
+    loop.requests(PAUSE_NS // AWAKE_NS)
     assert not loop.soon, "however quickly requests come"
-    loop.requests(2 * REST_NS // AWAKE_NS + QUICK_MIN)
+    loop.requests(2 * PAUSE_NS // AWAKE_NS + QUICK_MIN)
     assert loop.round()
 
 
 def test_a_loop_that_is_told_to_always_sleeps() -> None:
     loop = Loop()
-    loop.awake = Awake(loop.soon.append, lambda: loop.now, busy_poll_us=0)
+    loop.polling = BusyPolling(loop.soon.append, lambda: loop.now, busy_poll_us=0)
     loop.requests(3 * QUICK_MIN, 1)
 
     assert not loop.soon
-    assert not loop.awake.is_awake
+    assert not loop.polling.is_polling

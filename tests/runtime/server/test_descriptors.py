@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EMFILE
@@ -14,7 +12,6 @@ import pytest
 
 from halfmoon.runtime.server import descriptors
 from halfmoon.runtime.server.descriptors import allow_descriptors, for_connections, hold_descriptors, refill, reserved
-from halfmoon.runtime.server.listening import CONNECTIONS_MIN, Listening, TooFewDescriptors
 
 
 @pytest.fixture
@@ -78,19 +75,6 @@ def test_another_error_takes_nothing_from_the_reserve(limits: tuple[int, int]) -
     with pytest.raises(FileNotFoundError):
         reserved(lambda: os.open("/there/is/none", os.O_RDONLY))
     assert len(descriptors._held) == descriptors.HELD_MAX
-
-
-async def test_a_server_that_may_open_hardly_a_file_says_so_and_does_not_start(limits: tuple[int, int]) -> None:
-    loop = asyncio.get_running_loop()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        lowest = os.dup(listener.fileno())
-        os.close(lowest)
-        least = lowest + CONNECTIONS_MIN
-        allowed = max(count for count in range(2 * least) if descriptors.for_connections(count) < least)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, limits[1]))
-        with pytest.raises(TooFewDescriptors, match=r"room for \d connections, where 8 is the least: raise the limit"):
-            Listening(loop, [listener], asyncio.Protocol, lambda: 0, 10)
 
 
 def test_that_the_reserve_is_used_is_said_ever_more_rarely(limits: tuple[int, int], caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from halfmoon.effects import Gather, Now, Sleep, Spawn
-from halfmoon.runtime.server.supervised import watched
+from halfmoon.runtime.server.supervised import supervised
 
 
 def test_each_step_is_told_and_values_errors_and_the_result_pass_through() -> None:
@@ -21,7 +21,7 @@ def test_each_step_is_told_and_values_errors_and_the_result_pass_through() -> No
             steps.append("caught")
         return first + 1
 
-    running = watched(operation(), lambda: steps.append("step"))
+    running = supervised(operation(), lambda: steps.append("step"))
     assert isinstance(next(running), Now)
     assert running.send(41) == Sleep(5)
     with pytest.raises(StopIteration) as end:
@@ -40,7 +40,7 @@ def test_what_is_gathered_or_spawned_is_watched_too() -> None:
         yield Gather([inner(), inner()])
         yield Spawn(inner(), "name")
 
-    running = watched(operation(), lambda: steps.append(1))
+    running = supervised(operation(), lambda: steps.append(1))
     gathered = next(running)
     assert [isinstance(next(each), Now) for each in gathered.operations] == [True, True]
     assert len(steps) == 3
@@ -59,7 +59,7 @@ def test_closing_it_closes_the_operation() -> None:
         finally:
             ended.append(True)
 
-    running = watched(operation(), lambda: None)
+    running = supervised(operation(), lambda: None)
     next(running)
     running.close()
     assert ended == [True]

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from halfmoon import Admin
 from halfmoon.client.core.consume.ranges import RangesCore
 from halfmoon.errors import NetworkError, NoPermission, NoRoute, UsageError
-from halfmoon.runtime.connections.bulk import Bulk
+from halfmoon.runtime.connections.bulk import BulkConnection
 from halfmoon.spark.source.offsets import available_bounds
 from halfmoon.spark.source.reading import Scan
 from halfmoon.spark.source.rows import schema_of
@@ -129,8 +129,8 @@ def test_what_tags_and_expressions_leave_out_does_not_travel(
     send(topic, ["y" * 500] * 200, tag="usual")
     send(topic, ["rare-1", "rare-2"], tag="rare")
     sizes: list[int] = []
-    body = Bulk.body
-    monkeypatch.setattr(Bulk, "body", lambda link: (found := body(link), sizes.append(len(found)))[0])
+    body = BulkConnection.body
+    monkeypatch.setattr(BulkConnection, "body", lambda link: (found := body(link), sizes.append(len(found)))[0])
     assert len(bodies(reader(given))) == 222
     whole = sum(sizes)
     sizes.clear()

@@ -16,10 +16,16 @@ from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, cast
 
-from halfmoon.errors import ConnectFailed, ConnectionLost, HalfmoonError, NotRunning, RequestTimeout, TooManyRequests
+from halfmoon.errors import HalfmoonError, NotRunning, TooManyRequests
 from halfmoon.limits import CONNECTION_IDLE_MS
 from halfmoon.model import split_address
-from halfmoon.runtime.connections.connect_errors import unreached
+from halfmoon.runtime.connections.sockets import (
+    CONNECT_TIMEOUT_MS,
+    connect_failed,
+    connection_lost,
+    request_timeout,
+    send_at_once,
+)
 from halfmoon.wire.codes import JSON, Language
 from halfmoon.wire.command import Command, commands, encode, reply_command, request_bytes
 from halfmoon.wire.frame import Inbox
@@ -27,7 +33,6 @@ from halfmoon.wire.frame import Inbox
 Handler = Callable[[str, Command], "Command | Awaitable[Command | None] | None"]
 """Told of the address and a request from the server; returns the reply (or an awaitable of it), or None for none."""
 
-CONNECT_TIMEOUT_MS = 3000
 IN_FLIGHT_MAX = 65_535
 """Requests without a reply over all connections. Follows NettyClientConfig.clientAsyncSemaphoreValue."""
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
@@ -71,8 +76,8 @@ class Connections:
         self.idle_ms = idle_ms
         self.in_flight = 0
         self._in_flight_max = in_flight_max
-        self._links: dict[str, _Link] = {}
-        self._connecting: dict[str, asyncio.Task[_Link]] = {}
+        self._connections: dict[str, _Connection] = {}
+        self._connecting: dict[str, asyncio.Task[_Connection]] = {}
         self.permits: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._opaque = 0
@@ -84,16 +89,16 @@ class Connections:
         ``timeout_ms`` covers a wait for a permit, connecting, sending and the reply. Raises NetworkError (one of ConnectFailed,
         ConnectionLost, RequestTimeout, TooManyRequests), NotRunning once closed.
         """
-        link = self._links.get(address)
+        connection = self._connections.get(address)
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        if link is None or link.blocked or self.in_flight >= self._in_flight_max:
-            link = await self._ready(address, deadline, timeout_ms)
+        if connection is None or connection.blocked or self.in_flight >= self._in_flight_max:
+            connection = await self._ready(address, deadline, timeout_ms)
         opaque = self._next_opaque()
-        future = link.ask(opaque, request_bytes(request, body, opaque, self.serialization), deadline, timeout_ms)
+        future = connection.ask(opaque, request_bytes(request, body, opaque, self.serialization), deadline, timeout_ms)
         try:
             return await future
         except asyncio.CancelledError:
-            link.over(opaque)
+            connection.over(opaque)
             raise
 
     def begin(self, address: str, request: Any, body: bytes, timeout_ms: int) -> asyncio.Future[Command] | None:
@@ -101,37 +106,37 @@ class Connections:
 
         A future that is cancelled counts as a request in flight until its answer comes or its time is over.
         """
-        link = self._links.get(address)
-        if link is None or link.blocked or self.in_flight >= self._in_flight_max:
+        connection = self._connections.get(address)
+        if connection is None or connection.blocked or self.in_flight >= self._in_flight_max:
             return None
         self._opaque = opaque = self._opaque + 1 & 0x7FFFFFFF
-        return link.ask(opaque, request_bytes(request, body, opaque, self.serialization), None, timeout_ms)
+        return connection.ask(opaque, request_bytes(request, body, opaque, self.serialization), None, timeout_ms)
 
     async def tell(
         self, address: str, request: Any, body: bytes, timeout_ms: int = CONNECT_TIMEOUT_MS, remark: str | None = None
     ) -> None:
         """Send a one-way request; returns once the bytes are handed over. Raises as `call` does."""
-        link = self._links.get(address)
-        if link is None or link.blocked:
-            link = await self._ready(address, asyncio.get_running_loop().time() + timeout_ms / 1000, timeout_ms, permit=False)
-        link.send(request_bytes(request, body, self._next_opaque(), self.serialization, oneway=True, remark=remark))
+        connection = self._connections.get(address)
+        if connection is None or connection.blocked:
+            connection = await self._ready(address, asyncio.get_running_loop().time() + timeout_ms / 1000, timeout_ms, permit=False)
+        connection.send(request_bytes(request, body, self._next_opaque(), self.serialization, oneway=True, remark=remark))
 
     def connected(self, address: str) -> bool:
         """Whether a connection to the address is open."""
-        return address in self._links
+        return address in self._connections
 
     def drop(self, address: str, reason: str = "dropped") -> None:
         """Close the connection to an address, if there is one; what waits on it fails with ConnectionLost."""
-        if link := self._links.get(address):
-            link.abort(reason)
+        if connection := self._connections.get(address):
+            connection.abort(reason)
 
     async def close(self) -> None:
         """Close everything, after what was written has left. Requests in flight fail with ConnectionLost."""
         self._closed = True
         for task in [*self._connecting.values(), *self._tasks]:
             task.cancel()
-        for link in list(self._links.values()):
-            link.finish("closed by us")
+        for connection in list(self._connections.values()):
+            connection.finish("closed by us")
         for permit in self.permits:
             if not permit.done():
                 permit.cancel()
@@ -143,26 +148,26 @@ class Connections:
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         return self._opaque
 
-    async def _ready(self, address: str, deadline: float, timeout_ms: int, *, permit: bool = True) -> _Link:
-        """Return a link that takes bytes now, with a permit for one request when asked for."""
+    async def _ready(self, address: str, deadline: float, timeout_ms: int, *, permit: bool = True) -> _Connection:
+        """Return a connection that takes bytes now, with a permit for one request when asked for."""
         if self._closed:
             raise NotRunning("the connections are closed")
         while True:
             if permit and self.in_flight >= self._in_flight_max:
                 await self._permit(address, deadline)
                 continue
-            link = self._links.get(address)
-            if link is None:
-                link = await self._connect(address, deadline)
-                if link.lost:  # who closes what it accepts is not asked again and again
-                    raise ConnectFailed(f"connect to {address} failed: closed at once", address)
-            if link.blocked:
-                await link.writable(deadline, timeout_ms)
+            connection = self._connections.get(address)
+            if connection is None:
+                connection = await self._connect(address, deadline)
+                if connection.lost:  # who closes what it accepts is not asked again and again
+                    raise connect_failed(address, "closed at once")
+            if connection.blocked:
+                await connection.writable(deadline, timeout_ms)
                 continue
             if permit and self.in_flight >= self._in_flight_max:
                 continue
-            if not link.lost:
-                return link
+            if not connection.lost:
+                return connection
 
     async def _permit(self, address: str, deadline: float) -> None:
         loop = asyncio.get_running_loop()
@@ -186,7 +191,7 @@ class Connections:
                 future.set_result(None)
                 break
 
-    async def _connect(self, address: str, deadline: float) -> _Link:
+    async def _connect(self, address: str, deadline: float) -> _Connection:
         task = self._connecting.get(address)
         if task is None:
             task = asyncio.create_task(self._open(address), name=f"connect {address}")
@@ -196,70 +201,70 @@ class Connections:
             async with asyncio.timeout_at(deadline):  # not wait_for, which in 3.11 forgets that it was cancelled as the task ended
                 return await asyncio.shield(task)
         except TimeoutError:
-            raise ConnectFailed(f"connect to {address} failed: no connection in time", address) from None
+            raise connect_failed(address, "no connection in time") from None
         except asyncio.CancelledError:
             if self._closed:
                 raise NotRunning("the connections are closed") from None
             raise
 
-    def _opened(self, address: str, task: asyncio.Task[_Link]) -> None:
+    def _opened(self, address: str, task: asyncio.Task[_Connection]) -> None:
         if self._connecting.get(address) is task:
             del self._connecting[address]
         if not task.cancelled():
             task.exception()  # looked at, so that nobody complains when every caller gave up before
 
-    async def _open(self, address: str) -> _Link:
+    async def _open(self, address: str) -> _Connection:
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.connect_timeout_ms / 1000):
-                _, link = await loop.create_connection(lambda: _Link(self, address), host, port)
+                _, connection = await loop.create_connection(lambda: _Connection(self, address), host, port)
         except (OSError, TimeoutError) as exc:
-            raise unreached(address, exc) from exc
-        if link.lost:
-            raise ConnectFailed(f"connect to {address} failed: closed at once", address)
-        self._links[address] = link
+            raise connect_failed(address, exc) from exc
+        if connection.lost:
+            raise connect_failed(address, "closed at once")
+        self._connections[address] = connection
         if self.opened is not None:
             self.opened(address)
-        return link
+        return connection
 
-    def serve(self, link: _Link, command: Command) -> None:
+    def serve(self, connection: _Connection, command: Command) -> None:
         """Answer a request of the server."""
         if self.handler is None or len(self._tasks) >= SERVED_MAX:
-            log.debug("request from server ignored: code=%s from=%s", command.code, link.address)
+            log.debug("request from server ignored: code=%s from=%s", command.code, connection.address)
             return
         try:
-            answer = self.handler(link.address, command)
+            answer = self.handler(connection.address, command)
         except Exception as exc:
-            log.exception("handler of server requests failed: code=%s from=%s", command.code, link.address)
+            log.exception("handler of server requests failed: code=%s from=%s", command.code, connection.address)
             answer = reply_command(command, 1, f"{type(exc).__name__}: {exc}", language=Language.PYTHON)
         if answer is None:
             return
         if inspect.isawaitable(answer):
-            task = asyncio.ensure_future(self._serve_later(link, command, answer))
+            task = asyncio.ensure_future(self._serve_later(connection, command, answer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         elif not command.is_oneway:
-            link.send(encode(answer))
+            connection.send(encode(answer))
 
-    async def _serve_later(self, link: _Link, command: Command, answer: Awaitable[Command | None]) -> None:
+    async def _serve_later(self, connection: _Connection, command: Command, answer: Awaitable[Command | None]) -> None:
         try:
             reply = await answer
         except Exception as exc:
-            log.exception("handler of server requests failed: code=%s from=%s", command.code, link.address)
+            log.exception("handler of server requests failed: code=%s from=%s", command.code, connection.address)
             reply = reply_command(command, 1, f"{type(exc).__name__}: {exc}", language=Language.PYTHON)
-        if reply is not None and not command.is_oneway and not link.lost:
-            link.send(encode(reply))
+        if reply is not None and not command.is_oneway and not connection.lost:
+            connection.send(encode(reply))
 
-    def forget(self, link: _Link) -> None:
-        """The link is gone."""
-        if self._links.get(link.address) is link:
-            del self._links[link.address]
+    def forget(self, connection: _Connection) -> None:
+        """The connection is gone."""
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
             if self.lost is not None and not self._closed:
-                self.lost(link.address)
+                self.lost(connection.address)
 
 
-class _Link(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, owner: Connections, address: str) -> None:
@@ -284,8 +289,8 @@ class _Link(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
         sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock is not None:
+            send_at_once(sock)
         self._idle = self._loop.call_later(self._owner.idle_ms / 1000, self._look_idle)
 
     def ask(self, opaque: int, data: bytes, deadline: float | None, timeout_ms: int) -> asyncio.Future[Command]:
@@ -352,8 +357,7 @@ class _Link(asyncio.Protocol):
             if deadline > at + TIMER_S:
                 soonest = min(soonest, deadline)
             elif (future := self.over(opaque)) is not None:
-                late = f"wait response on the channel <{self.address}> timeout, {timeout_ms}(ms)"
-                future.set_exception(RequestTimeout(late, self.address))
+                future.set_exception(request_timeout(self.address, timeout_ms))
                 silent |= (at - self._read_at) * 1000 >= max(SILENT_MS, timeout_ms)
         self._timer, self._look_at = None, inf
         if soonest < inf:
@@ -424,7 +428,7 @@ class _Link(asyncio.Protocol):
                 timer.cancel()
         for opaque in list(self.waiting):
             if (future := self.over(opaque)) is not None:
-                future.set_exception(ConnectionLost(f"connection to {self.address} lost: {self._reason}", self.address))
+                future.set_exception(connection_lost(self.address, self._reason))
         self._wake()
 
 

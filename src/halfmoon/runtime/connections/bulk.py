@@ -12,23 +12,21 @@ from itertools import count
 from struct import Struct
 from typing import Any
 
-from halfmoon.errors import BadHeader, ConnectFailed, ConnectionLost, NetworkError, RequestTimeout
+from halfmoon.errors import BadHeader, ConnectionLost, NetworkError
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX
-from halfmoon.model import split_address
+from halfmoon.runtime.connections.sockets import connect, connection_lost, is_open, limit_waits, request_timeout
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command, decode, request_bytes
 
-CONNECT_TIMEOUT_MS = 3_000
 RECEIVE_BYTES = 4 * 1024 * 1024
 """What the system is asked to keep for us; it may grant less."""
 IDLE_S = CONNECTION_IDLE_MS / 4000
 """An idle connection older than this is not used: the server is about to close it."""
 
 _PREFIX = Struct(">iI")
-_TIMEVAL = Struct("@ll")
 
 
-class Bulk:
+class BulkConnection:
     """A connection to one address. ``timeout_ms`` bounds every wait for bytes. Raises ConnectFailed.
 
     Use: `ask` any number of times, `flush`, then `head` and `body` for each answer. Answers come in the order that the server
@@ -43,16 +41,9 @@ class Bulk:
         self._opaque = count(1)
         self._unsent: list[bytes] = []
         self._left = 0
-        try:
-            self._socket = socket.create_connection(split_address(address), min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000)
-        except OSError as exc:
-            raise ConnectFailed(f"connect to {address} failed: {exc or 'timeout'}", address) from exc
-        self._socket.settimeout(None)  # the system's own time-outs: Python's would cost a call before each read
-        limit = _TIMEVAL.pack(timeout_ms // 1000, timeout_ms % 1000 * 1000)
-        for option, value in ((socket.SO_RCVTIMEO, limit), (socket.SO_SNDTIMEO, limit), (socket.SO_RCVBUF, RECEIVE_BYTES)):
-            self._socket.setsockopt(socket.SOL_SOCKET, option, value)
-        if self._socket.family in (socket.AF_INET, socket.AF_INET6):
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connect(address, timeout_ms)
+        limit_waits(self._socket, timeout_ms)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
 
     def ask(self, request: Any) -> int:
         """Queue a request; return its opaque. `flush` sends it."""
@@ -97,15 +88,7 @@ class Bulk:
 
     def alive(self) -> bool:
         """Whether it can be used for something new: it is not old, and the other side has it open as far as is known."""
-        if time.monotonic() - self._used > IDLE_S:
-            return False
-        try:
-            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass
-        return False
+        return time.monotonic() - self._used <= IDLE_S and is_open(self._socket)
 
     def close(self) -> None:
         """Close it."""
@@ -116,24 +99,24 @@ class Bulk:
     def _exactly(self, size: int) -> bytes:
         if size == 0:
             return b""
-        pieces: list[bytes] = []
+        chunks: list[bytes] = []
         try:
             while True:
-                piece = self._socket.recv(size, socket.MSG_WAITALL)
-                if not piece:
+                chunk = self._socket.recv(size, socket.MSG_WAITALL)
+                if not chunk:
                     raise self._lost("closed by the peer")
                 self._used = time.monotonic()
-                if len(piece) == size:
-                    return piece if not pieces else b"".join((*pieces, piece))
-                pieces.append(piece)  # a time-out or a signal came in between
-                size -= len(piece)
+                if len(chunk) == size:
+                    return chunk if not chunks else b"".join((*chunks, chunk))
+                chunks.append(chunk)  # a time-out or a signal came in between
+                size -= len(chunk)
         except OSError as exc:
             raise self._failed(exc) from exc
 
     def _lost(self, reason: str) -> ConnectionLost:
-        return ConnectionLost(f"connection to {self.address} lost: {reason}", self.address)
+        return connection_lost(self.address, reason)
 
     def _failed(self, exc: OSError) -> NetworkError:
         if isinstance(exc, BlockingIOError | TimeoutError):
-            return RequestTimeout(f"wait response on the channel <{self.address}> timeout, {self._timeout_ms}(ms)", self.address)
+            return request_timeout(self.address, self._timeout_ms)
         return self._lost(str(exc))

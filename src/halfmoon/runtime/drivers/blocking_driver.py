@@ -10,22 +10,24 @@ from typing import Any, TypeVar
 
 from halfmoon.effects import Call, Now, Op, Steady, Tell
 from halfmoon.runtime.clock import Clock
-from halfmoon.runtime.connections.blocking_connections import Direct
+from halfmoon.runtime.connections.blocking_connections import BlockingConnections
 from halfmoon.runtime.drivers.asyncio_driver import Driver
 from halfmoon.runtime.drivers.threads import BackgroundLoop
 
 T = TypeVar("T")
 
 
-class Straight:
+class BlockingDriver:
     """Runs operations in the calling thread; safe to use from many. ``requests`` are the types that may be sent from there.
 
-    ``direct`` carries these; ``loop`` and ``driver``, which belongs to it, do all else. One operation is run by one thread at a
+    ``connections`` carry these; ``loop`` and ``driver``, which belongs to it, do all else. One operation is run by one thread at a
     time, but several run side by side: they share plain values only.
     """
 
-    def __init__(self, direct: Direct, loop: BackgroundLoop, driver: Driver, requests: frozenset[type[Any]]) -> None:
-        self._direct, self._loop, self._driver, self._requests = direct, loop, driver, requests
+    def __init__(
+        self, connections: BlockingConnections, loop: BackgroundLoop, driver: Driver, requests: frozenset[type[Any]]
+    ) -> None:
+        self._connections, self._loop, self._driver, self._requests = connections, loop, driver, requests
         self._clock = Clock()
 
     def run(self, operation: Op[T]) -> T:
@@ -38,8 +40,8 @@ class Straight:
         except BaseException:
             operation.close()
             raise
-        over, found = self._drive(operation)
-        return found if over else self._loop.call(self._driver.run(operation, found))
+        ended, outcome = self._drive(operation)
+        return outcome if ended else self._loop.call(self._driver.run(operation, outcome))
 
     def post(self, operation: Op[None]) -> None:
         """Drive an operation as far as it goes without waiting for anything, and have the loop do the rest; return at once.
@@ -48,19 +50,19 @@ class Straight:
         forked child.
         """
         self._loop.check_process()
-        over, found = self._drive(operation)
-        if not over:
-            self._loop.soon(self._driver.spawn, operation, "second phase", found)
+        ended, effect = self._drive(operation)
+        if not ended:
+            self._loop.soon(self._driver.spawn, operation, "second phase", effect)
 
     def close(self) -> None:
         """Close its connections as soon as nobody uses them; what begins now runs on the loop."""
-        self._direct.close()
+        self._connections.close()
 
     def _drive(self, operation: Op[T]) -> tuple[bool, Any]:
         """Return True and the result, or False and the effect that must be done on the loop."""
         value: Any = None
         error: BaseException | None = None
-        direct, requests, now = self._direct, self._requests, self._clock.now
+        connections, requests, now = self._connections, self._requests, self._clock.now
         while True:
             try:
                 effect = operation.send(value) if error is None else operation.throw(error)
@@ -76,11 +78,11 @@ class Straight:
                 continue
             try:
                 if kind is Call and type(effect.request) in requests:
-                    value = direct.call(effect.address, effect.request, effect.body, effect.timeout_ms)
+                    value = connections.call(effect.address, effect.request, effect.body, effect.timeout_ms)
                     if value is None:
                         return False, effect
                 elif kind is Tell and type(effect.request) in requests:
-                    if not direct.tell(effect.address, effect.request, effect.body, effect.remark):
+                    if not connections.tell(effect.address, effect.request, effect.body, effect.remark):
                         return False, effect
                 else:
                     return False, effect

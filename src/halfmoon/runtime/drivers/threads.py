@@ -12,11 +12,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from halfmoon.errors import UsageError
-
-try:
-    import uvloop
-except ImportError:  # not made for this platform
-    uvloop = None  # type: ignore[assignment]
+from halfmoon.runtime.loop import new_loop
 
 T = TypeVar("T")
 
@@ -29,7 +25,7 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self._loop = _new_loop()
+        self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="halfmoon-loop", daemon=True)
         self._thread.start()
 
@@ -188,7 +184,3 @@ def background() -> BackgroundLoop:
             _background = BackgroundLoop()
             atexit.register(_background.stop)
         return _background
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()

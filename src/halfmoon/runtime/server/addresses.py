@@ -17,10 +17,10 @@ def address_text(name: Any) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def bound_socket(found: Sequence[Any]) -> socket.socket:
+def bound_socket(addresses: Sequence[Any]) -> socket.socket:
     """Return a socket bound to the first of the resolved addresses that can be bound, IPv4 before IPv6."""
     error: OSError | None = None
-    for family, kind, protocol, _, address in sorted(found, key=lambda each: each[0] != socket.AF_INET):
+    for family, kind, protocol, _, address in sorted(addresses, key=lambda info: info[0] != socket.AF_INET):
         sock = socket.socket(family, kind, protocol)
         try:
             # a port that the system chose is ours alone: else another process could listen there before we do

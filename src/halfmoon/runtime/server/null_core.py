@@ -1,4 +1,4 @@
-"""The core of a server that has none: not yet, or no more since it was killed. It is told everything and does nothing."""
+"""The core of a server that has none: not yet, or no longer since it was killed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from halfmoon.effects import CoreEffect
 
 
-class Gone:
-    """A `halfmoon.ports.Core` that nobody notices."""
+class NullCore:
+    """A `halfmoon.ports.Core` that does nothing."""
 
     def start(self, now: int) -> None:
         """Nothing."""

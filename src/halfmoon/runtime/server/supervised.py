@@ -8,10 +8,10 @@ from typing import Any
 from halfmoon.effects import Gather, Spawn
 
 
-def watched(operation: Any, wake: Callable[[], None]) -> Generator[Any, Any, Any]:
+def supervised(operation: Any, wake: Callable[[], None]) -> Generator[Any, Any, Any]:
     """Return the same operation, with ``wake`` called after each of its steps, because a step may have changed the core.
 
-    Operations that it gathers or spawns are watched as well.
+    Operations that it gathers or spawns are supervised, too.
     """
     value: Any = None
     error: BaseException | None = None
@@ -23,9 +23,9 @@ def watched(operation: Any, wake: Callable[[], None]) -> Generator[Any, Any, Any
         finally:
             wake()
         if isinstance(request, Gather):
-            request = Gather([watched(each, wake) for each in request.operations])
+            request = Gather([supervised(gathered, wake) for gathered in request.operations])
         elif isinstance(request, Spawn):
-            request = Spawn(watched(request.operation, wake), request.name)
+            request = Spawn(supervised(request.operation, wake), request.name)
         value, error = None, None
         try:
             value = yield request

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import struct
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +15,9 @@ import uvloop
 
 from halfmoon.effects import Signal, Start, Work, Write, now, wait
 from halfmoon.runtime.clock import Clock
-from halfmoon.runtime.server import serve
+from halfmoon.runtime.server import server
 from halfmoon.runtime.server.addresses import address_text
-from halfmoon.runtime.server.serve import Server
+from halfmoon.runtime.server.server import Server
 from tests.runtime.server.echo import Echo, SmallDriver, serving, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy. fixture")
@@ -143,24 +138,6 @@ async def test_bytes_sent_right_before_a_close_are_committed_before_the_loss_is_
         sock.close()
         await until(lambda: ("lost", 1) in core.told)
     assert seen == [2]  # after start and connected, before lost
-
-
-async def test_connections_over_the_bound_are_closed_at_once_and_a_place_becomes_free_again() -> None:
-    core = Echo()
-    async with serving(core, connections_max=2) as (_, address):
-        first, second = socket.create_connection(address), socket.create_connection(address)
-        await until(lambda: len(core.told) == 3)
-        third = await asyncio.open_connection(*address)
-        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
-            await third[0].readexactly(1)
-        first.close()
-        await until(lambda: ("lost", 1) in core.told)
-        reader, writer = await asyncio.open_connection(*address)
-        writer.write(b"in")
-        assert await reader.readexactly(2) == b"in"
-        writer.close()
-        third[1].close()
-        second.close()
 
 
 async def test_the_core_is_ticked_when_it_is_due_and_not_before() -> None:
@@ -387,48 +364,5 @@ async def test_nobody_is_connected_after_a_stop() -> None:
         socket.create_connection(address, timeout=1)
 
 
-PROGRAM = """
-    import sys, time
-    sys.path.insert(0, sys.argv[1])
-    from halfmoon.effects import Signal, wait
-    from halfmoon.runtime.clock import Clock
-    from halfmoon.runtime.server.serve import Server, run_loop
-    from tests.runtime.server.echo import Echo, SmallDriver
-    core, clock = Echo(), Clock()
-    def last():
-        print("stopping", flush=True)
-        if sys.argv[2] == "stuck":
-            yield from wait(Signal())
-    core.endings = [last()]
-    run_loop(Server(core, [("127.0.0.1", 0)], clock, SmallDriver(clock)).run(lambda bound: print("ready", flush=True)))
-    print("left", flush=True)
-"""
-
-
-def program(kind: str) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(Path(__file__).parents[2]), kind]
-    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
-
-
-def test_a_signal_stops_cleanly() -> None:
-    with program("clean") as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "ready\n"
-        running.send_signal(signal.SIGTERM)
-        assert running.stdout.read() == "stopping\nleft\n"
-    assert running.returncode == 0
-
-
-def test_a_second_signal_leaves_at_once() -> None:
-    with program("stuck") as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "ready\n"
-        running.send_signal(signal.SIGINT)
-        assert running.stdout.readline() == "stopping\n"
-        running.send_signal(signal.SIGTERM)
-        assert running.stdout.read() == ""
-    assert running.returncode == 1
-
-
 def test_every_bound_has_room_for_the_largest_frame() -> None:
-    assert struct.calcsize("i") + 16 * 1024 * 1024 < serve.WRITE_MAX_BYTES
+    assert struct.calcsize("i") + 16 * 1024 * 1024 < server.WRITE_MAX_BYTES

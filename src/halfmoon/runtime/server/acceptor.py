@@ -30,8 +30,8 @@ class TooFewDescriptors(HalfmoonError):
     """The process may not open enough files to serve anybody."""
 
 
-class Listening:
-    """Bound sockets that listen from now on. ``protocol`` makes what reads a connection, ``count`` says how many are open,
+class Acceptor:
+    """Listens on bound sockets from now on. ``protocol`` makes what reads a connection, ``count`` says how many are open,
     ``count_max`` how many may be. `close` closes the sockets.
     """
 
@@ -70,11 +70,11 @@ class Listening:
             except OSError as exc:  # no descriptors: who waits goes on waiting
                 self._loop.remove_reader(listener)
                 self._loop.call_later(PAUSE_MS / 1000, self._listen_again, listener)
-                self._say_refused(f"they wait: {exc}")
+                self._log_refusal(f"they wait: {exc}")
                 return
             if refusal := self._refusal(accepted):
                 accepted.close()
-                self._say_refused(refusal)
+                self._log_refusal(refusal)
                 continue
             accepted.setblocking(False)
             task = self._loop.create_task(self._loop.connect_accepted_socket(self._protocol, accepted))
@@ -102,7 +102,7 @@ class Listening:
             )
         return None
 
-    def _say_refused(self, why: str) -> None:
+    def _log_refusal(self, why: str) -> None:
         self._refused += 1
         if self._refused & (self._refused - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
             log.warning("new connections are refused, %d so far: %s", self._refused, why)

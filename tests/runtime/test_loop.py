@@ -6,7 +6,7 @@ import asyncio
 
 import uvloop
 
-from halfmoon.runtime.server.loop import run_loop
+from halfmoon.runtime.loop import run_loop
 
 
 def test_a_program_runs_on_uvloop_and_gets_its_result() -> None:

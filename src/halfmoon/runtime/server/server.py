@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -21,15 +21,12 @@ from typing import Any, Protocol, cast
 from halfmoon.effects import Close, Start, Work, Write
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.server.acceptor import Acceptor
 from halfmoon.runtime.server.addresses import address_text, bound_socket
-from halfmoon.runtime.server.busy_polling import BUSY_POLL_US, Awake
-from halfmoon.runtime.server.listening import Listening
-from halfmoon.runtime.server.loop import run_loop
-from halfmoon.runtime.server.null_core import Gone
-from halfmoon.runtime.server.signals import STOP_MS, Address, run_until_signal
-from halfmoon.runtime.server.supervised import watched
-
-__all__ = ["STOP_MS", "Address", "Server", "run_loop", "run_until_signal"]
+from halfmoon.runtime.server.busy_polling import BUSY_POLL_US, BusyPolling
+from halfmoon.runtime.server.null_core import NullCore
+from halfmoon.runtime.server.process import STOP_MS, Address
+from halfmoon.runtime.server.supervised import supervised
 
 log = logging.getLogger("halfmoon.serve")
 
@@ -63,8 +60,8 @@ back comes to it twice a second.
 
 _STEP_NS = STEP_MS * 1_000_000
 
-STEP_SAID_MS = 1_000
-"""Smaller steps are nothing to be told of in the log."""
+STEP_LOGGED_MS = 1_000
+"""Smaller steps are not logged."""
 
 HELD_AGAIN_S = 60.0
 """A clock that is held back comes to another step twice a second; after so long without one it was set back anew."""
@@ -113,7 +110,7 @@ class Server:
         self.bound: list[Address] = []
         self.feed = core.feed
         self._sockets: list[socket.socket] = []
-        self._listening: Listening | None = None
+        self._acceptor: Acceptor | None = None
         self._connections: dict[int, _Connection] = {}
         self._numbers = count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -148,8 +145,8 @@ class Server:
     async def take(self, host: str, port: int) -> Address:
         """Take one more port before the start, and return the address really bound. Raises OSError."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        self._sockets.append(bound_socket(found))
+        addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self._sockets.append(bound_socket(addresses))
         self.bound.append(cast(Address, self._sockets[-1].getsockname()[:2]))
         return self.bound[-1]
 
@@ -158,11 +155,11 @@ class Server:
         await self.bind()
         self.feed = self.core.feed
         self._loop = asyncio.get_running_loop()
-        self.awake = Awake(self._loop.call_soon, busy_poll_us=self.busy_poll_us)
+        self.busy_polling = BusyPolling(self._loop.call_soon, busy_poll_us=self.busy_poll_us)
         self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="halfmoon-work")
         for sock in self._sockets:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that end stand in no later start's way
-        self._listening = Listening(
+        self._acceptor = Acceptor(
             self._loop, self._sockets, lambda: _Connection(self), lambda: len(self._connections), self.connections_max
         )
         self.core.start(self._now())
@@ -177,15 +174,15 @@ class Server:
         if self._loop is None:
             self._close_sockets()
             return
-        if self._listening is not None:
-            self._listening.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         self._sockets.clear()
         deadline = self._loop.time() + within_ms / 1000
         operations = self.core.stop(self._now())
         self._turn()
         if operations:
             assert self.driver is not None, "a core that leaves operations needs a driver"
-            endings = [asyncio.ensure_future(self.driver.run(watched(operation, self.wake))) for operation in operations]
+            endings = [asyncio.ensure_future(self.driver.run(supervised(operation, self.wake))) for operation in operations]
             done, pending = await asyncio.wait(endings, timeout=deadline - self._loop.time())
             for task in pending:
                 task.cancel()
@@ -207,12 +204,8 @@ class Server:
 
     async def abort(self) -> None:
         """End as a killed process does: the core hears nothing more. A server that never started gives its ports back."""
-        self.core = Gone()
+        self.core = NullCore()
         await self.stop(0)
-
-    async def run(self, ready: Callable[[list[Address]], None] | None = None) -> None:
-        """Start, tell ``ready`` the bound addresses, and stop cleanly at the first SIGTERM or SIGINT, at once at the second."""
-        await run_until_signal([self], (lambda bound: ready(bound[0])) if ready is not None else None)
 
     async def _close_connections(self) -> None:
         for connection in list(self._connections.values()):
@@ -251,11 +244,11 @@ class Server:
 
     def _stepped(self, by_ms: int) -> None:
         assert self._loop is not None
-        if by_ms >= STEP_SAID_MS:
+        if by_ms >= STEP_LOGGED_MS:
             log.warning("the system's clock was set forward by %.1f s: nothing ends by it but what waits for a date", by_ms / 1000)
         elif by_ms < 0:
-            said, self._held_s = self._held_s, self._loop.time()
-            if said is None or self._held_s - said > HELD_AGAIN_S:
+            previous, self._held_s = self._held_s, self._loop.time()
+            if previous is None or self._held_s - previous > HELD_AGAIN_S:
                 log.warning("the system's clock was set back: dates go on at half speed until it has caught up")
         try:
             self.core.stepped(by_ms)
@@ -321,7 +314,7 @@ class Server:
 
     def _start(self, start: Start) -> None:
         assert self.driver is not None, "a core that starts operations needs a driver"
-        handle = self.driver.spawn(watched(start.operation, self.wake), start.name)
+        handle = self.driver.spawn(supervised(start.operation, self.wake), start.name)
         if isinstance(handle, asyncio.Future):  # the loop itself keeps only weak references to tasks
             self._background.add(handle)
             handle.add_done_callback(self._background.discard)
@@ -396,7 +389,7 @@ class _Connection(asyncio.Protocol):
             return
         if server._last_fed == peer:  # it is alone: nothing to wait for, and a round of the loop costs as much as its request
             server._turn()
-            server.awake.answered()
+            server.busy_polling.answered()
         else:
             server._last_fed = peer
             server.wake()

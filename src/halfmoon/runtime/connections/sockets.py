@@ -1,0 +1,76 @@
+"""What all outgoing connections share: blocking sockets whose waits the system bounds, and errors in the system's own words."""
+
+from __future__ import annotations
+
+import socket
+from os import strerror
+from struct import Struct
+
+from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout
+from halfmoon.model import split_address
+
+CONNECT_TIMEOUT_MS = 3_000
+_TIMEVAL = Struct("@ll")
+
+
+def connect(address: str, timeout_ms: int) -> socket.socket:
+    """Return a new connection, made within ``timeout_ms`` and `CONNECT_TIMEOUT_MS`; see `limit_waits`. Raises ConnectFailed."""
+    try:
+        sock = socket.create_connection(split_address(address), min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000)
+        try:
+            sock.settimeout(None)  # Python's own time-outs cost a call before each read; the system's cost none
+            send_at_once(sock)
+        except BaseException:
+            sock.close()
+            raise
+    except OSError as exc:
+        raise connect_failed(address, exc) from exc
+    return sock
+
+
+def send_at_once(sock: socket.socket) -> None:
+    """Have small requests leave without waiting for the answer to the one before (no Nagle)."""
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def limit_waits(sock: socket.socket, timeout_ms: int) -> None:
+    """Bound each later read and write of a blocking socket; one that is late raises BlockingIOError."""
+    limit = _TIMEVAL.pack(timeout_ms // 1000, timeout_ms % 1000 * 1000)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+
+def is_open(sock: socket.socket) -> bool:
+    """Whether the peer has an idle connection open, as far as this side was told."""
+    try:
+        sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False  # closed, or there are bytes that nobody asked for
+
+
+def connect_failed(address: str, cause: BaseException | str) -> ConnectFailed:
+    """Return the error of a connection that could not be made."""
+    return ConnectFailed(f"connect to {address} failed: {cause if isinstance(cause, str) else _reason(cause)}", address)
+
+
+def connection_lost(address: str, reason: object) -> ConnectionLost:
+    """Return the error of a connection that ended while somebody waited for an answer."""
+    return ConnectionLost(f"connection to {address} lost: {reason}", address)
+
+
+def request_timeout(address: str, timeout_ms: int) -> RequestTimeout:
+    """Return the error of a request that was not answered in time, in the original's words."""
+    return RequestTimeout(f"wait response on the channel <{address}> timeout, {timeout_ms}(ms)", address)
+
+
+def _reason(cause: BaseException) -> str:
+    number = getattr(cause, "errno", None)
+    if isinstance(cause, TimeoutError) and not number:
+        return "timeout"
+    if isinstance(number, int) and number > 0:
+        return strerror(number)
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
