@@ -73,7 +73,7 @@ def one_round(root: Path) -> None:
             spent, longest = spent + took, max(longest, took)
         for effect in broker.effects():
             if isinstance(effect, Write):
-                written += sum(len(piece) for piece in effect.pieces)
+                written += sum(len(chunk) for chunk in effect.chunks)
             elif isinstance(effect, Work):
                 effect.done(effect.run(), now)
         sent = checks.counters.sent - before

@@ -236,7 +236,7 @@ class _Life:
             for effect in effects:
                 if isinstance(effect, Write):
                     if (end := self._ends.get(effect.peer)) is not None:
-                        end.send(effect.pieces)
+                        end.send(effect.chunks)
                 elif isinstance(effect, Close):
                     if (end := self._ends.get(effect.peer)) is not None:
                         self._host.closed.append(Closed(self._world.now, self._heard_ms[effect.peer], end.remote, effect.reason))

@@ -15,8 +15,8 @@ from halfmoon.effects import Call, Now, Op, Tell, sleep
 from halfmoon.errors import BadMessage, NetworkError, ResponseCode
 from halfmoon.model import KEYS, TAGS, UNIQ_KEY, StoredMessage
 from halfmoon.wire import properties
+from halfmoon.wire.codes import PULL_SUBSCRIPTION, PULL_SUSPEND
 from halfmoon.wire.command import Command
-from halfmoon.wire.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2

@@ -32,7 +32,7 @@ KEPT: dict[str, str] = {
     "appending.Appending.end_ms": DATE,
     "check_rate.Bucket.filled_ms": MOVED,
     "broker.Broker.now": TURN,
-    "routes.Live.heard_ms": MOVED,
+    "routes.LiveBroker.heard_ms": MOVED,
     "ids.UniqueIds._begin": "what the ids of one millisecond begin with: another one is computed anew",
     "peer.Peer.heard_ms": MOVED,
     "waiting_for_queue.Firsts.now": TURN,

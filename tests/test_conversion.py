@@ -19,8 +19,8 @@ from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.encoding.codec import JSON, MSGPACK
 from halfmoon.events.errors import PayloadRefused
 from halfmoon.events.testing import MemoryBus
+from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.compression import compress, decompress
-from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
 
 COLD = Path(__file__).with_name("cold_types.py")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from halfmoon.broker.broker import Broker
 from halfmoon.model import StoredMessage
-from halfmoon.wire.flags import COMPRESSED, COMPRESSION_MASK
+from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK
 from halfmoon.wire.record import decode_record
 from simulation.batches.queries import LEVELS_MS, Query, Row
 from simulation.ledger import Contents, Place

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 from zlib import compress, crc32
 
-from halfmoon.wire.flags import COMPRESSED, ZLIB
+from halfmoon.wire.codes import COMPRESSED, ZLIB
 from halfmoon.wire.properties import encode
 from halfmoon.wire.record import BatchItem
 from simulation.ledger import Place

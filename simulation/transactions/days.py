@@ -19,7 +19,7 @@ from halfmoon.effects import Call, Op
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import LocalTransactionState, Message, StoredMessage
 from halfmoon.store.settings import StoreSettings
-from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
 from simulation.clients import SimTransactionProducer

@@ -18,7 +18,7 @@ from halfmoon.client.core.produce.transaction import Stored
 from halfmoon.effects import Call, Gather, Op, Tell, sleep
 from halfmoon.errors import HalfmoonError, NetworkError, SendFailed
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, StoredMessage
-from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
 from simulation.clients import SimTransactionProducer

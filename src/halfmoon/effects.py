@@ -132,10 +132,10 @@ class Signal:
 
 
 class Write(msgspec.Struct):
-    """Send these bytes to a peer, in this order; the pieces may be views of files and are not copied before."""
+    """Send these bytes to a peer, in this order; the chunks may be views of files and are not copied before."""
 
     peer: int
-    pieces: list[Any]
+    chunks: list[Any]
 
 
 class Close(msgspec.Struct):
@@ -175,8 +175,8 @@ def at_once(operation: Op[T]) -> T:
     try:
         effect = next(operation)
     except StopIteration as stop:
-        found: T = stop.value
-        return found
+        result: T = stop.value
+        return result
     raise AssertionError(f"an operation that should ask for nothing asks for {effect!r}")
 
 
@@ -187,20 +187,20 @@ def sleep(ms: int) -> Op[None]:
 
 def now() -> Op[int]:
     """Return the time in milliseconds since the epoch."""
-    found: int = yield Now()
-    return found
+    ms: int = yield Now()
+    return ms
 
 
 def steady() -> Op[int]:
     """Return milliseconds from an unknown beginning, for differences only."""
-    found: int = yield Steady()
-    return found
+    ms: int = yield Steady()
+    return ms
 
 
 def gather(operations: Sequence[Op[T]]) -> Op[list[T | Exception]]:
     """Run operations side by side and return each one's result or exception, in order."""
-    found: list[T | Exception] = yield Gather(operations)
-    return found
+    outcomes: list[T | Exception] = yield Gather(operations)
+    return outcomes
 
 
 def spawn(operation: Op[Any], name: str = "") -> Op[Any]:
@@ -210,17 +210,17 @@ def spawn(operation: Op[Any], name: str = "") -> Op[Any]:
 
 def run(function: Callable[..., T], *arguments: Any) -> Op[T]:
     """Run the user's code where waiting is allowed and return its result."""
-    found: T = yield Run(function, arguments)
-    return found
+    result: T = yield Run(function, arguments)
+    return result
 
 
 def aside(operation: Op[T], function: Callable[..., Any]) -> Op[T]:
     """Drive an operation that calls ``function`` many times where waiting is allowed; return its result."""
-    found: T = yield Aside(operation, function)
-    return found
+    result: T = yield Aside(operation, function)
+    return result
 
 
 def wait(signal: Signal, timeout_ms: int | None = None) -> Op[bool]:
     """Wait for a signal; return whether it fired before the time was over."""
-    found: bool = yield Wait(signal, timeout_ms)
-    return found
+    fired: bool = yield Wait(signal, timeout_ms)
+    return fired

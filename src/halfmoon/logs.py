@@ -40,14 +40,16 @@ def escaped(text: str) -> str:
     """
     if len(text) <= LENGTH_MAX and text.isprintable():
         return text
-    pieces = [each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:LENGTH_MAX]]
-    if len(text) <= LENGTH_MAX and sum(map(len, pieces)) <= LENGTH_MAX:
-        return "".join(pieces)
+    characters = [
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text[:LENGTH_MAX]
+    ]
+    if len(text) <= LENGTH_MAX and sum(map(len, characters)) <= LENGTH_MAX:
+        return "".join(characters)
     room, shown = LENGTH_MAX - len(f" ... and {len(text)} characters more"), 0
-    while room >= len(pieces[shown]):
-        room -= len(pieces[shown])
+    while room >= len(characters[shown]):
+        room -= len(characters[shown])
         shown += 1
-    return f"{''.join(pieces[:shown])} ... and {len(text) - shown} characters more"
+    return f"{''.join(characters[:shown])} ... and {len(text) - shown} characters more"
 
 
 def listed(names: Sequence[str], count_max: int = 10) -> str:
@@ -68,11 +70,11 @@ def escape(record: logging.LogRecord) -> bool:
     if (safe := escaped(text)) != text:
         record.msg, record.args = safe, ()
     if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
-        record.exc_text = "\n".join(_Shown().lines_of(record.exc_info[1]))
+        record.exc_text = "\n".join(_Traceback().lines_of(record.exc_info[1]))
     return True
 
 
-class _Shown:
+class _Traceback:
     """One traceback as Python writes it, but for the texts of the exceptions, which are escaped. What is cut says so."""
 
     def __init__(self) -> None:
@@ -82,23 +84,23 @@ class _Shown:
     def lines_of(self, error: BaseException) -> list[str]:
         """Return the lines of an exception: what led to it first, then itself with its members."""
         chain: list[tuple[BaseException, str]] = []
-        each: BaseException | None = error
+        link: BaseException | None = error
         word, cut = "", []
-        while each is not None:
-            if id(each) in self._seen:
+        while link is not None:
+            if id(link) in self._seen:
                 cut = ["... and an exception that is shown already", "", word, ""]
                 break
             if not self._left:
                 cut = [f"... and more: {ERRORS_MAX} exceptions are shown", "", word, ""]
                 break
             self._left -= 1
-            self._seen.add(id(each))
-            chain.append((each, word))
-            cause, context = each.__cause__, None if each.__suppress_context__ else each.__context__
-            each, word = (context, _CONTEXT) if cause is None else (cause, _CAUSE)
+            self._seen.add(id(link))
+            chain.append((link, word))
+            cause, context = link.__cause__, None if link.__suppress_context__ else link.__context__
+            link, word = (context, _CONTEXT) if cause is None else (cause, _CAUSE)
         lines = cut if chain else cut[:1]
-        for one, joined in reversed(chain):
-            lines += self._own(one)
+        for exception, joined in reversed(chain):
+            lines += self._own(exception)
             lines += ["", joined, ""] if joined else []
         return lines
 

@@ -44,7 +44,7 @@ RESERVED_PROPERTIES = frozenset({
 
 def one_line(text: str, length_max: int = REASON_LENGTH_MAX) -> str:
     """Return any text as a property can hold it: one line of what can be printed, cut where it is too long."""
-    shown = "".join(each if each.isprintable() else " " for each in text[: 4 * length_max])
+    shown = "".join(character if character.isprintable() else " " for character in text[: 4 * length_max])
     return " ".join(shown.split())[:length_max].rstrip()
 
 
@@ -126,32 +126,39 @@ class Message(msgspec.Struct, kw_only=False):
         Raises:
             MessageIllegal: a user property has a reserved or blank name, a blank value, or a separator inside.
         """
+        if self.properties:
+            self._check_names()
+        properties = dict(self.properties)
+        keys = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
+        if keys:
+            properties[KEYS] = keys
+        if self.tag:
+            properties[TAGS] = self.tag
+        if self.delay_level:
+            properties[DELAY] = str(self.delay_level)
+        if self.delay is not None or self.deliver_at is not None:
+            properties.update(self._time_properties())
+        properties[WAIT] = "true" if self.wait_store else "false"
+        if self.msg_id is not None or self.attempt != 1:
+            properties.update(self._id_properties())
+        if keys or self.tag or self.properties:  # in the others are no texts of the user's
+            text = f"{keys}{self.tag}"
+            if self.properties:
+                text += "".join(properties) + "".join(properties.values())
+            if "\x01" in text or "\x02" in text:
+                raise MessageIllegal(f"property {_with_separator(properties)!r} contains a separator (0x01 or 0x02)")
+        return properties
+
+    def _check_names(self) -> None:
         for name, value in self.properties.items():
             if name in RESERVED_PROPERTIES:
                 raise MessageIllegal(f"The Property<{name}> is used by system, input another please")
             if not name.strip() or not value.strip():
                 raise MessageIllegal("The name or value of property can not be null or blank string!")
-        found = dict(self.properties)
-        keys = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
-        if keys:
-            found[KEYS] = keys
-        if self.tag:
-            found[TAGS] = self.tag
-        if self.delay_level:
-            found[DELAY] = str(self.delay_level)
-        if self.delay is not None or self.deliver_at is not None:
-            found.update(self._time_properties())
-        found[WAIT] = "true" if self.wait_store else "false"
-        if self.msg_id is not None or self.attempt != 1:
-            found.update(self._id_properties())
-        if keys or self.tag or self.properties:  # in the others are no texts of the user's
-            text = f"{keys}{self.tag}"
-            if self.properties:
-                text += "".join(found) + "".join(found.values())
-            if "\x01" in text or "\x02" in text:
-                name = next(name for name, value in found.items() if "\x01" in name + value or "\x02" in name + value)
-                raise MessageIllegal(f"property {name!r} contains a separator (0x01 or 0x02)")
-        return found
+
+
+def _with_separator(properties: dict[str, str]) -> str:
+    return next(name for name, value in properties.items() if "\x01" in name + value or "\x02" in name + value)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -213,9 +220,9 @@ class StoredMessage:
         """Bytes of the body as it came."""
         return len(self.body)
 
-    def note(self, found: dict[str, str]) -> None:
+    def note(self, properties: dict[str, str]) -> None:
         """Add properties that are not in the record. The dict is not changed, now or later."""
-        self.properties.update(found)
+        self.properties.update(properties)
 
     def unpack_later(self, unpack: Callable[[StoredMessage, bytes, int], tuple[bytes, int]]) -> None:
         """Have the body unpacked when it is asked for: of the message, body and flags as stored, give body and flags to show."""
@@ -462,7 +469,7 @@ def subscription(
 
 def tags_of(expression: str) -> frozenset[str]:
     """Return the tags that an expression joins with ``||``, whatever is in them, as brokers take it. Raises UsageError: none."""
-    tags = frozenset(part.strip() for part in expression.split("||")) - {""}
+    tags = frozenset(tag.strip() for tag in expression.split("||")) - {""}
     if not tags:
         raise UsageError("subString split error")
     return tags
@@ -491,8 +498,8 @@ def split_address(address: str) -> tuple[str, int]:
 
 def split_addresses(text: str | Iterable[str]) -> list[str]:
     """Return the addresses of a list joined by ``;`` (or ``,``); each is checked. Raises UsageError."""
-    parts = text.replace(",", ";").split(";") if isinstance(text, str) else text
-    found = [part.strip() for part in parts if part.strip()]
-    for address in found:
+    listed = text.replace(",", ";").split(";") if isinstance(text, str) else text
+    addresses = [address.strip() for address in listed if address.strip()]
+    for address in addresses:
         split_address(address)
-    return found
+    return addresses

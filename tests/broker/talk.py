@@ -84,7 +84,7 @@ class Talk:
         while effects := self.broker.effects():
             for effect in effects:
                 if isinstance(effect, Write):
-                    self.inboxes[effect.peer].feed(b"".join(bytes(piece) for piece in effect.pieces))
+                    self.inboxes[effect.peer].feed(b"".join(bytes(chunk) for chunk in effect.chunks))
                     for serialization, header, body in self.inboxes[effect.peer].frames():
                         self.received[effect.peer].append(decode(header, bytes(body), serialization))
                 elif isinstance(effect, Close):

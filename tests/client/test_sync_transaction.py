@@ -11,7 +11,7 @@ import pytest
 from halfmoon import AsyncTransactionProducer, TransactionProducer
 from halfmoon.errors import BrokerError, MessageIllegal, NoRoute, NotRunning, SendFailed, TooManyRequests, UsageError
 from halfmoon.model import Message, SendStatus, TransactionSendResult
-from halfmoon.wire.flags import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED
+from halfmoon.wire.codes import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED
 from halfmoon.wire.headers.client import HeartBeat
 from halfmoon.wire.headers.send import SendMessageV2
 from halfmoon.wire.headers.transaction import EndTransaction

@@ -244,7 +244,7 @@ class Victim:
         while effects := self.broker.effects():
             for effect in effects:
                 if isinstance(effect, Write):
-                    self.note(b"%d %s" % (effect.peer, b"".join(map(bytes, effect.pieces))))
+                    self.note(b"%d %s" % (effect.peer, b"".join(map(bytes, effect.chunks))))
                     self.answers += 1
                 elif isinstance(effect, Close):
                     self.note(b"%d closed %s" % (effect.peer, effect.reason.encode("utf-8", "replace")))

@@ -74,7 +74,7 @@ class House:
         while effects := self.core.effects():
             for effect in effects:
                 if isinstance(effect, Write):
-                    self.inboxes[effect.peer].feed(b"".join(effect.pieces))
+                    self.inboxes[effect.peer].feed(b"".join(effect.chunks))
                 elif isinstance(effect, Close):
                     self.closed[effect.peer] = effect.reason
                 elif isinstance(effect, Work):

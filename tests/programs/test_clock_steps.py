@@ -13,7 +13,7 @@ import pytest
 
 from halfmoon.programs import embedded
 from halfmoon.programs.configuration import Configuration
-from halfmoon.programs.embedded import Part
+from halfmoon.programs.embedded import Program
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.wire.bodies import ClusterInfo, from_json
@@ -45,16 +45,18 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 @asynccontextmanager
-async def servers(directory: Path) -> AsyncIterator[tuple[Part, Part]]:
+async def servers(directory: Path) -> AsyncIterator[tuple[Program, Program]]:
     found = Configuration()
     small = replace(found.store, commit_log_file_bytes=1 << 22, hash_slots=1000, index_entries_max=4000)
     free = replace(found.broker, port=0)
-    parts = await embedded.both(found._replace(nameserver=replace(found.nameserver, port=0), broker=free, store=small), directory)
-    await embedded.start(parts)
+    programs = await embedded.both(
+        found._replace(nameserver=replace(found.nameserver, port=0), broker=free, store=small), directory
+    )
+    await embedded.start(programs)
     try:
-        yield parts
+        yield programs
     finally:
-        await embedded.stop(parts)
+        await embedded.stop(programs)
 
 
 async def is_open(reader: asyncio.StreamReader) -> bool:
@@ -81,8 +83,8 @@ async def pulled_after(asking: Connections, address: str) -> float:
 async def test_idle_connections_brokers_and_waiting_pulls_outlast_a_clock_that_is_set_by_an_hour(
     by_ms: int, machine: Machine, tmp_path: Path
 ) -> None:
-    async with servers(tmp_path) as parts:
-        names, broker = parts
+    async with servers(tmp_path) as programs:
+        names, broker = programs
         asking = Connections()
         host, port = broker.server.bound[0]
         idle = [await asyncio.open_connection(host, port) for _ in range(IDLE)]
@@ -91,8 +93,8 @@ async def test_idle_connections_brokers_and_waiting_pulls_outlast_a_clock_that_i
         await asyncio.sleep(0.3)
         machine.set_ms += by_ms
         await asyncio.sleep(0.2)
-        for part in parts:  # its timer rings
-            part.server._ring()
+        for program in programs:  # its timer rings
+            program.server._ring()
         assert sum([await is_open(reader) for reader, _ in idle]) == IDLE
         found = from_json(ClusterInfo, (await asking.call(names.address, GetBrokerClusterInfo(), b"", 3_000)).body)
         assert list(found.broker_addr_table) == ["broker-a"]
@@ -103,11 +105,11 @@ async def test_idle_connections_brokers_and_waiting_pulls_outlast_a_clock_that_i
 
 
 async def test_messages_are_dated_by_the_clock_that_was_set(machine: Machine, tmp_path: Path) -> None:
-    async with servers(tmp_path) as parts:
+    async with servers(tmp_path) as programs:
         asking = Connections()
         machine.set_ms += HOUR_MS
-        assert (await send(asking, parts[1].address)).code == 0
-        core = parts[1].broker
+        assert (await send(asking, programs[1].address)).code == 0
+        core = programs[1].broker
         assert core is not None
         stored_ms = core.store.store_ms("orders", 0, 0)
         assert abs(stored_ms - (time.time_ns() // 1_000_000 + HOUR_MS)) < 60_000

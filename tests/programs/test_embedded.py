@@ -28,13 +28,13 @@ def settings() -> Configuration:
 
 
 async def test_both_take_messages_as_soon_as_they_are_started(tmp_path):
-    parts = await both(settings(), tmp_path)
-    await start(parts)
+    programs = await both(settings(), tmp_path)
+    await start(programs)
     try:
-        async with AsyncProducer(group="P", nameserver=parts[0].address) as producer:
+        async with AsyncProducer(group="P", nameserver=programs[0].address) as producer:
             sent = await producer.send(Message("orders", b"1"))
     finally:
-        await stop(parts)
+        await stop(programs)
 
     assert sent.queue.broker_name == "broker-a"
     assert (tmp_path / NAME_SERVER_DIRECTORY).is_dir()
@@ -94,9 +94,9 @@ async def test_after_a_start_that_failed_the_same_directory_can_be_started(tmp_p
         found = settings()
         with pytest.raises(PortTaken):
             await both(found._replace(broker=replace(found.broker, port=taken.getsockname()[1])), tmp_path)
-    parts = await both(settings(), tmp_path)
-    await start(parts)
-    await stop(parts)
+    programs = await both(settings(), tmp_path)
+    await start(programs)
+    await stop(programs)
 
 
 async def test_a_port_in_use_is_refused_before_the_directory_is_made(tmp_path):
@@ -113,16 +113,16 @@ async def test_a_port_in_use_is_refused_before_the_directory_is_made(tmp_path):
 @pytest.mark.parametrize("busy_poll_us", [0, 700])
 async def test_the_loop_of_a_broker_polls_as_long_as_its_settings_say(tmp_path, busy_poll_us):
     found = settings()
-    part = await broker(found._replace(broker=replace(found.broker, busy_poll_us=busy_poll_us)), tmp_path)
-    await start((part,))
+    program = await broker(found._replace(broker=replace(found.broker, busy_poll_us=busy_poll_us)), tmp_path)
+    await start((program,))
     try:
-        assert part.server.busy_poll_us == busy_poll_us
-        part.server.busy_polling.answered()
+        assert program.server.busy_poll_us == busy_poll_us
+        program.server.busy_polling.answered()
         for _ in range(100):
-            part.server.busy_polling.answered()
-        assert part.server.busy_polling.is_polling is (busy_poll_us > 0)
+            program.server.busy_polling.answered()
+        assert program.server.busy_polling.is_polling is (busy_poll_us > 0)
     finally:
-        await stop((part,))
+        await stop((program,))
 
 
 async def test_the_machines_memory_is_told_to_the_store(tmp_path):
@@ -142,16 +142,16 @@ async def test_the_machines_memory_is_told_to_the_store(tmp_path):
 async def test_clients_with_the_vip_channel_send_two_ports_below(tmp_path, choice, caplog):
     second, port = pair_of_ports()
     chosen = settings()
-    parts = await both(chosen._replace(broker=replace(chosen.broker, port=port, vip_channel=choice)), tmp_path)
-    await start(parts)
+    programs = await both(chosen._replace(broker=replace(chosen.broker, port=port, vip_channel=choice)), tmp_path)
+    await start(programs)
     try:
-        async with AsyncProducer(group="P", nameserver=parts[0].address, vip_channel=True) as producer:
+        async with AsyncProducer(group="P", nameserver=programs[0].address, vip_channel=True) as producer:
             await producer.send(Message("orders", b"1"))
-        assert [bound[1] for bound in parts[1].server.bound] == [port, second]
-        assert parts[1].broker is not None
-        assert parts[1].broker.store.end_offset > 0
+        assert [bound[1] for bound in programs[1].server.bound] == [port, second]
+        assert programs[1].broker is not None
+        assert programs[1].broker.store.end_offset > 0
     finally:
-        await stop(parts)
+        await stop(programs)
 
     assert not [entry for entry in caplog.records if "second port" in entry.getMessage()]
     with socket.socket() as again:
@@ -163,11 +163,11 @@ async def test_clients_with_the_vip_channel_send_two_ports_below(tmp_path, choic
 
 async def test_what_is_killed_before_its_start_gives_port_and_directory_back(tmp_path):
     for make in (name_server, broker):
-        part = await make(settings(), tmp_path / make.__name__)
-        await part.kill()
+        program = await make(settings(), tmp_path / make.__name__)
+        await program.kill()
         again = await make(settings(), tmp_path / make.__name__)
         with socket.socket() as other:
-            other.bind(("127.0.0.1", part.port))
+            other.bind(("127.0.0.1", program.port))
         await again.kill()
 
 

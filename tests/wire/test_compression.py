@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.errors import BadMessage, UsageError
+from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.compression import compress, decompress, inflate
-from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
 
 KINDS = [ZLIB, LZ4, ZSTD]
 PACKAGES = {LZ4: "lz4.frame", ZSTD: "zstandard"}

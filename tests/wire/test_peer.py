@@ -3,7 +3,7 @@
 from halfmoon.effects import Close, Write
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.offset import GetMaxOffset
-from halfmoon.wire.peer import PIECES_MAX, Peers
+from halfmoon.wire.peer import CHUNKS_MAX, Peers
 
 FRAME = encode(request_command(GetMaxOffset(topic="T", queue_id=0)))
 
@@ -101,5 +101,5 @@ def test_many_tiny_pieces_of_a_frame_are_gathered_and_give_the_frame():
     for at in range(0, len(big), 2):
         peers.feed(1, big[at : at + 2])
 
-    assert len(peers.get(1).chunks) <= PIECES_MAX + 1
+    assert len(peers.get(1).chunks) <= CHUNKS_MAX + 1
     assert frames_of(peers) == [big]

@@ -17,7 +17,7 @@ from halfmoon.model import StoredMessage
 from halfmoon.store.layout import PREPARED
 from halfmoon.store.records import RecordFacts, check_at, tag_hash_of
 from halfmoon.wire import properties
-from halfmoon.wire.flags import BORN_HOST_V6, STORE_HOST_V6
+from halfmoon.wire.codes import BORN_HOST_V6, STORE_HOST_V6
 from halfmoon.wire.ids import host_text, pack_host
 from halfmoon.wire.record import BatchItem, decode_batch, decode_record, decode_records, encode_batch, encode_record
 from tests.records import record_of

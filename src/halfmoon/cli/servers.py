@@ -17,7 +17,7 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration, is_loopback
-from halfmoon.programs.embedded import Part, Parts, both, broker, name_server, run
+from halfmoon.programs.embedded import Program, Programs, both, broker, name_server, run
 from halfmoon.settings.java_keys import PLACES
 
 
@@ -131,7 +131,7 @@ def serve(name: str, values: Mapping[str, Any]) -> int:
         settings = settings_from(name, values, os.environ)
         data = data_directory(name, values.get("data"), settings, os.environ)
         _begin_log(values.get("log") or "warning", settings)
-        run(lambda: _parts(name, settings, data), lambda parts: _say_ready(parts, data, as_json=bool(values.get("json"))))
+        run(lambda: _programs(name, settings, data), lambda programs: _say_ready(programs, data, as_json=bool(values.get("json"))))
     except HalfmoonError as exc:
         return _refused(name, exc, as_json=bool(values.get("json")))
     except OSError as exc:
@@ -182,7 +182,7 @@ def data_directory(name: str, given: str | None, settings: Configuration, enviro
     return data
 
 
-async def _parts(name: str, settings: Configuration, data: Path) -> Parts:
+async def _programs(name: str, settings: Configuration, data: Path) -> Programs:
     if name == "serve":
         return await both(settings, data)
     return (await name_server(settings, data),) if name == "nameserver" else (await broker(settings, data),)
@@ -201,24 +201,24 @@ def _begin_log(level: str, settings: Configuration) -> None:
         log.warning("listening on %s: other machines may read, send and administer without being asked who they are", settings.host)
 
 
-def _say_ready(parts: Parts, data: Path, *, as_json: bool) -> None:
+def _say_ready(programs: Programs, data: Path, *, as_json: bool) -> None:
     """Write the one line that says clients may connect."""
-    names = next((part for part in parts if part.broker is None), None)
-    brokers: list[Part] = [part for part in parts if part.broker is not None]
+    names = next((program for program in programs if program.broker is None), None)
+    brokers: list[Program] = [program for program in programs if program.broker is not None]
     facts: dict[str, Any] = {"ready": True, "pid": os.getpid(), "data": str(data)}
     texts = []
     if names is not None:
         facts["nameserver"] = names.address
         texts.append(f"name server {names.address}")
     log = logging.getLogger("halfmoon.cli")
-    for part in brokers:
-        assert part.broker is not None
-        own = part.broker.settings
+    for program in brokers:
+        assert program.broker is not None
+        own = program.broker.settings
         if not own.nameserver:
             log.warning("broker %s has no name server, so clients do not find it: give --nameserver or NAMESRV_ADDR", own.name)
-        facts |= {"broker": part.address, "broker_name": own.name, "cluster": own.cluster}
+        facts |= {"broker": program.address, "broker_name": own.name, "cluster": own.cluster}
         facts.setdefault("nameserver", own.nameserver)
-        texts.append(f"broker {own.name} {part.address}" + ("" if own.nameserver else " (registered nowhere)"))
+        texts.append(f"broker {own.name} {program.address}" + ("" if own.nameserver else " (registered nowhere)"))
     say(json.dumps(facts) if as_json else f"halfmoon ready: {', '.join(texts)}, data in {data}")
 
 

@@ -73,7 +73,7 @@ class BatchTransactions(Blocking):
 
         ``body`` holds ``count`` messages as `halfmoon.wire.record.encode_batch` packs them; ``first_seq`` counts those of this
         attempt for this queue before them. Pieces are published in the order of (partition, first_seq). ``sys_flag`` says how the
-        bodies are compressed (`halfmoon.wire.flags`).
+        bodies are compressed (`halfmoon.wire.codes`).
         """
         operation = self._core.prepare(batch, attempt, partition, queue, first_seq, count, body, sys_flag=sys_flag)
         return self._loop.submit(lambda: asyncio.ensure_future(self._client._run(operation)))

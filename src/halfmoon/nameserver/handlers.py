@@ -15,8 +15,8 @@ from typing import NamedTuple
 from halfmoon.errors import BrokerError, NoPermission, QueryNotFound, SettingError, SystemError_, TopicNotFound
 from halfmoon.nameserver import kv
 from halfmoon.nameserver.kv import KeyValues
-from halfmoon.nameserver.reading import Reading, Readings, is_large, read
-from halfmoon.nameserver.routes import Group, Queues, Registration, Routes, TableFull
+from halfmoon.nameserver.registrations import LargeRegistration, LargeRegistrations, is_large, read
+from halfmoon.nameserver.routes import BrokerGroup, Queues, Registration, Routes, TableFull
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.settings import change, properties_text
 from halfmoon.settings.properties import parse_properties
@@ -48,7 +48,7 @@ SETTINGS_BYTES_MAX = 64 * 1024
 """Longest text of settings to change; all that there are, with their longest values, take a tenth."""
 
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-RUNTIME = frozenset({
+CHANGEABLE = frozenset({
     "order_message_enable", "enable_all_topic_list", "scan_ms", "broker_expiry_ms",
     "need_wait_for_service", "wait_for_service_seconds",
 })  # fmt: skip
@@ -105,7 +105,7 @@ class Handlers:
         self.settings, self._routes, self._values = settings, routes, values
         self.started_ms = 0
         self._changes: dict[str, str] = {}
-        self.readings = Readings(self._take_part)
+        self.large_registrations = LargeRegistrations(self._take_chunk)
         self.answer_later: Callable[[Request, Reply | Exception], None] = lambda request, outcome: None
         """Called with what a request that got no reply at once is answered in the end."""
         self.table: dict[int, Callable[[Request], Reply | None]] = {
@@ -140,23 +140,25 @@ class Handlers:
         """Take in a broker, at once or, when it brings much, later: None then."""
         sent = request.command.header(headers.RegisterBroker)
         if is_large(request.command, sent):
-            self.readings.add(Reading(request.command, sent, request.peer, partial(self._answer_later, request)))
+            self.large_registrations.add(
+                LargeRegistration(request.command, sent, request.peer, partial(self._answer_later, request))
+            )
             return None
-        self.readings.forget(sent.cluster_name, sent.broker_addr)
-        registration, parts = read(request.command, sent)
+        self.large_registrations.forget(sent.cluster_name, sent.broker_addr)
+        registration, more_chunks = read(request.command, sent)
         wanted = self._take(registration, request.peer, request.now)
-        for topics in parts if wanted else ():
+        for topics in more_chunks if wanted else ():
             self._take_more(registration._replace(topics=topics))
         return self._registered(registration)
 
-    def _take_part(self, reading: Reading, registration: Registration, more: bool, now: int) -> bool:
+    def _take_chunk(self, large: LargeRegistration, registration: Registration, more: bool, now: int) -> bool:
         if more:
             self._take_more(registration)
             return True
-        return self._take(registration, reading.peer, now)
+        return self._take(registration, large.peer, now)
 
     def _take(self, registration: Registration, peer: int, now: int) -> bool:
-        """Register a broker with the first part of its topics; return whether its topics are news."""
+        """Register a broker with the first chunk of its topics; return whether its topics are news."""
         wanted = self._routes.wants_topics(registration)
         left_out = self._routes.left_out
         try:
@@ -185,7 +187,7 @@ class Handlers:
 
     def _unregister_broker(self, request: Request) -> Reply:
         sent = request.command.header(headers.UnregisterBroker)
-        self.readings.forget(sent.cluster_name, sent.broker_addr)
+        self.large_registrations.forget(sent.cluster_name, sent.broker_addr)
         self._routes.unregister(sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id)
         return Reply()
 
@@ -231,17 +233,17 @@ class Handlers:
         settings = self.settings
         if settings.need_wait_for_service and request.now < self.started_ms + settings.wait_for_service_seconds * 1000:
             raise SystemError_("name server not ready")
-        found = self._routes.route(sent.topic)
-        if found is None:
+        route = self._routes.route(sent.topic)
+        if route is None:
             raise TopicNotFound(f"No topic route info in name server for the topic: {sent.topic}{FAQ}")
-        groups, queues = found
-        route = TopicRouteData(
+        groups, queues = route
+        data = TopicRouteData(
             broker_datas=[_broker_data(group) for group in groups],
-            queue_datas=[_queue_data(name, each) for name, each in queues.items()],
+            queue_datas=[_queue_data(name, counts) for name, counts in queues.items()],
             order_topic_conf=self._values.get(kv.ORDER_TOPICS, sent.topic) if settings.order_message_enable else None,
         )
         quoted = request.command.version >= VERSION_V4_9_4 or bool(sent.accept_standard_json_only)
-        return Reply(body=to_json(route, quoted=quoted))
+        return Reply(body=to_json(data, quoted=quoted))
 
     def _all_topics(self, request: Request) -> Reply:
         if not self.settings.enable_all_topic_list:
@@ -321,8 +323,8 @@ class Handlers:
             changed, _ = change(self.settings, text, "update")
         except SettingError as exc:
             raise SystemError_(str(exc)) from None
-        differing = [each.name for each in fields(changed) if getattr(changed, each.name) != getattr(self.settings, each.name)]
-        if fixed := [name for name in differing if name not in RUNTIME]:
+        differing = [field.name for field in fields(changed) if getattr(changed, field.name) != getattr(self.settings, field.name)]
+        if fixed := [name for name in differing if name not in CHANGEABLE]:
             raise SystemError_(f"can only be set at the start: {', '.join(fixed)}")
         self.settings = changed
         self._routes.expiry_ms = changed.broker_expiry_ms
@@ -342,7 +344,7 @@ def refusal(error: Exception) -> tuple[int, str]:
     return (error.code, error.remark) if isinstance(error, BrokerError) else (1, f"{type(error).__name__}: {error}")
 
 
-def _broker_data(group: Group) -> BrokerData:
+def _broker_data(group: BrokerGroup) -> BrokerData:
     addresses = dict(sorted(group.addresses.items()))
     return BrokerData(group.cluster, group.name, addresses, enable_acting_master=group.enable_acting_master)
 

@@ -109,7 +109,7 @@ class NameServer:
     def lost(self, peer: int, now: int) -> None:
         """A connection is gone, and with it the brokers that registered over it."""
         self._peers.lost(peer)
-        self._handlers.readings.lost(peer)
+        self._handlers.large_registrations.lost(peer)
         for address in self.routes.lost(peer):
             log.warning("broker lost its connection: address=%s", address)
 
@@ -134,7 +134,7 @@ class NameServer:
 
     def effects(self) -> list[CoreEffect]:
         """Take out what is to be done."""
-        works = [*self._handlers.readings.works(), *self._saves.works()]
+        works = [*self._handlers.large_registrations.works(), *self._saves.works()]
         if self._stopping and self._saves.idle:
             self._release()
         return [*self._peers.effects(), *works]
@@ -221,14 +221,14 @@ class _Saves:
 
     def works(self) -> list[Work[None]]:
         """Take out the saves that can begin now."""
-        found: list[Work[None]] = []
+        works: list[Work[None]] = []
         for path in [path for path in self._waiting if path not in self._busy]:
             assert self._disk is not None
             waiting = self._waiting.pop(path)
             self._busy.add(path)
             run = partial(self._disk.save, path, self._dump(path))
-            found.append(Work(run, partial(self._done, path, waiting), name=f"save {path}"))
-        return found
+            works.append(Work(run, partial(self._done, path, waiting), name=f"save {path}"))
+        return works
 
     def _done(self, path: str, waiting: list[Callable[[Exception | None], None]], result: Any, now: int) -> None:
         self._busy.discard(path)

@@ -48,7 +48,7 @@ class Master(NamedTuple):
     ha_address: str
 
 
-class Group:
+class BrokerGroup:
     """All brokers of one name: a master and its slaves. ``enable_acting_master`` is what a 5.x broker said, passed on only."""
 
     __slots__ = ("addresses", "cluster", "enable_acting_master", "name")
@@ -59,7 +59,7 @@ class Group:
         self.enable_acting_master: bool | None = None
 
 
-class Live:
+class LiveBroker:
     """One broker that was heard lately."""
 
     __slots__ = ("broker_id", "cluster", "ha_address", "heard_ms", "name", "peer", "ttl_ms", "version")
@@ -80,9 +80,9 @@ class Routes:
         self.expiry_ms, self._brokers_max, self._topics_max = expiry_ms, brokers_max, topics_max
         self._topics: dict[str, dict[str, Queues]] = {}
         self._topics_of: dict[str, set[str]] = {}  # broker name → its topics, so that a broker leaves without a look at all topics
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, BrokerGroup] = {}
         self._clusters: dict[str, dict[str, None]] = {}
-        self._live: dict[tuple[str, str], Live] = {}
+        self._live: dict[tuple[str, str], LiveBroker] = {}
         self._brokers_of: dict[int, set[tuple[str, str]]] = {}
         self.left_out = 0
         """Topics that a registration brought and the bound kept out, in all."""
@@ -113,7 +113,7 @@ class Routes:
             raise TableFull(f"{len(self._live)} brokers are registered, the bound")
         group = self._groups.get(sent.name)
         if group is None:
-            group = self._groups[sent.name] = Group(sent.cluster, sent.name)
+            group = self._groups[sent.name] = BrokerGroup(sent.cluster, sent.name)
         group.enable_acting_master = sent.enable_acting_master
         self._clusters.setdefault(sent.cluster, {})[sent.name] = None
         for other_id, address in list(group.addresses.items()):
@@ -142,7 +142,7 @@ class Routes:
         before = self._live.get(key)
         if before is not None and before.peer != peer:
             self._forget_peer(before.peer, key)
-        self._live[key] = Live(sent, peer, sent.ttl_ms or self.expiry_ms, now)
+        self._live[key] = LiveBroker(sent, peer, sent.ttl_ms or self.expiry_ms, now)
         self._brokers_of.setdefault(peer, set()).add(key)
 
     def master_of(self, sent: Registration) -> Master | None:
@@ -200,7 +200,7 @@ class Routes:
                 self._remove_address(group, live.broker_id)
         return removed
 
-    def _remove_address(self, group: Group, broker_id: int) -> None:
+    def _remove_address(self, group: BrokerGroup, broker_id: int) -> None:
         del group.addresses[broker_id]
         if group.addresses:
             return
@@ -226,7 +226,7 @@ class Routes:
 
     # ------------------------------------------------------------ topics
 
-    def route(self, topic: str) -> tuple[list[Group], dict[str, Queues]] | None:
+    def route(self, topic: str) -> tuple[list[BrokerGroup], dict[str, Queues]] | None:
         """Return the brokers of a topic and its queues by broker name, brokers that are gone left out; None when there is none."""
         by_broker = self._topics.get(topic)
         if not by_broker:
@@ -255,7 +255,7 @@ class Routes:
 
     def add_topic(self, topic: str, queues: Mapping[str, Queues]) -> None:
         """Enter queues of brokers that are registered; others, and what is known already, are left alone. Follows 5.x."""
-        for name, each in queues.items():
+        for name, counts in queues.items():
             by_broker = self._topics.get(topic)
             if name not in self._groups or (by_broker is not None and name in by_broker):
                 continue
@@ -264,7 +264,7 @@ class Routes:
                     self.left_out += 1
                     return
                 by_broker = self._topics[topic] = {}
-            by_broker[name] = each
+            by_broker[name] = counts
             self._topics_of.setdefault(name, set()).add(topic)
 
     # ------------------------------------------------------------ lists
@@ -275,29 +275,29 @@ class Routes:
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Return the topics of a cluster's brokers, each once."""
-        found: dict[str, None] = {}
+        topics: dict[str, None] = {}
         for name in self._clusters.get(cluster, ()):
-            found |= dict.fromkeys(sorted(self._topics_of.get(name, ())))
-        return list(found)
+            topics |= dict.fromkeys(sorted(self._topics_of.get(name, ())))
+        return list(topics)
 
     def topics_with_flag(self, *, unit: bool | None = None, unit_sub: bool | None = None) -> list[str]:
         """Return the topics whose first broker's flag has (or has not) the bits asked for."""
-        found = []
+        topics = []
         for topic, by_broker in self._topics.items():
             flag = next(iter(by_broker.values())).sys_flag
             if unit in (None, bool(flag & UNIT)) and unit_sub in (None, bool(flag & UNIT_SUB)):
-                found.append(topic)
-        return found
+                topics.append(topic)
+        return topics
 
     def clusters(self) -> dict[str, list[str]]:
         """Return broker names by cluster."""
         return {cluster: list(names) for cluster, names in self._clusters.items()}
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[BrokerGroup]:
         """Return all brokers."""
         return list(self._groups.values())
 
-    def group(self, name: str) -> Group | None:
+    def group(self, name: str) -> BrokerGroup | None:
         """Return the brokers of one name."""
         return self._groups.get(name)
 

@@ -58,8 +58,8 @@ def configuration(
         others={name: cls for name, cls in everything.items() if name not in sections},
     )
     values: dict[str, Any] = {name: loaded.values.get(name, cls()) for name, cls in everything.items()}
-    for each in values.values():
-        check(each)
+    for settings in values.values():
+        check(settings)
     name_server: NameServerSettings = values["nameserver"]
     broker: BrokerSettings = values["broker"]
     if {*BROKER, *NAME_SERVER} <= {*sections} and broker.port == name_server.port != 0:
@@ -100,10 +100,10 @@ def outward_address(host: str) -> str:
 def _resolved(host: str) -> str:
     """Return the address of a host; IPv4 where it has one, as every client can use that."""
     try:
-        found = [str(each[4][0]) for each in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+        addresses = [str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     except (OSError, UnicodeError) as exc:
         raise SettingError(f"--host {host}: it has no address: {exc}") from None
-    return min(found, key=lambda address: ":" in address)
+    return min(addresses, key=lambda address: ":" in address)
 
 
 def _text(path: Path) -> str:

@@ -40,8 +40,8 @@ class NotSaved(HalfmoonError):
     """A server stopped and could not save what it had acknowledged; the text names it and says why."""
 
 
-class Part(NamedTuple):
-    """One server that is bound and not started yet, or running. ``broker`` is its core when it is a broker."""
+class Program(NamedTuple):
+    """A server that is bound and not started yet, or running. ``broker`` is its core when it is a broker."""
 
     server: Server
     host: str
@@ -78,7 +78,11 @@ class Part(NamedTuple):
             self.disk.abandon()
 
 
-async def name_server(settings: Configuration, data: Path | None, *, inside: bool = False) -> Part:
+Programs = tuple[Program, ...]
+"""In the order of starting."""
+
+
+async def name_server(settings: Configuration, data: Path | None, *, inside: bool = False) -> Program:
     """Return a name server, bound. ``data`` is its directory; None keeps nothing. ``inside``: it is in a broker's directory.
 
     Raises:
@@ -94,10 +98,10 @@ async def name_server(settings: Configuration, data: Path | None, *, inside: boo
         return NameServer(replace(settings.nameserver, port=port), disks[0] if disks else None, now=clock.now())
 
     server = await server_on(settings.host, settings.nameserver.port, make, clock, None)
-    return Part(server, settings.host, server.bound[0][1], disk=disks[0] if disks else None)
+    return Program(server, settings.host, server.bound[0][1], disk=disks[0] if disks else None)
 
 
-async def broker(settings: Configuration, data: Path, random: Random | None = None) -> Part:
+async def broker(settings: Configuration, data: Path, random: Random | None = None) -> Program:
     """Return a broker, bound, its store open and recovered. It registers with the name servers of its settings once started.
 
     Raises:
@@ -126,16 +130,16 @@ async def broker(settings: Configuration, data: Path, random: Random | None = No
         raise
     core = server.core
     assert isinstance(core, Broker)
-    return Part(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
+    return Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
 
 
-async def both(settings: Configuration, data: Path) -> tuple[Part, Part]:
+async def both(settings: Configuration, data: Path) -> tuple[Program, Program]:
     """Return a name server and a broker that registers with it (and with those of its settings), bound, in the order of starting.
 
     Raises as `name_server` and `broker` do; nothing stays bound then.
     """
     names = await name_server(settings, data / NAME_SERVER_DIRECTORY, inside=True)
-    servers = ";".join(part for part in (f"{_reachable(names.host)}:{names.port}", settings.broker.nameserver) if part)
+    servers = ";".join(address for address in (f"{_reachable(names.host)}:{names.port}", settings.broker.nameserver) if address)
     try:
         return names, await broker(settings._replace(broker=replace(settings.broker, nameserver=servers)), data)
     except BaseException:
@@ -143,38 +147,35 @@ async def both(settings: Configuration, data: Path) -> tuple[Part, Part]:
         raise
 
 
-async def start(parts: tuple[Part, ...]) -> None:
+async def start(programs: Programs) -> None:
     """Start what is bound, in order; return once name servers know the brokers (or did not answer in time)."""
-    for part in parts:
-        await part.server.start()
-    await _registered(parts)
+    for program in programs:
+        await program.server.start()
+    await _registered(programs)
 
 
-async def stop(parts: tuple[Part, ...], within_ms: int = STOP_MS) -> None:
+async def stop(programs: Programs, within_ms: int = STOP_MS) -> None:
     """Stop cleanly, last first."""
-    for part in reversed(parts):
-        await part.server.stop(within_ms)
-        await part.close()
+    for program in reversed(programs):
+        await program.server.stop(within_ms)
+        await program.close()
 
 
-Parts = tuple[Part, ...]
-
-
-def run(make: Callable[[], Awaitable[Parts]], ready: Callable[[tuple[Part, ...]], None]) -> None:
+def run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Programs], None]) -> None:
     """Run servers in this process until SIGTERM or SIGINT stops them cleanly; a second signal ends the process at once.
 
-    ``make`` returns the coroutine that makes the parts; ``ready`` is told of them once all of them listen. Raises NotSaved.
+    ``make`` returns the coroutine that makes the programs; ``ready`` is told of them once all of them listen. Raises NotSaved.
     """
     keep_freed_memory()
     run_loop(_run(make, ready))
 
 
-async def _run(make: Callable[[], Awaitable[Parts]], ready: Callable[[tuple[Part, ...]], None]) -> None:
-    parts = await make()
+async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Programs], None]) -> None:
+    programs = await make()
 
     async def tell() -> None:
-        await _registered(parts)
-        ready(parts)
+        await _registered(programs)
+        ready(programs)
         gc.freeze()  # what lives since the start lives to the end: collections need not walk it
 
     telling: list[asyncio.Task[None]] = []
@@ -183,22 +184,22 @@ async def _run(make: Callable[[], Awaitable[Parts]], ready: Callable[[tuple[Part
         telling.append(asyncio.create_task(tell()))
 
     try:
-        await run_until_signal([part.server for part in parts], all_listen)
+        await run_until_signal([program.server for program in programs], all_listen)
     finally:
         for task in telling:
             task.cancel()
-        for part in reversed(parts):
-            await part.close()
-    lost = [part.broker.lost_at_stop() for part in parts if part.broker is not None]
+        for program in reversed(programs):
+            await program.close()
+    lost = [program.broker.lost_at_stop() for program in programs if program.broker is not None]
     if any(lost):
         raise NotSaved(f"stopped, and not all is saved: {'; '.join(filter(None, lost))}")
 
 
-async def _registered(parts: Parts) -> None:
+async def _registered(programs: Programs) -> None:
     """Wait until each broker has registered with its name servers, or has tried to: before, clients find no way to it."""
-    for part in parts:
-        if part.broker is not None and part.broker.registration.name_servers:
-            await wait_signal(part.broker.registration.tried, REGISTERED_MS)
+    for program in programs:
+        if program.broker is not None and program.broker.registration.name_servers:
+            await wait_signal(program.broker.registration.tried, REGISTERED_MS)
 
 
 def _reachable(host: str) -> str:

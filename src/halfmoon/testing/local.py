@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, configuration
-from halfmoon.programs.embedded import Parts, both, start, stop
+from halfmoon.programs.embedded import Programs, both, start, stop
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class LocalCluster:
         self._settings = {**SMALL, **(settings or {})}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._parts: Parts = ()
+        self._programs: Programs = ()
         self._ports = (0, 0)
         self._held: list[socket.socket] = []
 
@@ -95,7 +95,7 @@ class LocalCluster:
         """Stop both cleanly: everything is synced, the store is closed. Stopped already: nothing happens."""
         if self.running:
             try:
-                self._run(stop(self._parts, STOP_MS))
+                self._run(stop(self._programs, STOP_MS))
             finally:
                 self._end_loop()
                 self._hold()
@@ -141,14 +141,14 @@ class LocalCluster:
             host=HOST,
             assignments=[f"{name}={value}" for name, value in {**self._settings, **ports}.items()],
         )
-        self._parts = names, broker = await both(settings, self.data)
+        self._programs = names, broker = await both(settings, self.data)
         self._ports = (names.port, broker.port)
         self.nameserver, self.broker = names.address, broker.address
-        await start(self._parts)
+        await start(self._programs)
 
     async def _kill(self) -> None:
-        for part in reversed(self._parts):
-            await part.kill()
+        for program in reversed(self._programs):
+            await program.kill()
 
     def _end_loop(self) -> None:
         loop, self._loop = self._loop, None
@@ -157,4 +157,4 @@ class LocalCluster:
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join(WAIT_S)
         loop.close()
-        self._parts = ()
+        self._programs = ()

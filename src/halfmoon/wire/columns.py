@@ -2,7 +2,7 @@
 
 `records` finds where records begin and what their fixed heads say; `Spans` tell where body, topic and properties of each lie,
 `Pairs` where each property of many records lies, `Pairs.values` where the values of one name do. All positions are bytes from the
-start of the buffer they speak of. The plain road is `halfmoon.wire.record`, with which tests compare.
+start of the buffer they speak of. Message by message, `halfmoon.wire.record` does the same; tests compare them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from halfmoon.errors import BadMessage
 from halfmoon.hot import HEAD as RECORD_HEAD
 from halfmoon.hot import HEADS, MAGIC, MAGIC_V2, RECORD_BYTES_MIN
-from halfmoon.wire.flags import BORN_HOST_V6, STORE_HOST_V6
+from halfmoon.wire.codes import BORN_HOST_V6, STORE_HOST_V6
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -35,7 +35,7 @@ HEAD = np.dtype(
                 "size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag", "born_ms",
                 "born_host", "store_ms", "store_host", "reconsume_times", "prepared_transaction_offset", "body_bytes",
             ),
-            ({"i": ">i4", "q": ">i8", "8s": ">u8"}[each] for each in re.findall("[iq]|8s", RECORD_HEAD.format)),
+            ({"i": ">i4", "q": ">i8", "8s": ">u8"}[code] for code in re.findall("[iq]|8s", RECORD_HEAD.format)),
             strict=True,
         )
     )
@@ -101,13 +101,13 @@ def starts(buffer: bytes) -> Ints:
     Raises:
         BadMessage: a size cannot be, or the last record is cut short.
     """
-    found = _starts_in_lanes(buffer) if len(buffer) > 8 * _LANE_BYTES else None
-    return _starts_one_by_one(buffer) if found is None else found
+    begins = _starts_in_lanes(buffer) if len(buffer) > 8 * _LANE_BYTES else None
+    return _starts_one_by_one(buffer) if begins is None else begins
 
 
 def _starts_one_by_one(buffer: bytes) -> Ints:
-    found: list[int] = []
-    append, size, at, end = found.append, _SIZE, 0, len(buffer)
+    begins: list[int] = []
+    append, size, at, end = begins.append, _SIZE, 0, len(buffer)
     try:
         for _ in range(end // RECORD_BYTES_MIN + 1):  # a size too small cannot make it go on for ever
             step = size(buffer, at)[0]
@@ -117,16 +117,16 @@ def _starts_one_by_one(buffer: bytes) -> Ints:
                 break
     except struct_error:
         pass
-    if at != end or (found and found[-1] > end - RECORD_BYTES_MIN):
-        last = found[-1] if found else 0
+    if at != end or (begins and begins[-1] > end - RECORD_BYTES_MIN):
+        last = begins[-1] if begins else 0
         raise BadMessage(f"{_place(buffer, last)}: a size of {at - last} bytes, {end - last} are there")
-    return np.array(found, np.int64)
+    return np.array(begins, np.int64)
 
 
 def _starts_in_lanes(buffer: bytes) -> Ints | None:
-    """Return the same, from many places of the buffer at once; None when it takes the plain way.
+    """Return the same, from many places of the buffer at once; None when they must be looked for one by one.
 
-    A lane begins where the magic stands, which may be inside a body: what is found counts only when each lane ends at the begin of
+    A lane begins where the magic stands, which may be inside a body: what it finds counts only when each lane ends at the begin of
     the next, for then there is one chain from the buffer's begin to its end.
     """
     end, begins = len(buffer), [0]
@@ -148,14 +148,14 @@ def _starts_in_lanes(buffer: bytes) -> Ints | None:
     if (places != stops).any():
         return None
     table = np.array(rows).T
-    found = table[table < stops[:, None]]
-    return found if (np.diff(found, append=end) >= RECORD_BYTES_MIN).all() else None
+    offsets = table[table < stops[:, None]]
+    return offsets if (np.diff(offsets, append=end) >= RECORD_BYTES_MIN).all() else None
 
 
-def bad_bodies(buffer: bytes, found: Records) -> Ints:
+def bad_bodies(buffer: bytes, records: Records) -> Ints:
     """Return the indexes of the records whose body has another CRC than they say. About 0.3 ns a byte."""
     view, mask = memoryview(buffer), 0x7FFFFFFF
-    places = zip(found.spans.body.tolist(), found.spans.body_end.tolist(), found.head["body_crc"].tolist(), strict=True)
+    places = zip(records.spans.body.tolist(), records.spans.body_end.tolist(), records.head["body_crc"].tolist(), strict=True)
     return np.array([i for i, (begin, end, crc) in enumerate(places) if crc32(view[begin:end]) & mask != crc], np.int64)
 
 

@@ -120,10 +120,10 @@ class Reply:
         """Return the fields as a header class. Raises BadHeader."""
         decoder = _decoders.get(cls) or _decoders.setdefault(cls, json_decoder(defstruct("Of", [("extFields", cls)]), strict=False))
         try:
-            found: H = decoder.decode(self._header).extFields
+            header: H = decoder.decode(self._header).extFields
         except msgspec.ValidationError:
-            found = parse(cls, self.fields)
-        return found
+            header = parse(cls, self.fields)
+        return header
 
     def __getattr__(self, name: str) -> Any:
         if name == "_command":

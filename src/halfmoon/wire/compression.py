@@ -11,7 +11,7 @@ from typing import Any
 
 from halfmoon.errors import BadMessage, UsageError
 from halfmoon.limits import FRAME_BYTES_MAX
-from halfmoon.wire.flags import COMPRESSED, COMPRESSION_MASK, LZ4, ZLIB, ZSTD
+from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK, LZ4, ZLIB, ZSTD
 
 INFLATED_BYTES_MAX = 4 * FRAME_BYTES_MAX
 """A body after decompression. Senders bound a body before they compress it, so that none of theirs comes near."""
@@ -23,7 +23,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def compress(body: Buffer, kind: int = ZLIB, level: int = 5) -> bytes:
-    """Return the body in the format of ``kind`` (`ZLIB`, `LZ4` or `ZSTD` of `halfmoon.wire.flags`).
+    """Return the body in the format of ``kind`` (`ZLIB`, `LZ4` or `ZSTD` of `halfmoon.wire.codes`).
 
     The sender sets ``COMPRESSED | kind`` in the sysFlag, as 4.9 and 5.x do (0x301 for zlib).
 
@@ -55,7 +55,7 @@ def decompress(body: bytes, sys_flag: int, size_max: int = INFLATED_BYTES_MAX) -
         return body
     kind = sys_flag & COMPRESSION_MASK
     if kind in (0, ZLIB):
-        return _inflate(body, size_max)
+        return inflate(body, size_max)
     if kind == LZ4:
         return _decompress_lz4(body, size_max)
     if kind == ZSTD:
@@ -65,25 +65,21 @@ def decompress(body: bytes, sys_flag: int, size_max: int = INFLATED_BYTES_MAX) -
 
 def inflate(data: Buffer, size_max: int) -> bytes:
     """Return what a zlib stream holds. Raises BadMessage when it is damaged, cut short, or holds more than ``size_max`` bytes."""
-    return _inflate(data, size_max)
-
-
-def _inflate(data: Buffer, size_max: int) -> bytes:
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data, size_max + 1)
+        content = stream.decompress(data, size_max + 1)
     except zlib.error as exc:
         raise BadMessage(f"not a zlib stream: {exc}") from None
-    return _checked(found, stream.eof, size_max)
+    return _checked(content, stream.eof, size_max)
 
 
 def _decompress_lz4(body: bytes, size_max: int) -> bytes:
     stream = _optional("lz4.frame").LZ4FrameDecompressor()
     try:
-        found = stream.decompress(body, max_length=size_max + 1)
+        content = stream.decompress(body, max_length=size_max + 1)
     except (RuntimeError, EOFError, ValueError) as exc:
         raise BadMessage(f"not an LZ4 frame: {exc}") from None
-    return _checked(found, stream.eof, size_max)
+    return _checked(content, stream.eof, size_max)
 
 
 def _decompress_zstd(body: bytes, size_max: int) -> bytes:
@@ -91,22 +87,22 @@ def _decompress_zstd(body: bytes, size_max: int) -> bytes:
     window_max = max(size_max, ZSTD_WINDOW_BYTES)
     try:
         with zstd.ZstdDecompressor(max_window_size=window_max).stream_reader(body) as reader:
-            found = reader.read(size_max + 1)
-        if len(found) > size_max:
-            return _checked(found, True, size_max)
+            content = reader.read(size_max + 1)
+        if len(content) > size_max:
+            return _checked(content, True, size_max)
         whole = zstd.ZstdDecompressor(max_window_size=window_max).decompressobj()  # only this one says whether the end came
         whole.decompress(body)
     except zstd.ZstdError as exc:
         raise BadMessage(f"not a zstd frame: {exc}") from None
-    return _checked(found, whole.eof, size_max)
+    return _checked(content, whole.eof, size_max)
 
 
-def _checked(found: bytes, ended: bool, size_max: int) -> bytes:
-    if len(found) > size_max:
+def _checked(content: bytes, ended: bool, size_max: int) -> bytes:
+    if len(content) > size_max:
         raise BadMessage(f"a compressed body holds more than {size_max} bytes")
     if not ended:
         raise BadMessage("a compressed body is cut short")
-    return bytes(found)
+    return bytes(content)
 
 
 def _optional(name: str) -> Any:

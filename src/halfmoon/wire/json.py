@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum, IntEnum
 from functools import cache, partial
 from operator import attrgetter
@@ -33,7 +33,7 @@ TOKENS_MAX = 500_000
 
 
 class Bounds(NamedTuple):
-    """What a body from outside may be. One with nulls, raw keys or raw words is looked at piece by piece, and must be shorter."""
+    """What a body from outside may be. One with nulls, raw keys or raw words is looked at token by token, and must be shorter."""
 
     bytes_max: int
     objects_max: int
@@ -146,37 +146,42 @@ def standard(text: bytes, *, tokens_max: int | None = TOKENS_MAX) -> bytes:
     Raises:
         BadBody: nested deeper than `DEPTH_MAX`, or more than ``tokens_max`` words and signs.
     """
-    pieces: list[bytes] = []
-    stack: list[bool] = []  # open containers: whether each is an object
-    copied, key_at, key_depth, expects_key = 0, -1, 0, False
+    chunks: list[bytes] = []
+    copied = 0
+    for begin, end in _raw_keys(text, tokens_max):
+        chunks += (text[copied:begin], _quoted(text[begin:end]))
+        copied = end
+    chunks.append(text[copied:])
+    return b"".join(chunks)
+
+
+def _raw_keys(text: bytes, tokens_max: int | None) -> Iterator[tuple[int, int]]:
+    """Yield where each raw key begins and ends: a bare word, or a whole object or list, inside which nothing else is a key."""
+    open_objects = [False]  # for each open container whether it is an object; the first stands for the text itself
+    key_at, key_depth = 0, -1  # a key that is an object or a list, while it is open
+    expects_key = False
     for count, token in enumerate(_TOKEN.finditer(text)):
         if count == tokens_max:
             raise BadBody("too many words and signs in a body with raw keys")
         sign = text[token.start()]
         if sign in (_OBJECT, _LIST):
-            if expects_key and key_at < 0:
-                key_at, key_depth = token.start(), len(stack)
-            stack.append(sign == _OBJECT)
-            expects_key = sign == _OBJECT and key_at < 0
-            if len(stack) > DEPTH_MAX:
+            if expects_key:
+                key_at, key_depth = token.start(), len(open_objects)
+            if len(open_objects) > DEPTH_MAX:
                 raise BadBody("JSON is nested too deeply")
+            open_objects.append(sign == _OBJECT)
+            expects_key = sign == _OBJECT and key_depth < 0
         elif sign in (_END_OBJECT, _END_LIST):
-            if stack:
-                stack.pop()
+            if len(open_objects) > 1:
+                open_objects.pop()
             expects_key = False
-            if key_at >= 0 and len(stack) == key_depth:
-                pieces += (text[copied:key_at], _quoted(text[key_at : token.end()]))
-                copied, key_at = token.end(), -1
-        elif key_at < 0:
-            if sign == _COMMA:
-                expects_key = bool(stack) and stack[-1]
-            elif expects_key and sign not in (_COLON, _QUOTE):
-                pieces += (text[copied : token.start()], _quoted(token.group()))
-                copied, expects_key = token.end(), False
-            else:
-                expects_key = False
-    pieces.append(text[copied:])
-    return b"".join(pieces)
+            if len(open_objects) == key_depth:
+                yield key_at, token.end()
+                key_depth = -1
+        elif key_depth < 0:
+            if expects_key and sign not in (_COLON, _COMMA, _QUOTE):
+                yield token.span()
+            expects_key = sign == _COMMA and open_objects[-1]
 
 
 def _quoted(raw: bytes) -> bytes:
@@ -189,7 +194,7 @@ def _quoted(raw: bytes) -> bytes:
 @cache
 def _reader(kind: Any) -> Reader | None:
     """Return what prepares decoded JSON for a type with queues or enums in it; None when nothing is to be prepared."""
-    origin, parts = get_origin(kind), get_args(kind)
+    origin, arguments = get_origin(kind), get_args(kind)
     if kind is MessageQueue:
         return _read_queue
     if isinstance(kind, type) and issubclass(kind, IntEnum):
@@ -198,13 +203,13 @@ def _reader(kind: Any) -> Reader | None:
         readers = {field.encode_name: reader for field in msgspec.structs.fields(kind) if (reader := _reader(field.type))}
         return partial(_read_struct, readers) if readers else None
     if origin in (Union, UnionType):
-        return next((reader for part in parts if (reader := _reader(part))), None)
+        return next((reader for argument in arguments if (reader := _reader(argument))), None)
     if origin is list:
-        reader = _reader(parts[0])
+        reader = _reader(arguments[0])
         return partial(_read_list, reader) if reader else None
     if origin is dict:
-        reader = _reader(parts[1])
-        if parts[0] is MessageQueue:
+        reader = _reader(arguments[1])
+        if arguments[0] is MessageQueue:
             return partial(_read_queue_table, reader or _same)
         return partial(_read_dict, reader) if reader else None
     return None
@@ -270,9 +275,9 @@ def to_json(value: Any, *, quoted: bool = False) -> bytes:
     Keys that are numbers or queues are written raw, as every known client reads them, or with ``quoted`` as strings, which is
     standard JSON. Enums go by name, sets as lists, None is left out.
     """
-    pieces: list[bytes] = []
-    _write(value, quoted, pieces)
-    return b"".join(pieces)
+    chunks: list[bytes] = []
+    _write(value, quoted, chunks)
+    return b"".join(chunks)
 
 
 def _write(value: Any, quoted: bool, out: list[bytes]) -> None:

@@ -19,7 +19,7 @@ from halfmoon.wire.ids import pack_host
 
 log = logging.getLogger("halfmoon.wire")
 
-PIECES_MAX = 64
+CHUNKS_MAX = 64
 """Pieces of an unfinished frame that are kept as they came; further ones are gathered, for a tiny piece costs 48 bytes."""
 
 GATHERED_BYTES = 64 * 1024
@@ -114,7 +114,7 @@ class Peers:
         peer = self._peers.get(number)
         if peer is None or peer.closing:
             return
-        if len(peer.chunks) < PIECES_MAX:
+        if len(peer.chunks) < CHUNKS_MAX:
             peer.chunks.append(data)
         else:
             _gather(peer.chunks, data)
@@ -128,7 +128,7 @@ class Peers:
         ``read`` cuts them, and may keep some for itself. A connection whose next bytes are no frame is closed by `effects`, after
         what stood before them was answered; one whose bytes we fail to read is closed as well.
         """
-        found: list[tuple[Peer, bytes, list[Frame]]] = []
+        cut: list[tuple[Peer, bytes, list[Frame]]] = []
         fed, self._fed = self._fed, []
         for peer in fed:
             peer.heard_ms = now
@@ -146,12 +146,12 @@ class Peers:
             peer.chunks = [data[used:]] if rest else []
             peer.size = rest
             if frames:
-                found.append((peer, data, frames))
+                cut.append((peer, data, frames))
             if wrong is not None:
                 self.wrong.append((peer, wrong))
         if self._partial_bytes > self._partial_bytes_max:
             self._shed()
-        return found
+        return cut
 
     def _shed(self) -> None:
         for peer in sorted(self._peers.values(), key=lambda peer: -peer.size):
@@ -159,27 +159,27 @@ class Peers:
                 return
             self.close(peer, f"{peer.size} bytes of an unfinished frame while all connections together are over the bound")
 
-    def answer(self, peer: Peer, piece: Any) -> None:
+    def answer(self, peer: Peer, chunk: Any) -> None:
         """Add bytes (or a view) to what this peer is sent at the end of the turn."""
         if not peer.out:
             self.touched.append(peer)
-        peer.out.append(piece)
+        peer.out.append(chunk)
 
     def tell(self, answers: Iterable[tuple[int, bytes]]) -> None:
         """Add an answer to what each connection is sent at the end of the turn, by number; those that are gone get none."""
         get = self._peers.get
-        for number, piece in answers:
+        for number, answer in answers:
             peer = get(number)
             if peer is not None:
                 if not peer.out:
                     self.touched.append(peer)
-                peer.out.append(piece)
+                peer.out.append(answer)
 
-    def answers(self, peer: Peer, pieces: list[Any]) -> None:
-        """Add several pieces in order."""
+    def answers(self, peer: Peer, chunks: list[Any]) -> None:
+        """Add several chunks in order."""
         if not peer.out:
             self.touched.append(peer)
-        peer.out += pieces
+        peer.out += chunks
 
     def close(self, peer: Peer, reason: str) -> None:
         """Have a connection closed after what it is still sent; its further bytes are ignored."""
@@ -216,12 +216,12 @@ class Peers:
                 self.close(peer, wrong)
             self.wrong.clear()
         touched, self.touched = self.touched, []
-        found: list[CoreEffect] = []
+        effects: list[CoreEffect] = []
         for peer in touched:
-            found.append(Write(peer.number, peer.out))
+            effects.append(Write(peer.number, peer.out))
             peer.out = []
             peer.out_bytes = 0
         if self._closes:
-            found += self._closes
+            effects += self._closes
             self._closes = []
-        return found
+        return effects

@@ -22,12 +22,12 @@ def decode(data: Buffer) -> dict[str, str]:
 
     Follows MessageDecoder.string2messageProperties (RocketMQ 4.9.8).
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for pair in str(data, "utf-8", "replace").split("\x02"):
         name, _, value = pair.partition("\x01")
         if name and value:
-            found[name] = value
-    return found
+            properties[name] = value
+    return properties
 
 
 def value_of(data: bytes, name: bytes) -> bytes | None:

@@ -77,9 +77,9 @@ class Record(StoredMessage):
         reads = _READS.get(name)
         if reads is None:
             raise AttributeError(f"a message has no {name}", name=name, obj=self)
-        found = reads(self)
-        setattr(self, name, found)
-        return found
+        value = reads(self)
+        setattr(self, name, value)
+        return value
 
     @property
     def held_bytes(self) -> int:
@@ -87,13 +87,13 @@ class Record(StoredMessage):
         size: int = self._head[14]
         return size
 
-    def note(self, found: dict[str, str]) -> None:
+    def note(self, properties: dict[str, str]) -> None:
         """Add properties that are not in the record. The dict is not changed, now or later."""
         more = self._more
         if more is None:
-            self.properties.update(found)
+            self.properties.update(properties)
         else:
-            self._more = {**more, **found} if more else found
+            self._more = {**more, **properties} if more else properties
 
     def unpack_later(self, unpack: Callable[[StoredMessage, bytes, int], tuple[bytes, int]]) -> None:
         """Have the body unpacked when it is asked for: of the message, body and flags as stored, give body and flags to show."""
@@ -101,11 +101,11 @@ class Record(StoredMessage):
         del self.body, self.sys_flag
 
     def _properties(self) -> dict[str, str]:
-        found = props.decode(self._tail[self._topic_size + 2 :])
+        properties = props.decode(self._tail[self._topic_size + 2 :])
         if self._more:
-            found.update(self._more)
+            properties.update(self._more)
         self._more = None
-        return found
+        return properties
 
     def _unpacked(self) -> tuple[bytes, int]:
         """Return body and flags as they are shown. Two threads may come here at once; what the first one set is what counts."""
@@ -163,10 +163,10 @@ def decode_records(body: Buffer) -> list[StoredMessage]:
     Raises:
         BadMessage: the bytes are not whole records. Differs: the original stops at the first bad one and forgets the rest.
     """
-    found, _, fault = decode_run(bytes(body))
+    messages, _, fault = decode_run(bytes(body))
     if fault is not None:
         raise fault
-    return found
+    return messages
 
 
 def decode_run(data: bytes, at: int = 0) -> tuple[list[StoredMessage], int, BadMessage | None]:
@@ -176,13 +176,13 @@ def decode_run(data: bytes, at: int = 0) -> tuple[list[StoredMessage], int, BadM
     Their lengths are checked here, once. Each message has the bytes of its own record only, and keeps no others in memory.
     """
     rows, at = record_rows(data, at)
-    found: list[StoredMessage] = [_record(*row) for row in rows]
+    messages: list[StoredMessage] = [_record(*row) for row in rows]
     if at < len(data):
         try:
             parts_at(data, at)
         except BadMessage as fault:
-            return found, at, fault
-    return found, at, None
+            return messages, at, fault
+    return messages, at, None
 
 
 def _record(head: Head, body: bytes, tail: bytes, topic_size: int) -> Record:

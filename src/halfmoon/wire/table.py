@@ -94,8 +94,8 @@ def parse(cls: type[H], fields: dict[str, str]) -> H:
     1 in both.
     """
     try:
-        found: H = from_texts(fields, cls)
-        return found
+        header: H = from_texts(fields, cls)
+        return header
     except msgspec.ValidationError as exc:
         raise BadHeader(f"{cls.__name__}: {exc}") from None
 

@@ -7,8 +7,8 @@ import pytest
 from halfmoon.broker.names import BATCH_TOPIC
 from halfmoon.wire.bodies import KVTable, from_json
 from halfmoon.wire.bodies.batches import ONE_RUN, BatchList, BatchPromise
+from halfmoon.wire.codes import COMPRESSED, ZLIB
 from halfmoon.wire.compression import compress, decompress
-from halfmoon.wire.flags import COMPRESSED, ZLIB
 from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.headers.batch import ListBatches, PrepareBatchReply, VoteBatch
 from halfmoon.wire.properties import encode

@@ -6,7 +6,7 @@ import pytest
 
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.ports import DiskUsage
-from halfmoon.wire.flags import TRANSACTION_PREPARED
+from halfmoon.wire.codes import TRANSACTION_PREPARED
 from halfmoon.wire.properties import encode
 from halfmoon.wire.record import BatchItem, encode_batch
 from tests.broker.half import TOPIC, half_properties, stored

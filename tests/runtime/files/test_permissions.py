@@ -130,9 +130,9 @@ def test_a_file_in_the_place_of_a_directory_is_an_error(tmp_path: Path):
 def warnings_of_a_start(root: Path, caplog: pytest.LogCaptureFixture, *assignments: str) -> list[str]:
     async def run() -> None:
         words = [*(f"{name}={value}" for name, value in SMALL.items()), "nameserver.port=0", "broker.port=0", *assignments]
-        parts = await both(configuration({**NAME_SERVER, **BROKER}, host="127.0.0.1", assignments=words), root)
-        for part in reversed(parts):
-            await part.kill()
+        programs = await both(configuration({**NAME_SERVER, **BROKER}, host="127.0.0.1", assignments=words), root)
+        for program in reversed(programs):
+            await program.kill()
 
     caplog.clear()
     with caplog.at_level(logging.WARNING):

@@ -49,7 +49,7 @@ class Tampered:
 
     def _changed(self, write: Write) -> Write:
         inbox = Inbox()
-        inbox.feed(b"".join(bytes(piece) for piece in write.pieces))
+        inbox.feed(b"".join(bytes(chunk) for chunk in write.chunks))
         pieces = []
         for frame in inbox.frames():
             command = _decoded(frame)

@@ -19,8 +19,8 @@ from halfmoon.hot import MAGIC_V2, NATIVE, row_columns
 from halfmoon.spark.source import rows
 from halfmoon.spark.source.rows import COLUMNS, DDL, MS_MAX, MS_MIN, SCHEMA, batch_of, schema_of
 from halfmoon.wire import properties
+from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.compression import compress, decompress
-from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.record import decode_records
 from tests.columns.test_twins import damaged

@@ -29,7 +29,7 @@ from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.entries import entries_behind, prepared_offset
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
-from halfmoon.wire.flags import COMPRESSED, COMPRESSION_MASK
+from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK
 
 MESSAGES_A_TURN, BYTES_A_TURN = 4096, 4 * 1024 * 1024
 """What is published of one batch, in whole pieces, before anybody else has its turn: some 10 ms."""

@@ -40,8 +40,7 @@ from halfmoon.model import RECONSUME_REASON, one_line
 from halfmoon.store.records import whole_record
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import SubscriptionGroupConfig
-from halfmoon.wire.codes import VERSION_V3_4_9, Perm
-from halfmoon.wire.flags import TRANSACTION_MASK
+from halfmoon.wire.codes import TRANSACTION_MASK, VERSION_V3_4_9, Perm
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
 from halfmoon.wire.properties import with_pairs, without
 from halfmoon.wire.record import decode_record

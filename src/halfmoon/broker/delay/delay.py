@@ -33,7 +33,7 @@ from halfmoon.store.timer.progress import TIMER
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import TopicConfig
 from halfmoon.wire.bodies.delays import parse_recall_handle, recall_handle
-from halfmoon.wire.flags import TRANSACTION_MASK
+from halfmoon.wire.codes import TRANSACTION_MASK
 from halfmoon.wire.headers.delay import GetAllDelayOffset, ListDelayedMessages, RecallMessage, RecallMessageReply
 
 AT_ONCE = 64

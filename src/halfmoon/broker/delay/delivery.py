@@ -21,7 +21,7 @@ from halfmoon.hot import Draft, Parts, property_of
 from halfmoon.store.entries import QueueEntry
 from halfmoon.store.records import tag_hash_of, whole_record
 from halfmoon.store.store import Store
-from halfmoon.wire.flags import TRANSACTION_MASK
+from halfmoon.wire.codes import TRANSACTION_MASK
 
 _QUEUE_DIGITS_MAX = 9
 _MAKING_MAX = 1000

@@ -25,7 +25,7 @@ from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended, Store
 from halfmoon.store.timer.index import TimerIndex
 from halfmoon.store.timer.messages import CANCELS, LOOK_MS, OUT_MS
-from halfmoon.wire.flags import TRANSACTION_MASK
+from halfmoon.wire.codes import TRANSACTION_MASK
 
 ROLLS, CANCEL_KEY = "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY"
 READY_AT_ONCE = 256

@@ -27,7 +27,7 @@ from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Appended
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies import TopicConfig
-from halfmoon.wire.flags import MULTI_TAGS, TRANSACTION_MASK
+from halfmoon.wire.codes import MULTI_TAGS, TRANSACTION_MASK
 from halfmoon.wire.headers.send import SendMessage, SendMessageV2
 from halfmoon.wire.table import Header
 

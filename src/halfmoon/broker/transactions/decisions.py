@@ -38,9 +38,8 @@ from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
 from halfmoon.store.transactions.index import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.codes import VERSION
+from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, VERSION
 from halfmoon.wire.command import encode
-from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from halfmoon.wire.headers.transaction import EndTransaction
 
 log = logging.getLogger("halfmoon.broker.transactions")

@@ -24,7 +24,7 @@ from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Appended
 from halfmoon.store.transactions.index import TransactionIndex
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.flags import TRANSACTION_MASK
+from halfmoon.wire.codes import TRANSACTION_MASK
 
 log = logging.getLogger("halfmoon.broker.transactions")
 

@@ -28,7 +28,7 @@ from halfmoon.model import UNIQ_KEY, StoredMessage
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
-from halfmoon.wire.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
+from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_MASK
 from halfmoon.wire.properties import without
 
 REASON, HISTORY = "TRANSACTION_GIVEN_UP_REASON", "TRANSACTION_CHECK_HISTORY"

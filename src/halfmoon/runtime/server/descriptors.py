@@ -53,8 +53,8 @@ def allow_descriptors(wanted: int = 0) -> int:
                 continue
     allowed = allowed_descriptors()
     if allowed < wanted:
-        say = log.warning if allowed < wanted // 2 else log.info
-        say(
+        report = log.warning if allowed < wanted // 2 else log.info
+        report(
             "the system allows %d open files, %d are wanted: at most about %d connections will be taken",
             allowed, wanted, for_connections(allowed),
         )  # fmt: skip

@@ -43,7 +43,7 @@ WRITE_MAX_BYTES = 64 * 1024 * 1024
 """Unsent bytes at which a connection is cut: four of the largest frames, which only pushed or pipelined answers can pile up."""
 
 JOIN_MAX_BYTES = 64 * 1024
-"""Pieces that together are smaller are joined before writing: a copy costs less than handing over many pieces."""
+"""Chunks that together are smaller are joined before writing: a copy costs less than handing over many."""
 
 CLOSING_MS = 5_000
 """How long a closing connection may take to receive what was written to it."""
@@ -181,26 +181,34 @@ class Server:
         operations = self.core.stop(self._now())
         self._turn()
         if operations:
-            assert self.driver is not None, "a core that leaves operations needs a driver"
-            endings = [asyncio.ensure_future(self.driver.run(supervised(operation, self.wake))) for operation in operations]
-            done, pending = await asyncio.wait(endings, timeout=deadline - self._loop.time())
-            for task in pending:
-                task.cancel()
-            for task in done:
-                if not task.cancelled() and task.exception() is not None:
-                    log.error("an operation of the clean stop failed", exc_info=task.exception())
+            await self._drive_last(operations, deadline)
         self._turn()
-        while self._works_running and self._loop.time() < deadline:
-            self._works_done.clear()
-            try:
-                await asyncio.wait_for(self._works_done.wait(), deadline - self._loop.time())
-            except TimeoutError:
-                break
+        await self._await_works(deadline)
         await self._close_connections()
         if self._timer is not None:
             self._timer.cancel()
         if self._pool is not None:
             self._pool.shutdown(wait=not self._works_running, cancel_futures=True)
+
+    async def _drive_last(self, operations: Sequence[Any], deadline: float) -> None:
+        assert self.driver is not None, "a core that leaves operations needs a driver"
+        assert self._loop is not None
+        endings = [asyncio.ensure_future(self.driver.run(supervised(operation, self.wake))) for operation in operations]
+        done, pending = await asyncio.wait(endings, timeout=deadline - self._loop.time())
+        for task in pending:
+            task.cancel()
+        for task in done:
+            if not task.cancelled() and task.exception() is not None:
+                log.error("an operation of the clean stop failed", exc_info=task.exception())
+
+    async def _await_works(self, deadline: float) -> None:
+        """Wait until no work runs: the end of one may start others."""
+        assert self._loop is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                while self._works_running:
+                    self._works_done.clear()
+                    await self._works_done.wait()
 
     async def abort(self) -> None:
         """End as a killed process does: the core hears nothing more. A server that never started gives its ports back."""
@@ -301,7 +309,7 @@ class Server:
                 kind = type(effect)
                 if kind is Write:
                     if (connection := connections.get(effect.peer)) is not None:  # type: ignore[union-attr]
-                        connection.write(effect.pieces)  # type: ignore[union-attr]
+                        connection.write(effect.chunks)  # type: ignore[union-attr]
                 elif kind is Work:
                     more |= self._work(cast("Work[Any]", effect))
                 elif kind is Close:
@@ -413,14 +421,14 @@ class _Connection(asyncio.Protocol):
         with suppress(RuntimeError):
             self.transport.resume_reading()
 
-    def write(self, pieces: Sequence[Any]) -> None:
+    def write(self, chunks: Sequence[Any]) -> None:
         transport = self.transport
         if transport.is_closing():
             return
-        if len(pieces) > 1 and sum(map(len, pieces)) > JOIN_MAX_BYTES:
-            transport.writelines(pieces)
+        if len(chunks) > 1 and sum(map(len, chunks)) > JOIN_MAX_BYTES:
+            transport.writelines(chunks)
         else:
-            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             sent = 0
             if len(data) <= JOIN_MAX_BYTES and not transport.get_write_buffer_size():
                 try:  # at once: the loop would write behind all that this turn still does

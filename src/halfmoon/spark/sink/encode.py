@@ -66,7 +66,7 @@ class Encoding:
     """How rows are encoded.
 
     ``topic`` overrides the column; ``batch_bytes`` bounds a piece and ``message_bytes_max`` a message with its properties, before
-    its body is compressed by ``compression``, a kind of `halfmoon.wire.flags` (0: none). ``dead`` takes what is over the bound,
+    its body is compressed by ``compression``, a kind of `halfmoon.wire.codes` (0: none). ``dead`` takes what is over the bound,
     None: that is an error. ``repeat``: each message says that it may have come before. ``delayed_alone``: brokers take delayed
     messages singly only. ``queues`` gives those of a topic, sorted, and is asked only where a row has a queueId or a shardingKey;
     ``partition`` spreads equal queue numbers over brokers.

@@ -13,8 +13,8 @@ from halfmoon.spark.sink.encode import Encoding
 from halfmoon.spark.sink.too_large import DeadLetters
 from halfmoon.spark.source.options import option, parse
 from halfmoon.wire.bodies.batches import ONE_RUN
+from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.compression import compress
-from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
 
 SPARK_OPTIONS = frozenset({"checkpointlocation"})
 """Options of the stream itself that Spark hands to its sink, too."""

@@ -159,13 +159,13 @@ def parse_config_text(data: Buffer) -> dict[str, str]:
         raise BadBody("settings are not UTF-8 text") from None
     if len(lines) > CONFIG_LINES_MAX:
         raise BadBody(f"more than {CONFIG_LINES_MAX} lines of settings")
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for line in map(str.strip, lines):
         if line and line[0] not in "#!":
             name, value = _split_line(line)
             if name:
-                found[name] = value
-    return found
+                settings[name] = value
+    return settings
 
 
 def config_text(settings: Mapping[str, str]) -> bytes:
@@ -174,14 +174,14 @@ def config_text(settings: Mapping[str, str]) -> bytes:
 
 
 def _split_line(line: str) -> tuple[str, str]:
-    parts: list[list[str]] = [[], []]
+    sides: list[list[str]] = [[], []]
     side, escaped = 0, False
     for character in line:
         if escaped or (character != "\\" and (side or character not in "=:")):
-            parts[side].append(character)
+            sides[side].append(character)
             escaped = False
         elif character == "\\":
             escaped = True
         else:
             side = 1
-    return "".join(parts[0]).strip(), "".join(parts[1]).strip()
+    return "".join(sides[0]).strip(), "".join(sides[1]).strip()

@@ -82,9 +82,9 @@ def parse_recall_handle(text: str) -> RecallHandle | None:
     if not text or len(text) > _HANDLE_LENGTH_MAX:
         return None
     try:
-        parts = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)).decode().split(" ")
+        fields = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)).decode().split(" ")
     except (Error, ValueError):
         return None
-    if len(parts) != 5 or parts[0] != _VERSION or not parts[3].isdecimal() or len(parts[3]) > 18 or not all(parts):
+    if len(fields) != 5 or fields[0] != _VERSION or not fields[3].isdecimal() or len(fields[3]) > 18 or not all(fields):
         return None
-    return RecallHandle(parts[1], parts[2], int(parts[3]), parts[4])
+    return RecallHandle(fields[1], fields[2], int(fields[3]), fields[4])

@@ -149,9 +149,9 @@ def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False, 
     texts = [to_json(table.data_version)]
     texts += (_topic_text(name, topic) for name, topic in table.topic_config_table.items())
     texts.append(to_json(body.filter_server_list))
-    parts = [_I32.pack(len(text)) + text for text in texts]
-    parts.insert(1, _I32.pack(len(table.topic_config_table)))
-    return compress(b"".join(parts), 9)
+    blocks = [_I32.pack(len(text)) + text for text in texts]
+    blocks.insert(1, _I32.pack(len(table.topic_config_table)))
+    return compress(b"".join(blocks), 9)
 
 
 def decode_register_body(data: Buffer, *, compressed: bool = False, size_max: int = FRAME_BYTES_MAX) -> RegisterBrokerBody:
@@ -198,14 +198,14 @@ def _topic_text(name: str, topic: TopicConfig) -> bytes:
 
 
 def _topic(text: bytes) -> TopicConfig:
-    parts = text.decode().split(" ", 5)
-    if len(parts) < 5:
-        raise BadBody("a topic of a registration has fewer than five parts")
+    words = text.decode().split(" ", 5)
+    if len(words) < 5:
+        raise BadBody("a topic of a registration has fewer than five words")
     values: dict[str, Any] = dict(
-        zip(("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType"), parts, strict=False)
+        zip(("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType"), words, strict=False)
     )
-    if len(parts) == 6 and parts[5]:
-        values["attributes"] = from_json(dict[str, str], parts[5].encode(), bounds=REQUEST)
+    if len(words) == 6 and words[5]:
+        values["attributes"] = from_json(dict[str, str], words[5].encode(), bounds=REQUEST)
     try:
         return cast(TopicConfig, convert(values, TopicConfig, strict=False))
     except msgspec.ValidationError as exc:

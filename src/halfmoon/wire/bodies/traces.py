@@ -78,8 +78,8 @@ def _fields(r: TraceRecord) -> list[str]:
             str(r.cost_ms), str(r.message_kind), _text(r.offset_msg_id), _truth(r.success),
         ]  # fmt: skip
     if r.kind == SUB_BEFORE:
-        told = map(_text, (r.region, r.group, r.request_id, r.msg_id))
-        return [SUB_BEFORE, str(r.at_ms), *told, str(r.retries), _text(r.keys)]
+        texts = map(_text, (r.region, r.group, r.request_id, r.msg_id))
+        return [SUB_BEFORE, str(r.at_ms), *texts, str(r.retries), _text(r.keys)]
     if r.kind == SUB_AFTER:
         return [
             SUB_AFTER, _text(r.request_id), _text(r.msg_id), str(r.cost_ms), _truth(r.success), _text(r.keys), str(r.code),
@@ -101,12 +101,12 @@ def _truth(value: bool) -> str:
 
 def decode_traces(text: str) -> list[TraceRecord]:
     """Return the records of a body's text. What is no record, or of a kind that is not known, is left out."""
-    found = []
-    for part in text.split(RECORD, RECORDS_MAX)[:RECORDS_MAX]:
-        record = _decoded(["" if field == "null" else field for field in part.split(FIELD, 32)])
+    records = []
+    for line in text.split(RECORD, RECORDS_MAX)[:RECORDS_MAX]:
+        record = _decoded(["" if field == "null" else field for field in line.split(FIELD, 32)])
         if record is not None:
-            found.append(record)
-    return found
+            records.append(record)
+    return records
 
 
 def _decoded(f: list[str]) -> TraceRecord | None:

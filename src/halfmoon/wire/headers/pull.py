@@ -27,7 +27,7 @@ LitePullMessageReply = PullMessageReply
 
 @request(11, "PULL_MESSAGE", reply=PullMessageReply)
 class PullMessage(Header):
-    """Read messages of one queue from an offset; may wait for new ones. ``sys_flag`` holds the bits of `halfmoon.wire.flags`.
+    """Read messages of one queue from an offset; may wait for new ones. ``sys_flag`` holds the bits of `halfmoon.wire.codes`.
 
     Which of the numbers that may be missing must be there depends on those bits (`halfmoon.broker.pull.pulls.fields_used`).
     """

@@ -14,8 +14,8 @@ from halfmoon.errors import SendFailed, UsageError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, LocalTransactionState, Message
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.bodies.traces import ConsumeCode, MessageKind, decode_traces
+from halfmoon.wire.codes import COMPRESSED
 from halfmoon.wire.compression import decompress
-from halfmoon.wire.flags import COMPRESSED
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessageReply, SendMessageV2
 from halfmoon.wire.ids import UniqueIds

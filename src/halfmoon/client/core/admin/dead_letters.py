@@ -18,7 +18,7 @@ from halfmoon.effects import Op
 from halfmoon.errors import HalfmoonError, QueryNotFound, TopicNotFound, UsageError
 from halfmoon.model import RECONSUME_REASON, DeadLetter, MessageQueue, PullStatus, StoredMessage, Subscription, subscription
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.flags import PULL_SUBSCRIPTION
+from halfmoon.wire.codes import PULL_SUBSCRIPTION
 from halfmoon.wire.headers.offset import GetMinOffset, OffsetReply, SearchOffsetByTimestamp
 from halfmoon.wire.headers.pull import PullMessage
 

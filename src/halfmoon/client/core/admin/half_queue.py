@@ -27,7 +27,7 @@ from halfmoon.effects import Op, gather
 from halfmoon.errors import BrokerError, QueryNotFound, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue, PullStatus, StoredMessage, Subscription
 from halfmoon.wire.bodies import ProducerConnection, from_json
-from halfmoon.wire.flags import PULL_SUBSCRIPTION, TRANSACTION_COMMIT, TRANSACTION_MASK
+from halfmoon.wire.codes import PULL_SUBSCRIPTION, TRANSACTION_COMMIT, TRANSACTION_MASK
 from halfmoon.wire.headers.client import GetProducerConnectionList
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, QueryConsumerOffset, SearchOffsetByTimestamp
 from halfmoon.wire.headers.pull import PullMessage, QueryConsumeQueue, QueryMessage, ViewMessageById

@@ -39,8 +39,8 @@ from halfmoon.model import (
     Replayed,
     StoredMessage,
 )
+from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK, ZLIB
 from halfmoon.wire.compression import compress
-from halfmoon.wire.flags import COMPRESSED, COMPRESSION_MASK, ZLIB
 from halfmoon.wire.headers.pull import QueryMessage
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 from halfmoon.wire.record import decode_records

@@ -21,7 +21,7 @@ from halfmoon.effects import Op, now
 from halfmoon.errors import GroupNotFound, UsageError, broker_error
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import REPEAT, UNIQ_KEY, Message, StoredMessage
-from halfmoon.wire.flags import COMPRESSED, COMPRESSION_MASK
+from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 
 STORED = (0, 10, 11, 12)

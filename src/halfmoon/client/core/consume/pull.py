@@ -10,9 +10,9 @@ from halfmoon.effects import Call, Op
 from halfmoon.errors import BadMessage, NetworkError, UsageError, broker_error
 from halfmoon.hot import HEAD
 from halfmoon.model import MessageQueue, PullResult, PullStatus, StoredMessage, Subscription
+from halfmoon.wire.codes import COMPRESSED, PULL_COMMIT_OFFSET
 from halfmoon.wire.command import Command
 from halfmoon.wire.compression import decompress
-from halfmoon.wire.flags import COMPRESSED, PULL_COMMIT_OFFSET
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, SearchOffsetByTimestamp
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.record import decode_record, decode_run

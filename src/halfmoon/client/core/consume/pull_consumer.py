@@ -24,7 +24,7 @@ from halfmoon.effects import Op, Signal, run, sleep, steady, wait
 from halfmoon.errors import HalfmoonError, NotRunning, OffsetIllegal, UsageError
 from halfmoon.model import ConsumeType, MessageQueue, PullStatus, StoredMessage, Subscription, subscription
 from halfmoon.wire.bodies import ConsumeFromWhere, ConsumerData, ConsumerRunningInfo
-from halfmoon.wire.flags import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
+from halfmoon.wire.codes import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
 
 AHEAD_MAX = 32
 """Messages of one pull, or as many as may be held in memory where that is less, or ``batch_max`` where that is more. Follows

@@ -29,7 +29,7 @@ from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 from halfmoon.model import RECONSUME_REASON, ConsumeStatus, MessageQueue, PullStatus, StoredMessage, Subscription, one_line
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo
 from halfmoon.wire.bodies.traces import ConsumeCode
-from halfmoon.wire.flags import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from halfmoon.wire.codes import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
 from halfmoon.wire.ids import UniqueIds
 

@@ -31,8 +31,8 @@ from halfmoon.hot import HEAD, RECORD_BYTES_MIN
 from halfmoon.model import MessageQueue
 from halfmoon.settings import setting
 from halfmoon.wire.bodies import TopicList, TopicStatsTable, from_json
+from halfmoon.wire.codes import BORN_HOST_V6, PULL_SUBSCRIPTION
 from halfmoon.wire.command import Command
-from halfmoon.wire.flags import BORN_HOST_V6, PULL_SUBSCRIPTION
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, SearchOffsetByTimestamp, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply

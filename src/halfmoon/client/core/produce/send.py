@@ -29,9 +29,9 @@ from halfmoon.errors import (
     UsageError,
 )
 from halfmoon.model import UNIQ_KEY, WAIT, Message, MessageQueue, SendResult, SendStatus
+from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.command import Command
 from halfmoon.wire.compression import compress
-from halfmoon.wire.flags import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
 from halfmoon.wire.ids import UniqueIds
 from halfmoon.wire.record import BatchItem, encode_batch

@@ -30,7 +30,7 @@ from halfmoon.wire.bodies.traces import (
     TraceRecord,
     encode_traces,
 )
-from halfmoon.wire.flags import TRANSACTION_MASK, TRANSACTION_PREPARED
+from halfmoon.wire.codes import TRANSACTION_MASK, TRANSACTION_PREPARED
 from halfmoon.wire.ids import UniqueIds
 
 HELD_MAX = 20_480

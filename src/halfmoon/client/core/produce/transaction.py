@@ -19,7 +19,7 @@ from halfmoon.client.settings import TransactionSettings
 from halfmoon.effects import Op, now, run, steady
 from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
-from halfmoon.wire.flags import TRANSACTION_PREPARED
+from halfmoon.wire.codes import TRANSACTION_PREPARED
 from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
 

@@ -1,4 +1,4 @@
-"""Large registrations: read beside the event loop, taken in by parts, and only while they are still the broker's last word."""
+"""Large registrations: read beside the event loop, taken in by chunks, and only while they are still the broker's last word."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from halfmoon.nameserver import reading
+from halfmoon.nameserver import registrations
 from halfmoon.wire.command import Command, encode
 from tests.nameserver.house import House, register_body, register_fields
 
@@ -16,7 +16,7 @@ TOPICS = [f"topic-{k}" for k in range(12_000)]
 @pytest.fixture(scope="module")
 def large() -> bytes:
     body = register_body(topics=TOPICS)
-    assert len(body) > reading.INLINE_BYTES_MAX
+    assert len(body) > registrations.INLINE_BYTES_MAX
     return body
 
 
@@ -41,7 +41,7 @@ def codes(house: House, peer: int) -> list[int]:
     return [reply.code for reply in house.taken(peer)]
 
 
-def test_others_have_their_turn_between_the_parts_and_the_answer_comes_with_the_last(large: bytes) -> None:
+def test_others_have_their_turn_between_the_chunks_and_the_answer_comes_with_the_last(large: bytes) -> None:
     house = House()
     peer = house.connect()
     send(house, peer, large)
@@ -54,7 +54,7 @@ def test_others_have_their_turn_between_the_parts_and_the_answer_comes_with_the_
         step(house)
         seen.append(codes(house, other))
 
-    assert seen == [[17], [17], [17]]  # read with its first part, the second, the third
+    assert seen == [[17], [17], [17]]  # read with its first chunk, the second, the third
     assert codes(house, peer) == [0]
     assert len(house.core.routes.topics()) == len(TOPICS)
 
@@ -141,7 +141,7 @@ def test_one_that_does_not_read_is_refused_and_the_next_is_read(large: bytes) ->
 
 
 def test_what_waits_to_be_read_is_bounded(large: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "WAITING_BYTES_MAX", 2 * len(large))
+    monkeypatch.setattr(registrations, "WAITING_BYTES_MAX", 2 * len(large))
     house = House()
     peers = [house.connect() for _ in range(3)]
     for peer, name in zip(peers, ("broker-a", "broker-b", "broker-c")):

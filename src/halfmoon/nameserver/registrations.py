@@ -1,4 +1,4 @@
-"""Registrations: what a broker sent as plain values, read at once when small, else beside the event loop and taken in by parts.
+"""Registrations: what a broker sent as plain values, read at once when small, else beside the event loop and taken in by chunks.
 
 A table of 50,000 topics is 9 MB of JSON, and half a megabyte deflated: reading it takes a fifth of a second, in which others
 shall not wait. One large registration is read at a time, in the order they came; the newest of a broker counts.
@@ -30,17 +30,17 @@ INLINE_BYTES_MAX = 64 * 1024
 WAITING_BYTES_MAX = 48 * 1024 * 1024
 """Bodies that wait to be read; beyond it a registration is refused with 2, and the broker tries again 30 s later."""
 
-PART_TOPICS = 5_000
+CHUNK_TOPICS = 5_000
 """Topics that are taken in at a time, some 5 ms."""
 
 ZLIB = b"\x78"
 """First byte of a deflated body; no JSON begins so."""
 
-Parts = list[dict[str, Queues]]
+Chunks = list[dict[str, Queues]]
 
 
-def read(command: Command, sent: RegisterBroker) -> tuple[Registration, Parts]:
-    """Return a registration with the first part of its topics, and the other parts. May be called from any thread.
+def read(command: Command, sent: RegisterBroker) -> tuple[Registration, Chunks]:
+    """Return a registration with the first chunk of its topics, and the other chunks. May be called from any thread.
 
     Raises:
         SystemError_: the checksum does not match.
@@ -54,15 +54,15 @@ def read(command: Command, sent: RegisterBroker) -> tuple[Registration, Parts]:
     topics = (
         (name, Queues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)) for name, topic in configs
     )
-    parts = []
-    while part := dict(islice(topics, PART_TOPICS)):
-        parts.append(part)
+    chunks = []
+    while chunk := dict(islice(topics, CHUNK_TOPICS)):
+        chunks.append(chunk)
     ttl_ms = sent.heartbeat_timeout_millis
     registration = Registration(
         sent.cluster_name, sent.broker_name, sent.broker_addr, sent.broker_id, sent.ha_server_addr, version,
-        parts[0] if parts else {}, ttl_ms if ttl_ms is not None and ttl_ms > 0 else None, sent.enable_acting_master,
+        chunks[0] if chunks else {}, ttl_ms if ttl_ms is not None and ttl_ms > 0 else None, sent.enable_acting_master,
     )  # fmt: skip
-    return registration, parts[1:]
+    return registration, chunks[1:]
 
 
 class _Wrapper(Body):
@@ -100,7 +100,7 @@ def is_large(command: Command, sent: RegisterBroker) -> bool:
     return len(command.body) > INLINE_BYTES_MAX or (len(command.body) > 0 and is_deflated(command, sent))
 
 
-class Reading(msgspec.Struct, eq=False):
+class LargeRegistration(msgspec.Struct, eq=False):
     """One large registration on its way: ``answer`` is given its registration once all is taken in, or why it was not."""
 
     command: Command
@@ -114,28 +114,28 @@ class Reading(msgspec.Struct, eq=False):
         return self.sent.cluster_name, self.sent.broker_addr
 
 
-class Readings:
+class LargeRegistrations:
     """Large registrations under way.
 
-    ``take`` is given each part of one and the time, and returns whether the other parts are wanted; ``more`` says that it is not
+    ``take`` is given each chunk of one and the time, and returns whether the others are wanted; ``more`` says that it is not
     the first.
     """
 
-    def __init__(self, take: Callable[[Reading, Registration, bool, int], bool]) -> None:
+    def __init__(self, take: Callable[[LargeRegistration, Registration, bool, int], bool]) -> None:
         self._take = take
-        self._waiting: deque[Reading] = deque()
-        self._newest: dict[tuple[str, str], Reading] = {}
+        self._waiting: deque[LargeRegistration] = deque()
+        self._newest: dict[tuple[str, str], LargeRegistration] = {}
         self._bytes = 0
         self._busy = False
         self._works: list[Work[Any]] = []
 
-    def add(self, reading: Reading) -> None:
+    def add(self, large: LargeRegistration) -> None:
         """Have a registration read. Raises SystemBusy when too much waits already."""
-        if self._bytes + len(reading.command.body) > WAITING_BYTES_MAX:
+        if self._bytes + len(large.command.body) > WAITING_BYTES_MAX:
             raise SystemBusy(f"registrations of more than {WAITING_BYTES_MAX} bytes wait to be read")
-        self._bytes += len(reading.command.body)
-        self._waiting.append(reading)
-        self._newest[reading.broker] = reading
+        self._bytes += len(large.command.body)
+        self._waiting.append(large)
+        self._newest[large.broker] = large
         self._next()
 
     def forget(self, cluster: str, address: str) -> None:
@@ -144,7 +144,7 @@ class Readings:
 
     def lost(self, peer: int) -> None:
         """A connection is gone, and what came over it no longer counts."""
-        for broker in [broker for broker, reading in self._newest.items() if reading.peer == peer]:
+        for broker in [broker for broker, large in self._newest.items() if large.peer == peer]:
             del self._newest[broker]
 
     def works(self) -> list[Work[Any]]:
@@ -155,41 +155,43 @@ class Readings:
     def _next(self) -> None:
         if not self._busy and self._waiting:
             self._busy = True
-            reading = self._waiting.popleft()
-            run = partial(read, reading.command, reading.sent)
-            self._works.append(Work(run, partial(self._was_read, reading), name="read a registration"))
+            large = self._waiting.popleft()
+            run = partial(read, large.command, large.sent)
+            self._works.append(Work(run, partial(self._was_read, large), name="read a registration"))
 
-    def _was_read(self, reading: Reading, found: tuple[Registration, Parts] | Exception, now: int) -> None:
-        self._bytes -= len(reading.command.body)
-        reading.command.body = b""
-        if isinstance(found, Exception):
-            self._end(reading, found)
+    def _was_read(self, large: LargeRegistration, outcome: tuple[Registration, Chunks] | Exception, now: int) -> None:
+        self._bytes -= len(large.command.body)
+        large.command.body = b""
+        if isinstance(outcome, Exception):
+            self._end(large, outcome)
         else:
-            self._part(reading, found[0], iter(found[1]), False, now)
+            self._take_chunk(large, outcome[0], iter(outcome[1]), False, now)
 
-    def _part(self, reading: Reading, registration: Registration, parts: Iterator[dict[str, Queues]], more: bool, now: int) -> None:
-        """Take in one part, and leave the next to a later turn of the loop."""
-        if self._newest.get(reading.broker) is not reading:
-            self._end(reading, SystemError_("the broker left, or registered again, before this was taken in"))
+    def _take_chunk(
+        self, large: LargeRegistration, registration: Registration, chunks: Iterator[dict[str, Queues]], more: bool, now: int
+    ) -> None:
+        """Take in one chunk, and leave the next to a later turn of the loop."""
+        if self._newest.get(large.broker) is not large:
+            self._end(large, SystemError_("the broker left, or registered again, before this was taken in"))
             return
         try:
-            wanted = self._take(reading, registration, more, now)
+            wanted = self._take(large, registration, more, now)
         except Exception as exc:
-            self._end(reading, exc)
+            self._end(large, exc)
             return
-        topics = next(parts, None) if wanted else None
+        topics = next(chunks, None) if wanted else None
         if topics is None:
-            self._end(reading, registration)
+            self._end(large, registration)
             return
-        rest = partial(self._part, reading, registration._replace(topics=topics), parts, True)
+        rest = partial(self._take_chunk, large, registration._replace(topics=topics), chunks, True)
         self._works.append(Work(_hop, lambda _result, at: rest(at), name="take in a registration"))
 
-    def _end(self, reading: Reading, outcome: Registration | Exception) -> None:
-        if self._newest.get(reading.broker) is reading:
-            del self._newest[reading.broker]
+    def _end(self, large: LargeRegistration, outcome: Registration | Exception) -> None:
+        if self._newest.get(large.broker) is large:
+            del self._newest[large.broker]
         self._busy = False
         self._next()
-        reading.answer(outcome)
+        large.answer(outcome)
 
 
 def _hop() -> None:
