@@ -18,9 +18,9 @@ def test_the_tree_the_properties_and_the_cost_are_shown(run_alone):
         "  a > 5   (a read as a whole number of 32 bits)",
         "  b IN ('x', 'y')",
         "",
-        "looks at   a, b",
+        "reads      a, b",
         "cost       at most 11 steps a message, of 0.1 to 0.2 microseconds where properties are short",
-        "pre-test   only what contains b=x or b=y is looked at",
+        "prefilter  only messages that contain b=x or b=y are evaluated",
     ]
 
 

@@ -92,7 +92,7 @@ def test_a_dry_run_shows_the_same_and_changes_nothing(run, topic, group):
 def test_people_are_told_what_is_consumed_again(run, topic, group):
     shown = run("group", "reset", group, topic, "--to-earliest", "--dry-run").out
 
-    assert "3 messages again, 0 skipped; the group sleeps" in shown
+    assert "3 messages to consume again, 0 skipped; no member is online" in shown
     assert "would be" in shown
 
 

@@ -1,4 +1,4 @@
-"""`halfmoon bench`: how many messages a second this client sends to, or pulls from, any RocketMQ cluster. Says what it measured."""
+"""`halfmoon bench`: how many messages a second this client sends to, or pulls from, any RocketMQ cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from halfmoon import AsyncProducer, AsyncPullConsumer, Message, MessageQueue, Se
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json
-from halfmoon.cli.shared.reading import FIRST, LOOKER_ON, starts_and_ends
+from halfmoon.cli.shared.reading import FIRST, TOOLS_GROUP, starts_and_ends
 from halfmoon.errors import HalfmoonError
 
 app = typer.Typer(
@@ -166,7 +166,7 @@ async def _pull(
     async with AsyncExitStack() as stack:
         consumers = []
         for share in shares:
-            consumer = AsyncPullConsumer(group=LOOKER_ON, auto_commit=False, batch_max=32, **settings)
+            consumer = AsyncPullConsumer(group=TOOLS_GROUP, auto_commit=False, batch_max=32, **settings)
             consumers.append(await stack.enter_async_context(consumer))
             await consumer.assign(share)
             for queue in share:
@@ -197,14 +197,14 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _show(found: Measured, *, as_json: bool) -> None:
+def _show(result: Measured, *, as_json: bool) -> None:
     if as_json:
-        show_json(found)
+        show_json(result)
     else:
-        say(f"{found.messages_per_second:,.0f} messages/s, {found.megabytes_per_second:,.1f} MB/s")
-        say(f"a request took {found.p50_us:,} µs (p50), {found.p99_us:,} µs (p99), {found.max_us:,} µs (max)")
-        say(f"{found.messages:,} messages in {found.seconds} s, {found.cpu_seconds} s of CPU in this client")
-        if found.failed:
-            say(f"{found.failed:,} failed, first: {found.first_error}")
-    if found.failed or not found.messages:
+        say(f"{result.messages_per_second:,.0f} messages/s, {result.megabytes_per_second:,.1f} MB/s")
+        say(f"a request took {result.p50_us:,} µs (p50), {result.p99_us:,} µs (p99), {result.max_us:,} µs (max)")
+        say(f"{result.messages:,} messages in {result.seconds} s, {result.cpu_seconds} s of CPU in this client")
+        if result.failed:
+            say(f"{result.failed:,} failed, first: {result.first_error}")
+    if result.failed or not result.messages:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`halfmoon consume`: read messages of a topic, as a looker-on or as a member of a group."""
+"""`halfmoon consume`: read messages of a topic, with or without a consumer group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, time_text
-from halfmoon.cli.shared.reading import FIRST, LAST, must_be_there, read, starts_and_ends
+from halfmoon.cli.shared.reading import FIRST, LAST, check_topic, read, starts_and_ends
 from halfmoon.client.sync import PullConsumer
 from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
 
@@ -21,28 +21,33 @@ BODY_WIDTH = 100
 Show = Callable[[StoredMessage], None]
 
 
+Group = Annotated[
+    str | None,
+    typer.Option("--group", "-g", help="Consume as a member of this group and commit its offsets; without it, only look."),
+]
+Tags = Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")]
+Sql = Annotated[
+    str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")
+]
+Since = Annotated[
+    str,
+    typer.Option("--since", metavar="TIME", help=f"Where to begin: first, last, {TIME_FORMS}. A group's progress comes before it."),
+]
+Idle = Annotated[
+    int, typer.Option("--idle", min=1, metavar="MS", help="With --group: stop when no message has arrived for this long.")
+]
+
+
 @app.command()
 def consume(
     topic: Topic,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", "-g", help="Consume as a member of this group and commit its offsets; without it, only look."),
-    ] = None,
-    expression: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*",
-    sql: Annotated[
-        str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")
-    ] = None,
-    since: Annotated[
-        str,
-        typer.Option(
-            "--since", metavar="TIME", help=f"Where to begin: first, last, {TIME_FORMS}. A group's progress comes before it."
-        ),
-    ] = "first",
+    group: Group = None,
+    expression: Tags = "*",
+    sql: Sql = None,
+    since: Since = "first",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after N messages.")] = None,
-    idle_ms: Annotated[
-        int, typer.Option("--idle", min=1, metavar="MS", help="With --group: stop when no message has arrived for this long.")
-    ] = 3000,
+    idle_ms: Idle = 3000,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -56,13 +61,13 @@ def consume(
     """
     at = {"first": FIRST, "last": LAST}.get(since)
     at = time_ms(since) if at is None else at
-    subscription(topic, expression, sql=sql)  # what makes no sense is refused before anybody is asked
-    must_be_there(nameserver, topic)
+    subscription(topic, expression, sql=sql)  # a wrong filter is refused before any server is asked
+    check_topic(nameserver, topic)
     show = _show_json if as_json else _show
     if group is None:
-        shown = _look(nameserver, topic, expression, sql, at, show, follow=follow)
+        shown = _browse(nameserver, topic, expression, sql, at, show, follow=follow)
     else:
-        shown = _take_part(nameserver, group, topic, expression, sql, at, show, None if follow else idle_ms)
+        shown = _consume(nameserver, group, topic, expression, sql, at, show, None if follow else idle_ms)
     try:
         for number, _ in enumerate(shown, 1):
             if number == count:
@@ -73,7 +78,7 @@ def consume(
         shown.close()
 
 
-def _look(
+def _browse(
     nameserver: str, topic: str, expression: str, sql: str | None, since: int, show: Show, *, follow: bool
 ) -> Generator[None, None, None]:
     for message in read(nameserver, starts_and_ends(nameserver, topic, since), follow=follow, expression=expression, sql=sql):
@@ -82,7 +87,7 @@ def _look(
             yield
 
 
-def _take_part(
+def _consume(
     nameserver: str, group: str, topic: str, expression: str, sql: str | None, since: int, show: Show, idle_ms: int | None
 ) -> Generator[None, None, None]:
     """Show what a member of a group is given, and yield after each message; it counts as consumed once it was shown."""
@@ -91,12 +96,12 @@ def _take_part(
         group=group, nameserver=nameserver, auto_commit=False, consume_from=begin, consume_timestamp_ms=max(since, 0)
     ) as consumer:
         consumer.subscribe(topic, expression, sql=sql)
-        heard = time.monotonic()
-        while idle_ms is None or (time.monotonic() - heard) * 1000 < idle_ms:
+        last_arrival = time.monotonic()
+        while idle_ms is None or (time.monotonic() - last_arrival) * 1000 < idle_ms:
             done: dict[MessageQueue, int] = {}
             try:
                 for message in consumer.poll(min(500, idle_ms or 500)):
-                    heard = time.monotonic()
+                    last_arrival = time.monotonic()
                     show(message)
                     done[message.queue] = message.queue_offset + 1
                     yield

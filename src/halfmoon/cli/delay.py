@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 import typer
 
 from halfmoon.cli.shared.lines import say
@@ -31,21 +30,21 @@ def list_(
     Example: halfmoon delay list --topic orders --limit 10
     """
     with Admin(nameserver=nameserver) as admin:
-        found = admin.delayed_messages(topic=topic, count_max=limit)
+        waiting = admin.delayed_messages(topic=topic, count_max=limit)
     if as_json:
-        by_level = {str(level): count for level, count in found.by_level.items()}
-        show_json({"messages": [msgspec.structs.asdict(one) for one in found.messages], "by_level": by_level})
+        by_level = {str(level): count for level, count in waiting.by_level.items()}
+        show_json({"messages": waiting.messages, "by_level": by_level})
         return
     rows = [
         (
-            time_text(one.due_ms), span_text(max(0, one.due_ms - found.now_ms)), one.level or "-", one.topic, one.tag, one.keys,
-            one.msg_id or one.offset_msg_id, one.broker,
+            time_text(message.due_ms), span_text(max(0, message.due_ms - waiting.now_ms)), message.level or "-", message.topic,
+            message.tag, message.keys, message.msg_id or message.offset_msg_id, message.broker,
         )
-        for one in found.messages
+        for message in waiting.messages
     ]  # fmt: skip
     show_table("waiting", ("due", "in", "level", "topic", "tag", "keys", "id", "broker"), rows)
-    total = sum(found.by_level.values())
-    say(f"{total:,} wait in all, {found.by_level.get(0, 0):,} of them for a point in time")
+    total = sum(waiting.by_level.values())
+    say(f"{total:,} wait in all, {waiting.by_level.get(0, 0):,} of them for a point in time")
 
 
 @app.command()

@@ -1,10 +1,10 @@
-"""`halfmoon dlq`: what consumer groups gave up, one of it whole, and sending it again."""
+"""`halfmoon dlq`: list dead letters, show one in full, and send them again."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,7 +13,7 @@ from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, tim
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, show_table, time_text
 from halfmoon.client.admin import Admin
 from halfmoon.errors import HalfmoonError
-from halfmoon.model import DeadLetter, Replayed
+from halfmoon.model import DeadLetter
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 ALL_MAX = 100_000
-"""Dead letters that one `replay` looks at."""
+"""Most dead letters that one `replay` sends."""
 
 Group = Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group.")]
 Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Dead-lettered at or after this time: {TIME_FORMS}.")]
@@ -33,6 +33,52 @@ Reason = Annotated[
 ]
 Tags = Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")]
 Sql = Annotated[str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over the properties.")]
+
+
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--to", metavar="TOPIC", help="Send to this topic and all its groups; default: to the group that gave it up only."
+    ),
+]
+Edits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--edit", metavar="NAME=VALUE", help="Change tag, keys, body (@FILE: from a file) or a property; an empty value removes it."
+    ),
+]
+
+
+class Selection(NamedTuple):
+    """Which dead letters a command takes, as its options say. ``group`` is not counted as narrowing."""
+
+    group: str | None
+    since: str | None
+    until: str | None
+    key: str | None
+    reason: str | None
+    tags: str
+    sql: str | None
+
+    @property
+    def narrows(self) -> bool:
+        """Whether any option but the group was given."""
+        return self.tags != "*" or any(text is not None for text in (self.since, self.until, self.key, self.reason, self.sql))
+
+    def of(self, admin: Admin, count_max: int) -> list[DeadLetter]:
+        """Ask for the dead letters."""
+        if self.sql is not None and self.tags != "*":
+            raise typer.BadParameter("give --filter or --sql, not both")
+        return admin.dead_letters(
+            self.group,
+            begin_ms=time_ms(self.since) if self.since else 0,
+            end_ms=time_ms(self.until) if self.until else None,
+            key=self.key,
+            reason=self.reason,
+            expression=self.tags if self.sql is None else self.sql,
+            expression_type="TAG" if self.sql is None else "SQL92",
+            count_max=count_max,
+        )
 
 
 @app.command("list")
@@ -53,14 +99,14 @@ def list_(
     Example: halfmoon dlq list --group C_mail --since 1d --reason timeout
     """
     with Admin(nameserver=nameserver) as admin:
-        found = _chosen(admin, group, since, until, key, reason, tags, sql, limit + 1)
-        shown, more = found[:limit], len(found) > limit
-        facts = [_facts(admin, one) for one in shown]
+        letters = Selection(group, since, until, key, reason, tags, sql).of(admin, limit + 1)
+        shown, more = letters[:limit], len(letters) > limit
+        facts = [_facts(admin, letter) for letter in shown]
     if as_json:
         show_json({"dead_letters": facts, "more": more})
     else:
         names = ("given up", "group", "topic", "tag", "keys", "tries", "reason", "replayed", "id")
-        show_table("dead letters", names, [_row(one, each) for one, each in zip(shown, facts)])
+        show_table("dead letters", names, [_row(letter, of_letter) for letter, of_letter in zip(shown, facts)])
         if more:
             say(f"there are more than these {limit:,}: give --limit, or --since")
     if not shown:
@@ -106,20 +152,8 @@ def replay(
     reason: Reason = None,
     tags: Tags = "*",
     sql: Sql = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="TOPIC", help="Send to this topic and all its groups; default: to the group that gave it up only."
-        ),
-    ] = None,
-    edit: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--edit",
-            metavar="NAME=VALUE",
-            help="Change tag, keys, body (@FILE: from a file) or a property; an empty value removes it.",
-        ),
-    ] = None,
+    to: To = None,
+    edit: Edits = None,
     again: Annotated[bool, typer.Option("--again", help="Also those that were already replayed to that topic.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
@@ -130,51 +164,27 @@ def replay(
 
     Example: halfmoon dlq replay --group C_mail --reason timeout --dry-run
     """
-    chosen = tags != "*" or any(each is not None for each in (since, until, key, reason, sql))
-    if (names and chosen) or not (names or chosen or group):
+    selection = Selection(group, since, until, key, reason, tags, sql)
+    if (names and selection.narrows) or not (names or selection.narrows or group):
         raise typer.BadParameter("give IDs, or choose by --group, --since, --until, --key, --reason, --filter or --sql")
     changes = _changes(edit or [])
-    if not (yes or dry_run) and not sys.stdin.isatty():
+    ask = not (yes or dry_run)
+    if ask and not sys.stdin.isatty():
         raise typer.BadParameter("a replay is confirmed: without a terminal give --yes or --dry-run")
     with Admin(nameserver=nameserver) as admin:
-        if names:
-            found = [admin.dead_letter(name, group) for name in dict.fromkeys(names)]
-        else:
-            found = _chosen(admin, group, since, until, key, reason, tags, sql, ALL_MAX)
-        if found and not (yes or dry_run):
-            typer.confirm(f"send {len(found):,} dead letters again?", abort=True, err=True)
-        failed = 0
-        rows = []
-        for letter in found:
-            outcome = _replayed(admin, letter, to, changes, again=again, dry_run=dry_run)
-            failed += isinstance(outcome, HalfmoonError)
-            rows.append(_outcome(letter, outcome, dry_run=dry_run))
+        by_id = [admin.dead_letter(name, group) for name in dict.fromkeys(names or ())]
+        letters = by_id if names else selection.of(admin, ALL_MAX)
+        if letters and ask:
+            typer.confirm(f"send {len(letters):,} dead letters again?", abort=True, err=True)
+        rows = [_replayed(admin, letter, to, changes, again=again, dry_run=dry_run) for letter in letters]
     if as_json:
         show_json({"dry_run": dry_run, "replays": rows})
     else:
-        if len(found) == ALL_MAX:
+        if len(letters) == ALL_MAX:
             say(f"there may be more than these {ALL_MAX:,}: give --since")
         show_table("replays", ("id", "group", "keys", "to", "outcome"), [list(row.values())[:5] for row in rows])
-    if failed or not found:
+    if not rows or any(row["outcome"].startswith("failed") for row in rows):
         raise typer.Exit(1)
-
-
-def _chosen(
-    admin: Admin, group: str | None, since: str | None, until: str | None, key: str | None, reason: str | None, tags: str,
-    sql: str | None, count_max: int,
-) -> list[DeadLetter]:  # fmt: skip
-    if sql is not None and tags != "*":
-        raise typer.BadParameter("give --filter or --sql, not both")
-    return admin.dead_letters(
-        group,
-        begin_ms=time_ms(since) if since else 0,
-        end_ms=time_ms(until) if until else None,
-        key=key,
-        reason=reason,
-        expression=tags if sql is None else sql,
-        expression_type="TAG" if sql is None else "SQL92",
-        count_max=count_max,
-    )
 
 
 def _facts(admin: Admin, letter: DeadLetter) -> dict[str, Any]:
@@ -210,18 +220,18 @@ def _row(letter: DeadLetter, facts: dict[str, Any]) -> list[object]:
 
 def _changes(texts: list[str]) -> dict[str, Any]:
     """Return what ``NAME=VALUE`` texts change, as `Admin.replay_dead_letter` takes it. Raises typer.BadParameter."""
-    found: dict[str, Any] = {"properties": {}}
+    changes: dict[str, Any] = {"properties": {}}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"--edit {text}: must be of the form NAME=VALUE")
         if name in ("tag", "keys"):
-            found[name] = value
+            changes[name] = value
         elif name == "body":
-            found["body"] = _body(value)
+            changes["body"] = _body(value)
         else:
-            found["properties"][name] = value or None
-    return found
+            changes["properties"][name] = value or None
+    return changes
 
 
 def _body(value: str) -> bytes:
@@ -235,16 +245,12 @@ def _body(value: str) -> bytes:
 
 def _replayed(
     admin: Admin, letter: DeadLetter, to: str | None, changes: dict[str, Any], *, again: bool, dry_run: bool
-) -> Replayed | HalfmoonError:
+) -> dict[str, Any]:
+    """Replay a dead letter and return the outcome: one that fails stops no other."""
+    facts = {"id": letter.offset_msg_id, "group": letter.group, "keys": " ".join(letter.message.keys), "to": ""}
     try:
-        return admin.replay_dead_letter(letter, to=to, again=again, dry_run=dry_run, **changes)
+        replayed = admin.replay_dead_letter(letter, to=to, again=again, dry_run=dry_run, **changes)
     except HalfmoonError as exc:
-        return exc
-
-
-def _outcome(letter: DeadLetter, outcome: Replayed | HalfmoonError, *, dry_run: bool) -> dict[str, Any]:
-    found = {"id": letter.offset_msg_id, "group": letter.group, "keys": " ".join(letter.message.keys), "to": "", "outcome": ""}
-    if isinstance(outcome, HalfmoonError):
-        return {**found, "outcome": f"failed: {outcome}", "copy": None}
-    word = "replayed before" if outcome.already else "would be sent" if dry_run else "sent"
-    return {**found, "to": outcome.topic, "outcome": word, "copy": outcome.offset_msg_id or None}
+        return {**facts, "outcome": f"failed: {exc}", "copy": None}
+    outcome = "replayed before" if replayed.already else "would be sent" if dry_run else "sent"
+    return {**facts, "to": replayed.topic, "outcome": outcome, "copy": replayed.offset_msg_id or None}

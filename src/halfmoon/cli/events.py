@@ -46,8 +46,19 @@ Groups = Annotated[
     list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group; may be repeated.")
 ]
 
+Threads = Annotated[
+    int, typer.Option("--threads", min=1, max=1_000, help="Plain (not async) handlers that run in parallel, per group.")
+]
+CloseWait = Annotated[
+    int, typer.Option("--close-wait-ms", min=0, max=3_600_000, help="How long a stop waits for running handlers.")
+]
+CreateTables = Annotated[
+    bool, typer.Option("--create-tables", help="Create the table of processed events that dedup needs, if it is missing.")
+]
+Log = Annotated[str, typer.Option("--log", metavar="LEVEL", help="Log level (stderr): error, warning, info or debug.")]
 
-class Found(NamedTuple):
+
+class Declarations(NamedTuple):
     """What modules and files declare. ``settings`` are those of consumer groups."""
 
     publishers: list[Publisher]
@@ -59,18 +70,10 @@ class Found(NamedTuple):
 def run_consumers(
     modules: Modules,
     groups: Groups = None,
-    threads: Annotated[
-        int, typer.Option("--threads", min=1, max=1_000, help="Plain (not async) handlers that run in parallel, per group.")
-    ] = 20,
-    close_wait_ms: Annotated[
-        int, typer.Option("--close-wait-ms", min=0, max=3_600_000, help="How long a stop waits for running handlers.")
-    ] = CLOSE_WAIT_MS,
-    create_tables: Annotated[
-        bool, typer.Option("--create-tables", help="Create the table of processed events that dedup needs, if it is missing.")
-    ] = False,
-    log: Annotated[
-        str, typer.Option("--log", metavar="LEVEL", help="Log level (stderr): error, warning, info or debug.")
-    ] = "warning",
+    threads: Threads = 20,
+    close_wait_ms: CloseWait = CLOSE_WAIT_MS,
+    create_tables: CreateTables = False,
+    log: Log = "warning",
     nameserver: NameServer = "",
     as_json: Json = False,
 ) -> None:
@@ -83,35 +86,35 @@ def run_consumers(
     if log not in LEVELS:
         raise UsageError(f"--log {log}: must be one of {', '.join(LEVELS)}")
     to_stderr(LEVELS[log])
-    found = declared(modules, nameserver)
-    handlers = _of_groups(found.handlers, groups, modules)
-    known = {one.group for one in handlers}
-    settings = {group: values for group, values in found.settings.items() if group in known}
-    options: dict[str, Any] = {"threads": threads, "close_wait_ms": close_wait_ms, "groups": settings}
-    options["nameserver"] = nameserver or LOCAL
+    declarations = declared(modules, nameserver)
+    handlers = _of_groups(declarations.handlers, groups, modules)
+    known = {handler.group for handler in handlers}
+    settings = {group: values for group, values in declarations.settings.items() if group in known}
+    default = nameserver or LOCAL
+    options: dict[str, Any] = {"threads": threads, "close_wait_ms": close_wait_ms, "groups": settings, "nameserver": default}
     if create_tables:
         Consumers(handlers, **options).create_tables()
-    for one in sorted({str(settings.get(group, {}).get("nameserver") or options["nameserver"]) for group in known}):
-        _warn_of_silence(one)
-    for publisher in found.publishers:
+    for address in sorted({str(settings.get(group, {}).get("nameserver") or default) for group in known}):
+        _warn_unless_reachable(address)
+    for publisher in declarations.publishers:
         publisher.start()
     try:
-        left = run(handlers, ready=lambda consumers: _say_ready(consumers, as_json=as_json), **options)
+        unfinished = run(handlers, ready=lambda consumers: _say_ready(consumers, as_json=as_json), **options)
     finally:
-        for publisher in found.publishers:
+        for publisher in declarations.publishers:
             publisher.close()
-    if left:
-        say(f"halfmoon events: {left} functions did not end in time; their events are delivered again", error=True)
+    if unfinished:
+        say(f"halfmoon events: {unfinished} functions did not end in time; their events are delivered again", error=True)
         os._exit(1)  # their threads would keep the process
 
 
-def _warn_of_silence(nameserver: str) -> None:
-    """Say so when no name server answers: consumers wait for one without a word."""
+def _warn_unless_reachable(nameserver: str) -> None:
+    """Print a warning when no name server answers: consumers wait for one silently."""
     try:
         with Admin(nameserver=nameserver, request_timeout_ms=1_000) as admin:
             admin.cluster()
     except HalfmoonError as exc:
-        say(f"halfmoon events: {exc}; it is tried again, and consuming begins when one answers", error=True)
+        say(f"halfmoon events: {exc}; retrying, and consuming begins when one answers", error=True)
 
 
 @app.command(name="list")
@@ -120,20 +123,23 @@ def list_declared(modules: Modules, as_json: Json = False) -> None:
 
     Example: halfmoon events list shop.consumers
     """
-    found = declared(modules)
-    publishers = [_publisher_facts(one) for one in found.publishers]
-    consumers = [_consumer_facts(one) for one in sorted(found.handlers, key=lambda one: (one.group, one.topic, one.code))]
+    declarations = declared(modules)
+    publishers = [*map(_publisher_facts, declarations.publishers)]
+    consumers = [
+        *map(_consumer_facts, sorted(declarations.handlers, key=lambda handler: (handler.group, handler.topic, handler.code)))
+    ]
     if as_json:
         show_json({"publishers": publishers, "consumers": consumers})
         return
     if publishers:
-        rows = [(one["group"], ", ".join(one["topics"] or ["any"]), one["database"] or "-") for one in publishers]
+        rows = [(facts["group"], ", ".join(facts["topics"] or ["any"]), facts["database"] or "-") for facts in publishers]
         show_table("Publishers", ("group", "topics", "database"), rows)
-    rows_of = [[one["group"], one["topic"], one["code"], one["function"], ", ".join(_remarks(one)) or "-"] for one in consumers]
-    show_table("Consumers", ("group", "topic", "code", "function", "remarks"), rows_of)
+    columns = ("group", "topic", "code", "function")
+    rows_of = [[*(facts[name] for name in columns), ", ".join(_remarks(facts)) or "-"] for facts in consumers]
+    show_table("Consumers", (*columns, "remarks"), rows_of)
 
 
-def declared(names: list[str], nameserver: str = "") -> Found:
+def declared(names: list[str], nameserver: str = "") -> Declarations:
     """Return what modules and files declare, the current directory being importable.
 
     ``nameserver`` goes before what the files say. Raises UsageError, ModuleRefused.
@@ -141,32 +147,34 @@ def declared(names: list[str], nameserver: str = "") -> Found:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    files = [one for one in names if one.endswith(FILES)]
-    modules = [module_named(one) for one in names if not one.endswith(FILES)]
-    publishers = {id(one): one for module in modules for one in vars(module).values() if isinstance(one, Publisher)}
-    found = _in_files(files, nameserver) if files else None
-    return Found(
-        [*publishers.values(), *(found.publishers.values() if found else ())],
-        handlers_of([*modules, *(found.consumers if found else ())]),  # a list: nothing is not everything
-        found.consumer_settings if found else {},
+    files = [name for name in names if name.endswith(FILES)]
+    modules = [module_named(name) for name in names if not name.endswith(FILES)]
+    publishers = {id(value): value for module in modules for value in vars(module).values() if isinstance(value, Publisher)}
+    from_files = _in_files(files, nameserver) if files else None
+    return Declarations(
+        [*publishers.values(), *(from_files.publishers.values() if from_files else ())],
+        handlers_of([*modules, *(from_files.consumers if from_files else ())]),  # a list: nothing is not everything
+        from_files.consumer_settings if from_files else {},
     )
 
 
 def _in_files(files: list[str], nameserver: str) -> Declared:
     """Return what files declare. Where neither they nor the command name a name server, publishers take the default, too."""
-    found = read(*files)
-    publishers = tuple(replace(one, settings={"nameserver": LOCAL, **one.settings}) for one in found.declarations.publishers)
-    said = {"nameserver": nameserver} if nameserver else {}
-    return made_of(replace(found.declarations, publishers=publishers), classes=found.classes, **said)
+    parsed = read(*files)
+    publishers = tuple(
+        replace(publisher, settings={"nameserver": LOCAL, **publisher.settings}) for publisher in parsed.declarations.publishers
+    )
+    given = {"nameserver": nameserver} if nameserver else {}
+    return made_of(replace(parsed.declarations, publishers=publishers), classes=parsed.classes, **given)
 
 
 def _of_groups(handlers: list[Handler], groups: list[str] | None, modules: list[str]) -> list[Handler]:
     if not handlers:
         raise UsageError(f"{', '.join(modules)}: no consumer is declared there; decorate functions with @on(group, topic, code)")
-    known = sorted({one.group for one in handlers})
+    known = sorted({handler.group for handler in handlers})
     if unknown := sorted(set(groups or ()) - set(known)):
         raise UsageError(f"--group {unknown[0]}: nothing is declared for it; there are {', '.join(known)}")
-    return [one for one in handlers if not groups or one.group in groups]
+    return [handler for handler in handlers if not groups or handler.group in groups]
 
 
 def _say_ready(consumers: Consumers, *, as_json: bool) -> None:
@@ -177,16 +185,24 @@ def _say_ready(consumers: Consumers, *, as_json: bool) -> None:
         say(f"halfmoon ready: {count} consumers in groups {', '.join(consumers.groups)}")
 
 
-def _publisher_facts(one: Publisher) -> dict[str, Any]:
-    topics = None if one.topics is None else sorted(one.topics)
-    return {"group": one.group, "topics": topics, "database": getattr(one.provider, "dialect", "")}
+def _publisher_facts(publisher: Publisher) -> dict[str, Any]:
+    topics = None if publisher.topics is None else sorted(publisher.topics)
+    return {"group": publisher.group, "topics": topics, "database": getattr(publisher.provider, "dialect", "")}
 
 
-def _consumer_facts(one: Handler) -> dict[str, Any]:
-    facts = {"group": one.group, "topic": one.topic, "code": one.code, "function": one.name, "event_type": one.event_type}
-    return {**facts, "persistence": one.persistence, "dedup": one.dedup is not None, "async": one.is_async}
+def _consumer_facts(handler: Handler) -> dict[str, Any]:
+    return {
+        "group": handler.group,
+        "topic": handler.topic,
+        "code": handler.code,
+        "function": handler.name,
+        "event_type": handler.event_type,
+        "persistence": handler.persistence,
+        "dedup": handler.dedup is not None,
+        "async": handler.is_async,
+    }
 
 
 def _remarks(facts: dict[str, Any]) -> list[str]:
     remarks = {"async": facts["async"], "dedup": facts["dedup"], "not kept while offline": not facts["persistence"]}
-    return [text for text, said in remarks.items() if said]
+    return [text for text, holds in remarks.items() if holds]

@@ -1,4 +1,4 @@
-"""`halfmoon filter`: what an SQL92 filter says, what it costs, and which messages pass. Asks no server."""
+"""`halfmoon filter`: how an SQL92 filter is parsed, what it costs, and which messages pass. Asks no server."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ LINE_BYTES_MAX = 32 * 1024 * 1024
 """A line of a file of messages. The largest body that brokers take, as JSON, is a third of it."""
 
 GROUP = 1000
+"""Messages that are tested at once; of fewer in all, the time means little and is not shown."""
+
 _MEMBERS = json_decoder(dict[str, Any])
-"""Messages that are tested at once; with fewer in all the time would say little, and is not told."""
 
 
 @app.callback()
@@ -55,7 +56,7 @@ def explain(
             help="Messages to test, one JSON object per line, as consume --json writes them; - for standard input.",
         ),
     ] = None,
-    most: Annotated[int, typer.Option("--show", min=0, max=100_000, help="Show N messages; all are counted.")] = 20,
+    count: Annotated[int, typer.Option("--show", min=0, max=100_000, help="Show N messages; all are counted.")] = 20,
     as_json: Json = False,
 ) -> None:
     """Show how a filter is parsed, what evaluating it costs, and which of the given messages pass.
@@ -65,43 +66,43 @@ def explain(
 
     Example: halfmoon filter explain "a > 5 AND b IN ('x')" --property a=7 --property b=x
     """
-    wanted = sql92.compile(expression)
-    trial = _Trial(wanted, most)
+    compiled = sql92.compile(expression)
+    trial = _Trials(compiled, count)
     if given is not None:
         trial.test([sql92.stored(pairs(given, "--property"))])
     if file is not None:
         for group in _groups(file):
             trial.test(group)
     if as_json:
-        show_json({**_facts(wanted), **(trial.facts() if trial.asked else {})})
+        show_json({**_facts(compiled), **(trial.facts() if trial.began else {})})
     else:
-        _show(wanted)
-        if trial.asked:
+        _show(compiled)
+        if trial.began:
             trial.show()
 
 
-class _Trial:
-    """Messages that were tried: how many came out how, and the first few one by one."""
+class _Trials:
+    """Tested messages: how many had which result, and the first few one by one."""
 
-    def __init__(self, wanted: Filter, most: int) -> None:
-        self._wanted, self._most = wanted, most
+    def __init__(self, tested: Filter, shown_max: int) -> None:
+        self._filter, self._shown_max = tested, shown_max
         self._counts: Counter[Verdict] = Counter()
         self._first: list[Outcome] = []
         self._spent_ns = self._matching = 0
-        self.asked = False
+        self.began = False
 
     def test(self, blocks: list[bytes]) -> None:
-        """Test messages; time goes into the quick way, as a broker goes."""
-        self.asked = True
-        began = time.process_time_ns()
-        self._matching += len(self._wanted.matching(blocks))
-        self._spent_ns += time.process_time_ns() - began
-        outcomes = [self._wanted.outcome(block) for block in blocks]
+        """Test messages; the time is that of the fast path, which brokers use."""
+        self.began = True
+        start_ns = time.process_time_ns()
+        self._matching += len(self._filter.matching(blocks))
+        self._spent_ns += time.process_time_ns() - start_ns
+        outcomes = [self._filter.outcome(block) for block in blocks]
         self._counts.update(outcome.verdict for outcome in outcomes)
-        self._first += outcomes[: max(0, self._most - len(self._first))]
+        self._first += outcomes[: max(0, self._shown_max - len(self._first))]
 
     def facts(self) -> dict[str, Any]:
-        """Return what JSON says."""
+        """Return the results as JSON has them."""
         count = self._counts.total()
         return {
             "messages": count,
@@ -112,7 +113,7 @@ class _Trial:
         }
 
     def show(self) -> None:
-        """Write what people read."""
+        """Write the results as a table."""
         count = self._counts.total()
         say()
         rows = [(number, outcome.verdict.value, outcome.reason) for number, outcome in enumerate(self._first, 1)]
@@ -125,29 +126,29 @@ class _Trial:
         say(f"{self._matching:,} of {count:,} messages pass" + (f" ({others})" if others else "") + spent)
 
 
-def _facts(wanted: Filter) -> dict[str, Any]:
+def _facts(compiled: Filter) -> dict[str, Any]:
     return {
-        "expression": wanted.expression,
-        "tree": [{"depth": depth, "text": text} for depth, text in lines(wanted.tree)],
-        "names": list(wanted.names),
-        "steps": wanted.steps,
-        "scans": wanted.scans,
-        "needles": [_needle(each) for each in wanted.needles],
+        "expression": compiled.expression,
+        "tree": [{"depth": depth, "text": text} for depth, text in lines(compiled.tree)],
+        "names": list(compiled.names),
+        "steps": compiled.steps,
+        "scans": compiled.scans,
+        "needles": [_literal(literal) for literal in compiled.needles],
     }
 
 
-def _show(wanted: Filter) -> None:
-    for depth, text in lines(wanted.tree):
+def _show(compiled: Filter) -> None:
+    for depth, text in lines(compiled.tree):
         say("  " * depth + text)
-    needles = " or ".join(_needle(each) for each in wanted.needles)
+    literals = " or ".join(_literal(literal) for literal in compiled.needles)
     say()
-    say(f"looks at   {', '.join(wanted.names) or 'no property'}")
-    say(f"cost       at most {wanted.steps:,} steps a message, of 0.1 to 0.2 microseconds where properties are short")
-    say(f"pre-test   {f'only what contains {needles} is looked at' if needles else 'none: every message is looked at'}")
+    say(f"reads      {', '.join(compiled.names) or 'no property'}")
+    say(f"cost       at most {compiled.steps:,} steps a message, of 0.1 to 0.2 microseconds where properties are short")
+    say(f"prefilter  {f'only messages that contain {literals} are evaluated' if literals else 'none: every message is evaluated'}")
 
 
-def _needle(needle: bytes) -> str:
-    return needle.decode("utf-8", "replace").replace("\x01", "=", 1)
+def _literal(literal: bytes) -> str:
+    return literal.decode("utf-8", "replace").replace("\x01", "=", 1)
 
 
 def _groups(file: Path) -> Iterator[list[bytes]]:
@@ -181,14 +182,14 @@ def _read(source: BinaryIO, name: str) -> Iterator[list[bytes]]:
 
 
 def _properties(line: bytes) -> dict[str, str]:
-    """Return the properties that one line tells of. Numbers and truth values become the texts that a producer would send."""
+    """Return the properties that one line has. Numbers and truth values become the texts that a producer would send."""
     message = _MEMBERS.decode(line)
-    told = message.get("properties")
-    found = told if isinstance(told, dict) else message
-    for name, value in found.items():
+    properties = message.get("properties")
+    values = properties if isinstance(properties, dict) else message
+    for name, value in values.items():
         if not isinstance(value, str | int | float | None):
             raise UsageError(f"property {name!r} is a list or an object")
-    return {name: _text(value) for name, value in found.items() if value is not None}
+    return {name: _text(value) for name, value in values.items() if value is not None}
 
 
 def _text(value: str | int | float) -> str:

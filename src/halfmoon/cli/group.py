@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -50,15 +51,15 @@ def show(group: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> 
         try:
             online = admin.consumer_connections(group)
             members = [{"client_id": m.client_id, "address": m.client_addr, "language": m.language} for m in online.connection_set]
-            wanted = {topic: data.sub_string for topic, data in sorted(online.subscription_table.items())}
+            subscriptions = {topic: data.sub_string for topic, data in sorted(online.subscription_table.items())}
         except ConsumerNotOnline:
-            members, wanted = [], {}
+            members, subscriptions = [], {}
         progress = _progress(admin, group, None)
     if as_json:
-        show_json({"group": group, "members": members, "subscriptions": wanted, "queues": progress, "lag": _lag(progress)})
+        show_json({"group": group, "members": members, "subscriptions": subscriptions, "queues": progress, "lag": _lag(progress)})
         return
-    show_table("members", ("client id", "address", "language"), (list(each.values()) for each in members))
-    show_table("subscriptions", ("topic", "expression"), wanted.items())
+    show_table("members", ("client id", "address", "language"), (list(member.values()) for member in members))
+    show_table("subscriptions", ("topic", "expression"), subscriptions.items())
     _show_progress(progress)
 
 
@@ -66,7 +67,7 @@ def show(group: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> 
 def lag(
     group: Name,
     topic: OfTopic = None,
-    most: Annotated[int | None, typer.Option("--max", min=0, help="Exit with 1 if the lag is higher.")] = None,
+    lag_max: Annotated[int | None, typer.Option("--max", min=0, help="Exit with 1 if the lag is higher.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -83,7 +84,7 @@ def lag(
     else:
         _show_progress(progress)
         say(f"{group} is {total:,} messages behind")
-    if most is not None and total > most:
+    if lag_max is not None and total > lag_max:
         raise typer.Exit(1)
 
 
@@ -98,7 +99,7 @@ def create(group: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL,
     if as_json:
         show_json({"group": group})
     else:
-        say(f"group {group} is made")
+        say(f"group {group} is created")
 
 
 @app.command()
@@ -116,21 +117,26 @@ def delete(group: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL,
         say(f"group {group} is deleted")
 
 
+ToTime = Annotated[
+    str | None,
+    typer.Option("--to-time", metavar="TIME", help=f"To the first message stored at or after this time: {TIME_FORMS}."),
+]
+ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", help="To this offset.")]
+Queues = Annotated[
+    list[str] | None,
+    typer.Option("--queue", metavar="QUEUE", help="Only this queue, as number or broker/number; may be repeated."),
+]
+
+
 @app.command()
 def reset(
     group: Name,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
-    to_time: Annotated[
-        str | None,
-        typer.Option("--to-time", metavar="TIME", help=f"To the first message stored at or after this time: {TIME_FORMS}."),
-    ] = None,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", help="To this offset.")] = None,
+    to_time: ToTime = None,
+    to_offset: ToOffset = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest message.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip the backlog.")] = False,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option("--queue", metavar="QUEUE", help="Only this queue, as number or broker/number; may be repeated."),
-    ] = None,
+    queue: Queues = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -143,48 +149,53 @@ def reset(
         raise typer.BadParameter("give one of --to-time, --to-offset, --to-earliest and --to-latest")
     with Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
-        chosen = _chosen(list(admin.topic_stats(topic)), queue or [])
+        queues = _named_queues(list(admin.topic_stats(topic)), queue or [])
         if to_offset is not None:
-            to: str | int | dict[MessageQueue, int] = dict.fromkeys(chosen, to_offset)
+            to: str | int | dict[MessageQueue, int] = dict.fromkeys(queues, to_offset)
         else:
-            to = "earliest" if to_earliest else "latest" if to_latest else time_ms(to_time or "")
-        moves = admin.reset_offsets(group, topic, to, queues=chosen if queue else None, dry_run=dry_run)
+            to = time_ms(to_time) if to_time is not None else "earliest" if to_earliest else "latest"
+        moves = admin.reset_offsets(group, topic, to, queues=queues if queue else None, dry_run=dry_run)
     if as_json:
-        shown = [
-            {
-                "broker": m.queue.broker_name, "queue_id": m.queue.queue_id, "now": m.now, "then": m.then,
-                "difference": m.difference, "members": m.members,
-            }
-            for m in moves
-        ]  # fmt: skip
-        show_json({"group": group, "topic": topic, "dry_run": dry_run, "queues": shown})
-        return
-    rows = [[m.queue.broker_name, m.queue.queue_id, "none" if m.now is None else m.now, m.then, _difference(m)] for m in moves]
-    show_table(
-        "would move" if dry_run else "moved",
-        ("broker", "queue", "now" if dry_run else "was", "would be" if dry_run else "is", ""),
-        rows,
-    )
-    members = max((m.members for m in moves), default=0)
-    again, skipped = (sum(max(0, sign * (m.difference or 0)) for m in moves) for sign in (-1, 1))
-    say(f"{again:,} messages again, {skipped:,} skipped; {f'{members} members online' if members else 'the group sleeps'}")
+        show_json({"group": group, "topic": topic, "dry_run": dry_run, "queues": [_move_facts(move) for move in moves]})
+    else:
+        _show_moves(moves, dry_run=dry_run)
 
 
-def _chosen(queues: list[MessageQueue], texts: list[str]) -> list[MessageQueue]:
+def _named_queues(queues: list[MessageQueue], texts: list[str]) -> list[MessageQueue]:
     """Return the queues that texts name by number or ``broker/number``, all without texts. Raises typer.BadParameter."""
-    found = set()
+    named: set[MessageQueue] = set()
     for text in texts:
-        named = {each for each in queues if text in (str(each.queue_id), f"{each.broker_name}/{each.queue_id}")}
-        if not named:
+        matching = {queue for queue in queues if text in (str(queue.queue_id), f"{queue.broker_name}/{queue.queue_id}")}
+        if not matching:
             raise typer.BadParameter(f"--queue {text}: the topic has no such queue")
-        found |= named
-    return sorted(found) if texts else queues
+        named |= matching
+    return sorted(named) if texts else queues
+
+
+def _move_facts(move: OffsetMove) -> dict[str, Any]:
+    return {
+        "broker": move.queue.broker_name, "queue_id": move.queue.queue_id, "now": move.now, "then": move.then,
+        "difference": move.difference, "members": move.members,
+    }  # fmt: skip
+
+
+def _show_moves(moves: Sequence[OffsetMove], *, dry_run: bool) -> None:
+    rows = [[m.queue.broker_name, m.queue.queue_id, "none" if m.now is None else m.now, m.then, _difference(m)] for m in moves]
+    title, names = ("would move", ("now", "would be")) if dry_run else ("moved", ("was", "is"))
+    show_table(title, ("broker", "queue", *names, ""), rows)
+    again = sum(max(0, -(move.difference or 0)) for move in moves)
+    skipped = sum(max(0, move.difference or 0) for move in moves)
+    members = max((move.members for move in moves), default=0)
+    online = f"{members:,} {'member' if members == 1 else 'members'} online" if members else "no member is online"
+    say(f"{again:,} {'message' if again == 1 else 'messages'} to consume again, {skipped:,} skipped; {online}")
 
 
 def _difference(move: OffsetMove) -> str:
     if move.difference is None:
         return "begins there"
-    return f"{-move.difference:,} again" if move.difference < 0 else f"{move.difference:,} skipped" if move.difference else "stays"
+    if move.difference == 0:
+        return "stays"
+    return f"{-move.difference:,} again" if move.difference < 0 else f"{move.difference:,} skipped"
 
 
 def _must_exist(admin: Admin, group: str) -> None:
@@ -203,19 +214,19 @@ def _progress(admin: Admin, group: str, topic: str | None) -> list[dict[str, Any
             "topic": queue.topic,
             "broker": queue.broker_name,
             "queue_id": queue.queue_id,
-            "broker_offset": each.broker_offset,
-            "consumer_offset": each.consumer_offset,
-            "lag": max(0, each.broker_offset - each.consumer_offset),
-            "last_consumed_ms": each.last_timestamp,
+            "broker_offset": progress.broker_offset,
+            "consumer_offset": progress.consumer_offset,
+            "lag": max(0, progress.broker_offset - progress.consumer_offset),
+            "last_consumed_ms": progress.last_timestamp,
         }
-        for queue, each in stats.items()
+        for queue, progress in stats.items()
     ]
 
 
 def _lag(progress: list[dict[str, Any]]) -> int:
-    return sum(each["lag"] for each in progress)
+    return sum(queue["lag"] for queue in progress)
 
 
 def _show_progress(progress: list[dict[str, Any]]) -> None:
-    rows = [[*list(each.values())[:-1], time_text(each["last_consumed_ms"])] for each in progress]
+    rows = [[*list(queue.values())[:-1], time_text(queue["last_consumed_ms"])] for queue in progress]
     show_table("progress", ("topic", "broker", "queue", "end", "consumed", "lag", "last consumed"), rows)

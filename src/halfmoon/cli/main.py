@@ -1,6 +1,6 @@
-"""``halfmoon``: the table of commands, and the way to them. Loads a command's module only when that command is asked for.
+"""``halfmoon``: the table of commands. Loads a command's module only when that command runs.
 
-`serve`, `nameserver` and `broker` are reached without loading the machinery of options and tables, so that they are ready sooner.
+`serve`, `nameserver` and `broker` start without loading Typer and Rich, so that they are ready sooner.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMMANDS = {
         "Run the whole story with real processes, kill them with -9, and check that everything agrees.",
     ),
 }
-"""Each command, the module whose ``app`` it is, and its line in the list of all: that costs the import of none."""
+"""Each command, the module with its ``app``, and its line in the list of all, for which no module is imported."""
 
 SERVERS = frozenset(("serve", "nameserver", "broker"))
 
@@ -46,14 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     take_all_characters()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in SERVERS:
-        code = import_module("halfmoon.cli.servers").run_quickly(given[0], given[1:])
+        code = import_module("halfmoon.cli.servers").run_server(given[0], given[1:])
         if code is not None:
             return int(code)
     return int(import_module("halfmoon.cli.shared.command_group").run(given))
 
 
 def module(command: str) -> Any:
-    """Return the module of a command. The one place of the package that imports by name: each command costs only what it needs."""
+    """Return the module of a command. It is imported by name, so that each command loads only what it needs."""
     return import_module(COMMANDS[command][0])
 
 

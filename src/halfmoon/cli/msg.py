@@ -1,4 +1,4 @@
-"""`halfmoon msg`: find stored messages by id, key, offset or time, tell their lives, and deliver them again."""
+"""`halfmoon msg`: find stored messages by id, key, offset or time, show their lives, and deliver them again."""
 
 from __future__ import annotations
 
@@ -76,30 +76,18 @@ def find(
         raise typer.BadParameter("give --key, --since or --until")
     begin, end = time_ms(since) if since else 0, time_ms(until) if until else None
     tags = subscription(topic, expression).tags
-    if key is not None:
+    if key is None:
+        messages = _by_time(nameserver, topic, begin, end, tags, count)
+    else:
         with Admin(nameserver=nameserver) as admin:
-            found = admin.messages_by_key(topic, key, count_max=count, begin_ms=begin, end_ms=end)
-            _name_brokers(admin, found)
-        found = [each for each in found if not tags or each.tag in tags]
-    else:
-        found = _by_time(nameserver, topic, begin, end, tags, count)
+            by_key = admin.messages_by_key(topic, key, count_max=count, begin_ms=begin, end_ms=end)
+            messages = [message for message in by_key if not tags or message.tag in tags]
+            _name_brokers(admin, messages)
     if as_json:
-        show_json([message_facts(message) for message in found])
+        show_json([message_facts(message) for message in messages])
     else:
-        rows = [
-            (
-                time_text(m.store_ms),
-                f"{m.broker_name}/{m.queue_id}",
-                m.queue_offset,
-                m.tag or "",
-                " ".join(m.keys),
-                m.msg_id,
-                body_text(m.body, BODY_LINE),
-            )
-            for m in found
-        ]
-        show_table("", ("stored", "queue", "offset", "tag", "keys", "id", "body"), rows)
-    if not found:
+        show_table("", ("stored", "queue", "offset", "tag", "keys", "id", "body"), map(_row, messages))
+    if not messages:
         raise typer.Exit(1)
 
 
@@ -120,11 +108,11 @@ def trace(
     Example: halfmoon msg trace 7F0000010EA618B4AAC2 --topic orders
     """
     with Admin(nameserver=nameserver) as admin:
-        found = admin.trace(msg_id, topic, trace_topic=trace_topic)
+        life = admin.trace(msg_id, topic, trace_topic=trace_topic)
     if as_json:
-        show_json(found)
+        show_json(life)
     else:
-        _show_trace(found)
+        _show_trace(life)
 
 
 @app.command()
@@ -154,22 +142,25 @@ def resend(
     with Admin(nameserver=nameserver) as admin:
         message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
         if at_once:
-            member = client or admin.consumer_connections(group or "").connection_set[0].client_id
-            result = admin.consume_directly(group or "", member, message.offset_msg_id)
-        else:
-            sent = admin.resend(message, group=group)
-    if not at_once:
-        if as_json:
-            show_json({"msg_id": message.msg_id, "group": group, "offset_msg_id": sent})
-        else:
-            say(f"message {message.msg_id} is there again for {group or 'all groups'}: {sent}")
-        return
+            _consume_now(admin, message, group or "", client, as_json=as_json)
+            return
+        copy_id = admin.resend(message, group=group)
     if as_json:
-        shown = {"result": result.consume_result, "remark": result.remark, "spent_ms": result.spent_time_mills}
-        show_json({"msg_id": message.msg_id, "group": group, "client_id": member, **shown})
+        show_json({"msg_id": message.msg_id, "group": group, "offset_msg_id": copy_id})
+    else:
+        say(f"message {message.msg_id} is delivered again to {group or 'all groups'}: {copy_id}")
+
+
+def _consume_now(admin: Admin, message: StoredMessage, group: str, client: str | None, *, as_json: bool) -> None:
+    """Have a consumer process a message and show what it returned. Raises typer.Exit (1) unless it consumed it."""
+    client = client or admin.consumer_connections(group).connection_set[0].client_id
+    result = admin.consume_directly(group, client, message.offset_msg_id)
+    if as_json:
+        facts = {"result": result.consume_result, "remark": result.remark, "spent_ms": result.spent_time_mills}
+        show_json({"msg_id": message.msg_id, "group": group, "client_id": client, **facts})
     else:
         remark = f": {result.remark}" if result.remark else ""
-        say(f"{member} returned {result.consume_result} after {result.spent_time_mills} ms{remark}")
+        say(f"{client} returned {result.consume_result} after {result.spent_time_mills} ms{remark}")
     if result.consume_result not in ("CR_SUCCESS", "CR_COMMIT"):
         raise typer.Exit(1)
 
@@ -184,7 +175,7 @@ def _at(nameserver: str, queue: MessageQueue, offset: int) -> StoredMessage:
 
 
 def _name_brokers(admin: Admin, messages: list[StoredMessage]) -> None:
-    """Note which broker each message lies at: an answer to a query names its address only."""
+    """Set the broker name of each message: an answer to a query has its address only."""
     brokers = admin.cluster().broker_addr_table
     names = {address: name for name, data in brokers.items() for address in data.broker_addrs.values()}
     for message in messages:
@@ -193,13 +184,25 @@ def _name_brokers(admin: Admin, messages: list[StoredMessage]) -> None:
 
 def _by_time(nameserver: str, topic: str, begin: int, end: int | None, tags: frozenset[str], count: int) -> list[StoredMessage]:
     spans = starts_and_ends(nameserver, topic, begin or FIRST)
-    found = []
+    messages = []
     for message in read(nameserver, spans):
         if message.store_ms >= begin and (end is None or message.store_ms < end) and (not tags or message.tag in tags):
-            found.append(message)
-            if len(found) == count:
+            messages.append(message)
+            if len(messages) == count:
                 break
-    return sorted(found, key=lambda each: each.store_ms)
+    return sorted(messages, key=lambda message: message.store_ms)
+
+
+def _row(message: StoredMessage) -> tuple[object, ...]:
+    return (
+        time_text(message.store_ms),
+        f"{message.broker_name}/{message.queue_id}",
+        message.queue_offset,
+        message.tag or "",
+        " ".join(message.keys),
+        message.msg_id,
+        body_text(message.body, BODY_LINE),
+    )
 
 
 def _show_whole(message: StoredMessage) -> None:
@@ -211,11 +214,11 @@ def _show_whole(message: StoredMessage) -> None:
         say(f"{name.removesuffix('_ms').replace('_', ' '):<16} {'' if value is None else str(value)}")
 
 
-def _show_trace(found: MessageTrace) -> None:
-    """Write what happened in the order of time, how far each group is, and what nobody keeps."""
-    head = [f"message {found.msg_id}", f"topic {found.topic}"]
-    head += [f"tag {found.tag}"] * bool(found.tag) + [f"keys {found.keys}"] * bool(found.keys)
-    say(", ".join(head))
+def _show_trace(trace: MessageTrace) -> None:
+    """Write what happened in the order of time, each group's progress, and what nobody recorded."""
+    facts = [f"message {trace.msg_id}", f"topic {trace.topic}"]
+    facts += [f"tag {trace.tag}"] * bool(trace.tag) + [f"keys {trace.keys}"] * bool(trace.keys)
+    say(", ".join(facts))
     rows = [
         (
             time_text(event.at_ms) or "?",
@@ -225,13 +228,13 @@ def _show_trace(found: MessageTrace) -> None:
             event.detail,
             "client" if event.told_by == "client" else "",
         )
-        for event in found.events
+        for event in trace.events
     ]
     show_table("", ("when", "what", "who", "where", "detail", "told by"), rows)
     groups = [
-        (each.group, each.state, each.retries, each.where, "" if each.progress < 0 else each.progress, each.behind or "")
-        for each in found.groups
+        (group.group, group.state, group.retries, group.where, "" if group.progress < 0 else group.progress, group.behind or "")
+        for group in trace.groups
     ]
     show_table("groups", ("group", "state", "given back", "where", "progress", "before it"), groups)
-    for text in dict.fromkeys(found.not_told):
+    for text in dict.fromkeys(trace.not_told):
         say(f"not told: {text}")

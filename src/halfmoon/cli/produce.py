@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -14,38 +14,45 @@ from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, age_ms, 
 from halfmoon.cli.shared.output import show_json
 from halfmoon.client.sync import Producer
 from halfmoon.limits import BODY_BYTES_MAX
-from halfmoon.model import Message, SendStatus
+from halfmoon.model import Message, SendResult, SendStatus
 
 app = typer.Typer(add_completion=False)
+
+
+Bodies = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[BODY]...", help="Message bodies; without any, one message per line of standard input."),
+]
+File = Annotated[
+    Path | None, typer.Option("--file", "-f", exists=True, dir_okay=False, help="Read one message per line from this file.")
+]
+Whole = Annotated[bool, typer.Option("--whole", help="Send the whole file (or standard input) as one message.")]
+Keys = Annotated[list[str] | None, typer.Option("--key", help="A key to find the messages by; may be repeated.")]
+OrderKey = Annotated[
+    str | None, typer.Option("--order-key", metavar="KEY", help="Messages with the same order key go to the same queue.")
+]
+Properties = Annotated[list[str] | None, typer.Option("--prop", metavar="NAME=VALUE", help="A property; may be repeated.")]
+Delay = Annotated[str | None, typer.Option("--delay", metavar="AGE", help="Deliver after this delay: 10s, 5m, 3d.")]
+DeliverAt = Annotated[str | None, typer.Option("--deliver-at", metavar="TIME", help="Deliver at a time, ISO 8601 or ms.")]
+DelayLevel = Annotated[
+    int,
+    typer.Option("--delay-level", min=0, metavar="LEVEL", help="Deliver after the delay of this level; works with every broker."),
+]
 
 
 @app.command()
 def produce(
     topic: Topic,
-    bodies: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[BODY]...", help="Message bodies; without any, one message per line of standard input."),
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", exists=True, dir_okay=False, help="Read one message per line from this file.")
-    ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="Send the whole file (or standard input) as one message.")] = False,
+    bodies: Bodies = None,
+    file: File = None,
+    whole: Whole = False,
     tag: Annotated[str | None, typer.Option("--tag", help="Tag of the messages.")] = None,
-    key: Annotated[list[str] | None, typer.Option("--key", help="A key to find the messages by; may be repeated.")] = None,
-    order_key: Annotated[
-        str | None, typer.Option("--order-key", metavar="KEY", help="Messages with the same order key go to the same queue.")
-    ] = None,
-    prop: Annotated[list[str] | None, typer.Option("--prop", metavar="NAME=VALUE", help="A property; may be repeated.")] = None,
-    delay: Annotated[str | None, typer.Option("--delay", metavar="AGE", help="Deliver after this delay: 10s, 5m, 3d.")] = None,
-    deliver_at: Annotated[
-        str | None, typer.Option("--deliver-at", metavar="TIME", help="Deliver at a time, ISO 8601 or ms.")
-    ] = None,
-    delay_level: Annotated[
-        int,
-        typer.Option(
-            "--delay-level", min=0, metavar="LEVEL", help="Deliver after the delay of this level; works with every broker."
-        ),
-    ] = 0,
+    key: Keys = None,
+    order_key: OrderKey = None,
+    prop: Properties = None,
+    delay: Delay = None,
+    deliver_at: DeliverAt = None,
+    delay_level: DelayLevel = 0,
     count: Annotated[int, typer.Option("--count", "-c", min=1, help="Send each message N times.")] = 1,
     group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = "halfmoon_produce",
     nameserver: NameServer = LOCAL,
@@ -60,35 +67,39 @@ def produce(
     properties = pairs(prop or [], "--prop")
     delay_s = None if delay is None else age_ms(delay) / 1000
     at_ms = None if deliver_at is None else time_ms(deliver_at)
-    sent, kept = 0, True
+    sent = 0
     with Producer(group=group, nameserver=nameserver) as producer:
-        for body in _bodies(bodies, file, whole=whole):
-            for _ in range(count):
-                message = Message(topic, body, tag=tag, keys=key or (), properties=properties, delay_level=delay_level)
-                message.delay, message.deliver_at = delay_s, at_ms
-                result = producer.send(message, key=order_key)
-                sent += 1
-                kept = result.status is SendStatus.SEND_OK
-                where = result.queue
-                if as_json:
-                    show_json(
-                        {
-                            "status": result.status.name,
-                            "msg_id": result.msg_id,
-                            "offset_msg_id": result.offset_msg_id,
-                            "broker": where.broker_name,
-                            "queue_id": where.queue_id,
-                            "queue_offset": result.queue_offset,
-                            **({"recall_handle": result.recall_handle} if result.recall_handle else {}),
-                        }
-                    )
-                else:
-                    say(f"{result.status.name} {result.msg_id} {where.broker_name}/{where.queue_id} at {result.queue_offset}")
-                if not kept:
-                    raise typer.Exit(1)
+        for body in _repeated(_bodies(bodies, file, whole=whole), count):
+            message = Message(topic, body, tag=tag, keys=key or (), properties=properties, delay_level=delay_level)
+            message.delay, message.deliver_at = delay_s, at_ms
+            result = producer.send(message, key=order_key)
+            sent += 1
+            _show(result, as_json=as_json)
+            if result.status is not SendStatus.SEND_OK:
+                raise typer.Exit(1)
     if not sent:
         say("halfmoon: nothing to send", error=True)
         raise typer.Exit(1)
+
+
+def _show(result: SendResult, *, as_json: bool) -> None:
+    queue = result.queue
+    if not as_json:
+        say(f"{result.status.name} {result.msg_id} {queue.broker_name}/{queue.queue_id} at {result.queue_offset}")
+        return
+    facts = {
+        "status": result.status.name,
+        "msg_id": result.msg_id,
+        "offset_msg_id": result.offset_msg_id,
+        "broker": queue.broker_name,
+        "queue_id": queue.queue_id,
+        "queue_offset": result.queue_offset,
+    }
+    show_json({**facts, "recall_handle": result.recall_handle} if result.recall_handle else facts)
+
+
+def _repeated(bodies: Iterable[bytes], count: int) -> Iterator[bytes]:
+    return (body for body in bodies for _ in range(count))
 
 
 def _bodies(arguments: list[str] | None, file: Path | None, *, whole: bool) -> Iterator[bytes]:
@@ -105,10 +116,10 @@ def _bodies(arguments: list[str] | None, file: Path | None, *, whole: bool) -> I
 
 def _read(source: BinaryIO, *, whole: bool) -> Iterator[bytes]:
     """Yield one body, or one a line (empty lines are left out). A body longer than brokers take is refused by the producer."""
-    longest = BODY_BYTES_MAX + 2
+    limit = BODY_BYTES_MAX + 2  # one byte over, whatever ends the line: the producer refuses it
     if whole:
-        yield source.read(longest)
+        yield source.read(limit)
         return
-    while line := source.readline(longest):
+    while line := source.readline(limit):
         if body := line.rstrip(b"\r\n"):
             yield body

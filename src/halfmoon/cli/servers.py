@@ -1,7 +1,7 @@
-"""`halfmoon serve`, `nameserver` and `broker`: their options, read quickly, and the line that says they are ready.
+"""`halfmoon serve`, `nameserver` and `broker`: their options and their ready line.
 
-The options stand in one table. The usual way reads them by itself, because loading the machinery of the other commands takes
-longer than starting a broker; help and everything unusual go through commands made from the same table (`cli.server_help`).
+The options stand in one table. `read_options` parses them without Typer, because importing that takes longer than starting a
+broker; help and errors go through commands made from the same table (`cli.shared.server_help`).
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ MISSED_IF_IGNORED = frozenset({
     "haMasterAddress", "slaveReadEnable", "storePathDLedgerCommitLog", "storePathEpochFile", "storePathBrokerIdentity",
     "readOnlyCommitLogStorePaths", "kvConfigPath", "configStorePath", "brokerConfigPath",
 })  # fmt: skip
-"""RocketMQ's keys that change what a user gets, and are ignored here: that is said at the default level."""
+"""RocketMQ's keys that change what a user gets, and are ignored here: that is logged at the default level."""
 
 AS_IT_IS_ANYWAY = {
     "traceOn": "true", "slaveReadEnable": "false", "rejectPullConsumerEnable": "false",
 }  # fmt: skip
-"""Values of such keys that ask for what happens here without them: they are ignored at INFO."""
+"""Values of such keys that ask for what Halfmoon does anyway: they are ignored at INFO."""
 
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
 
@@ -93,8 +93,8 @@ LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.IN
 # ---------------------------------------------------------------- reading options
 
 
-def run_quickly(name: str, arguments: Sequence[str]) -> int | None:
-    """Run a server when its options read plainly and return the exit code; None when help or an error message is wanted."""
+def run_server(name: str, arguments: Sequence[str]) -> int | None:
+    """Run a server and return the exit code; None when its arguments ask for help or are wrong."""
     values = read_options(OPTIONS[name], arguments)
     return None if values is None else serve(name, values)
 
@@ -143,21 +143,21 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     """Return the checked settings that options, files and environment ask for. Raises SettingError, UsageError."""
     sections = {"serve": {**NAME_SERVER, **BROKER}, "nameserver": NAME_SERVER, "broker": BROKER}[name]
     files = [*filter(None, [environment.get("HALFMOON_CONFIG")]), *values.get("config", [])]
-    known = environment.get("NAMESRV_ADDR") if name == "broker" else None
-    found_outside = [f"broker.nameserver={known}"] if known else []
+    address = environment.get("NAMESRV_ADDR") if name == "broker" else None
+    from_environment = [f"broker.nameserver={address}"] if address else []
     flags = [f"{o.setting}={values[o.name]}" for o in OPTIONS[name] if o.setting and values.get(o.name) is not None]
-    found = configuration(
+    settings = configuration(
         sections,
         host=values.get("host"),
         files=files,
         environment=environment,
-        assignments=[*found_outside, *values.get("set", []), *flags],
+        assignments=[*from_environment, *values.get("set", []), *flags],
     )
-    if not is_loopback(found.host) and not values.get("allow_remote"):
+    if not is_loopback(settings.host) and not values.get("allow_remote"):
         raise UsageError(
-            f"--host {found.host} lets other machines in, and nobody is asked who they are yet: add --allow-remote if that is meant"
+            f"--host {settings.host} lets other machines connect, and there is no authentication: add --allow-remote to allow it"
         )
-    return found
+    return settings
 
 
 def data_directory(name: str, given: str | None, settings: Configuration, environment: Mapping[str, str]) -> Path:
@@ -173,11 +173,13 @@ def data_directory(name: str, given: str | None, settings: Configuration, enviro
         home = environment.get("XDG_DATA_HOME", "")
         data = Path(home if os.path.isabs(home) else "~/.local/share").expanduser() / "halfmoon"
         data = data / "nameserver" if name == "nameserver" else data
-    for each in settings.ignored:
-        if each.key in PLACES and Path(each.value).expanduser().absolute() != (data / PLACES[each.key]).absolute():
+    for ignored in settings.ignored:
+        if ignored.key not in PLACES:
+            continue
+        if Path(ignored.value).expanduser().absolute() != (data / PLACES[ignored.key]).absolute():
             raise SettingError(
-                f"{each.source}: {each.key}={each.value}: the store is one directory, here {data}: leave this out, or make it "
-                f"{data / PLACES[each.key]}"
+                f"{ignored.source}: {ignored.key}={ignored.value}: the store is one directory, here {data}: leave this out, or "
+                f"make it {data / PLACES[ignored.key]}"
             )
     return data
 
@@ -193,12 +195,12 @@ def _begin_log(level: str, settings: Configuration) -> None:
         raise UsageError(f"--log {level}: must be one of {', '.join(LEVELS)}")
     to_stderr(LEVELS[level])
     log = logging.getLogger("halfmoon.cli")
-    for each in settings.ignored:
-        missed = each.key in MISSED_IF_IGNORED and each.value.lower() != AS_IT_IS_ANYWAY.get(each.key)
+    for ignored in settings.ignored:
+        missed = ignored.key in MISSED_IF_IGNORED and ignored.value.lower() != AS_IT_IS_ANYWAY.get(ignored.key)
         level_of_it = logging.WARNING if missed else logging.INFO
-        log.log(level_of_it, "setting ignored: key=%s source=%s reason=%s", each.key, each.source, each.reason)
+        log.log(level_of_it, "setting ignored: key=%s source=%s reason=%s", ignored.key, ignored.source, ignored.reason)
     if not is_loopback(settings.host):
-        log.warning("listening on %s: other machines may read, send and administer without being asked who they are", settings.host)
+        log.warning("listening on %s: other machines may read, send and administer: there is no authentication", settings.host)
 
 
 def _say_ready(programs: Programs, data: Path, *, as_json: bool) -> None:
@@ -223,6 +225,6 @@ def _say_ready(programs: Programs, data: Path, *, as_json: bool) -> None:
 
 
 def _refused(name: str, error: Exception, *, as_json: bool) -> int:
-    said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-    say(json.dumps({"error": said, "kind": type(error).__name__}) if as_json else f"halfmoon {name}: {said}", error=True)
+    text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    say(json.dumps({"error": text, "kind": type(error).__name__}) if as_json else f"halfmoon {name}: {text}", error=True)
     return 2 if isinstance(error, UsageError) else 1

@@ -35,10 +35,7 @@ def status(
     try:
         with Admin(nameserver=nameserver) as admin:
             brokers, backlog = _brokers(admin), _backlog(admin)
-        faults = [f"{each['name']}: {each['fault']}" for each in brokers if each["fault"]]
-        faults += [f"{group} is {lag:,} messages behind" for group, lag in backlog.items() if max_lag is not None and lag > max_lag]
-        alive = any(each["version"] for each in brokers)
-        health = "healthy" if alive and not faults else "degraded" if alive else "down"
+        faults, health = _health(brokers, backlog, max_lag)
     except (NetworkError, BrokerError, UsageError) as exc:
         brokers, backlog, faults, health = [], {}, [str(exc)], "down"
     if as_json:
@@ -52,9 +49,18 @@ def status(
         raise typer.Exit(1)
 
 
+def _health(brokers: list[dict[str, Any]], backlog: dict[str, int], max_lag: int | None) -> tuple[list[str], str]:
+    """Return what is wrong, and the health in one word."""
+    faults = [f"{broker['name']}: {broker['fault']}" for broker in brokers if broker["fault"]]
+    faults += [f"{group} is {lag:,} messages behind" for group, lag in backlog.items() if max_lag is not None and lag > max_lag]
+    if not any(broker["version"] for broker in brokers):
+        return faults, "down"
+    return faults, "degraded" if faults else "healthy"
+
+
 def _brokers(admin: Admin) -> list[dict[str, Any]]:
     """Return the facts of every broker, with a fault where there is one."""
-    found = []
+    brokers = []
     for name, data in sorted(admin.cluster().broker_addr_table.items()):
         for broker_id, address in sorted(data.broker_addrs.items()):
             facts: dict[str, Any] = {"name": name, "id": broker_id, "address": address, "cluster": data.cluster}
@@ -77,31 +83,31 @@ def _brokers(admin: Admin) -> list[dict[str, Any]]:
             }
             full = f"its disk is {used:.0%} full" if used >= DISK_WARNING else None
             facts.setdefault("fault", info.get("brokerFaults") or full)
-            found.append(facts)
-    return found
+            brokers.append(facts)
+    return brokers
 
 
 def _backlog(admin: Admin) -> dict[str, int]:
     """Return how far every group is behind; groups that never consumed are left out."""
-    found = {}
+    backlog = {}
     for group in filter(is_users_group, admin.groups()):
         try:
-            found[group] = admin.lag(group)
+            backlog[group] = admin.lag(group)
         except BrokerError:
             continue
-    return found
+    return backlog
 
 
 def _first_number(text: str | None) -> float:
     try:
-        found = float((text or "0").split()[0])
+        number = float((text or "0").split()[0])
     except (ValueError, IndexError):
         return 0.0
-    return found if isfinite(found) else 0.0
+    return number if isfinite(number) else 0.0
 
 
 def _number_or_none(text: str | None) -> int | None:
-    """Return a count or an age; None when there is none, or the broker does not tell."""
+    """Return a count or an age; None when there is none, or the broker does not report it."""
     return int(text) if text is not None and text.isdecimal() else None
 
 

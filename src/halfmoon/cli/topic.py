@@ -70,8 +70,8 @@ def show(topic: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> 
     with Admin(nameserver=nameserver) as admin, near_names(admin, topic):
         route, stats = admin.topic_route(topic), admin.topic_stats(topic)
     brokers = [
-        {"broker": each.broker_name, "read_queues": each.read_queue_nums, "write_queues": each.write_queue_nums, "perm": each.perm}
-        for each in sorted(route.queue_datas, key=lambda each: each.broker_name)
+        {"broker": data.broker_name, "read_queues": data.read_queue_nums, "write_queues": data.write_queue_nums, "perm": data.perm}
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
     ]
     queues = [
         {
@@ -86,7 +86,7 @@ def show(topic: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> 
     if as_json:
         show_json({"topic": topic, "brokers": brokers, "queues": queues})
         return
-    show_table("", ("broker", "read queues", "write queues", "perm"), (list(each.values()) for each in brokers))
+    show_table("", ("broker", "read queues", "write queues", "perm"), (list(data.values()) for data in brokers))
     rows = [
         (q.broker_name, q.queue_id, e.min_offset, e.max_offset, e.max_offset - e.min_offset, time_text(e.last_update_timestamp))
         for q, e in stats.items()
@@ -101,7 +101,7 @@ def delete(topic: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL,
     Example: halfmoon topic delete orders
     """
     with Admin(nameserver=nameserver) as admin:
-        admin.topic_route(topic)  # says so when there is none
+        admin.topic_route(topic)  # an error when there is none
         admin.delete_topic(topic, cluster=cluster)
     if as_json:
         show_json({"topic": topic, "deleted": True})

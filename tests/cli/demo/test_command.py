@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from halfmoon.cli.demo import pipeline
 from halfmoon.cli.demo.command import app
 from halfmoon.cli.demo.ledgers import DELIVERIES, ORDERS, PAID, PLACED, REFUSED, REMINDERS, TOPIC, connect, counts
-from halfmoon.cli.demo.pipeline import Audit, Brought, compared
-from halfmoon.cli.demo.processes import Cast
-from halfmoon.cli.demo.story import Ending, Play
+from halfmoon.cli.demo.outcome import Held, Outcome, books, counted
+from halfmoon.cli.demo.pipeline import Audit, SparkResults, compared
+from halfmoon.cli.demo.run import Demo
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 
@@ -109,10 +109,9 @@ def order(name: str, cents: int = 100) -> bytes:
 def ending(
     tmp_path, orders: dict[str, str], halves: list[Half], log: list[bytes], delivered: dict[str, int], *, pending: int = 0,
     large: Sequence[str] = (), sent: Sequence[str] = ("a",), reminders: Sequence[str] = ("a",), late_ms: int = 5,
-    told: Sequence[str] = ("a",), cents: int = 100, brought: Brought | None = None,
-) -> Ending:  # fmt: skip
+    told: Sequence[str] = ("a",), cents: int = 100, brought: SparkResults | None = None,
+) -> Outcome:  # fmt: skip
     """Count what databases and broker hold; the transaction of order ``a`` is ``tx-a``."""
-    play = Play(Cast(tmp_path), orders=len(orders), per_second=1, kills=0, watch=lambda what, now: None)
     rows = [(name, cents, state, None if state == PLACED else f"tx-{name}") for name, state in orders.items()]
     connect(tmp_path, ORDERS).executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", rows)
     connect(tmp_path, ORDERS).executemany("INSERT INTO reminders VALUES (?)", [(name,) for name in sent])
@@ -120,7 +119,9 @@ def ending(
     database.executemany("INSERT INTO deliveries VALUES (?, ?, ?)", [(name, cents, times) for name, times in delivered.items()])
     database.executemany("INSERT INTO large VALUES (?, ?, 1)", [(name, cents) for name in large])
     database.executemany("INSERT INTO reminders VALUES (?, ?, 1)", [(name, late_ms) for name in told])
-    return play.count(log, halves, pending, [order(name) for name in reminders], brought)
+    held = Held(log, halves, pending, [order(name) for name in reminders])
+    facts = counted(books(connect(tmp_path, ORDERS), database), held, brought)
+    return Outcome(**facts, kills=0, ready_ms=[], seconds=1.0)
 
 
 BOTH = {"a": PAID, "b": REFUSED}
@@ -191,18 +192,18 @@ EVENT, REMINDER = (TOPIC, "a", 100), (REMINDERS, "a", None)
 def brought(
     rows: Sequence[tuple[str, str | None, int | None]] = (EVENT, REMINDER), copies: Sequence[bytes] = (order("a"),), *,
     killed_at: int = 1, duplicates: int = 0, orphans: int = 0, **states: int,
-) -> Brought:  # fmt: skip
+) -> SparkResults:  # fmt: skip
     """What Spark found where all is well, but for what is given."""
     told = states or {"COMMITTED": 1, "ROLLED_BACK": 1}
-    return Brought(rows, copies, killed_at, Audit(told, [], duplicates, orphans, "audit.png"), 1.0)
+    return SparkResults(rows, copies, killed_at, Audit(told, [], duplicates, orphans, "audit.png"), 1.0)
 
 
-def thrice(killed_at: int) -> Brought:
+def thrice(killed_at: int) -> SparkResults:
     """What Spark found of an event that is there three times."""
     return brought([EVENT] * 3 + [REMINDER], [order("a")] * 3, killed_at=killed_at)
 
 
-def with_spark(tmp_path: Path, found: Brought, copies: int = 1) -> Ending:
+def with_spark(tmp_path: Path, found: SparkResults, copies: int = 1) -> Outcome:
     """Count with what Spark brought; order ``a`` is so often in the log."""
     return ending(tmp_path, BOTH, DONE, [order("a")] * copies, {"a": copies}, brought=found)
 
@@ -262,7 +263,7 @@ def test_a_kill_in_the_middle_of_several_copies_agrees(tmp_path):
 def test_what_does_not_agree_is_said_and_is_exit_code_1(tmp_path, monkeypatch, found, code, said):
     ended = with_spark(tmp_path, found)
     ended.ready_ms = [5]
-    monkeypatch.setattr(Play, "run", lambda play: ended)
+    monkeypatch.setattr(Demo, "run", lambda demo: ended)
 
     shown = CliRunner().invoke(app, ["--no-spark"])
 

@@ -7,17 +7,17 @@ import time
 
 import pytest
 
-from halfmoon.cli.demo.processes import Cast, DemoFailed
+from halfmoon.cli.demo.processes import DemoFailed, Processes
 
 
 def test_a_process_that_fails_is_reported_with_its_last_words(tmp_path):
-    with Cast(tmp_path) as cast:
+    with Processes(tmp_path) as cast:
         cast.start("order service", "halfmoon.cli.demo.orders", "--bogus")
         with pytest.raises(DemoFailed, match=r"order service ended with 2(.|\n)*--nameserver"):
             _check_until_it_fails(cast)
 
 
-def _check_until_it_fails(cast: Cast) -> None:
+def _check_until_it_fails(cast: Processes) -> None:
     while True:
         cast.check("order service")
 
@@ -25,21 +25,21 @@ def _check_until_it_fails(cast: Cast) -> None:
 def test_a_broker_that_cannot_start_is_reported_at_once(tmp_path):
     (tmp_path / "store").write_text("a file where a directory should be")
 
-    with Cast(tmp_path) as cast, pytest.raises(DemoFailed, match="broker ended"):
+    with Processes(tmp_path) as cast, pytest.raises(DemoFailed, match="broker ended"):
         cast.start_broker(0, 0)
 
 
 def test_whoever_still_runs_at_the_end_is_stopped(tmp_path):
-    with Cast(tmp_path) as cast:
+    with Processes(tmp_path) as cast:
         cast.start_broker(0, 0)
         (process,) = cast._running.values()
 
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("end", [Cast.kill, Cast.stop])
+@pytest.mark.parametrize("end", [Processes.kill, Processes.stop])
 def test_what_one_of_a_family_started_dies_with_it(tmp_path, end):
-    with Cast(tmp_path) as cast:
+    with Processes(tmp_path) as cast:
         cast.start("parent", "tests.cli.demo.parent", family=True)
         _until(lambda: bool(cast.lines("parent")))
         child = cast.lines("parent")[0]["child"]

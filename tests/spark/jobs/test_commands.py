@@ -246,7 +246,7 @@ def test_a_table_is_filled_compacted_cleared_of_copies_verified_queried_and_repl
     done = run(*replayed, "--json").json()
     again = run(*replayed)
     assert (dry["rows"], done["rows"], done["batches"], done["id"]) == (4, 4, 1, "copy-of-paid")
-    assert (again.code, again.out) == (0, "copy-of-paid was complete before: nothing was sent\n")
+    assert (again.code, again.out) == (0, "copy-of-paid was already complete: nothing was sent\n")
     assert count(cluster, "orders_again") == 4
     none = run("replay", "orders_again", "--topic", topic, "--where", "tags = 'nobody'", "--yes")
     assert none.code == 1

@@ -1,4 +1,4 @@
-"""`halfmoon demo`: shows the play on the screen, then the closing table."""
+"""`halfmoon demo`: shows what happens, then the closing table."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from halfmoon.cli.demo.ledgers import Counts
-from halfmoon.cli.demo.pipeline import Pipeline, missing
-from halfmoon.cli.demo.processes import Cast
-from halfmoon.cli.demo.story import Ending, Play, Watch
+from halfmoon.cli.demo.outcome import Outcome
+from halfmoon.cli.demo.pipeline import Decision, SparkOutcome, missing
+from halfmoon.cli.demo.processes import Processes
+from halfmoon.cli.demo.run import Demo, Watch
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json
 from halfmoon.cli.shared.output import console, show_json, show_table
@@ -30,21 +31,29 @@ from halfmoon.cli.spark.options import check_plot
 app = typer.Typer(add_completion=False)
 
 
+Orders = Annotated[int, typer.Option("--orders", min=10, max=100_000, help="Number of orders.")]
+PerSecond = Annotated[int, typer.Option("--per-second", min=1, max=10_000, help="Orders per second.")]
+Kills = Annotated[
+    int, typer.Option("--kills", min=0, max=20, help="How often the broker is killed; 0 also leaves the order service alone.")
+]
+WithSpark = Annotated[bool, typer.Option("--spark/--no-spark", help="End with Spark: exactly-once copy, table, audit.")]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE.png", help="Where to draw Spark's audit; default: a new temporary file.")
+]
+Keep = Annotated[
+    Path | None,
+    typer.Option("--keep", metavar="DIR", file_okay=False, help="Keep the store, databases, Spark's table and logs here."),
+]
+
+
 @app.command()
 def demo(
-    orders: Annotated[int, typer.Option("--orders", min=10, max=100_000, help="Number of orders.")] = 2000,
-    per_second: Annotated[int, typer.Option("--per-second", min=1, max=10_000, help="Orders per second.")] = 200,
-    kills: Annotated[
-        int, typer.Option("--kills", min=0, max=20, help="How often the broker is killed; 0 also leaves the order service alone.")
-    ] = 1,
-    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="End with Spark: exactly-once copy, table, audit.")] = True,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE.png", help="Where to draw Spark's audit; default: a new temporary file.")
-    ] = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option("--keep", metavar="DIR", file_okay=False, help="Keep the store, databases, Spark's table and logs here."),
-    ] = None,
+    orders: Orders = 2000,
+    per_second: PerSecond = 200,
+    kills: Kills = 1,
+    spark: WithSpark = True,
+    plot: Plot = None,
+    keep: Keep = None,
     as_json: Json = False,
 ) -> None:
     """Run the whole story with real processes, kill them with -9, and check that everything agrees.
@@ -59,28 +68,36 @@ def demo(
     Example: halfmoon demo --orders 5000 --kills 3
     """
     check_plot(plot)
-    with _private():
-        directory = keep if keep is not None else Path(tempfile.mkdtemp(prefix="halfmoon-demo-"))
-        directory.mkdir(parents=True, exist_ok=True)
-    if any(directory.iterdir()):
-        raise typer.BadParameter(f"--keep {directory}: must be empty")
+    directory = _directory(keep)
     no_spark = missing() if spark else "it was not asked for"
     picture = None if no_spark else plot or _picture(keep)
     try:
-        with _private(), Cast(directory) as cast, _screen(orders, as_json=as_json) as watch:
-            play = Play(cast, orders=orders, per_second=per_second, kills=kills, watch=watch, picture=picture, no_spark=no_spark)
-            ending = play.run()
+        with _private(), Processes(directory) as processes, _screen(orders, as_json=as_json) as watch:
+            running = Demo(
+                processes, orders=orders, per_second=per_second, kills=kills, watch=watch, picture=picture, no_spark=no_spark
+            )
+            outcome = running.run()
     finally:
         if picture is not None and picture.exists() and not picture.stat().st_size:
             picture.unlink()  # nothing was drawn
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
     if as_json:
-        show_json({**msgspec.to_builtins(ending), "agrees": ending.agrees})
+        show_json({**msgspec.to_builtins(outcome), "agrees": outcome.agrees})
     else:
-        _show(ending)
-    if not ending.agrees:
+        _show(outcome)
+    if not outcome.agrees:
         raise typer.Exit(1)
+
+
+def _directory(keep: Path | None) -> Path:
+    """Return an empty directory that only its owner may read: the one to keep, or a new one."""
+    with _private():
+        directory = keep if keep is not None else Path(tempfile.mkdtemp(prefix="halfmoon-demo-"))
+        directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise typer.BadParameter(f"--keep {directory}: must be empty")
+    return directory
 
 
 @contextmanager
@@ -95,33 +112,33 @@ def _private() -> Iterator[None]:
 
 @contextmanager
 def _screen(orders: int, *, as_json: bool) -> Iterator[Watch]:
-    """Give something to tell of the play: bars on a terminal, one line an act elsewhere, nothing for programs."""
+    """Show the course of the demo: bars on a terminal, one line a step elsewhere, nothing for programs."""
     if as_json:
         yield lambda what, now: None
     elif not sys.stdout.isatty():
-        yield _Acts().tell
+        yield _Steps().show
     else:
         bars = Progress(TextColumn("{task.description:<24}"), BarColumn(40), MofNCompleteColumn())
         lines = [bars.add_task(name, total=orders) for name in ("orders paid", "orders refused", "orders delivered")]
-        act = Text()
+        step = Text()
 
-        def tell(what: str, now: Counts) -> None:
+        def show(what: str, now: Counts) -> None:
             for line, count in zip(lines, now):
                 bars.update(line, completed=count)
             colour = "red" if "killed" in what else "yellow" if "start" in what else "green"
-            act.plain, act.style = what, f"bold {colour}"
+            step.plain, step.style = what, f"bold {colour}"
 
-        with Live(Group(bars, act), console=console(), refresh_per_second=20):
-            yield tell
+        with Live(Group(bars, step), console=console(), refresh_per_second=20):
+            yield show
 
 
-class _Acts:
-    """Writes one line when a new act begins."""
+class _Steps:
+    """Writes one line when a new step begins."""
 
     def __init__(self) -> None:
         self._last = ""
 
-    def tell(self, what: str, now: Counts) -> None:
+    def show(self, what: str, now: Counts) -> None:
         if what != self._last:
             self._last = what
             say(f"{what}: {now.paid:,} paid, {now.refused:,} refused, {now.delivered:,} delivered")
@@ -136,47 +153,50 @@ def _picture(keep: Path | None) -> Path:
     return Path(name)
 
 
-def _show(ending: Ending) -> None:
-    """Write the closing table, and below it what it does not say."""
-    e = ending
+def _show(outcome: Outcome) -> None:
+    """Write the closing table, and below it what the table does not show."""
+    _show_outcomes(outcome)
+    if outcome.spark is not None:
+        _show_spark(outcome.spark)
+    say(f"Checks decided {outcome.by_check:,}: their second phase was lost, or a process was killed.")
+    if outcome.again_visible or outcome.again_delivered:
+        say(f"{outcome.again_visible:,} messages are visible twice, {outcome.again_delivered:,} came again and were recognised.")
+    if outcome.reminders:
+        say(f"No reminder came before its time; half of them at most {outcome.reminders_late_ms} ms after it.")
+    again = ", ".join(f"{ms} ms" for ms in outcome.ready_ms[1:])
+    say(f"The broker was ready in {outcome.ready_ms[0]} ms" + (f", and after kill -9 in {again}." if again else "."))
+    if outcome.no_spark:
+        say(f"Spark's part was left out: {outcome.no_spark}")
+    say(f"{'Everything agrees' if outcome.agrees else 'IT DOES NOT AGREE'}, after {outcome.seconds} s.")
+
+
+def _show_outcomes(o: Outcome) -> None:
     rows: list[tuple[str, str, object, object, object, object, bool]] = [
-        ("paid", "paid", e.paid, f"{e.paid_committed:,} committed", e.paid_visible, e.paid_delivered, e.paid_agrees),
-        ("refused", "refused", e.refused, f"{e.refused_rolled_back:,} rolled back", e.refused_visible, e.refused_delivered,
-         e.refused_agrees),
-        ("left_behind", "cut short", 0, f"{_of(e.left_behind_rolled_back, e.left_behind)} rolled back", e.left_behind_visible,
-         e.left_behind_delivered, e.left_behind_agrees),
-        ("in_doubt", "in doubt", e.in_doubt, f"{e.pending:,} pending", e.in_doubt_visible, e.in_doubt_delivered, e.in_doubt_agrees),
-        ("large", "by a filter", e.large, "", e.large_visible, e.large_delivered, e.large_agrees),
-        ("reminders", "reminders", e.reminders, "", e.reminders_visible, e.reminders_delivered, e.reminders_agree),
+        ("paid", "paid", o.paid, f"{o.paid_committed:,} committed", o.paid_visible, o.paid_delivered, o.paid_agrees),
+        ("refused", "refused", o.refused, f"{o.refused_rolled_back:,} rolled back", o.refused_visible, o.refused_delivered,
+         o.refused_agrees),
+        ("left_behind", "cut short", 0, f"{_of(o.left_behind_rolled_back, o.left_behind)} rolled back", o.left_behind_visible,
+         o.left_behind_delivered, o.left_behind_agrees),
+        ("in_doubt", "in doubt", o.in_doubt, f"{o.pending:,} pending", o.in_doubt_visible, o.in_doubt_delivered, o.in_doubt_agrees),
+        ("large", "by a filter", o.large, "", o.large_visible, o.large_delivered, o.large_agrees),
+        ("reminders", "reminders", o.reminders, "", o.reminders_visible, o.reminders_delivered, o.reminders_agree),
     ]  # fmt: skip
-    spark = [{}, {}] if e.spark is None else [e.spark.table, e.spark.copies]
-    shown = [(*row[1:6], *(there.get(row[0], "") for there in spark if e.spark), _word(row[6])) for row in rows]
-    names = ("outcome", "database", "half messages", "log", "delivered", *(("in Spark", "copied") if e.spark else ()), "agrees")
+    in_spark = [] if o.spark is None else [o.spark.table, o.spark.copies]
+    shown = [(*row[1:6], *(counts.get(row[0], "") for counts in in_spark), _word(row[6])) for row in rows]
+    names = ("outcome", "database", "half messages", "log", "delivered", *(("in Spark", "copied") if in_spark else ()), "agrees")
     show_table("", names, shown)
-    if e.spark is not None:
-        _show_spark(e.spark)
-    say(f"Checks decided {e.by_check:,}: their second phase was lost, or somebody was killed.")
-    if e.again_visible or e.again_delivered:
-        say(f"{e.again_visible:,} messages are visible twice, {e.again_delivered:,} came again and were recognised.")
-    if e.reminders:
-        say(f"No reminder came before its time; half of them at most {e.reminders_late_ms} ms after it.")
-    again = ", ".join(f"{ms} ms" for ms in e.ready_ms[1:])
-    say(f"The broker was ready in {e.ready_ms[0]} ms" + (f", and after kill -9 in {again}." if again else "."))
-    if e.no_spark:
-        say(f"Spark's part was left out: {e.no_spark}")
-    say(f"{'Everything agrees' if e.agrees else 'IT DOES NOT AGREE'}, after {e.seconds} s.")
 
 
-def _show_spark(spark: Pipeline) -> None:
+def _show_spark(spark: SparkOutcome) -> None:
     """Write the audit of the log beside the broker's own figures, and how the copying went."""
     audit = spark.audit
-    took = {each.state: each for each in audit.decisions}
+    decisions = {decision.state: decision for decision in audit.decisions}
     rows = [
         (
             state.lower().replace("_", " "),
             audit.states.get(state, 0),
             spark.at_broker.get(state, 0),
-            *(("", "", "") if (one := took.get(state)) is None else (round(one.p50), round(one.p95), round(one.max))),
+            *_latencies(decisions.get(state)),
             _word(audit.states.get(state, 0) == spark.at_broker.get(state, 0)),
         )
         for state in sorted({*audit.states, *spark.at_broker})
@@ -190,8 +210,12 @@ def _show_spark(spark: Pipeline) -> None:
         say(f"{spark.table_differs:,} rows of Spark's table differ from the log.")
 
 
-def _of(part: int, whole: int) -> str:
-    return f"{part:,}" if part == whole else f"{part:,} of {whole:,}"
+def _latencies(decision: Decision | None) -> tuple[object, object, object]:
+    return ("", "", "") if decision is None else (round(decision.p50), round(decision.p95), round(decision.max))
+
+
+def _of(count: int, total: int) -> str:
+    return f"{count:,}" if count == total else f"{count:,} of {total:,}"
 
 
 def _word(agrees: bool) -> str:

@@ -10,7 +10,6 @@ import json
 import signal
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +28,30 @@ class Ledger:
 
     def __init__(self, directory: Path) -> None:
         self._database = connect(directory, DELIVERIES)
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
 
     @on(GROUP, TOPIC, CODE)
     def order(self, event: Event, context: ConsumerContext) -> None:
-        """Write down a paid order."""
+        """Record a paid order."""
         self._write(_ADD, [(event.payload["order"], event.payload["cents"])])
 
     def large(self, messages: list[StoredMessage]) -> None:
-        """Write down large orders."""
-        self._write(_ADD_LARGE, [(said["order"], said["cents"]) for said in map(_said, messages)])
+        """Record large orders."""
+        self._write(_ADD_LARGE, [(fields["order"], fields["cents"]) for fields in map(_fields, messages)])
 
     def reminder(self, messages: list[StoredMessage]) -> None:
-        """Write down reminders, and how late each comes; one that is early is late by less than nothing."""
+        """Record reminders, and how late each comes; an early one is late by a negative time."""
         now = time.time() * 1000
-        self._write(_ADD_REMINDER, [(said["order"], int(now - said["due"])) for said in map(_said, messages)])
+        self._write(_ADD_REMINDER, [(fields["order"], int(now - fields["due"])) for fields in map(_fields, messages)])
 
     def _write(self, statement: str, rows: list[tuple[str, int]]) -> None:
-        with self._one_at_a_time:
+        with self._lock:
             self._database.executemany(statement, rows)
 
 
-def _said(message: StoredMessage) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(message.body)
-    return found
+def _fields(message: StoredMessage) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(message.body)
+    return fields
 
 
 def main() -> None:
@@ -61,8 +60,8 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--nameserver", required=True)
     given = parser.parse_args()
-    asked = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     ledger = Ledger(given.directory)
 
     settings: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST_OFFSET, "threads": 4, "pull_pause_ms": 200}
@@ -76,10 +75,8 @@ def main() -> None:
     large.on_message(ledger.large)
     reminders.subscribe(REMINDERS)
     reminders.on_message(ledger.reminder)
-    with ExitStack() as all_of_them:
-        for each in (deliveries, large, reminders):
-            all_of_them.enter_context(each)
-        asked.wait()
+    with deliveries, large, reminders:
+        stopping.wait()
 
 
 if __name__ == "__main__":

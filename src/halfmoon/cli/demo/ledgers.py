@@ -57,6 +57,11 @@ def connect(directory: Path, name: str) -> sqlite3.Connection:
     return connection
 
 
+def ids(database: sqlite3.Connection, table: str) -> set[str]:
+    """Return the orders that a table has."""
+    return {row[0] for row in database.execute(f"SELECT id FROM {table}")}
+
+
 def counts(orders: sqlite3.Connection, deliveries: sqlite3.Connection) -> Counts:
     """Return how many orders were paid and refused, and how many were delivered."""
     query = "SELECT count(*) FILTER (WHERE state = ?), count(*) FILTER (WHERE state = ?) FROM orders"

@@ -1,6 +1,6 @@
 """The order service of the demo, a process of its own: each order publishes its event inside the transaction that decides it.
 
-Nobody writes a check: each event leaves a row in its own transaction, and whoever of the service's group is alive answers the
+There is no check callback: each event leaves a row in its own transaction, and any live process of the service's group answers the
 broker's checks by it.
 """
 
@@ -24,26 +24,26 @@ LIMIT_CENTS = 9000
 """The business rule: an order over it is refused."""
 
 LOSES_EVERY = 10
-"""Of so many orders one tells the broker nothing of its decision, as if that had been lost on the way."""
+"""One order in this many does not send its decision to the broker, as if it had been lost on the way."""
 
 REMINDS_EVERY = 20
-"""Of so many paid orders one wants its customer reminded later."""
+"""One paid order in this many sends its customer a reminder later."""
 
 REMINDS_AFTER_S = 2.0
 
 BANK_S = 0.01
-"""What an order waits for before it is decided."""
+"""How long an order waits, as for a bank, before it is decided."""
 
 THREADS = 16
 TRY_AGAIN_S = 0.1
 
 
 class OrderRefused(Exception):
-    """An order that breaks the rule: its transaction ends with it, and so nobody ever sees its event."""
+    """An order that breaks the rule: its transaction is rolled back, so its event is never visible."""
 
 
 class Forgetful(ClientTransport):
-    """Carries events to a broker, and on purpose tells it nothing of some decisions."""
+    """Sends events to a broker, and leaves out some decisions on purpose."""
 
     def __init__(self, group: str, nameserver: str) -> None:
         super().__init__(group, nameserver)
@@ -54,7 +54,7 @@ class Forgetful(ClientTransport):
         self._to_forget.add(event_id)
 
     def decide(self, prepared: Prepared, *, commit: bool) -> None:
-        """Decide, or not."""
+        """Send the decision, unless it is to be lost."""
         if prepared.message_id in self._to_forget:
             self._to_forget.discard(prepared.message_id)
             self.leave(prepared)
@@ -72,10 +72,10 @@ class Service:
         self.events = Publisher(PRODUCER_GROUP, provider=self._database, transport=self._transport, timeout_ms=1500)
         self.producer = Producer(group=PRODUCER_GROUP + "_reminders", nameserver=nameserver, send_timeout_ms=1500)
 
-    def run(self, count: int, per_second: int, asked: threading.Event) -> None:
+    def run(self, count: int, per_second: int, stopping: threading.Event) -> None:
         """Decide all orders that are not decided yet, at a steady pace; then answer checks until asked to stop.
 
-        Reminders come first that another process of the service owes.
+        First it sends the reminders that another process of the service has left unsent.
         """
         self.events.create_tables()
         decided = {row[0] for row in self._execute("SELECT id FROM orders WHERE state <> ?", PLACED)}
@@ -85,19 +85,19 @@ class Service:
         owed = [order_id(number) for number in range(count) if wants_reminder(number) and order_id(number) in paid - known]
         with self.events, self.producer, ThreadPoolExecutor(THREADS) as pool:
             for order in owed:
-                pool.submit(self.remind, order, asked)
+                pool.submit(self.remind, order, stopping)
             begin = time.monotonic()
             for place, number in enumerate(left):
-                if asked.wait(max(0.0, begin + place / per_second - time.monotonic())):
+                if stopping.wait(max(0.0, begin + place / per_second - time.monotonic())):
                     break
-                pool.submit(self.decide, number, asked)
-            asked.wait()
+                pool.submit(self.decide, number, stopping)
+            stopping.wait()
 
-    def decide(self, number: int, asked: threading.Event) -> None:
+    def decide(self, number: int, stopping: threading.Event) -> None:
         """Decide one order. While the broker is away it is tried again, in a new transaction."""
         order, cents = order_id(number), 100 + number * 3701 % 9900
         self._execute("INSERT OR IGNORE INTO orders VALUES (?, ?, ?, NULL)", order, cents, PLACED)
-        while not asked.is_set():
+        while not stopping.is_set():
             event = self.events.event(TOPIC, CODE, {"order": order, "cents": cents}, key=order, headers={"cents": str(cents)})
             if number % LOSES_EVERY == LOSES_EVERY - 1:
                 self._transport.forget(event.id)
@@ -110,19 +110,19 @@ class Service:
                     if cents > LIMIT_CENTS:
                         raise OrderRefused(order)
                 if wants_reminder(number):
-                    self.remind(order, asked)
+                    self.remind(order, stopping)
                 return
             except OrderRefused:
                 self._execute("UPDATE orders SET state = ?, tx = ? WHERE id = ?", REFUSED, event.id, order)
                 return
             except HalfmoonError:
-                time.sleep(TRY_AGAIN_S)  # the broker is away: that is what the demo shows
+                time.sleep(TRY_AGAIN_S)  # the broker is down: that is what the demo shows
 
-    def remind(self, order: str, asked: threading.Event) -> None:
+    def remind(self, order: str, stopping: threading.Event) -> None:
         """Have a customer reminded later, by a message that the broker keeps until then."""
         due = round((time.time() + REMINDS_AFTER_S) * 1000)
         message = Message(REMINDERS, f'{{"order": "{order}", "due": {due}}}'.encode(), keys=[order], deliver_at=due)
-        while not asked.is_set():
+        while not stopping.is_set():
             try:
                 self.producer.send(message)
             except HalfmoonError:
@@ -136,8 +136,8 @@ class Service:
         """This thread's connection; its transactions are seen by the publisher."""
         if not hasattr(self._of_thread, "connection"):
             self._of_thread.connection = self._database.connect()
-        found: ProxyConnection = self._of_thread.connection
-        return found
+        connection: ProxyConnection = self._of_thread.connection
+        return connection
 
     def _execute(self, statement: str, *values: object) -> list[tuple[str, ...]]:
         """Run one statement, and commit it, on this thread's connection."""
@@ -163,9 +163,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--per-second", type=int, required=True)
     given = parser.parse_args()
-    asked = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: asked.set())
-    Service(given.directory, given.nameserver).run(given.count, given.per_second, asked)
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    Service(given.directory, given.nameserver).run(given.count, given.per_second, stopping)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Spark's part in the demo: its driver is started, killed in mid-stream and started again; and what came of it, counted.
+"""Spark's part in the demo: its driver is started, killed in mid-stream and started again; and what it wrote, compared.
 
 Loads no PySpark: the driver is a process of its own (`spark_driver`).
 """
@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol, cast
 import msgspec
 
 from halfmoon.cli.demo.ledgers import LARGE_CENTS, PAID, PIPELINE, PLACED, REFUSED, REMINDERS, ROWS, TOPIC
-from halfmoon.cli.demo.processes import Cast
+from halfmoon.cli.demo.processes import Processes
 from halfmoon.conversion import convert, json_decoder
 
 DRIVER = "Spark driver"
 BATCHES = 12
-"""Into so many batches the first driver's stream is cut, one a second."""
+"""How many batches the first driver's stream has, one a second."""
 
 NEEDED = ("pyspark", "pyarrow", "numpy", "matplotlib")
 """What the extra ``lake`` brings and Spark's part uses."""
@@ -61,9 +61,9 @@ class Audit(msgspec.Struct):
     picture: str
 
 
-class Brought(NamedTuple):
-    """What Spark's acts brought: rows of its table (topic, order, cents), bodies of the copies, and how many copies were there when
-    the driver was killed."""
+class SparkResults(NamedTuple):
+    """What Spark wrote: rows of its table (topic, order, cents), the bodies of the copies, and the audit. ``killed_at``: how many
+    copies there were when the driver was killed."""
 
     rows: Sequence[tuple[str, str | None, int | None]]
     copies: Sequence[bytes]
@@ -72,8 +72,8 @@ class Brought(NamedTuple):
     seconds: float
 
 
-class Pipeline(msgspec.Struct):
-    """What the closing table says of Spark. ``table`` and ``copies``: how many orders of an outcome each has.
+class SparkOutcome(msgspec.Struct):
+    """What the closing table shows of Spark. ``table`` and ``copies``: how many orders of an outcome each has.
 
     ``table_differs`` and ``copies_differ``: messages that only one of it and the log has, or has more often. ``at_broker``: states
     of the same transactions in the broker's table; ``again_visible``: messages of the log beyond one an order. The driver was
@@ -121,15 +121,15 @@ def missing() -> str:
 class Until(Protocol):
     """Waits until something is true, and says meanwhile what happens."""
 
-    def __call__(self, true: Callable[[], bool], what: str) -> None:
+    def __call__(self, condition: Callable[[], bool], what: str) -> None:
         """Wait. Raises DemoFailed when it takes too long, or somebody fails."""
 
 
 class Driver:
     """Spark's driver as the demo sees it."""
 
-    def __init__(self, cast: Cast, nameserver: str, total: int, picture: Path) -> None:
-        self._cast, self._nameserver, self._total, self._picture = cast, nameserver, total, picture
+    def __init__(self, processes: Processes, nameserver: str, total: int, picture: Path) -> None:
+        self._processes, self._nameserver, self._total, self._picture = processes, nameserver, total, picture
 
     def perform(self, copied: Callable[[], int], until: Until) -> tuple[int, Audit] | str:
         """Copy, be killed, go on, make a table and audit. ``copied`` counts the messages that consumers of the copies would see.
@@ -142,10 +142,10 @@ class Driver:
         until(lambda: bool(self._said("missing")) or copied() >= middle, "Spark copies the topic, exactly once")
         if reason := self._said("missing"):
             return str(reason)
-        self._cast.kill(DRIVER)
+        self._processes.kill(DRIVER)
         killed_at = copied()
         until(lambda: True, "the Spark driver is killed with -9")
-        self._start(4 * batch, "--to-its-end")
+        self._start(4 * batch, "--to-end")
         until(lambda: bool(self._said("copied")), "a second driver goes on from the checkpoint")
         until(lambda: bool(self._said("filled")), "Spark makes a table of the topic")
         until(lambda: bool(self._said("audit")), "Spark audits the transactions")
@@ -153,16 +153,16 @@ class Driver:
 
     def rows(self) -> list[tuple[str, str | None, int | None]]:
         """Return the rows of the table."""
-        text = (self._cast.directory / PIPELINE / ROWS).read_bytes()
+        text = (self._processes.directory / PIPELINE / ROWS).read_bytes()
         return cast(list[tuple[str, str | None, int | None]], json_decoder(list[tuple[str, str | None, int | None]]).decode(text))
 
     def _start(self, batch: int, *more: str) -> None:
-        shared = ("--directory", str(self._cast.directory), "--nameserver", self._nameserver, "--picture", str(self._picture))
-        self._cast.start(DRIVER, "halfmoon.cli.demo.spark_driver", *shared, "--batch", str(batch), *more, family=True)
+        shared = ("--directory", str(self._processes.directory), "--nameserver", self._nameserver, "--picture", str(self._picture))
+        self._processes.start(DRIVER, "halfmoon.cli.demo.spark_driver", *shared, "--batch", str(batch), *more, family=True)
 
     def _said(self, name: str) -> object:
         """Return what the driver said of something; None: nothing yet."""
-        return next((line[name] for line in self._cast.lines(DRIVER) if name in line), None)
+        return next((line[name] for line in self._processes.lines(DRIVER) if name in line), None)
 
 
 # ---------------------------------------------------------------- the count
@@ -170,46 +170,46 @@ class Driver:
 
 def pairs(bodies: Iterable[bytes]) -> list[Pair]:
     """Return what messages say: an order and its cents."""
-    return [(said.get("order"), said.get("cents")) for said in map(json.loads, bodies)]
+    return [(fields.get("order"), fields.get("cents")) for fields in map(json.loads, bodies)]
 
 
 def compared(
-    brought: Brought, log: Sequence[bytes], reminders: Sequence[bytes], halves: Iterable[Half], orders: Mapping[str, set[str]]
-) -> Pipeline:
+    results: SparkResults, log: Sequence[bytes], reminders: Sequence[bytes], halves: Iterable[Half], orders: Mapping[str, set[str]]
+) -> SparkOutcome:
     """Compare Spark's table, its copies and its audit with the log and the broker's half messages; ``orders`` by state."""
-    table = [(order, cents) for topic, order, cents in brought.rows if topic == TOPIC]
-    told = [order for topic, order, _ in brought.rows if topic == REMINDERS]
-    copies, logged = pairs(brought.copies), pairs(log)
-    differs = _difference(table, logged) + _difference(told, [order for order, _ in pairs(reminders)])
-    return Pipeline(
-        table={**_by_outcome(table, orders), "reminders": len(set(told))},
+    table = [(order, cents) for topic, order, cents in results.rows if topic == TOPIC]
+    reminded = [order for topic, order, _ in results.rows if topic == REMINDERS]
+    copies, logged = pairs(results.copies), pairs(log)
+    differs = _difference(table, logged) + _difference(reminded, [order for order, _ in pairs(reminders)])
+    return SparkOutcome(
+        table={**_by_outcome(table, orders), "reminders": len(set(reminded))},
         copies=_by_outcome(copies, orders),
-        table_differs=differs + sum(topic not in (TOPIC, REMINDERS) for topic, _, _ in brought.rows),
-        copies_differ=_difference(brought.copies, log),
-        killed_at=brought.killed_at,
+        table_differs=differs + sum(topic not in (TOPIC, REMINDERS) for topic, _, _ in results.rows),
+        copies_differ=_difference(results.copies, log),
+        killed_at=results.killed_at,
         copied=len(copies),
-        audit=brought.audit,
+        audit=results.audit,
         at_broker=_states(halves),
         again_visible=len(logged) - len({order for order, _ in logged}),
-        seconds=brought.seconds,
+        seconds=results.seconds,
     )
 
 
-def _by_outcome(found: Iterable[Pair], orders: Mapping[str, set[str]]) -> dict[str, int]:
-    large = {order for order, cents in found if cents is not None and cents > LARGE_CENTS}
-    there = {order for order, _ in found}
+def _by_outcome(messages: Iterable[Pair], orders: Mapping[str, set[str]]) -> dict[str, int]:
+    large = {order for order, cents in messages if cents is not None and cents > LARGE_CENTS}
+    seen = {order for order, _ in messages}
     return {
-        "paid": len(there & orders[PAID]),
-        "refused": len(there & orders[REFUSED]),
-        "left_behind": len(there - orders[PAID] - orders[REFUSED] - orders[PLACED]),
-        "in_doubt": len(there & orders[PLACED]),
+        "paid": len(seen & orders[PAID]),
+        "refused": len(seen & orders[REFUSED]),
+        "left_behind": len(seen - orders[PAID] - orders[REFUSED] - orders[PLACED]),
+        "in_doubt": len(seen & orders[PLACED]),
         "large": len(large),
     }
 
 
-def _difference(one: Iterable[object], other: Iterable[object]) -> int:
-    mine, theirs = Counter(one), Counter(other)
-    return (mine - theirs).total() + (theirs - mine).total()
+def _difference(left: Iterable[object], right: Iterable[object]) -> int:
+    lefts, rights = Counter(left), Counter(right)
+    return (lefts - rights).total() + (rights - lefts).total()
 
 
 def _states(halves: Iterable[Half]) -> dict[str, int]:

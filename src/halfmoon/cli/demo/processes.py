@@ -1,4 +1,4 @@
-"""The processes of the demo: started, killed and stopped for real. Each writes what it has to say into a file of its own."""
+"""The processes of the demo: started, killed and stopped for real. Each writes its output into a file of its own."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ READY_S = 20.0
 STOP_S = 10.0
 
 CHECKS = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000}
-"""The broker asks about what is undecided for a second, each second; its defaults are for a longer play."""
+"""The broker checks, each second, half messages that are undecided for a second; its defaults are for longer runs."""
 
 
 class DemoFailed(HalfmoonError):
-    """A part of the demo did not do its work; the text says which, and what it said last."""
+    """A process of the demo failed; the text says which, and its last output."""
 
 
-class Cast:
-    """Everybody who takes part. Use as a context manager: whoever still runs at the end is stopped."""
+class Processes:
+    """The processes that take part. Use as a context manager: those that still run at the end are stopped."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._families: frozenset[str] = frozenset()
 
-    def __enter__(self) -> Cast:
+    def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -42,14 +42,16 @@ class Cast:
 
     def start(self, name: str, *arguments: str, family: bool = False) -> None:
         """Start a module of the package with arguments, under a name. ``family``: what it starts itself dies with it."""
-        with self._log(name).open("ab") as log, self._said(name).open("wb") as said:
+        with self._log(name).open("ab") as log, self._output(name).open("wb") as output:
             command = [sys.executable, "-m", *arguments]
             group = 0 if family else None  # 0: a process group of its own
-            self._running[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=log, process_group=group)
+            self._running[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=log, process_group=group
+            )
         self._families = self._families | {name} if family else self._families - {name}
 
     def start_broker(self, nameserver_port: int, broker_port: int) -> dict[str, Any]:
-        """Start `halfmoon serve` and return what it says once it is ready; port 0 takes a free one."""
+        """Start `halfmoon serve` and return its ready line; port 0 takes a free one."""
         self.start(
             *("broker", "halfmoon.cli.main", "serve", "--json", "--data", str(self.directory / "store")),
             *("--nameserver-port", str(nameserver_port), "--broker-port", str(broker_port)),
@@ -57,33 +59,33 @@ class Cast:
         )
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
-            line = self._said("broker").read_bytes()
+            line = self._output("broker").read_bytes()
             if line.endswith(b"\n"):
                 facts: dict[str, Any] = json.loads(line)
                 return facts
             self.check("broker")
             time.sleep(0.005)
-        raise DemoFailed(f"the broker was not ready within {READY_S:.0f} s{self._last_words('broker')}")
+        raise DemoFailed(f"the broker was not ready within {READY_S:.0f} s{self._last_output('broker')}")
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """Return what somebody has said so far, a JSON object a line; a line that is not whole is not said yet."""
-        return [json.loads(line) for line in self._said(name).read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        """Return the JSON objects that a process has written so far, one a line; an incomplete line is left out."""
+        return [json.loads(line) for line in self._output(name).read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
 
     def check(self, *names: str) -> None:
         """Raise DemoFailed when one of these has ended with an error."""
         for name in names:
             process = self._running.get(name)
             if process is not None and process.poll() not in (None, 0):
-                raise DemoFailed(f"the {name} ended with {process.returncode}{self._last_words(name)}")
+                raise DemoFailed(f"the {name} ended with {process.returncode}{self._last_output(name)}")
 
     def kill(self, name: str) -> None:
-        """Kill -9: no farewell, nothing is written any more."""
+        """Kill a process with -9: it cannot clean up or write anything more."""
         process = self._running.pop(name)
         self._kill(name, process)
         process.wait()
 
     def stop(self, name: str) -> int:
-        """Ask somebody to stop (SIGTERM), wait, and return the exit code."""
+        """Ask a process to stop (SIGTERM), wait, and return the exit code."""
         process = self._running.pop(name)
         process.terminate()
         try:
@@ -105,9 +107,9 @@ class Cast:
     def _log(self, name: str) -> Path:
         return self.directory / f"{name.replace(' ', '-')}.log"
 
-    def _said(self, name: str) -> Path:
+    def _output(self, name: str) -> Path:
         return self.directory / f"{name.replace(' ', '-')}.out"
 
-    def _last_words(self, name: str) -> str:
+    def _last_output(self, name: str) -> str:
         text = self._log(name).read_text(errors="replace").strip() if self._log(name).exists() else ""
         return "\n" + "\n".join(text.splitlines()[-15:]) if text else ""

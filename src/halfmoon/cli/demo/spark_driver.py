@@ -38,7 +38,7 @@ EVERY = "1 second"
 BODIES = "`order` string, cents int, due bigint"
 
 
-def copy(spark: SparkSession, place: Path, nameserver: str, batch: int, *, to_its_end: bool) -> None:
+def copy(spark: SparkSession, place: Path, nameserver: str, batch: int, *, to_end: bool) -> None:
     """Stream the events into the topic of copies, ``batch`` messages at a time; without an end, or to where the topic ends now."""
     events = spark.readStream.format("halfmoon").options(
         endpoints=nameserver, topic=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger=str(batch)
@@ -48,7 +48,7 @@ def copy(spark: SparkSession, place: Path, nameserver: str, batch: int, *, to_it
         .select("body", "tags", "keys")
         .writeStream.format("halfmoon")
         .options(endpoints=nameserver, topic=COPIES, delivery="exactly-once", checkpointLocation=str(place / "checkpoint"))
-        .trigger(**({"availableNow": True} if to_its_end else {"processingTime": EVERY}))
+        .trigger(**({"availableNow": True} if to_end else {"processingTime": EVERY}))
         .start()
     )
     query.awaitTermination()
@@ -65,10 +65,10 @@ def fill(spark: SparkSession, place: Path, nameserver: str) -> None:
 
 def audit(spark: SparkSession, nameserver: str, picture: Path) -> dict[str, Any]:
     """Audit the transactions as the log has them, draw how long decisions took, and return the numbers."""
-    found = transaction_audit(spark, Cluster(nameserver), topics=[TOPIC])
-    summary = found.summary()
-    latency_plot(picture, found.latency_curve(), summary.states)
-    decisions = [{"state": state, **each} for state, each in summary.latencies.items()]
+    audited = transaction_audit(spark, Cluster(nameserver), topics=[TOPIC])
+    summary = audited.summary()
+    latency_plot(picture, audited.latency_curve(), summary.states)
+    decisions = [{"state": state, **latency} for state, latency in summary.latencies.items()]
     return {
         "states": summary.states,
         "decisions": decisions,
@@ -79,13 +79,13 @@ def audit(spark: SparkSession, nameserver: str, picture: Path) -> dict[str, Any]
 
 
 def main() -> None:
-    """Copy without an end; or, with ``--to-its-end``, finish the copy, fill the table and audit."""
+    """Copy without an end; or, with ``--to-end``, finish the copy, fill the table and audit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--nameserver", required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--picture", type=Path, required=True)
-    parser.add_argument("--to-its-end", action="store_true")
+    parser.add_argument("--to-end", action="store_true")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
@@ -96,7 +96,7 @@ def main() -> None:
     place = given.directory / PIPELINE
     local = {"spark.local.dir": str(place / "local")}
     spark = session("halfmoon demo", master="local[*]", settings={**SETTINGS, **local}, warehouse=place / "warehouse")
-    copy(spark, place, given.nameserver, given.batch, to_its_end=given.to_its_end)
+    copy(spark, place, given.nameserver, given.batch, to_end=given.to_end)
     _say({"copied": True})
     fill(spark, place, given.nameserver)
     _say({"filled": True})

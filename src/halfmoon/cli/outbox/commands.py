@@ -33,6 +33,7 @@ app = typer.Typer(
 )
 
 VARIABLE = "HALFMOON_DATABASE"
+RELAY_GROUP = "P_outbox_relay"
 
 Database = Annotated[
     str,
@@ -54,21 +55,21 @@ class State(StrEnum):
     FAILED = "failed"
 
 
+Claim = Annotated[
+    int, typer.Option("--claim-s", min=8, max=86_400, help="How long the rows claimed by a killed relay stay claimed.")
+]
+Attempts = Annotated[int, typer.Option("--attempts-max", min=0, help="Attempts before a row is marked as failed; 0: no limit.")]
+
+
 @app.command()
 def relay(
     database: Database = "",
     nameserver: NameServer = LOCAL,
-    group: Annotated[
-        str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group to send with.")
-    ] = "P_outbox_relay",
+    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group to send with.")] = RELAY_GROUP,
     poll: Annotated[int, typer.Option("--poll-ms", min=10, max=3_600_000, help="Polling interval.")] = 200,
     batch: Annotated[int, typer.Option("--batch", min=1, max=1_000, help="Rows claimed at once.")] = 200,
-    claim: Annotated[
-        int, typer.Option("--claim-s", min=8, max=86_400, help="How long the rows claimed by a killed relay stay claimed.")
-    ] = 60,
-    attempts: Annotated[
-        int, typer.Option("--attempts-max", min=0, help="Attempts before a row is marked as failed; 0: no limit.")
-    ] = RelaySettings.attempts_max or 0,
+    claim: Claim = 60,
+    attempts: Attempts = RelaySettings.attempts_max or 0,
     make: Annotated[bool, typer.Option("--create-table", help="Create the table if it is missing.")] = False,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Stop when nothing is left to send.")] = False,
     as_json: Json = False,
@@ -82,7 +83,7 @@ def relay(
     with _opened(database) as provider:
         if make:
             create_tables(provider, (OUTBOX,))
-        outbox_status.backlog(provider, _now_ms())  # a database without an outbox is told at once
+        outbox_status.backlog(provider, _now_ms())  # a database without an outbox is an error at once
         transport = ClientTransport(group, nameserver)
         transport.start(_undecided)
         sending = Relay(provider, transport, poll_ms=poll, batch_max=batch, claim_ms=claim * 1000, attempts_max=attempts or None)
@@ -106,12 +107,12 @@ def status(database: Database = "", as_json: Json = False) -> None:
     Example: halfmoon outbox status --database sqlite:///shop.db --json
     """
     with _opened(database) as provider:
-        found = outbox_status.backlog(provider, _now_ms())
+        backlog = outbox_status.backlog(provider, _now_ms())
     if as_json:
-        show_json(facts_of(found))
+        show_json(facts_of(backlog))
     else:
-        show_backlog(found)
-    if found.failed:
+        show_backlog(backlog)
+    if backlog.failed:
         raise typer.Exit(1)
 
 
@@ -132,14 +133,14 @@ def list_(
         raise typer.BadParameter("give --failed or --state, not both")
     word, now_ms = "failed" if failed else state and state.value, _now_ms()
     with _opened(database) as provider:
-        found = outbox_status.entries(provider, now_ms, state=word, topic=topic, count_max=limit + 1)
-    shown, more = found[:limit], len(found) > limit
+        entries = outbox_status.entries(provider, now_ms, state=word, topic=topic, count_max=limit + 1)
+    shown, more = entries[:limit], len(entries) > limit
     if as_json:
-        show_json({"events": [facts_of(one) for one in shown], "more": more})
+        show_json({"events": [facts_of(entry) for entry in shown], "more": more})
         return
     show_entries(shown, now_ms)
     if more:
-        say(f"more wait than the {limit:,} oldest: give --limit")
+        say(f"there are more than these {limit:,}: give --limit")
 
 
 @app.command()
@@ -200,11 +201,11 @@ def drop(
 
 def _run(sending: Relay, *, until_empty: bool) -> None:
     """Run a relay until a signal asks for its end, or nothing is left."""
-    asked = threading.Event()
-    before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    stopping = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         sending.start()
-        while not asked.wait(0.2):
+        while not stopping.wait(0.2):
             if until_empty and not sending.backlog().backlog:
                 return
     finally:
@@ -227,7 +228,7 @@ def _opened(url: str) -> AbstractContextManager[Provider]:
 
 
 def _undecided(message: StoredMessage) -> LocalTransactionState:
-    """A relay sends no half messages: whoever asks it is told nothing."""
+    """A relay sends no half messages, so it has no answer to checks."""
     return LocalTransactionState.UNKNOWN
 
 

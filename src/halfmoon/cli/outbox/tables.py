@@ -13,34 +13,34 @@ from halfmoon.events.outbox.status import Backlog, Entry
 
 def facts_of(value: Any) -> dict[str, Any]:
     """Return a value's fields for JSON."""
-    found: dict[str, Any] = msgspec.to_builtins(value)
-    return found
+    facts: dict[str, Any] = msgspec.to_builtins(value)
+    return facts
 
 
-def show_backlog(found: Backlog) -> None:
+def show_backlog(backlog: Backlog) -> None:
     """Write the figures of an outbox, one a line."""
-    say(f"{found.backlog:,} to be sent" + (f", the oldest for {span_text(found.oldest_age_ms)}" if found.backlog else ""))
+    say(f"{backlog.backlog:,} to be sent" + (f", the oldest for {span_text(backlog.oldest_age_ms)}" if backlog.backlog else ""))
     for name in ("waiting", "sending", "retrying", "failed"):
-        say(f"  {name:<9}{getattr(found, name):>12,}")
-    if found.failed:
+        say(f"  {name:<9}{getattr(backlog, name):>12,}")
+    if backlog.failed:
         say("see `halfmoon outbox list --failed`, and have them sent by `halfmoon outbox retry`, or removed by `drop`")
 
 
-def show_entries(found: list[Entry], now_ms: int) -> None:
+def show_entries(entries: list[Entry], now_ms: int) -> None:
     """Write rows as a table."""
     show_table(
         "",
         ("event", "topic", "state", "created", "attempts", "next", "error"),
         [
             (
-                one.event_id,
-                one.topic,
-                one.state,
-                time_text(one.created_ms),
-                one.attempts,
-                f"in {span_text(one.next_ms - now_ms)}" if one.next_ms > now_ms else "",
-                plain(one.error, 80),
+                entry.event_id,
+                entry.topic,
+                entry.state,
+                time_text(entry.created_ms),
+                entry.attempts,
+                f"in {span_text(entry.next_ms - now_ms)}" if entry.next_ms > now_ms else "",
+                plain(entry.error, 80),
             )
-            for one in found
+            for entry in entries
         ],
     )

@@ -41,9 +41,9 @@ class Commands(TyperGroup):
 def load(name: str) -> Any:
     """Return a command of the table, ready to run."""
     apps = module(name).app
-    found = typer.main.get_command(apps[name] if isinstance(apps, dict) else apps)
-    found.name = name
-    return found
+    command = typer.main.get_command(apps[name] if isinstance(apps, dict) else apps)
+    command.name = name
+    return command
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode="rich")

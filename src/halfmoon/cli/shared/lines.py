@@ -19,7 +19,7 @@ def plain(text: str, length_max: int = LINE_MAX) -> str:
     if more > 0:
         text = text[:length_max]
     if not text.isprintable():
-        text = "".join(each if each.isprintable() else "\u00b7" for each in text)
+        text = "".join(character if character.isprintable() else "\u00b7" for character in text)
     return text if more <= 0 else f"{text} … and {more:,} characters more"
 
 

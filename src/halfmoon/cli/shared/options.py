@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their texts are read. Declares and checks; asks no server."""
+"""Options that several commands share, and how their values are parsed. Asks no server."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ def time_ms(text: str) -> int:
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time: give {TIME_FORMS}") from None
+        raise typer.BadParameter(f"{text!r} is not a time: give {TIME_FORMS}") from None
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def age_ms(text: str) -> int:
-    """Return milliseconds for an age (``300ms``, ``10s``, ``5m``, ``2h``, ``3d``). Raises typer.BadParameter."""
+    """Return milliseconds for a duration (``300ms``, ``10s``, ``5m``, ``2h``, ``3d``). Raises typer.BadParameter."""
     age = _AGE.fullmatch(text.strip())
     if age is None:
-        raise typer.BadParameter(f"{text!r} is no age: give one such as 10s, 5m, 2h or 3d")
+        raise typer.BadParameter(f"{text!r} is not a duration (examples: 10s, 5m, 2h, 3d)")
     return int(age[1]) * _UNITS_MS[age[2]]
 
 
 def pairs(texts: list[str], option: str) -> dict[str, str]:
     """Return ``name=value`` texts as a dict. Raises typer.BadParameter."""
-    found = {}
+    values = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{option} {text}: must be of the form name=value")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 SYSTEM_TOPICS = frozenset(

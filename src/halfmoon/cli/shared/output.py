@@ -33,7 +33,10 @@ def _json(value: Any) -> str:
         return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else "\\u007f" if each == "\x7f" else json.dumps(each)[1:-1] for each in text)
+    return "".join(
+        character if character.isprintable() else "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+        for character in text
+    )
 
 
 CELL_MAX = 1_000
@@ -51,7 +54,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
         if all(isinstance(row[at], int | float) for row in cells):
             column.justify = "right"
     for row in cells:
-        table.add_row(*(escape(f"{each:,}" if type(each) is int else plain(str(each), CELL_MAX)) for each in row))
+        table.add_row(*(escape(f"{value:,}" if type(value) is int else plain(str(value), CELL_MAX)) for value in row))
     console().print(table)
 
 

@@ -1,4 +1,4 @@
-"""Reading messages of a topic from the outside: no group makes progress by it. Used by `consume` and `msg`."""
+"""Reading messages of a topic without a consumer group of its own, so that no progress changes. Used by `consume` and `msg`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halfmoon.client.sync import PullConsumer
 from halfmoon.errors import HalfmoonError, TopicNotFound
 from halfmoon.model import MessageQueue, StoredMessage
 
-LOOKER_ON = "TOOLS_CONSUMER"
+TOOLS_GROUP = "TOOLS_CONSUMER"
 """The group of tools that look at messages and leave no progress; every broker has it. Follows MixAll.TOOLS_CONSUMER_GROUP."""
 
 FIRST, LAST = -1, -2
@@ -20,13 +20,13 @@ FIRST, LAST = -1, -2
 
 POLL_MS = 500
 SILENT_MS = 3000
-"""Reading up to an end stops when nothing came this long: the offsets before the end may hold no messages any more."""
+"""Reading up to an end stops when nothing arrived for this long: offsets before the end may hold no messages any more."""
 
 
-def must_be_there(nameserver: str, topic: str) -> None:
-    """Raise where a topic is not there, with the names of those spelt alike, or where nobody can be asked.
+def check_topic(nameserver: str, topic: str) -> None:
+    """Raise TopicMissing where a topic does not exist, with the names of those spelt alike.
 
-    Raises TopicMissing, NetworkError.
+    Raises NetworkError where no server answers.
     """
     with Admin(nameserver=nameserver) as admin, near_names(admin, topic):
         admin.topic_route(topic)
@@ -34,7 +34,7 @@ def must_be_there(nameserver: str, topic: str) -> None:
 
 @contextmanager
 def near_names(admin: Admin, topic: str) -> Iterator[None]:
-    """Have a topic that is not there said to be missing, in the command's words: TopicMissing."""
+    """Raise TopicMissing instead of TopicNotFound, with names spelt alike."""
     try:
         yield
     except TopicNotFound as exc:
@@ -43,7 +43,7 @@ def near_names(admin: Admin, topic: str) -> Iterator[None]:
 
 
 class TopicMissing(HalfmoonError):
-    """A topic that a command is to read is not there; ``near`` are those spelt alike."""
+    """A topic that a command is to read does not exist; ``near`` are those spelt alike."""
 
     def __init__(self, topic: str, near: list[str]) -> None:
         super().__init__(f"there is no topic {topic}" + (f"; did you mean {' or '.join(map(repr, near))}?" if near else ""))
@@ -56,13 +56,13 @@ def starts_and_ends(nameserver: str, topic: str, since: int) -> dict[MessageQueu
     Raises TopicMissing.
     """
     with Admin(nameserver=nameserver) as admin:
-        found = {}
+        spans = {}
         with near_names(admin, topic):
             stats = admin.topic_stats(topic)
         for queue, ends in stats.items():
             start = ends.min_offset if since == FIRST else ends.max_offset if since == LAST else admin.search_offset(queue, since)
-            found[queue] = (start, ends.max_offset)
-        return found
+            spans[queue] = (start, ends.max_offset)
+        return spans
 
 
 def read(
@@ -81,14 +81,14 @@ def read(
     ends = {queue: end for queue, (start, end) in spans.items() if follow or start < end}
     if not ends:
         return
-    with PullConsumer(group=LOOKER_ON, nameserver=nameserver, auto_commit=False, batch_max=32) as consumer:
+    with PullConsumer(group=TOOLS_GROUP, nameserver=nameserver, auto_commit=False, batch_max=32) as consumer:
         consumer.assign(list(ends), expression, sql=sql)
         for queue in ends:
             consumer.seek(queue, spans[queue][0])
-        heard = time.monotonic()
-        while ends and (follow or (time.monotonic() - heard) * 1000 < SILENT_MS):
+        last_arrival = time.monotonic()
+        while ends and (follow or (time.monotonic() - last_arrival) * 1000 < SILENT_MS):
             for message in consumer.poll(POLL_MS):
-                heard = time.monotonic()
+                last_arrival = time.monotonic()
                 end = ends.get(message.queue, 0)
                 if follow or message.queue_offset < end:
                     yield message

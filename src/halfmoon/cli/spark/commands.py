@@ -11,7 +11,7 @@ import typer
 
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms, pairs, time_ms
 from halfmoon.cli.spark import maintenance
-from halfmoon.cli.spark.options import Limit, Master, Options, Plot, Since, Topics, asked, check_plot, missing
+from halfmoon.cli.spark.options import Limit, Master, Options, Plot, Since, Topics, check_plot, missing, shared_options
 from halfmoon.errors import UsageError
 
 app = typer.Typer(
@@ -51,16 +51,16 @@ def lag(
 
     Example: halfmoon spark lag C_shop --watch 1m --every 2s --plot lag.png
     """
-    found = asked(nameserver, master, option, as_json=as_json)
+    shared = shared_options(nameserver, master, option, as_json=as_json)
     if plot is not None and watch is None:
         raise UsageError("--plot draws the lag over time: give --watch, too")
-    pictures = _pictures(plot)
+    plots = _plots(plot)
     if watch is None:
-        _work().lag(found, group, topic)
+        _jobs().lag(shared, group, topic)
         return
-    seen = _work().watch(found, group, topic, age_ms(watch) / 1000, max(0.05, age_ms(every) / 1000))
-    if pictures is not None:
-        pictures.lag_plot(plot, group, seen)
+    samples = _jobs().watch(shared, group, topic, age_ms(watch) / 1000, max(0.05, age_ms(every) / 1000))
+    if plots is not None:
+        plots.lag_plot(plot, group, samples)
 
 
 @txn.command("audit")
@@ -80,10 +80,10 @@ def txn_audit(
 
     Example: halfmoon spark txn audit --since 1d --plot latency.png
     """
-    pictures = _pictures(plot)
-    found = asked(nameserver, master, option, as_json=as_json)
-    drawn = _work().audit_transactions(found, topic, _since(since), limit, curve=plot is not None)
-    _end(drawn, plot, pictures and pictures.latency_plot)
+    plots = _plots(plot)
+    shared = shared_options(nameserver, master, option, as_json=as_json)
+    drawn = _jobs().audit_transactions(shared, topic, _since(since), limit, curve=plot is not None)
+    _end(drawn, plot, plots and plots.latency_plot)
 
 
 @delay.command("audit")
@@ -101,10 +101,10 @@ def delay_audit(
 
     Example: halfmoon spark delay audit --topic orders --plot late.png
     """
-    pictures = _pictures(plot)
-    found = asked(nameserver, master, option, as_json=as_json)
-    drawn = _work().audit_delays(found, topic, _since(since), limit, curve=plot is not None)
-    _end(drawn, plot, pictures and pictures.lateness_plot)
+    plots = _plots(plot)
+    shared = shared_options(nameserver, master, option, as_json=as_json)
+    drawn = _jobs().audit_delays(shared, topic, _since(since), limit, curve=plot is not None)
+    _end(drawn, plot, plots and plots.lateness_plot)
 
 
 @dlq.command("report")
@@ -121,8 +121,8 @@ def dlq_report(
 
     Example: halfmoon spark dlq report --group C_mail --since 1d
     """
-    found = asked(nameserver, master, option, as_json=as_json)
-    _work().report_dead_letters(found, group, _since(since), time.time_ns() // 1_000_000, limit)
+    shared = shared_options(nameserver, master, option, as_json=as_json)
+    _jobs().report_dead_letters(shared, group, _since(since), time.time_ns() // 1_000_000, limit)
 
 
 @dlq.command("replay")
@@ -160,9 +160,9 @@ def dlq_replay(
         if not sys.stdin.isatty():
             raise UsageError("a replay is confirmed: without a terminal give --yes or --dry-run")
         typer.confirm("send these dead letters again?", abort=True, err=True)
-    found, work = asked(nameserver, master, option, as_json=as_json), _work()
-    replay = work.Replay(to=to, rate=rate, again=again, dry_run=dry_run)
-    work.replay_dead_letters(found, group, _since(since), where, replay, audit)
+    shared, jobs = shared_options(nameserver, master, option, as_json=as_json), _jobs()
+    replay = jobs.Replay(to=to, rate=rate, again=again, dry_run=dry_run)
+    jobs.replay_dead_letters(shared, group, _since(since), where, replay, audit)
 
 
 @app.command()
@@ -182,7 +182,7 @@ def trace(
 
     Example: halfmoon spark trace 7F00000100002A9F0000000000001000
     """
-    _work().trace(asked(nameserver, master, option, as_json=as_json), msg_id, trace_topic, _since(since), limit)
+    _jobs().trace(shared_options(nameserver, master, option, as_json=as_json), msg_id, trace_topic, _since(since), limit)
 
 
 @app.command()
@@ -202,8 +202,8 @@ def sql(
 
     Example: halfmoon spark sql "select tags, count(*) from topic.orders group by tags" --archive orders=lake/orders
     """
-    found = asked(nameserver, master, option, as_json=as_json)
-    _tables().sql(found, query, pairs(archive or [], "--archive"), limit)
+    shared = shared_options(nameserver, master, option, as_json=as_json)
+    _lake().sql(shared, query, pairs(archive or [], "--archive"), limit)
 
 
 @app.command()
@@ -237,13 +237,15 @@ def ingest(
 
     Example: halfmoon spark ingest orders lake/orders --format delta --partition day --dedup msgId
     """
-    found, tables = asked(nameserver, master, option, as_json=as_json), _tables()
+    shared, lake_jobs = shared_options(nameserver, master, option, as_json=as_json), _lake()
     directory = (lake, name, pairs(catalog or [], "--catalog"))
-    tables.fill(found, topic, directory, tables.Wanted(kind, decode, schema, avro, partition, dedup, dedup_hours, compact_every))
+    lake_jobs.fill(
+        shared, topic, directory, lake_jobs.IngestRequest(kind, decode, schema, avro, partition, dedup, dedup_hours, compact_every)
+    )
 
 
 def _end(drawn: Any, plot: Path | None, draw: Any) -> None:
-    """Draw the picture of an audit, if one is wanted. Raises typer.Exit (1) when something is wrong."""
+    """Draw the plot of an audit, if one is wanted. Raises typer.Exit (1) when something is wrong."""
     if draw is not None:
         draw(plot, drawn.curves, drawn.counts)
     if not drawn.sound:
@@ -254,7 +256,7 @@ def _since(text: str | None) -> int | None:
     return None if text is None else time_ms(text)
 
 
-def _work() -> Any:
+def _jobs() -> Any:
     try:
         from halfmoon.cli.spark import jobs
     except ModuleNotFoundError as exc:
@@ -262,7 +264,7 @@ def _work() -> Any:
     return jobs
 
 
-def _tables() -> Any:
+def _lake() -> Any:
     try:
         from halfmoon.cli.spark import lake
     except ModuleNotFoundError as exc:
@@ -270,8 +272,8 @@ def _tables() -> Any:
     return lake
 
 
-def _pictures(plot: Path | None) -> Any:
-    """Return what draws; None without a picture. Whatever stands in its way is told before the work is begun."""
+def _plots(plot: Path | None) -> Any:
+    """Return the module that plots; None without a plot. What prevents plotting is an error before the job runs."""
     check_plot(plot)
     if plot is None:
         return None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.spark.jobs import rows_of, running
-from halfmoon.cli.spark.options import Asked, facts, show_rows
+from halfmoon.cli.spark.options import SharedOptions, facts, show_rows
 from halfmoon.errors import UsageError
 from halfmoon.spark.jobs import query
 from halfmoon.spark.lake import schemas
@@ -24,8 +24,8 @@ from halfmoon.spark.lake.table import LakeTable
 SCHEMA_BYTES_MAX = 4 << 20
 
 
-class Wanted(NamedTuple):
-    """What an ingest was asked for: format and columns of the table, which copies are left out, and how often files are joined."""
+class IngestRequest(NamedTuple):
+    """What an ingest was shared for: format and columns of the table, which copies are left out, and how often files are joined."""
 
     kind: str
     decode: str
@@ -37,16 +37,16 @@ class Wanted(NamedTuple):
     compact_every: int
 
 
-def sql(asked: Asked, text: str, archives: Mapping[str, str], limit: int) -> None:
+def sql(shared: SharedOptions, text: str, archives: Mapping[str, str], limit: int) -> None:
     """Run a query and show its rows."""
     tables = {topic: _archive(path) for topic, path in archives.items()}
-    with running(asked, "sql") as (spark, cluster, _):
+    with running(shared, "sql") as (spark, cluster, _):
         frame = query.sql(spark, cluster, text, archives=tables)
-        found, more = rows_of(frame, limit)
-    if asked.as_json:
-        show_json({"columns": frame.columns, "rows": facts(found), "more": more})
+        rows, more = rows_of(frame, limit)
+    if shared.as_json:
+        show_json({"columns": frame.columns, "rows": facts(rows), "more": more})
         return
-    show_rows("", frame.columns, found)
+    show_rows("", frame.columns, rows)
     if more:
         say(f"there are more than these {limit:,}: give --limit")
 
@@ -59,31 +59,31 @@ def _archive(path: str) -> LakeTable:
     return LakeTable(path)
 
 
-def fill(asked: Asked, topic: str, directory: tuple[Path, str, dict[str, str]], wanted: Wanted) -> None:
-    """Put what a topic holds now into a table, from where the table ends.
+def fill(shared: SharedOptions, topic: str, directory: tuple[Path, str, dict[str, str]], request: IngestRequest) -> None:
+    """Append the messages that a topic holds now to a table.
 
     ``directory``: where it lies, and of an Iceberg table its name and the properties of its catalog.
     """
     root, name, catalog = directory
-    table, avro = LakeTable(root, kind=wanted.kind, name=name, catalog=catalog), _text(wanted.avro)
-    dedup = Dedup(by=wanted.dedup, hours=wanted.dedup_hours) if wanted.dedup else None
+    table, avro = LakeTable(root, kind=request.kind, name=name, catalog=catalog), _text(request.avro)
+    dedup = Dedup(by=request.dedup, hours=request.dedup_hours) if request.dedup else None
     begun, rows = time.monotonic(), 0
-    with running(asked, "ingest") as (spark, cluster, progress):
-        schema = None if wanted.ddl is None else schemas.from_ddl(wanted.ddl)
-        layout = layout_for(root, decode=wanted.decode, schema=schema, avro=avro, partition=wanted.partition)
+    with running(shared, "ingest") as (spark, cluster, progress):
+        schema = None if request.ddl is None else schemas.from_ddl(request.ddl)
+        layout = layout_for(root, decode=request.decode, schema=schema, avro=avro, partition=request.partition)
 
-        def told(manifest: Manifest) -> None:
+        def report(manifest: Manifest) -> None:
             nonlocal rows
             rows += manifest.rows
             progress.note(f"batch {manifest.batch}, {rows:,} rows, {rows / (time.monotonic() - begun):,.0f} rows/s")
 
         options = {**cluster.options, "endpoints": cluster.endpoints, "topic": topic}
-        done = ingest(spark, table, layout, options, dedup=dedup, compact_every=wanted.compact_every, progress=told)
+        done = ingest(spark, table, layout, options, dedup=dedup, compact_every=request.compact_every, progress=report)
     took = time.monotonic() - begun
-    if asked.as_json:
+    if shared.as_json:
         show_json({**done._asdict(), "seconds": round(took, 3)})
     else:
-        dropped = f", {done.dropped:,} copies left out" if done.dropped else ""
+        dropped = f", {done.dropped:,} duplicates dropped" if done.dropped else ""
         refused = f", {done.refused:,} in quarantine" if done.refused else ""
         say(f"{done.rows:,} rows in {done.batches:,} batches{dropped}{refused}, {took:.1f} s")
 

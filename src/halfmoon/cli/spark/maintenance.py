@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms, pairs, time_ms
-from halfmoon.cli.spark.options import Limit, Master, Options, Since, asked, missing
+from halfmoon.cli.spark.options import Limit, Master, Options, Since, missing, shared_options
 from halfmoon.errors import UsageError
 
 Table = Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory.")]
@@ -35,11 +35,11 @@ def compact(
 
     Example: halfmoon spark compact lake/orders --vacuum 1d
     """
-    found = asked("", master, None, as_json=as_json)
-    keep_ms, work = None if vacuum is None else age_ms(vacuum), _work()
+    shared = shared_options("", master, None, as_json=as_json)
+    keep_ms, jobs = None if vacuum is None else age_ms(vacuum), _jobs()
     if keep_ms is not None:
-        work.maintenance.check_keep(keep_ms)  # before anything is joined
-    work.compact(found, _place(table, name, catalog), file_size, keep_ms)
+        jobs.maintenance.check_keep(keep_ms)  # before anything is joined
+    jobs.compact(shared, _place(table, name, catalog), file_size, keep_ms)
 
 
 def dedup(
@@ -54,7 +54,7 @@ def dedup(
 
     Example: halfmoon spark dedup lake/orders --by keys
     """
-    _work().dedup(asked("", master, None, as_json=as_json), _place(table, name, catalog), by)
+    _jobs().dedup(shared_options("", master, None, as_json=as_json), _place(table, name, catalog), by)
 
 
 def verify(
@@ -72,27 +72,30 @@ def verify(
 
     Example: halfmoon spark verify lake/orders --live
     """
-    found = asked(nameserver, master, option, as_json=as_json)
-    _work().verify(found, _place(table, name, catalog), live=live, limit=limit)
+    shared = shared_options(nameserver, master, option, as_json=as_json)
+    _jobs().verify(shared, _place(table, name, catalog), live=live, limit=limit)
+
+
+Where = Annotated[
+    str | None, typer.Option("--where", metavar="SQL", help="Only messages that satisfy this condition: tags = 'paid'.")
+]
+Rate = Annotated[
+    float | None, typer.Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second; default: no limit.")
+]
+Id = Annotated[
+    str | None,
+    typer.Option("--id", metavar="ID", help="The replay's transactional id; pass it again to continue one that was interrupted."),
+]
 
 
 def replay(
     to: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to; it must exist.")],
     topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic to replay.")] = None,
     table: Annotated[Path | None, typer.Option("--table", metavar="DIR", help="The table to replay.")] = None,
-    where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only messages that satisfy this condition: tags = 'paid'.")
-    ] = None,
+    where: Where = None,
     since: Since = None,
-    rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second; default: no limit.")
-    ] = None,
-    id: Annotated[
-        str | None,
-        typer.Option(
-            "--id", metavar="ID", help="The replay's transactional id; pass it again to continue one that was interrupted."
-        ),
-    ] = None,
+    rate: Rate = None,
+    id: Id = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be sent, and send nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
     name: Name = "",
@@ -114,17 +117,17 @@ def replay(
         if not sys.stdin.isatty():
             raise UsageError("a replay is confirmed: without a terminal give --yes or --dry-run")
         typer.confirm(f"send these messages to {to}?", abort=True, err=True)
-    found, work = asked(nameserver, master, option, as_json=as_json), _work()
+    shared, jobs = shared_options(nameserver, master, option, as_json=as_json), _jobs()
     source = topic if table is None else _place(table, name, catalog)
-    wanted = work.Wanted(to, id, where, None if since is None else time_ms(since), rate, dry_run)
-    work.replay(found, source, wanted)
+    request = jobs.ReplayRequest(to, id, where, None if since is None else time_ms(since), rate, dry_run)
+    jobs.replay(shared, source, request)
 
 
 def _place(table: Path, name: str, catalog: list[str] | None) -> tuple[Path, str, dict[str, str]]:
     return table, name, pairs(catalog or [], "--catalog")
 
 
-def _work() -> Any:
+def _jobs() -> Any:
     try:
         from halfmoon.cli.spark import tables
     except ModuleNotFoundError as exc:

@@ -1,4 +1,4 @@
-"""Options that the commands of `halfmoon spark` share, and how rows are shown. Loads no PySpark; asks nobody."""
+"""Options that the commands of `halfmoon spark` share, and how rows are shown. Loads no PySpark; asks no server."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ BODY_WIDTH = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a command was asked for: name servers, master, options of the source, and whether to write JSON."""
+class SharedOptions:
+    """Options that all jobs take: name servers, master, options of the source, and whether to write JSON."""
 
     nameserver: str
     master: str | None
@@ -42,20 +42,20 @@ class Asked:
     as_json: bool
 
 
-def asked(nameserver: str, master: str | None, options: Sequence[str] | None, *, as_json: bool) -> Asked:
-    """Return what was asked for, checked. Raises typer.BadParameter."""
-    found = pairs(list(options or ()), "--option")
-    return Asked(nameserver=nameserver, master=master, options=found, as_json=as_json)
+def shared_options(nameserver: str, master: str | None, options: Sequence[str] | None, *, as_json: bool) -> SharedOptions:
+    """Return the options, checked. Raises typer.BadParameter."""
+    given = pairs(list(options or ()), "--option")
+    return SharedOptions(nameserver=nameserver, master=master, options=given, as_json=as_json)
 
 
 def missing(exc: ModuleNotFoundError, extra: str) -> Exception:
-    """Return what to say of a module that is not installed; one of our own is our own mistake."""
+    """Return the error for a module that is not installed; one of our own is our own mistake."""
     name = (exc.name or "").partition(".")[0]
     return exc if name == "halfmoon" else UsageError(f"{name} is not installed: pip install 'halfmoon[{extra}]'")
 
 
 def check_plot(path: Path | None) -> None:
-    """Refuse a picture that cannot be written, before the work is begun. Raises UsageError."""
+    """Refuse a plot that cannot be written, before the job runs. Raises UsageError."""
     if path is None:
         return
     if path.suffix.lower() != ".png":
@@ -65,7 +65,7 @@ def check_plot(path: Path | None) -> None:
 
 
 def facts(value: Any) -> Any:
-    """Return what JSON says of a value of a row: times as ISO 8601 in UTC, bytes as text (as hex where they are none)."""
+    """Return a value of a row as JSON has it: times as ISO 8601 in UTC, bytes as text (as hex where they are none)."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, date):
@@ -76,9 +76,9 @@ def facts(value: Any) -> Any:
         except UnicodeDecodeError:
             return bytes(value).hex()
     if isinstance(value, Mapping):
-        return {str(name): facts(each) for name, each in value.items()}
+        return {str(name): facts(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [facts(each) for each in value]
+        return [facts(member) for member in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
@@ -94,5 +94,5 @@ def _cell(value: Any) -> object:
         return body_text(bytes(value), BODY_WIDTH)
     if isinstance(value, float):
         return round(value, 3)
-    found = facts(value)
-    return found if isinstance(found, int | str) else ", ".join(map(str, found)) if isinstance(found, list) else str(found)
+    shown = facts(value)
+    return shown if isinstance(shown, int | str) else ", ".join(map(str, shown)) if isinstance(shown, list) else str(shown)

@@ -1,4 +1,4 @@
-"""Runs the jobs of `halfmoon spark` that keep tables in order and send them again, and shows what they did. Loads PySpark."""
+"""Runs the jobs of `halfmoon spark` that maintain, verify and replay tables, and shows what they did. Loads PySpark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.spark.jobs import running, working
-from halfmoon.cli.spark.options import Asked, show_rows
+from halfmoon.cli.spark.options import SharedOptions, show_rows
 from halfmoon.errors import UsageError
 from halfmoon.spark import option_parsing
 from halfmoon.spark.jobs import replay as replays
@@ -28,8 +28,8 @@ Directory = tuple[Path, str, dict[str, str]]
 FILE_BYTES_MIN, FILE_BYTES_MAX = 1 << 10, 64 << 30
 
 
-class Wanted(NamedTuple):
-    """What a replay was asked for: where to, its id (None: one is made), and how `halfmoon.spark.jobs.replay` chooses and paces."""
+class ReplayRequest(NamedTuple):
+    """What to replay, and where to; see `halfmoon.spark.jobs.replay`. ``id`` None: a new one."""
 
     to: str
     id: str | None
@@ -44,49 +44,49 @@ def _table(directory: Directory) -> LakeTable:
     return LakeTable(path, name=name, catalog=catalog)
 
 
-# ---------------------------------------------------------------- upkeep
+# ---------------------------------------------------------------- maintenance
 
 
-def compact(asked: Asked, directory: Directory, file_size: str, keep_ms: int | None) -> None:
-    """Join small files, and remove those that nobody knows."""
+def compact(shared: SharedOptions, directory: Directory, file_size: str, keep_ms: int | None) -> None:
+    """Merge small files, and remove unreferenced ones."""
     try:
         file_bytes = option_parsing.size(FILE_BYTES_MIN, FILE_BYTES_MAX)(file_size)
     except ValueError as exc:
         raise UsageError(f"--file-size {file_size!r} {exc}") from None
     table = _table(directory)
-    with working(asked, "compact") as (spark, _):
+    with working(shared, "compact") as (spark, _):
         joined = maintenance.compact(spark, table, file_bytes=file_bytes)
         removed = [] if keep_ms is None else maintenance.vacuum(table, keep_ms=keep_ms)
         files = len(table.files())
-    if asked.as_json:
+    if shared.as_json:
         show_json({"joined": joined, "files": files, "removed": removed})
     else:
-        say(f"{joined:,} files joined, {len(removed):,} removed; the table has {files:,} now")
+        say(f"{joined:,} files merged, {len(removed):,} removed; the table now has {files:,}")
 
 
-def dedup(asked: Asked, directory: Directory, by: str) -> None:
-    """Take copies out."""
+def dedup(shared: SharedOptions, directory: Directory, by: str) -> None:
+    """Delete duplicate messages."""
     table = _table(directory)
-    with working(asked, "dedup") as (spark, _):
+    with working(shared, "dedup") as (spark, _):
         rows = maintenance.dedup(spark, table, by)
-    if asked.as_json:
+    if shared.as_json:
         show_json({"by": by, "rows": rows})
     else:
-        say(f"{rows:,} copies taken out")
+        say(f"{rows:,} duplicates deleted")
 
 
-def verify(asked: Asked, directory: Directory, *, live: bool, limit: int) -> None:
-    """Show a verdict on each queue. Raises typer.Exit (1) when one is bad."""
+def verify(shared: SharedOptions, directory: Directory, *, live: bool, limit: int) -> None:
+    """Show a verdict on each queue. Raises typer.Exit (1) when something is wrong."""
     table = _table(directory)
     if live:
-        with running(asked, "verify") as (spark, cluster, _):
+        with running(shared, "verify") as (spark, cluster, _):
             verdicts = verifying.verify(spark, table, _live(spark, cluster, table))
     else:
-        with working(asked, "verify") as (spark, _):
+        with working(shared, "verify") as (spark, _):
             verdicts = verifying.verify(spark, table)
-    rows = [_told(each) for each in verdicts]
+    rows = [_verdict_facts(verdict) for verdict in verdicts]
     sound = not any(row["wrong"] for row in rows)
-    if asked.as_json:
+    if shared.as_json:
         show_json({"sound": sound, "live": live, "queues": rows[:limit], "more": len(rows) > limit})
     else:
         columns = ("topic", "brokerName", "queueId", "begin", "end", "rows", "refused", "dropped", "wrong")
@@ -98,12 +98,12 @@ def verify(asked: Asked, directory: Directory, *, live: bool, limit: int) -> Non
         raise typer.Exit(1)
 
 
-def _told(found: verifying.QueueVerdict) -> dict[str, Any]:
-    topic, broker, queue = found.queue
+def _verdict_facts(verdict: verifying.QueueVerdict) -> dict[str, Any]:
+    topic, broker, queue = verdict.queue
     return {
-        "topic": topic, "brokerName": broker, "queueId": queue, "begin": found.begin, "end": found.end, "rows": found.rows,
-        "refused": found.refused, "dropped": found.dropped, "checksum": found.table_checksum,
-        "topic_checksum": found.topic_checksum, "wrong": list(found.wrong),
+        "topic": topic, "brokerName": broker, "queueId": queue, "begin": verdict.begin, "end": verdict.end, "rows": verdict.rows,
+        "refused": verdict.refused, "dropped": verdict.dropped, "checksum": verdict.table_checksum,
+        "topic_checksum": verdict.topic_checksum, "wrong": list(verdict.wrong),
     }  # fmt: skip
 
 
@@ -128,26 +128,26 @@ def _live(spark: SparkSession, cluster: Cluster, table: LakeTable) -> DataFrame:
 # ---------------------------------------------------------------- replay
 
 
-def replay(asked: Asked, source: str | Directory, wanted: Wanted) -> None:
+def replay(shared: SharedOptions, source: str | Directory, request: ReplayRequest) -> None:
     """Send messages again. Raises typer.Exit (1) when there are none."""
-    name = wanted.id or f"replay-{token_hex(8)}"
+    name = request.id or f"replay-{token_hex(8)}"
     table = source if isinstance(source, str) else _table(source)
     begun = time.monotonic()
-    if wanted.id is None and not wanted.dry_run:
-        say(f"the replay's id is {name}: with it, it can go on when it is cut off", error=True)
-    with running(asked, "replay") as (spark, cluster, progress):
-        found = replays.replay(
-            spark, cluster, table, wanted.to, id=name, where=wanted.where, since_ms=wanted.since_ms, rate=wanted.rate,
-            dry_run=wanted.dry_run, on_progress=lambda done, total: progress.note(f"{done:,} of {total:,} messages"),
+    if request.id is None and not request.dry_run:
+        say(f"the replay's id is {name}: pass it as --id to continue if it is interrupted", error=True)
+    with running(shared, "replay") as (spark, cluster, progress):
+        outcome = replays.replay(
+            spark, cluster, table, request.to, id=name, where=request.where, since_ms=request.since_ms, rate=request.rate,
+            dry_run=request.dry_run, on_progress=lambda done, total: progress.note(f"{done:,} of {total:,} messages"),
         )  # fmt: skip
     took = time.monotonic() - begun
-    if asked.as_json:
-        show_json({"id": name, "dry_run": wanted.dry_run, **found._asdict(), "seconds": round(took, 3)})
-    elif found.complete_before:
-        say(f"{name} was complete before: nothing was sent")
-    elif wanted.dry_run:
-        say(f"{found.rows:,} messages would be sent to {wanted.to}")
+    if shared.as_json:
+        show_json({"id": name, "dry_run": request.dry_run, **outcome._asdict(), "seconds": round(took, 3)})
+    elif outcome.complete_before:
+        say(f"{name} was already complete: nothing was sent")
+    elif request.dry_run:
+        say(f"{outcome.rows:,} messages would be sent to {request.to}")
     else:
-        say(f"{found.rows:,} messages in {found.batches:,} batches sent to {wanted.to} as {name}, {took:.1f} s")
-    if not (found.rows or found.complete_before):
+        say(f"{outcome.rows:,} messages in {outcome.batches:,} batches sent to {request.to} as {name}, {took:.1f} s")
+    if not (outcome.rows or outcome.complete_before):
         raise typer.Exit(1)

@@ -32,33 +32,37 @@ COUNTERS = {
 """Counters of a broker since its start. One that is not named here is shown under its own name."""
 
 
-def show_figures(found: Sequence[Any]) -> None:
+def show_figures(brokers: Sequence[Any]) -> None:
     """Write figures of every broker as tables."""
-    for one in found:
-        oldest = "" if one.oldest_ms < 0 else f", the oldest for {span_text(one.now_ms - one.oldest_ms)}"
-        say(f"{one.broker}: {one.pending_count:,} pending{oldest}")
-        groups = {each.group: each for each in one.groups}
-        rows = []
-        for name in sorted({*groups, *one.per_second}):
-            each, rates = groups.get(name), one.per_second.get(name, {})
-            age = span_text(one.now_ms - each.oldest_ms) if each is not None and each.oldest_ms >= 0 else ""
-            told = [f"{rates.get(kind, 0.0):.1f}" if one.counters else "not told" for kind in ("commits", "rollbacks")]
-            rows.append((name, each.pending if each else 0, age, each.producers if each else "", *told))
+    for stats in brokers:
+        oldest = "" if stats.oldest_ms < 0 else f", the oldest for {span_text(stats.now_ms - stats.oldest_ms)}"
+        say(f"{stats.broker}: {stats.pending_count:,} pending{oldest}")
+        groups = {group.group: group for group in stats.groups}
+        rows = [_group_row(stats, name, groups.get(name)) for name in sorted({*groups, *stats.per_second})]
         if rows:
             show_table("groups", ("group", "pending", "oldest", "producers", "commits/s", "rollbacks/s"), rows)
-        if one.counters:
-            show_table(
-                "since the start", ("what", "count"), [(name.replace("_", " "), count) for name, count in one.counters.items()]
-            )
-    show_notes(found)
+        if stats.counters:
+            counters = [(name.replace("_", " "), count) for name, count in stats.counters.items()]
+            show_table("since the start", ("what", "count"), counters)
+    show_notes(brokers)
+
+
+def _group_row(stats: Any, name: str, group: Any) -> list[object]:
+    """Return the figures of a producer group; ``group`` is None where it has nothing pending."""
+    rates = stats.per_second.get(name, {})
+    per_second = [f"{rates.get(kind, 0.0):.1f}" if stats.counters else "not reported" for kind in ("commits", "rollbacks")]
+    if group is None:
+        return [name, 0, "", "", *per_second]
+    age = span_text(stats.now_ms - group.oldest_ms) if group.oldest_ms >= 0 else ""
+    return [name, group.pending, age, group.producers, *per_second]
 
 
 def exposition(found: Sequence[Any]) -> list[str]:
-    """Return figures of all brokers as the lines of metrics; what a broker does not tell has no line."""
+    """Return figures of all brokers as the lines of metrics; what a broker does not report has no line."""
     metrics: dict[str, tuple[str, str, list[str]]] = {}
 
     def add(name: str, type_: str, text: str, value: float, /, **labels: str) -> None:
-        inner = ",".join(f'{label}="{label_text(each)}"' for label, each in labels.items())
+        inner = ",".join(f'{label}="{label_text(value)}"' for label, value in labels.items())
         number = str(value) if isinstance(value, int) else repr(float(value))
         metrics.setdefault(f"halfmoon_transactions_{metric_name(name)}", (type_, text, []))[2].append(f"{{{inner}}} {number}")
 
@@ -85,7 +89,7 @@ def exposition(found: Sequence[Any]) -> list[str]:
 
 
 def metric_name(name: str) -> str:
-    """Return a counter's name as a broker tells it, with an underscore for what no metric's name has."""
+    """Return a counter's name as a broker reports it, with an underscore for what no metric's name has."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", name)
 
 

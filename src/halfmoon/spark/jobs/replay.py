@@ -28,7 +28,7 @@ LAST = 10**15
 """The number of a replay's last batch."""
 
 BATCH_S = 1.0
-"""With a rate the messages of so long become visible together."""
+"""With a rate, messages become visible in batches this far apart."""
 BATCHES_MAX = 100_000
 """Most batches of one replay; beyond it they grow. Each takes Spark about a tenth of a second."""
 
@@ -68,17 +68,17 @@ def replay(
 ) -> Outcome:
     """Send the messages of a topic, or of a table with the column body, to another topic; return what was done.
 
-    ``id`` is the transactional id: a replay that is complete is not repeated under it, one that was cut off goes on. Brokers
-    remember ids for a week of disuse. ``where`` is SQL on the columns of topic or table; ``since_ms``: only what was stored since.
-    Without ``rate`` all becomes visible at once (and is read twice, to be counted first); with it at most so many a second, in the
-    order of storing, and the messages lie on the disks of Spark meanwhile. Those of one queue stay in one queue, in their order.
+    ``id`` is the transactional id: a complete replay is not repeated under it, an interrupted one continues. Brokers remember ids
+    for a week of disuse. ``where`` is SQL on the columns of topic or table; ``since_ms``: only what was stored since. Without
+    ``rate`` all becomes visible at once, and the source is read twice, to be counted first. With it at most so many a second, in
+    the order of storing; Spark's disks hold the messages meanwhile. Those of one queue stay in one queue, in their order.
 
-    ``dry_run`` changes nothing and counts what would be sent. A batch that is decided and not yet visible stays so, and the count
-    is less by as many messages as brokers hold of it: right where the arguments are those of before.
+    ``dry_run`` changes nothing and counts what would be sent. It leaves a batch that is decided and not yet visible as it is, and
+    does not count the messages that brokers hold of it: right where the arguments are those of before.
 
     Raises:
-        UsageError: the source has not what is needed, or is the target; brokers cannot write exactly once.
-        NoRoute: the target is not there.
+        UsageError: the source lacks what is needed, or is the target; brokers cannot write exactly once.
+        NoRoute: the target does not exist.
     """
     cluster.client().queues(to)
     earlier = _earlier(cluster, id)
@@ -90,16 +90,10 @@ def replay(
     if earlier.last >= 0:
         chosen = chosen.join(_sent(session, cluster, to, id), REPLAY_OF, "left_anti")
     if dry_run:
-        unseen = _invisible_count(cluster, id, earlier) if earlier.last >= 0 else 0
-        return Outcome(max(0, chosen.count() - unseen), 0)
+        invisible = _invisible_count(cluster, id, earlier) if earlier.last >= 0 else 0
+        return Outcome(max(0, chosen.count() - invisible), 0)
     sink = {"endpoints": cluster.endpoints, "topic": to, "delivery": "exactly-once", "transactionalId": id}
-    if rate is None:
-        return _all_at_once(chosen, sink, on_progress)
-    rows = _numbered(chosen).persist(StorageLevel.DISK_ONLY)
-    try:
-        return _paced(rows, sink, earlier, rate, on_progress, wait)
-    finally:
-        rows.unpersist()
+    return _all_at_once(chosen, sink, on_progress) if rate is None else _paced(chosen, sink, earlier, rate, on_progress, wait)
 
 
 def _rows(session: SparkSession, cluster: Cluster, source: str | LakeTable, to: str, since_ms: int | None) -> DataFrame:
@@ -165,20 +159,29 @@ def _numbered(chosen: DataFrame) -> DataFrame:
 
 
 def _paced(
-    rows: DataFrame, sink: dict[str, str], earlier: EarlierRun, rate: float, on_progress: OnProgress, wait: Callable[[float], None]
+    chosen: DataFrame,
+    sink: dict[str, str],
+    earlier: EarlierRun,
+    rate: float,
+    on_progress: OnProgress,
+    wait: Callable[[float], None],
 ) -> Outcome:
-    """Write a batch a beat; the first at once."""
-    total = rows.count()
-    size = max(1, math.ceil(rate * BATCH_S), math.ceil(total / BATCHES_MAX))
-    due, batches = 0.0, math.ceil(total / size)
-    for index in range(batches):
-        low, high = index * size, min((index + 1) * size, total)
-        wait(max(0.0, due - time.monotonic()))
-        due = time.monotonic() + size / rate
-        number = LAST if high == total else earlier.last + 1 + index
-        _write(rows.where(F.col("_number").between(low, high - 1)), {**sink, "batchNumber": str(number)})
-        on_progress(high, total)
-    return Outcome(total, batches)
+    """Write a batch each `BATCH_S`; the first at once."""
+    rows = _numbered(chosen).persist(StorageLevel.DISK_ONLY)
+    try:
+        total = rows.count()
+        size = max(1, math.ceil(rate * BATCH_S), math.ceil(total / BATCHES_MAX))
+        due, batches = 0.0, math.ceil(total / size)
+        for index in range(batches):
+            low, high = index * size, min((index + 1) * size, total)
+            wait(max(0.0, due - time.monotonic()))
+            due = time.monotonic() + size / rate
+            number = LAST if high == total else earlier.last + 1 + index
+            _write(rows.where(F.col("_number").between(low, high - 1)), {**sink, "batchNumber": str(number)})
+            on_progress(high, total)
+        return Outcome(total, batches)
+    finally:
+        rows.unpersist()
 
 
 def _write(rows: DataFrame, options: dict[str, str]) -> None:
